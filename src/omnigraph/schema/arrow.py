@@ -1,0 +1,44 @@
+"""How a type's rows look as Arrow columns.
+
+Columns are nullable even where a property is required: what is required is a rule of the schema
+that may be relaxed without touching data, and the validator, not the file, enforces it.
+"""
+
+import pyarrow as pa
+
+from omnigraph.schema.catalog import TypeDef
+from omnigraph.schema.types import Enumeration, ListOf, PropertyType, Scalar, Vector
+
+_SCALARS: dict[str, pa.DataType] = {
+    "String": pa.string(),
+    "Bool": pa.bool_(),
+    "I32": pa.int32(),
+    "I64": pa.int64(),
+    "U32": pa.uint32(),
+    "U64": pa.uint64(),
+    "F32": pa.float32(),
+    "F64": pa.float64(),
+    "Date": pa.date32(),
+    "DateTime": pa.timestamp("ms", tz="UTC"),
+    "Blob": pa.large_binary(),
+}
+
+
+def arrow_type(kind: PropertyType) -> pa.DataType:
+    match kind:
+        case Scalar(name):
+            return _SCALARS[name]
+        case ListOf(item):
+            return pa.list_(_SCALARS[item.name])
+        case Vector(dimension):
+            return pa.list_(pa.float32(), dimension)
+        case Enumeration():
+            return pa.string()
+
+
+def arrow_schema(definition: TypeDef) -> pa.Schema:
+    """The columns of a type's table: `id`, an edge's ends, then the properties."""
+    physical = ["id"] if definition.kind == "node" else ["id", "src", "dst"]
+    fields: list[pa.Field[pa.DataType]] = [pa.field(name, _SCALARS["String"]) for name in physical]
+    fields += [pa.field(prop.column, arrow_type(prop.type)) for prop in definition.properties]
+    return pa.schema(fields)

@@ -1,0 +1,62 @@
+"""The types a property can have, written as in a schema file: `I32`, `[String]`, `Vector(64)`, `enum(a, b)`."""
+
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from omnigraph.errors import BadRequest
+
+SCALARS = ("String", "Bool", "I32", "I64", "U32", "U64", "F32", "F64", "Date", "DateTime", "Blob")
+VECTOR_DIMENSION_MAX = 65_536
+_VECTOR = re.compile(r"Vector\((\d{1,6})\)\Z")
+_ENUM = re.compile(r"enum\(([A-Za-z0-9_,\s-]+)\)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    item: Scalar
+
+    def __str__(self) -> str:
+        return f"[{self.item}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    dimension: int
+
+    def __str__(self) -> str:
+        return f"Vector({self.dimension})"
+
+
+@dataclass(frozen=True, slots=True)
+class Enumeration:
+    values: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"enum({', '.join(self.values)})"
+
+
+PropertyType: TypeAlias = Scalar | ListOf | Vector | Enumeration
+
+
+def parse_type(text: str) -> PropertyType:
+    """The type that `str` printed."""
+    if text in SCALARS:
+        return Scalar(text)
+    if text.startswith("[") and text.endswith("]") and text[1:-1] in SCALARS:
+        return ListOf(Scalar(text[1:-1]))
+    if (vector := _VECTOR.match(text)) and 1 <= int(vector[1]) <= VECTOR_DIMENSION_MAX:
+        return Vector(int(vector[1]))
+    if enum := _ENUM.match(text):
+        values = tuple(value.strip() for value in enum[1].split(","))
+        if all(values) and len(set(values)) == len(values):
+            return Enumeration(values)
+    raise BadRequest(f"{text!r} is no property type: use one of {', '.join(SCALARS)}, [T], Vector(n), enum(a, …).")

@@ -1,0 +1,144 @@
+"""Open Lance datasets, kept: the handle that a commit returns serves the next write without a request.
+
+Lance is imported here, when first used (it takes most of a second), and nowhere at import time.
+"""
+
+import hashlib
+import importlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from omnigraph.storage import meter
+from omnigraph.storage.counting import Origin, StoreCounter, counter_of
+from omnigraph.storage.kept import Kept
+from omnigraph.storage.lance_errors import explained
+from omnigraph.storage.location import Location
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+INDEX_CACHE_BYTES_MAX = 512 * 1024 * 1024
+METADATA_CACHE_BYTES_MAX = 256 * 1024 * 1024
+HANDLES_MAX = 256
+OPEN_STAGES = 2  # HEAD, then GET of the version file
+# A fault that lasts longer than this is the caller's to hear about; Lance would go on for minutes.
+_PATIENCE = {"client_max_retries": "6", "client_retry_timeout": "30"}
+
+_session_lock = threading.Lock()
+_default_session: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """One immutable version of one table, as manifests name it."""
+
+    table_id: str
+    table_version: int
+
+    def __str__(self) -> str:
+        return f"table {self.table_id} version {self.table_version}"
+
+
+def lance_module(name: str = "lance") -> Any:
+    """Lance, loaded when first used."""
+    return importlib.import_module(name)
+
+
+def default_session() -> Any:
+    """The process's one Lance session: its caches are bounded, and shared by all graphs."""
+    global _default_session
+    with _session_lock:
+        if _default_session is None:
+            _default_session = lance_module().Session(
+                index_cache_size_bytes=INDEX_CACHE_BYTES_MAX, metadata_cache_size_bytes=METADATA_CACHE_BYTES_MAX
+            )
+        return _default_session
+
+
+class Handles:
+    """The datasets of one graph that are open, least recently used first."""
+
+    def __init__(self, location: Location, session: Any = None, handles_max: int = HANDLES_MAX) -> None:
+        self.location = location
+        self._given_session = session
+        self._open: Kept[TableVersion, LanceDataset] = Kept(handles_max)
+        self._used: set[str] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def session(self) -> Any:
+        return self._given_session if self._given_session is not None else default_session()
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The storage options as Lance takes them."""
+        return {} if self.location.is_local else {**_PATIENCE, **self.location.options}
+
+    def uri(self, table_id: str) -> str:
+        return self.location.child(f"tables/{table_id}")
+
+    def open(self, at: TableVersion) -> "LanceDataset":
+        """The dataset of that version; the same handle while it is in use."""
+        return self._open.get(at, lambda: self._opened(at))
+
+    def keep(self, at: TableVersion, dataset: "LanceDataset") -> "LanceDataset":
+        """Remember the handle that a commit returned: it counts its requests where its base does."""
+        return self._open.put(at, dataset)
+
+    @cached_property
+    def counter(self) -> StoreCounter:
+        """Lance's requests to this store, made visible to the meter."""
+        counter = counter_of(self._store_key)
+        meter.set_probe(self._store_key, counter.read)
+        return counter
+
+    def counted(self, origin: Origin, make: "Callable[[], LanceDataset]") -> "LanceDataset":
+        """Make a handle of whose requests the counter knows."""
+        first = not self.counter.settled(origin)
+        dataset = make()
+        if first:
+            self.counter.follow(origin, dataset)
+        return dataset
+
+    @contextmanager
+    def measured(self, stages_of: Callable[[int], int]) -> Iterator[None]:
+        """Mark a call whose serial requests depend on what is cached: a function of how many were made."""
+        start, before = time.monotonic(), self.counter.read().requests
+        try:
+            yield
+        finally:
+            span = meter.Span(start, time.monotonic(), stages_of(self.counter.read().requests - before))
+            for operation in meter.open_operations():
+                operation.add(span, 0, 0, 0)
+
+    def first_use(self, uri: str) -> bool:
+        """True once for each dataset: later reads find its index opened."""
+        with self._lock:
+            first = uri not in self._used
+            self._used.add(uri)
+            return first
+
+    def _opened(self, at: TableVersion) -> "LanceDataset":
+        def make() -> "LanceDataset":
+            dataset: LanceDataset = lance_module().dataset(
+                self.uri(at.table_id), version=at.table_version, storage_options=self.options, session=self.session
+            )
+            return dataset
+
+        with explained(str(at)), meter.lance_call(OPEN_STAGES):
+            return self.counted(Origin.OPENED, make)
+
+    @cached_property
+    def _store_key(self) -> str:
+        """Equal where Lance may use the same client."""
+        if self.location.is_local:
+            return f"{id(self.session)} file"
+        parts = urlsplit(self.location.uri)
+        options = hashlib.sha256(repr(sorted(self.options.items())).encode()).hexdigest()[:16]
+        return f"{id(self.session)} {parts.scheme}://{parts.netloc} {options}"

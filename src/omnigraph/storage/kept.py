@@ -1,0 +1,59 @@
+"""A bounded memory of things that are dear to make, each made by one thread."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Kept(Generic[K, V]):
+    """Values by key, the least recently used forgotten first.
+
+    Threads that want the same value at once wait for the first of them to make it: for an open
+    dataset that saves requests, and everyone has the same one.
+    """
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._making: dict[K, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """The value of `key`, made now unless it is remembered."""
+        found = self._recall(key)
+        if found is not None:
+            return found[0]
+        with self._lock:
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            found = self._recall(key)
+            if found is not None:
+                return found[0]
+            try:
+                return self.put(key, make())
+            finally:
+                with self._lock:
+                    self._making.pop(key, None)
+
+    def put(self, key: K, value: V) -> V:
+        """Remember a value; one that is remembered already wins, so that there is one."""
+        with self._lock:
+            kept = self._values.setdefault(key, value)
+            self._values.move_to_end(key)
+            while len(self._values) > self._entries_max:
+                self._values.popitem(last=False)
+            return kept
+
+    def _recall(self, key: K) -> tuple[V] | None:
+        with self._lock:
+            if key not in self._values:
+                return None
+            self._values.move_to_end(key)
+            return (self._values[key],)

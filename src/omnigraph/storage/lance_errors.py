@@ -1,0 +1,56 @@
+"""Lance's errors as ours: it raises `OSError` and `ValueError` with the story in the text."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from omnigraph.errors import AccessDenied, AlreadyExists, Damaged, OmnigraphError, StorageFull, Unavailable
+
+_EXISTS = re.compile(r"Dataset already exists: ")
+_FULL = re.compile(r"No space left|os error 28\b|os error 122\b|quota exceeded|os error 27\b", re.IGNORECASE)
+_DENIED = re.compile(
+    r"\b40[13] (Forbidden|Unauthorized)|AccessDenied|permission denied|os error (1|13|30)\b|Unauthenticated"
+    r"|the operation lacked the necessary privileges",
+    re.IGNORECASE,
+)
+_MISSING = re.compile(
+    r"Dataset at path .* was not found|(?i:error: not found: )|LanceError\(NotFound\)|No such file or directory"
+    r"|Object at location .* not found|os error 2\b"
+)
+_UNAVAILABLE = re.compile(
+    r"error sending request|max_retries|retry_timeout|timed? ?out|connection (refused|reset|closed)"
+    r"|status code: (5\d\d|408|409|429)|Failed to resolve region|dns error|Input/output error|os error 5\b",
+    re.IGNORECASE,
+)
+_SOURCE_POSITION = re.compile(r",? /(home|rustc|root)/\S+\.rs:\d+(:\d+)?")
+
+
+def translate(error: Exception, what: str) -> OmnigraphError | None:
+    """Our error for one of Lance's, or None where it is none of the store's doing."""
+    text = str(error)
+    reason = _SOURCE_POSITION.sub("", text).split("\n", 1)[0].strip()[:300]
+    if _EXISTS.search(text):
+        return AlreadyExists(what, "a table's id is used once, choose a fresh one")
+    if _FULL.search(text):
+        return StorageFull(what, reason)
+    if _DENIED.search(text):
+        return AccessDenied(what, reason)
+    if _MISSING.search(text):
+        return Damaged(what, f"a stored file is missing ({reason})")
+    if _UNAVAILABLE.search(text):
+        return Unavailable(what, reason)
+    return None
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Run calls into Lance about `what`; what the store did wrong is raised as an `OmnigraphError`."""
+    try:
+        yield
+    except OmnigraphError:
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
+        ours = translate(error, what)
+        if ours is None:
+            raise
+        raise ours from error

@@ -1,0 +1,166 @@
+"""A local disk as an object store whose acknowledged writes survive a power cut.
+
+An object appears under its name complete and durable or not at all: it is written to a temporary
+file, synced, linked to its name, and the directory synced. A general object-store library would
+make it visible before anyone could sync it, so this backend is ours.
+"""
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from stat import S_ISREG as is_file
+
+from omnigraph.errors import AccessDenied, BadRequest, StorageFull
+from omnigraph.storage.objects import Listed, Outcome, Page, PutAnswer, Stored, TransientFault
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_TEMPORARY = ".tmp-"
+
+
+def sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """The operating system's refusals as our errors."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError):
+        raise
+    except (NotADirectoryError, IsADirectoryError) as error:
+        raise FileNotFoundError(*error.args) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno in _FULL:
+            raise StorageFull(what, reason) from error
+        if error.errno in _DENIED:
+            raise AccessDenied(what, reason) from error
+        if error.errno == errno.ENAMETOOLONG:
+            raise BadRequest(f"{what} is too long a name for this file system: choose a shorter one.") from error
+        raise TransientFault(reason) from error
+
+
+class LocalBackend:
+    def __init__(self, root: Path, fsync: bool) -> None:
+        self._root = root
+        self._fsync = fsync
+        self._settled: set[Path] = set()  # directories whose names are known to survive a power cut
+
+    def get(self, key: str) -> Stored | None:
+        try:
+            with explained(key), open(self._root / key, "rb") as file:
+                stat = os.fstat(file.fileno())
+                return Stored(file.read(), _time(stat))
+        except FileNotFoundError:
+            return None
+
+    def head(self, key: str) -> Listed | None:
+        try:
+            with explained(key):
+                stat = os.stat(self._root / key)
+        except FileNotFoundError:
+            return None
+        if not is_file(stat.st_mode):
+            return None
+        return Listed(key, stat.st_size, _time(stat))
+
+    def create(self, key: str, data: bytes) -> PutAnswer:
+        path = self._root / key
+        with explained(key), self._written(path, data, self._fsync) as temporary:
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return PutAnswer(Outcome.EXISTS)
+            if self._fsync:
+                sync_directory(path.parent)
+        return PutAnswer(Outcome.CREATED)
+
+    def put(self, key: str, data: bytes, durable: bool) -> None:
+        path = self._root / key
+        fsync = self._fsync and durable
+        with explained(key), self._written(path, data, fsync) as temporary:
+            os.replace(temporary, path)
+            if fsync:
+                sync_directory(path.parent)
+
+    def delete(self, key: str) -> None:
+        with suppress(FileNotFoundError), explained(key):
+            os.unlink(self._root / key)
+
+    def page(self, prefix: str, after: str | None) -> Page:
+        """All keys below the prefix, sorted, at once: a directory has no pages."""
+        with explained(prefix):
+            found = sorted(self._walk(prefix), key=lambda listed: listed.key)
+        return Page(tuple(listed for listed in found if after is None or listed.key > after))
+
+    def _walk(self, prefix: str) -> Iterator[Listed]:
+        folders = [prefix]
+        while folders:
+            folder = folders.pop()
+            try:
+                entries = list(os.scandir(self._root / folder))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            for entry in entries:
+                key = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_dir():
+                    folders.append(key)
+                elif not entry.name.startswith(_TEMPORARY):
+                    with suppress(FileNotFoundError):
+                        stat = entry.stat()
+                        yield Listed(key, stat.st_size, _time(stat))
+
+    @contextmanager
+    def _written(self, path: Path, data: bytes, fsync: bool) -> Iterator[Path]:
+        """A temporary file beside `path` with the data in it, synced if wanted, gone afterwards."""
+        self._make_directory(path.parent)
+        temporary = path.parent / f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}"
+        try:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(fd, view) :]
+                if fsync:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+            yield temporary
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+    def _make_directory(self, folder: Path) -> None:
+        """Make it and what lies above; a new directory survives only once its parent is synced.
+
+        One that is there may be another writer's that has not synced it yet, so the first use of
+        each directory below the root syncs its parent, whoever made it.
+        """
+        exists = folder.is_dir()
+        if exists and (folder in self._settled or self._root not in folder.parents):
+            return
+        self._make_directory(folder.parent)
+        if not exists:
+            try:
+                os.mkdir(folder)
+            except FileExistsError:
+                if not folder.is_dir():
+                    message = f"{folder} is a file: a graph needs a directory, choose another path."
+                    raise BadRequest(message) from None
+        if self._fsync:
+            sync_directory(folder.parent)
+        self._settled.add(folder)
+
+
+def _time(stat: os.stat_result) -> datetime:
+    return datetime.fromtimestamp(stat.st_mtime, UTC)

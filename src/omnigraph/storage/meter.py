@@ -1,0 +1,205 @@
+"""What an operation cost: requests, serial stages, bytes and retries.
+
+Our own requests are recorded where they are made and attributed exactly: the operations that a
+request belongs to travel in a context variable, also into worker threads (see `parallel.py`).
+Lance makes its requests out of our sight; it only counts them, per store. Their number is the
+difference of that counter over the operation: exact while the operation is alone in its process,
+otherwise the cost says `shared`.
+"""
+
+import bisect
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The price of one logical operation, in requests to the store."""
+
+    requests: int = 0
+    stages: int = 0  # the longest chain of requests that do not overlap in time
+    bytes: int = 0
+    retries: int = 0
+    shared: bool = False  # Lance's part may contain requests of operations that ran beside this one
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(
+            self.requests + other.requests,
+            self.stages + other.stages,
+            self.bytes + other.bytes,
+            self.retries + other.retries,
+            self.shared or other.shared,
+        )
+
+
+class Span(NamedTuple):
+    """A stretch of time in which `stages` requests followed one another."""
+
+    start: float
+    end: float
+    stages: int
+
+
+class LanceIo(NamedTuple):
+    """A cumulative counter of what Lance asked of one store."""
+
+    requests: int
+    bytes: int
+
+
+def longest_chain(spans: Iterable[Span]) -> int:
+    """The largest sum of stages over spans that do not overlap (weighted interval scheduling)."""
+    ends: list[float] = []
+    best: list[int] = [0]
+    for span in sorted(spans, key=itemgetter(1)):
+        before = bisect.bisect_right(ends, span.start)
+        ends.append(span.end)
+        best.append(max(best[-1], best[before] + span.stages))
+    return best[-1]
+
+
+Probe = Callable[[], LanceIo]
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """The open account of one logical operation."""
+
+    kind: str
+    root: "Operation | None" = None
+    spans: list[Span] = field(default_factory=list)
+    requests: int = 0
+    bytes: int = 0
+    retries: int = 0
+    shared: bool = False
+    _lance_before: dict[str, LanceIo] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _closed: Cost | None = None
+
+    @property
+    def cost(self) -> Cost:
+        """The final cost, or what has come together so far while the operation is open."""
+        return self._closed if self._closed is not None else self._current()
+
+    def add(self, span: Span, requests: int, bytes_moved: int, retries: int) -> None:
+        with self._lock:
+            self.spans.append(span)
+            self.requests += requests
+            self.bytes += bytes_moved
+            self.retries += retries
+
+    def count_retry(self) -> None:
+        with self._lock:
+            self.retries += 1
+
+    def _current(self) -> Cost:
+        with self._lock:
+            lance = [
+                (now.requests - was.requests, now.bytes - was.bytes)
+                for key, now in _read_probes().items()
+                for was in (self._lance_before.get(key, LanceIo(0, 0)),)
+            ]
+            return Cost(
+                self.requests + sum(n for n, _ in lance),
+                longest_chain(self.spans),
+                self.bytes + sum(b for _, b in lance),
+                self.retries,
+                self.shared and any(n for n, _ in lance),
+            )
+
+
+_stack: ContextVar[tuple[Operation, ...]] = ContextVar("omnigraph_operations", default=())
+_lock = threading.Lock()
+_roots: set[Operation] = set()
+_probes: dict[str, Probe] = {}
+_subscribers: list[Callable[[str, Cost], None]] = []
+_total = Cost()
+
+
+def _read_probes() -> dict[str, LanceIo]:
+    return {key: probe() for key, probe in list(_probes.items())}
+
+
+@contextmanager
+def operation(kind: str) -> Iterator[Operation]:
+    """Open an account; every request made inside, also by threads of `parallel`, is put on it."""
+    global _total
+    outer = _stack.get()
+    op = Operation(kind, root=outer[0] if outer else None)
+    op._lance_before = _read_probes()
+    if not outer:
+        with _lock:
+            for other in _roots:
+                other.shared = op.shared = True
+            _roots.add(op)
+    else:
+        op.shared = outer[0].shared
+    token = _stack.set((*outer, op))
+    try:
+        yield op
+    finally:
+        _stack.reset(token)
+        if op.root is not None:
+            op.shared = op.root.shared
+        op._closed = op._current()
+        if not outer:
+            with _lock:
+                _roots.discard(op)
+                _total = _total + op._closed
+        for notify in list(_subscribers):
+            notify(kind, op._closed)
+
+
+def record(start: float, end: float, *, bytes_moved: int = 0, retries: int = 0) -> None:
+    """Put one request of our own on the accounts that are open here."""
+    for op in _stack.get():
+        op.add(Span(start, end, 1), 1, bytes_moved, retries)
+
+
+def retried() -> None:
+    """Count a try that has to be made again: a lost race, or a put whose answer was lost."""
+    for op in _stack.get():
+        op.count_retry()
+
+
+@contextmanager
+def lance_call(stages: int) -> Iterator[None]:
+    """Mark a call into Lance that makes `stages` requests one after another.
+
+    Lance counts the requests themselves; how many of them are serial it does not say, so the
+    adapter does, and a test compares its figures with a log of real traffic.
+    """
+    start = time.monotonic()
+    try:
+        yield
+    finally:
+        span = Span(start, time.monotonic(), stages)
+        for op in _stack.get():
+            op.add(span, 0, 0, 0)
+
+
+def set_probe(store: str, probe: Probe) -> None:
+    """Say how to read Lance's counter of one store; a second probe replaces the first."""
+    _probes[store] = probe
+
+
+def subscribe(callback: Callable[[str, Cost], None]) -> Callable[[], None]:
+    """Call `callback(kind, cost)` at the end of every operation; returns how to stop."""
+    _subscribers.append(callback)
+    return lambda: _subscribers.remove(callback)
+
+
+def process_total() -> Cost:
+    """All operations of this process that have ended, added up."""
+    return _total
+
+
+def open_operations() -> Sequence[Operation]:
+    """The accounts open in this context, outermost first."""
+    return _stack.get()

@@ -1,0 +1,190 @@
+"""The object store: a handful of requests, each with a typed answer, counted and retried here.
+
+Reads answer `None` for "not there". A conditional create answers `created`, `exists` or `unknown`,
+because only the caller can find out what became of a put whose answer was lost. "Denied",
+"unavailable" and "full" are errors (`omnigraph.errors`) and mean that nothing happened.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from functools import partial
+from typing import Protocol, TypeVar
+
+from omnigraph.errors import ReadOnly, Unavailable
+from omnigraph.runtime import Runtime
+from omnigraph.storage import meter
+from omnigraph.storage.location import Location
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object's content, and the store's own account of when it was written."""
+
+    data: bytes
+    modified: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    key: str
+    size: int
+    modified: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a listing, in name order; `after` continues it, None where it ended."""
+
+    listed: tuple[Listed, ...]
+    after: str | None = None
+
+
+class Outcome(Enum):
+    CREATED = "created"
+    EXISTS = "exists"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class PutAnswer:
+    """What is known of a conditional create; `unknown` may have landed, or may land later."""
+
+    outcome: Outcome
+    reason: str = ""
+
+
+class TransientFault(Exception):
+    """A fault that may pass: raised by a backend, retried here, never seen outside."""
+
+
+class Backend(Protocol):
+    """What a store can do, one request a call; raises `TransientFault` or an `OmnigraphError`."""
+
+    def get(self, key: str) -> Stored | None: ...
+
+    def create(self, key: str, data: bytes) -> PutAnswer: ...
+
+    def put(self, key: str, data: bytes, durable: bool) -> None: ...
+
+    def head(self, key: str) -> Listed | None: ...
+
+    def page(self, prefix: str, after: str | None) -> Page: ...
+
+    def delete(self, key: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How long a transient fault is met with patience."""
+
+    attempts_max: int = 6
+    first_wait_s: float = 0.05
+    wait_max_s: float = 2.0
+
+    def ceiling_s(self, attempt: int) -> float:
+        return min(self.wait_max_s, self.first_wait_s * 2.0**attempt)
+
+
+class ObjectStore:
+    """One root on one backend."""
+
+    def __init__(
+        self,
+        location: Location,
+        backend: Backend,
+        runtime: Runtime | None = None,
+        retry: RetryPolicy | None = None,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        self.location = location
+        self._read_only = read_only
+        self._backend = backend
+        self._runtime = runtime or Runtime()
+        self._retry = retry or RetryPolicy()
+
+    def get(self, key: str) -> Stored | None:
+        return self._patiently(key, lambda: self._backend.get(key), lambda found: len(found.data) if found else 0)
+
+    def create(self, key: str, data: bytes) -> PutAnswer:
+        """Put `data` under `key` if that is free. One request, never repeated in here.
+
+        Repeating it would make "exists" ambiguous: it might be our own first attempt.
+        """
+        self._require_writable()
+        start = time.monotonic()
+        try:
+            return self._backend.create(key, data)
+        except TransientFault as fault:
+            return PutAnswer(Outcome.UNKNOWN, str(fault))
+        finally:
+            meter.record(start, time.monotonic(), bytes_moved=len(data))
+
+    def put(self, key: str, data: bytes, *, durable: bool = True) -> None:
+        """Write or replace; `durable=False` for what may be lost in a power cut, such as hints."""
+        self._require_writable()
+        self._patiently(key, lambda: self._backend.put(key, data, durable), lambda _: len(data))
+
+    def head(self, key: str) -> Listed | None:
+        return self._patiently(key, lambda: self._backend.head(key), lambda _: 0)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Everything below `prefix/`, by name: for manifests that is newest first. Pages come as needed."""
+        after: str | None = None
+        while True:
+            page = self._patiently(prefix, partial(self._backend.page, prefix, after), lambda _: 0)
+            yield from page.listed
+            after = page.after
+            if after is None:
+                return
+
+    def delete(self, key: str) -> None:
+        """Remove; that it is not there is as good."""
+        self._require_writable()
+        self._patiently(key, lambda: self._backend.delete(key), lambda _: 0)
+
+    def _require_writable(self) -> None:
+        """The promise of a read-only open is kept here, for every verb at once."""
+        if self._read_only:
+            raise ReadOnly("Writing")
+
+    def _patiently(self, key: str, call: Callable[[], T], size_of: Callable[[T], int]) -> T:
+        attempt = 0
+        while True:
+            start = time.monotonic()
+            try:
+                answer = call()
+            except TransientFault as fault:
+                meter.record(start, time.monotonic(), retries=1)
+                attempt += 1
+                if attempt >= self._retry.attempts_max:
+                    raise Unavailable(key, str(fault)) from fault
+                self._runtime.clock.sleep(self._runtime.jitter(self._retry.ceiling_s(attempt)))
+            else:
+                meter.record(start, time.monotonic(), bytes_moved=size_of(answer))
+                return answer
+
+
+def open_store(
+    location: Location,
+    runtime: Runtime | None = None,
+    retry: RetryPolicy | None = None,
+    *,
+    read_only: bool = False,
+) -> ObjectStore:
+    """The store behind a location; a remote one is not contacted yet."""
+    backend: Backend
+    if location.is_local:
+        from omnigraph.storage.local import LocalBackend
+
+        backend = LocalBackend(location.path, location.fsync)
+    else:
+        from omnigraph.storage.remote import RemoteBackend
+
+        backend = RemoteBackend(location)
+    return ObjectStore(location, backend, runtime, retry, read_only=read_only)

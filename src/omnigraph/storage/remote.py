@@ -1,0 +1,145 @@
+"""S3, Google Cloud Storage and Azure through obstore, without retries of its own.
+
+A retry inside the library would be invisible to the meter, and would turn the answer to our own
+lost put into "exists". `objects.py` retries what may be repeated.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+    UnknownConfigurationKeyError,
+)
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from omnigraph.errors import AccessDenied, BadRequest, NotFound
+from omnigraph.storage.location import Location
+from omnigraph.storage.objects import Listed, Outcome, Page, PutAnswer, Stored, TransientFault
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+
+_CONFIG_PREFIXES = ("aws_", "google_", "azure_")
+_CLIENT_KEYS = frozenset(
+    {"allow_http", "allow_invalid_certificates", "connect_timeout", "pool_idle_timeout", "proxy_url", "timeout"}
+)
+_STATUS = re.compile(r"status code: (\d{3})")
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+PAGE_ROWS = 1000
+_NO_RETRIES = {"max_retries": 0}
+
+
+class RemoteBackend:
+    def __init__(self, location: Location) -> None:
+        self._bucket = urlsplit(location.uri).netloc
+        self._store = _connect(location)
+
+    def get(self, key: str) -> Stored | None:
+        try:
+            result = obstore.get(self._store, key)
+            return Stored(bytes(result.bytes()), result.meta["last_modified"])
+        except (OSError, BaseError) as error:
+            self._absent_or_raise(key, error)
+            return None
+
+    def head(self, key: str) -> Listed | None:
+        try:
+            return _listed(obstore.head(self._store, key))
+        except (OSError, BaseError) as error:
+            self._absent_or_raise(key, error)
+            return None
+
+    def create(self, key: str, data: bytes) -> PutAnswer:
+        try:
+            obstore.put(self._store, key, data, mode="create", use_multipart=False)
+        except (AlreadyExistsError, PreconditionError) as error:
+            return PutAnswer(Outcome.EXISTS, _short(error))
+        except (OSError, BaseError) as error:
+            raise self._explained(key, error) from error
+        return PutAnswer(Outcome.CREATED)
+
+    def put(self, key: str, data: bytes, durable: bool) -> None:
+        try:
+            obstore.put(self._store, key, data, use_multipart=False)
+        except (OSError, BaseError) as error:
+            raise self._explained(key, error) from error
+
+    def delete(self, key: str) -> None:
+        try:
+            obstore.delete(self._store, key)
+        except (OSError, BaseError) as error:
+            self._absent_or_raise(key, error)
+
+    def page(self, prefix: str, after: str | None) -> Page:
+        """One page of names, asked for by name, so that a listing can go on after a fault.
+
+        A page shorter than the store's usual one is the last; asking once more would cost a request.
+        """
+        try:
+            chunks = iter(obstore.list(self._store, prefix or None, offset=after, chunk_size=PAGE_ROWS))
+            listed = tuple(_listed(meta) for meta in next(chunks, []))
+        except (OSError, BaseError) as error:
+            raise self._explained(prefix, error) from error
+        return Page(listed, listed[-1].key if len(listed) >= PAGE_ROWS else None)
+
+    def _absent_or_raise(self, key: str, error: Exception) -> None:
+        if isinstance(error, FileNotFoundError) and not any(sign in str(error) for sign in _NO_BUCKET):
+            return
+        raise self._explained(key, error) from error
+
+    def _explained(self, key: str, error: Exception) -> Exception:
+        text = str(error)
+        if any(sign in text for sign in _NO_BUCKET):
+            return NotFound(
+                f"The bucket {self._bucket!r} does not exist: create it, or check the URI and the endpoint."
+            )
+        status = _STATUS.search(text)
+        if isinstance(error, PermissionError | PermissionDeniedError | UnauthenticatedError) or (
+            status and status[1] in ("401", "403")
+        ):
+            return AccessDenied(f"{self._bucket}/{key}", _short(error))
+        if status and status[1].startswith("4") and status[1] not in ("408", "409", "429"):
+            return BadRequest(f"The store refused {self._bucket}/{key} ({_short(error)}): check the store's settings.")
+        return TransientFault(_short(error))
+
+
+def _connect(location: Location) -> Any:
+    config, client = _split(location.options)
+    scheme = urlsplit(location.uri).scheme
+    kinds: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+    try:
+        return kinds[scheme].from_url(location.uri, config=config, client_options=client, retry_config=_NO_RETRIES)
+    except UnknownConfigurationKeyError as error:
+        raise BadRequest(f"{_short(error)} Correct or remove it in storage_options.") from error
+    except BaseError as error:
+        raise BadRequest(f"{location.uri} can't be used as a store: {_short(error)}.") from error
+
+
+def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Options of the store and of its HTTP client; a name that is neither is the caller's slip."""
+    config = {key: value for key, value in options.items() if key.startswith(_CONFIG_PREFIXES)}
+    client: dict[str, Any] = {key: options[key] for key in _CLIENT_KEYS & options.keys()}
+    unknown = sorted(options.keys() - config.keys() - client.keys())
+    if unknown:
+        raise BadRequest(f"storage_options has the unknown key {unknown[0]!r}: use names such as aws_endpoint.")
+    for key in ("allow_http", "allow_invalid_certificates"):
+        if key in client:
+            client[key] = str(client[key]).lower() in ("1", "true", "yes", "on")
+    return config, client
+
+
+def _listed(meta: "ObjectMeta") -> Listed:
+    return Listed(meta["path"], meta["size"], meta["last_modified"])
+
+
+def _short(error: Exception) -> str:
+    """The first line of a library's message, without its dump of internals."""
+    return str(error).split("\n", 1)[0].strip()[:300]

@@ -1,0 +1,259 @@
+"""Changes to a table, each as a new detached version that nobody has been told of yet.
+
+Lance's own write methods move a table's head; none is used here. A change is data files, then
+deletion files, then one detached commit of an operation that names them. Detached commits
+resolve no conflicts: that the base is still right is decided by whoever publishes the version.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.errors import BadRequest
+from omnigraph.storage import durable, meter
+from omnigraph.storage.counting import Origin
+from omnigraph.storage.handles import Handles, TableVersion, lance_module
+from omnigraph.storage.index_section import has_indexes
+from omnigraph.storage.lance_errors import explained
+from omnigraph.storage.overlay import aligned, unique_ids
+from omnigraph.storage.parallel import gather
+from omnigraph.storage.rows import row_addresses
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lance import LanceDataset
+
+CREATE_STAGES = 5  # LIST, data file, LIST, transaction, version
+COMMIT_STAGES = 2  # transaction, version
+SINGLE_PUT_BYTES_MAX = 5 * 1024 * 1024  # a larger data file is uploaded in parts
+MULTIPART_STAGES = 3  # begin, parts, end
+
+
+@dataclass(frozen=True, slots=True)
+class Carryable:
+    """Appended fragments that another version of the same table may take as they are.
+
+    The data files are written already. Only rows whose ids nobody else has written meanwhile may
+    be carried: Lance will not notice a second row with the same id.
+    """
+
+    table_id: str
+    fragments: tuple[Any, ...]  # lance.fragment.FragmentMetadata
+    columns: frozenset[tuple[int, str, str]]  # field id, name and type that the files were written with
+    ids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A table version that exists; `rows` are the live ones in it."""
+
+    at: TableVersion
+    rows: int
+    appended: Carryable | None = None
+
+
+def create(handles: Handles, table_id: str, rows: "pa.Table") -> Staged:
+    """Make the table. Its only mainline version, 1, is its first version: nothing comes after it there."""
+    unique_ids(rows)
+    at = TableVersion(table_id, 1)
+    path = durable.table_path(handles.location, table_id)
+    made_above = durable.missing_above(path) if path is not None else []
+
+    def make() -> "LanceDataset":
+        dataset: LanceDataset = lance_module().write_dataset(
+            rows,
+            handles.uri(table_id),
+            mode="create",
+            storage_options=handles.options,
+            session=handles.session,
+        )
+        return dataset
+
+    with explained(f"table {table_id}"), meter.lance_call(CREATE_STAGES):
+        dataset = handles.counted(Origin.CREATED, make)
+    if dataset.version != at.table_version:
+        raise AssertionError(f"a new table has version {dataset.version}, expected {at.table_version}")
+    if path is not None:
+        durable.sync_created(path, made_above)
+    handles.keep(at, dataset)
+    return Staged(at, rows.num_rows)
+
+
+def append(handles: Handles, at: TableVersion, rows: "pa.Table") -> Staged:
+    """Add rows whose ids the caller knows to be new."""
+    ids = unique_ids(rows)
+    dataset = handles.open(at)
+    if not ids:
+        return unchanged(at, dataset)
+    fitting = aligned(rows, dataset.schema)
+    return _appended(handles, at, dataset, _write_beside_indexes(handles, at, dataset, fitting), ids)
+
+
+def upsert(handles: Handles, at: TableVersion, rows: "pa.Table") -> Staged:
+    """Replace whole rows by id; ids that are not there are added."""
+    ids = unique_ids(rows)
+    dataset = handles.open(at)
+    if not ids:
+        return unchanged(at, dataset)
+    with explained(str(at)):
+        replaced = row_addresses(handles, dataset, ids)
+    fitting = aligned(rows, dataset.schema)
+    if not replaced:
+        return _appended(handles, at, dataset, _write(at, dataset, fitting), ids)
+    fragments, (updated, removed) = gather(
+        [lambda: _write(at, dataset, fitting), lambda: deleted(at, dataset, replaced)]
+    )
+    operation = lance_module().LanceOperation.Update(
+        removed_fragment_ids=removed, updated_fragments=updated, new_fragments=fragments
+    )
+    return commit(handles, at, dataset, operation)
+
+
+def delete(handles: Handles, at: TableVersion, ids: Iterable[str]) -> Staged:
+    """Remove the rows with these ids; where none is there the version stays as it is."""
+    dataset = handles.open(at)
+    with explained(str(at)):
+        found = row_addresses(handles, dataset, sorted(set(ids)))
+    if not found:
+        return unchanged(at, dataset)
+    updated, removed = deleted(at, dataset, found)
+    return commit(handles, at, dataset, lance_module().LanceOperation.Delete(updated, removed, ""))
+
+
+def overwrite(handles: Handles, at: TableVersion, rows: "pa.Table") -> Staged:
+    """Replace all rows, and the schema by that of `rows`. Indexes are gone afterwards."""
+    unique_ids(rows)
+    dataset = handles.open(at)
+    fragments = _write(at, dataset, rows, mode="overwrite") if rows.num_rows else []
+    return commit(handles, at, dataset, lance_module().LanceOperation.Overwrite(rows.schema, fragments))
+
+
+def add_columns(handles: Handles, at: TableVersion, fields: Sequence["pa.Field[Any]"]) -> Staged:
+    """Add nullable columns at the end; all rows have null there. No data file is touched."""
+    dataset = handles.open(at)
+    schema = dataset.schema
+    for column in fields:
+        if not column.nullable:
+            raise BadRequest(f"column {column.name!r} must be nullable: the rows that are there have no value for it.")
+        if column.name in schema.names:
+            raise BadRequest(f"the table already has a column {column.name!r}.")
+        schema = schema.append(column)
+    if not fields:
+        return unchanged(at, dataset)
+    fragments = [fragment.metadata for fragment in dataset.get_fragments()]
+    operation = lance_module().LanceOperation.Merge(fragments, widened_schema(dataset, schema))
+    return commit(handles, at, dataset, operation)
+
+
+def carry(handles: Handles, at: TableVersion, appended: Carryable) -> Staged:
+    """Take fragments that were appended to another version of this table: a commit, and no data."""
+    if appended.table_id != at.table_id:
+        raise BadRequest(f"rows written for table {appended.table_id} can't be carried to {at}: stage them again.")
+    dataset = handles.open(at)
+    if not appended.columns <= _columns(dataset):
+        raise BadRequest(f"rows written with other columns than those of {at} can't be carried: stage them again.")
+    operation = lance_module().LanceOperation.Append(list(appended.fragments))
+    staged = commit(handles, at, dataset, operation)
+    return Staged(staged.at, staged.rows, appended)
+
+
+def commit(handles: Handles, at: TableVersion, dataset: "LanceDataset", operation: Any) -> Staged:
+    """One detached commit of `operation` on `at`, durable when this returns; its handle is kept."""
+    transaction = lance_module("lance.dataset").Transaction(read_version=at.table_version, operation=operation)
+    metered = handles.measured(_commit_stages) if has_indexes(dataset) else meter.lance_call(COMMIT_STAGES)
+    with explained(str(at)), metered:
+        committed = lance_module().LanceDataset.commit(
+            dataset, transaction, storage_options=handles.options, detached=True
+        )
+    path = durable.table_path(handles.location, at.table_id)
+    if path is not None:
+        durable.sync_committed(path, at.table_version, transaction.uuid, operation, committed.version)
+    staged = TableVersion(at.table_id, committed.version)
+    return Staged(staged, handles.keep(staged, committed).count_rows())
+
+
+def _commit_stages(made: int) -> int:
+    """A commit carries its base's indexes over, and reads what they are unless that is known."""
+    return COMMIT_STAGES if made <= COMMIT_STAGES else COMMIT_STAGES + 1
+
+
+def unchanged(at: TableVersion, dataset: "LanceDataset") -> Staged:
+    return Staged(at, dataset.count_rows())
+
+
+def deleted(
+    at: TableVersion, dataset: "LanceDataset", found: dict[int, list[int]], stages: int = 1
+) -> tuple[list[Any], list[int]]:
+    """Write deletion files; answers the fragments that have new ones, and the ids of those left empty."""
+
+    def delete_in(fragment_id: int, offsets: list[int]) -> Any:
+        with explained(str(at)), meter.lance_call(stages):
+            fragment: Any = dataset.get_fragment(fragment_id)
+            return fragment.delete_rows(offsets)
+
+    order = sorted(found)
+    after = gather([partial(delete_in, fragment_id, found[fragment_id]) for fragment_id in order])
+    removed = [fragment_id for fragment_id, left in zip(order, after, strict=True) if left is None]
+    return [left for left in after if left is not None], removed
+
+
+def widened_schema(dataset: "LanceDataset", schema: "pa.Schema") -> Any:
+    """A Lance schema for `schema`, which adds columns at the end of the dataset's.
+
+    Files refer to columns by field id. Ids are given out in order, so widening at the end keeps
+    them; if it ever did not, every old file would be misread, so that is checked.
+    """
+    wide = lance_module("lance.schema").LanceSchema.from_pyarrow(schema)
+    before = _field_ids(dataset.lance_schema.fields())
+    if _field_ids(wide.fields()[: len(before)]) != before:
+        raise AssertionError(f"widening would renumber the columns of {dataset.uri}")
+    return wide
+
+
+def _field_ids(fields: Iterable[Any]) -> list[Any]:
+    return [(field.id(), field.name(), _field_ids(field.children())) for field in fields]
+
+
+def _columns(dataset: "LanceDataset") -> frozenset[tuple[int, str, str]]:
+    types = dataset.schema
+    return frozenset((f.id(), f.name(), str(types.field(f.name()).type)) for f in dataset.lance_schema.fields())
+
+
+def _appended(
+    handles: Handles, at: TableVersion, dataset: "LanceDataset", fragments: list[Any], ids: Iterable[str]
+) -> Staged:
+    staged = commit(handles, at, dataset, lance_module().LanceOperation.Append(fragments))
+    return Staged(
+        staged.at,
+        staged.rows,
+        Carryable(at.table_id, tuple(fragments), _columns(dataset), frozenset(ids)),
+    )
+
+
+def _write_beside_indexes(handles: Handles, at: TableVersion, dataset: "LanceDataset", rows: "pa.Table") -> list[Any]:
+    """Write rows that fit the dataset, while its index section is read.
+
+    Lance needs that section to commit, and reads it before it writes a file for an existing table.
+    Written as if for a new one, the file is the same if the columns get the same ids.
+    """
+    numbered = lance_module("lance.schema").LanceSchema.from_pyarrow(dataset.schema)
+    same_ids = _field_ids(numbered.fields()) == _field_ids(dataset.lance_schema.fields())
+    if not same_ids or not has_indexes(dataset):
+        return _write(at, dataset, rows)
+
+    def learn_indexes() -> list[Any]:
+        with explained(str(at)), handles.measured(lambda made: min(made, 1)):
+            return list(dataset.describe_indices())
+
+    written, _ = gather([lambda: _write(at, dataset, rows, mode="overwrite"), learn_indexes])
+    return written
+
+
+def _write(at: TableVersion, dataset: "LanceDataset", rows: "pa.Table", mode: str = "append") -> list[Any]:
+    stages = 1 if rows.nbytes < SINGLE_PUT_BYTES_MAX else MULTIPART_STAGES
+    with explained(str(at)), meter.lance_call(stages):
+        fragments: list[Any] = lance_module("lance.fragment").write_fragments(
+            rows, dataset, mode=mode, data_storage_version=dataset.data_storage_version
+        )
+        return fragments

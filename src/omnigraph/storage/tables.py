@@ -1,0 +1,163 @@
+"""The tables of one graph: immutable Lance versions, made and read.
+
+The only way to Lance for the rest of the code. A version is written, kept and named by number;
+there is no function that asks for the newest. After its creation nothing is ever committed to a
+table's mainline: every change is a detached version, invisible to all who were not told its
+number. See `staging.py` for how each change is made, `views.py` for how inline rows are read.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.storage import reading, staging
+from omnigraph.storage.handles import HANDLES_MAX, Handles, TableVersion
+from omnigraph.storage.lance_errors import explained
+from omnigraph.storage.location import Location
+from omnigraph.storage.overlay import Overlay
+from omnigraph.storage.rows import reading as reading_rows
+from omnigraph.storage.staging import Carryable, Staged
+from omnigraph.storage.views import VIEWS_MAX, Views
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lance import LanceDataset
+
+    from omnigraph.storage.reading import Filter
+
+__all__ = ["Carryable", "Overlay", "Staged", "TableVersion", "Tables"]
+
+
+class Tables:
+    """Make, change and read table versions below one location.
+
+    `at=None` in a read means a type that has no table yet: its rows are the overlay's, and `schema`
+    says what columns they have.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        session: Any = None,
+        handles_max: int = HANDLES_MAX,
+        scratch: Path | None = None,
+        views_max: int = VIEWS_MAX,
+    ) -> None:
+        self._handles = Handles(location, session, handles_max)
+        self._views = Views(self._handles, scratch, views_max)
+
+    # Changes: each makes a new version, durable when the call returns, and tells nobody.
+
+    def create(self, table_id: str, rows: "pa.Table") -> Staged:
+        """Make a table; `table_id` must be fresh. Rows may be empty: their schema is the table's."""
+        return staging.create(self._handles, table_id, rows)
+
+    def append(self, at: TableVersion, rows: "pa.Table") -> Staged:
+        """Add rows whose ids the caller knows to be new."""
+        return staging.append(self._handles, at, rows)
+
+    def upsert(self, at: TableVersion, rows: "pa.Table") -> Staged:
+        """Replace whole rows by id; add those that are not there."""
+        return staging.upsert(self._handles, at, rows)
+
+    def delete(self, at: TableVersion, ids: Iterable[str]) -> Staged:
+        """Remove rows by id; answers `at` itself where there is nothing to remove."""
+        return staging.delete(self._handles, at, ids)
+
+    def overwrite(self, at: TableVersion, rows: "pa.Table") -> Staged:
+        """Replace all rows, and the schema by that of `rows`."""
+        return staging.overwrite(self._handles, at, rows)
+
+    def add_columns(self, at: TableVersion, fields: "Sequence[pa.Field[Any]]") -> Staged:
+        """Add nullable columns; writes no data."""
+        return staging.add_columns(self._handles, at, fields)
+
+    def carry(self, at: TableVersion, appended: Carryable) -> Staged:
+        """Take rows appended to another version of this table; the caller knows that no id is in `at`."""
+        return staging.carry(self._handles, at, appended)
+
+    def commit_operation(self, at: TableVersion, operation: Any) -> Staged:
+        """Commit a `LanceOperation` whose files are written, such as a rewrite or a new index."""
+        return staging.commit(self._handles, at, self.open(at), operation)
+
+    # Reads.
+
+    def open(self, at: TableVersion) -> "LanceDataset":
+        """The stored version as Lance has it, without any overlay."""
+        return self._handles.open(at)
+
+    def dataset(
+        self, at: TableVersion | None, overlay: Overlay = Overlay.EMPTY, schema: "pa.Schema | None" = None
+    ) -> "LanceDataset":
+        """A dataset with all rows. Keep it while anything reads from it: a view's files go with it."""
+        return reading.dataset(self._handles, self._views, at, overlay, schema)
+
+    def scan(
+        self,
+        at: TableVersion | None,
+        columns: Sequence[str] | None = None,
+        filter: "Filter | None" = None,
+        overlay: Overlay = Overlay.EMPTY,
+        schema: "pa.Schema | None" = None,
+    ) -> "pa.Table":
+        """All rows that pass the filter, in no particular order."""
+        of = self.dataset(at, overlay, schema)
+        return reading.scan(self._handles, of, _name(at), columns, filter)
+
+    def batches(
+        self,
+        at: TableVersion | None,
+        columns: Sequence[str] | None = None,
+        filter: "Filter | None" = None,
+        overlay: Overlay = Overlay.EMPTY,
+        schema: "pa.Schema | None" = None,
+    ) -> "Iterator[pa.RecordBatch]":
+        """As `scan`, for tables that memory can't hold."""
+        of = self.dataset(at, overlay, schema)
+        return reading.batches(self._handles, of, _name(at), columns, filter)
+
+    def lookup(
+        self,
+        at: TableVersion | None,
+        ids: Iterable[str],
+        columns: Sequence[str] | None = None,
+        overlay: Overlay = Overlay.EMPTY,
+        schema: "pa.Schema | None" = None,
+    ) -> "pa.Table":
+        """The rows with these ids; makes no request for ids that the overlay answers, if `schema` is given."""
+        return reading.lookup(self._handles, at, ids, columns, overlay, schema)
+
+    def exists(self, at: TableVersion | None, ids: Iterable[str], overlay: Overlay = Overlay.EMPTY) -> frozenset[str]:
+        """Which of these ids have a row."""
+        return reading.exists(self._handles, at, ids, overlay)
+
+    def came_with(self, at: TableVersion, since: TableVersion, ids: Iterable[str]) -> frozenset[str]:
+        """Which of these ids are in rows written between `since` and `at`, or moved there by a compaction."""
+        return reading.came_with(self._handles, at, since, ids)
+
+    def matching(
+        self, at: TableVersion | None, column: str, values: Iterable[str], overlay: Overlay = Overlay.EMPTY
+    ) -> frozenset[str]:
+        """Which of these values some row has in that column, such as the ends of edges."""
+        if at is None:
+            rows = overlay.rows
+            return frozenset(values).intersection(rows.column(column).to_pylist() if rows is not None else ())
+        return reading.matching(self._handles, self.dataset(at, overlay), _name(at), column, values)
+
+    def count(
+        self,
+        at: TableVersion | None,
+        filter: "Filter | None" = None,
+        overlay: Overlay = Overlay.EMPTY,
+        schema: "pa.Schema | None" = None,
+    ) -> int:
+        """How many rows there are, or how many pass the filter."""
+        if at is None and filter is None:
+            return 0 if overlay.rows is None else int(overlay.rows.num_rows)
+        of = self.dataset(at, overlay, schema)
+        with explained(_name(at)), reading_rows(self._handles, of, filtered=filter is not None):
+            return int(of.count_rows(filter=filter))
+
+
+def _name(at: TableVersion | None) -> str:
+    return str(at) if at is not None else "inline rows"

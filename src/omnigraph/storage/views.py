@@ -1,0 +1,193 @@
+"""A stored version and an overlay as one private Lance dataset on local scratch disk.
+
+The view's fragments and indexes refer to the stored files by base path; shadowed rows are deleted
+in it, the overlay's rows are one more fragment. Scans, joins and searches then have Lance's own
+semantics over all rows. Making one writes nothing to the store, and takes a few milliseconds.
+"""
+
+import os
+import shutil
+import tempfile
+import time
+import weakref
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.storage import meter
+from omnigraph.storage.counting import Origin
+from omnigraph.storage.handles import Handles, TableVersion, lance_module
+from omnigraph.storage.index_section import based_indexes, has_indexes
+from omnigraph.storage.kept import Kept
+from omnigraph.storage.lance_errors import explained
+from omnigraph.storage.overlay import Overlay, aligned
+from omnigraph.storage.rows import row_addresses
+from omnigraph.storage.staging import deleted, widened_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lance import LanceDataset
+
+VIEWS_MAX = 64
+_STORED = 1  # the id of the base path under which the stored files are
+_Key = tuple[TableVersion | None, str, str]
+
+
+class Views:
+    """The views in use, least recently used first.
+
+    A view's scratch directory goes when its dataset is no longer referred to, by this cache or by a
+    reader: keep the dataset for as long as anything reads from it. What is left goes at exit.
+    """
+
+    def __init__(self, handles: Handles, scratch: Path | None = None, views_max: int = VIEWS_MAX) -> None:
+        self._handles = handles
+        self._scratch = scratch
+        self._views: Kept[_Key, LanceDataset] = Kept(views_max)
+
+    def get(self, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None" = None) -> "LanceDataset":
+        """The view of `at` with `overlay` on top; without a stored version, of the overlay alone."""
+        key = (at, overlay.fingerprint, "" if at is not None or schema is None else schema.to_string())
+        return self._views.get(key, lambda: self._build(at, overlay, schema))
+
+    def _build(self, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None") -> "LanceDataset":
+        folder = self._make_folder()
+        try:
+            with explained(f"a view of {at}" if at is not None else "a view of inline rows"):
+                if at is None:
+                    view = self._local_only(folder, overlay, schema)
+                else:
+                    view = _Combination(self._handles, at, folder).with_overlay(overlay)
+        except BaseException:
+            _remove(folder, os.getpid())
+            raise
+        weakref.finalize(view, _remove, folder, os.getpid())
+        return view
+
+    def _local_only(self, folder: Path, overlay: Overlay, schema: "pa.Schema | None") -> "LanceDataset":
+        if schema is None:
+            raise ValueError("rows without a stored table need a schema to be read by")
+        rows = schema.empty_table() if overlay.rows is None else aligned(overlay.rows, overlay.widened(schema))
+        view: LanceDataset = lance_module().write_dataset(
+            rows, str(folder), mode="create", session=self._handles.session
+        )
+        return view
+
+    def _make_folder(self) -> Path:
+        if self._scratch is not None:
+            self._scratch.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="omnigraph-view-", dir=self._scratch))
+
+
+class _Combination:
+    """The making of one view over a stored version."""
+
+    def __init__(self, handles: Handles, at: TableVersion, folder: Path) -> None:
+        self._handles = handles
+        self._at = at
+        self._folder = folder
+        self._stored = handles.open(at)
+        self._operations = lance_module().LanceOperation
+
+    def with_overlay(self, overlay: Overlay) -> "LanceDataset":
+        schema = overlay.widened(self._stored.schema)
+        view = self._with_indexes(self._with_stored_fragments(schema))
+        shadowed = row_addresses(self._handles, self._stored, sorted(overlay.shadowed))
+        updated, removed = deleted(self._at, view, shadowed, stages=0)  # on scratch
+        added = []
+        if overlay.rows is not None:
+            rows = aligned(overlay.rows, schema)
+            added = lance_module("lance.fragment").write_fragments(rows, view, mode="append")
+        if updated or removed or added:
+            update = self._operations.Update(
+                removed_fragment_ids=removed, updated_fragments=updated, new_fragments=added
+            )
+            view = self._commit(view, update)
+        return view
+
+    def _with_stored_fragments(self, schema: "pa.Schema") -> "LanceDataset":
+        """A local dataset of the stored fragments, under their stored ids: indexes hold row addresses."""
+        base = lance_module("lance.dataset").DatasetBasePath(
+            self._handles.uri(self._at.table_id), name="stored", is_dataset_root=True, id=_STORED
+        )
+        view = lance_module().write_dataset(
+            self._stored.schema.empty_table(),
+            str(self._folder),
+            mode="create",
+            initial_bases=[base],
+            storage_options=self._handles.options,  # the bases fall back on these; the local disk has none
+            session=self._handles.session,
+        )
+        fragments = [_based(fragment.metadata) for fragment in self._stored.get_fragments()]
+        wide = self._stored.lance_schema
+        if len(schema) > len(self._stored.schema):
+            wide = widened_schema(self._stored, schema)
+        view = self._counted(self._commit(view, self._operations.Merge(fragments, wide)))
+        ids = [fragment.fragment_id for fragment in view.get_fragments()]
+        if ids != [fragment.id for fragment in fragments]:
+            raise AssertionError(f"a view renumbered the fragments of {self._at} to {ids}")
+        return view
+
+    def _counted(self, view: "LanceDataset") -> "LanceDataset":
+        """The view through a client whose requests for stored files are counted. Opening it again is local."""
+        if self._handles.location.is_local or self._handles.counter.settled(Origin.CREATED):
+            return view
+        opened: LanceDataset = lance_module().dataset(
+            view.uri, version=view.version, storage_options=self._handles.options, session=self._handles.session
+        )
+        return opened
+
+    def _with_indexes(self, view: "LanceDataset") -> "LanceDataset":
+        if not has_indexes(self._stored):
+            return view
+        indexes = based_indexes(self._stored, self._version_file(), _STORED)
+        return self._commit(view, self._operations.CreateIndex(indexes, [])) if indexes else view
+
+    def _version_file(self) -> bytes:
+        """The stored version's own file: one request that Lance's counter does not see, so it is recorded here."""
+        name = f"_versions/d{self._at.table_version}.manifest"
+        if self._handles.location.is_local:
+            return (self._handles.location.path / "tables" / self._at.table_id / name).read_bytes()
+        files = lance_module("lance.file").LanceFileSession(
+            self._handles.uri(self._at.table_id), storage_options=self._handles.options
+        )
+        copy = self._folder / "stored.manifest"
+        start = time.monotonic()
+        files.download_file(name, str(copy))
+        data = copy.read_bytes()
+        meter.record(start, time.monotonic(), bytes_moved=len(data))
+        return data
+
+    def _commit(self, view: "LanceDataset", operation: Any) -> "LanceDataset":
+        transaction = lance_module("lance.dataset").Transaction(read_version=view.version, operation=operation)
+        committed: LanceDataset = lance_module().LanceDataset.commit(
+            view, transaction, storage_options=self._handles.options, detached=True
+        )
+        return committed
+
+
+def _based(fragment: Any) -> Any:
+    """The fragment's metadata, with its files where they are stored."""
+    files = lance_module("lance.fragment")
+    deletion = fragment.deletion_file
+    if deletion is not None:
+        deletion = files.DeletionFile(**{**deletion.asdict(), "base_id": _STORED})
+    return replace(fragment, files=[_based_file(file) for file in fragment.files], deletion_file=deletion)
+
+
+def _based_file(file: Any) -> Any:
+    return lance_module("lance.fragment").DataFile(
+        str(file.path),
+        file.fields,
+        file.column_indices,
+        file.file_major_version,
+        file.file_minor_version,
+        file.file_size_bytes,
+        _STORED,
+    )
+
+
+def _remove(folder: Path, owner: int) -> None:
+    """Remove a scratch directory, in the process that made it: a forked child must not."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
