@@ -1,0 +1,171 @@
+"""Branches: create, find, list, delete, by rules 12 and 13 of the protocol."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from omnigraph.errors import AlreadyExists, BadRequest, BranchNotFound, ConflictError, OmnigraphError
+from omnigraph.manifest.keys import check_branch_name
+from omnigraph.manifest.model import MAIN, BranchId, Manifest
+from omnigraph.manifest.plan import Birth, Bury, PublishPlan, Stance, Unborn
+from omnigraph.manifest.publish import Publisher
+from omnigraph.manifest.refs import Ref, Refs
+from omnigraph.manifest.schemas import Schemas
+from omnigraph.manifest.store import Manifests
+from omnigraph.manifest.txn import WriteTxn
+from omnigraph.runtime import Runtime
+from omnigraph.storage.parallel import gather
+
+LIVES_TRIED_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A living branch: its name, which life of it, and its newest manifest, confirmed."""
+
+    name: str
+    life: int
+    head: Manifest
+
+
+class Branches:
+    def __init__(
+        self,
+        main_id: BranchId,
+        refs: Refs,
+        manifests: Manifests,
+        schemas: Schemas,
+        publisher: Publisher,
+        runtime: Runtime,
+    ) -> None:
+        self._main_id = main_id
+        self._refs = refs
+        self._manifests = manifests
+        self._schemas = schemas
+        self._publisher = publisher
+        self._runtime = runtime
+        self._lives: dict[str, int] = {}  # names this process has found alive; a dead life is dead for ever
+
+    def find(self, name: str) -> Branch:
+        """The branch with its head confirmed in this call."""
+        check_branch_name(name)
+        if name == MAIN:
+            head = self._manifests.head(self._main_id)
+            if head is None:
+                raise BranchNotFound(MAIN)
+            return Branch(MAIN, 1, head)
+        known = self._lives.get(name)
+        if known is not None and (branch := self._alive(name, known)):
+            return branch
+        newest = self._refs.newest_life(name)
+        if newest is None or newest.marked_dead:
+            raise BranchNotFound(name)
+        branch = self._alive(name, newest.life)
+        if branch is None:
+            raise BranchNotFound(name)
+        return branch
+
+    def names(self) -> list[str]:
+        """All living branches; the marker spares a look at the dead ones, the tombstone decides."""
+        candidates = [
+            (name, life.life) for name, life in self._refs.all_names().items() if name != MAIN and not life.marked_dead
+        ]
+        found = gather([lambda name=name, life=life: self._alive(name, life) for name, life in candidates])  # type: ignore[misc]
+        return sorted([MAIN, *(branch.name for branch in found if branch is not None)])
+
+    def create(self, name: str, fork: Manifest, actor: str | None = None) -> Manifest:
+        """Rule 12. `fork` is what the branch starts from; its branch's head was confirmed in this call.
+
+        Manifest 1 is the moment of creation: a ref without it is a branch for nobody.
+        """
+        check_branch_name(name)
+        if name == MAIN:
+            raise AlreadyExists(f"The branch {MAIN!r}", "choose another name")
+        ref = self._reserve(name, fork)
+        unborn = Unborn(name, ref.branch_id)
+        try:
+            self._source_still_serves(fork)
+        except OmnigraphError:
+            with suppress(OmnigraphError):  # without it the unfinished ref stays a pin for cleanup, no more
+                self._end_unfinished(unborn, ref)
+            raise
+        plan = self._plan(Birth(name, fork.schema, fork), Stance.CONSTRUCTIVE, actor)
+        born = self._publisher.bear(unborn, plan)
+        if born is None:
+            raise ConflictError(f"The branch {name!r} was taken by somebody else meanwhile: look, and try again.")
+        self._lives[name] = ref.life
+        return born
+
+    def delete(self, name: str, actor: str | None = None) -> None:
+        """The tombstone decides; the marker after it may fail and is only a kindness."""
+        check_branch_name(name)
+        if name == MAIN:
+            raise BadRequest(f"The branch {MAIN!r} can't be deleted: it always exists.")
+        life = self._lives.get(name)
+        head = None if life is None else self._manifests.known_head(self._refs.read(name, life).branch_id)
+        if life is None or head is None or head.tombstone is not None:
+            branch = self.find(name)
+            life, head = branch.life, branch.head
+        plan = self._plan(Bury(), Stance.MAINTENANCE, actor)
+        try:
+            self._publisher.bury(WriteTxn(head, self._schemas.read(head.schema)), plan)
+        except BranchNotFound:
+            # The life that this process knew is over; the name may live again.
+            branch = self.find(name)
+            life = branch.life
+            self._publisher.bury(WriteTxn(branch.head, self._schemas.read(branch.head.schema)), plan)
+        self._lives.pop(name, None)
+        with suppress(OmnigraphError):
+            self._refs.mark_dead(name, life)
+
+    def _reserve(self, name: str, fork: Manifest) -> Ref:
+        """Take the name's next life, ending an unfinished one that is in the way."""
+        life = 1
+        for _ in range(LIVES_TRIED_MAX):
+            ref = Ref(name, life, self._runtime.ids.short_id(), fork.point)
+            if self._refs.reserve(ref) is None:
+                return ref
+            newest = self._refs.newest_life(name)
+            life = 1 if newest is None else newest.life
+            if newest is not None and not newest.marked_dead and not self._out_of_the_way(name, life):
+                raise AlreadyExists(f"The branch {name!r}", "choose another name, or delete it first")
+            life += 1
+        raise ConflictError(f"Others keep taking the name {name!r}: nothing was created, try again.")
+
+    def _out_of_the_way(self, name: str, life: int) -> bool:
+        """Whether that life is over, after ending it if its creator never finished."""
+        ref = self._refs.read(name, life)
+        head = self._manifests.head(ref.branch_id)
+        if head is None:
+            return self._end_unfinished(Unborn(name, ref.branch_id), ref)
+        return head.tombstone is not None
+
+    def _end_unfinished(self, unborn: Unborn, ref: Ref) -> bool:
+        """A tombstone as its manifest 1; False if its creator was first and the branch lives."""
+        buried = self._publisher.bear(unborn, self._plan(Bury(), Stance.MAINTENANCE, None))
+        if buried is None:
+            head = self._manifests.head(ref.branch_id)
+            return head is not None and head.tombstone is not None
+        return True
+
+    def _source_still_serves(self, fork: Manifest) -> None:
+        """The second look of rule 12: the source lives, and cleanup has not passed the fork point."""
+        known = self._manifests.known_head(fork.branch_id) or fork
+        head = self._manifests.confirm(known)
+        if head.tombstone is not None:
+            raise BranchNotFound(head.branch)
+        if head.oldest_retained > fork.manifest_version:
+            raise ConflictError(
+                f"A cleanup passed manifest {fork.manifest_version} of {head.branch!r} meanwhile: nothing was created, "
+                "try again from a newer commit."
+            )
+
+    def _alive(self, name: str, life: int) -> Branch | None:
+        head = self._manifests.head(self._refs.read(name, life).branch_id)
+        if head is None or head.tombstone is not None:
+            self._lives.pop(name, None)
+            return None
+        self._lives[name] = life
+        return Branch(name, life, head)
+
+    def _plan(self, effect: Birth | Bury, stance: Stance, actor: str | None) -> PublishPlan:
+        return PublishPlan(self._runtime.ids.txn_id(), stance, effect, actor)

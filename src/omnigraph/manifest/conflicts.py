@@ -1,0 +1,130 @@
+"""The conflict table of the design, row for row, as one pure function.
+
+`publish` found that manifest N+1 is not its own and has read the new head. Everything that decides
+is in the two manifests: `changed_at` names the commit that last changed a table's content, so one
+read tells what the winners touched, however many they were.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from omnigraph.manifest.model import CommitId, Manifest, TableKey
+from omnigraph.manifest.plan import Change, Delete, PublishPlan, Stance
+
+SCHEMA_KEY = "schema"  # stands for the table key where the schema is what moved
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """The logical plan stands. Validate it again if asked, derive physical parts again, and put.
+
+    `from_scratch`: a fence passed, so not even fragments that were only appended may be trusted.
+    """
+
+    validate: bool = False
+    restage: frozenset[TableKey] = frozenset()
+    from_scratch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAgain:
+    """Nothing of the plan can be kept."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """A strict plan lost: `ExpectedVersionMismatch`."""
+
+    table_key: TableKey
+    expected: CommitId | None
+    actual: CommitId | None
+
+
+@dataclass(frozen=True, slots=True)
+class BranchIsGone:
+    """Somebody deleted the branch."""
+
+
+Decision: TypeAlias = Proceed | PlanAgain | Refuse | BranchIsGone
+
+
+def decide(plan: PublishPlan, base: Manifest, head: Manifest, *, intent_honoured: bool = False) -> Decision:
+    """What losing to `head` means for a plan made on `base`.
+
+    `intent_honoured`: every fence between the two spared what this plan staged (rule 5).
+    """
+    if head.tombstone is not None:
+        return BranchIsGone()
+    if plan.stance is Stance.MAINTENANCE:
+        return _decide_maintenance(plan, base, head)
+    if head.schema != base.schema:
+        if plan.stance is Stance.STRICT:
+            return Refuse(SCHEMA_KEY, base.logical_head, head.logical_head)
+        return PlanAgain("the schema changed")
+    touched = touched_since(base, head, plan.reads | plan.writes)
+    if touched and plan.stance is Stance.STRICT:
+        key = touched[0]
+        return Refuse(key, changed_at(base, key), changed_at(head, key))
+    if read := [key for key in touched if key in plan.read_rows]:
+        return PlanAgain(f"{read[0]} changed, and rows read there went into the plan")
+    if fence_passed(plan, base, head) and not intent_honoured:
+        return Proceed(bool(touched), frozenset(plan.staged) | moved(plan, head), from_scratch=True)
+    return Proceed(bool(touched), moved(plan, head))
+
+
+def _decide_maintenance(plan: PublishPlan, base: Manifest, head: Manifest) -> Decision:
+    """A fence or a tombstone goes on any head. What was staged from a table version needs that version."""
+    if not isinstance(plan.effect, Change):
+        return Proceed()
+    if head.schema != base.schema:
+        return PlanAgain("the schema changed")
+    if fence_passed(plan, base, head):
+        return PlanAgain("a cleanup passed")
+    if gone := sorted(moved(plan, head) | {key for key in plan.writes if _tail(base, key) != _tail(head, key)}):
+        return PlanAgain(f"{gone[0]} moved")
+    return Proceed()
+
+
+def changed_at(manifest: Manifest, key: TableKey) -> CommitId | None:
+    """Rule 4: a type without a table has none."""
+    ref = manifest.tables.get(key)
+    return None if ref is None else ref.changed_at
+
+
+def touched_since(base: Manifest, head: Manifest, keys: Iterable[TableKey]) -> list[TableKey]:
+    """Which of these tables the winners changed: content, not storage. In name order."""
+    return [key for key in sorted(keys) if changed_at(base, key) != changed_at(head, key)]
+
+
+def moved(plan: PublishPlan, head: Manifest) -> frozenset[TableKey]:
+    """Rule 9: tables whose physical part was derived from another version than the head's.
+
+    A delete from a type that had no table staged nothing, which was derived from its absence.
+    """
+    actions = plan.effect.actions if isinstance(plan.effect, Change) else ()
+    derived_from: dict[TableKey, tuple[str, int] | None] = {
+        action.table: None for action in actions if isinstance(action, Delete)
+    }
+    derived_from |= {key: staged.base for key, staged in plan.staged.items()}
+    return frozenset(
+        key
+        for key, base in derived_from.items()
+        for ref in (head.tables.get(key),)
+        if base != (None if ref is None else (ref.table_id, ref.table_version))
+    )
+
+
+def fence_passed(plan: PublishPlan, base: Manifest, head: Manifest) -> bool:
+    """Rule 5: every manifest carries its newest fence, so a commit on top of a fence does not hide it.
+
+    A plan that staged nothing has nothing to lose to a fence.
+    """
+    return bool(plan.staged) and head.fenced_at != base.fenced_at
+
+
+def _tail(manifest: Manifest, key: TableKey) -> object:
+    ref = manifest.tables.get(key)
+    return None if ref is None else ref.tail

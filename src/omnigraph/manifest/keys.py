@@ -1,0 +1,90 @@
+"""Where things are, and how they are named: pure functions between names and keys."""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from omnigraph.errors import BadRequest, CommitNotFound
+from omnigraph.manifest.model import CommitId, Point
+
+STAMP = "_omnigraph.json"
+REFS = "__refs"
+_TOP = 2**64 - 1
+_BRANCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}\Z")
+_COMMIT_ID = re.compile(r"([a-z2-7]{13})\.([1-9][0-9]{0,19})(?:\.(0|[1-9][0-9]{0,3}))?\Z")
+_REF_KEY = re.compile(REFS + r"/([^/]+)/([1-9][0-9]*)\.(json|dead)\Z")
+
+
+def manifest_folder(branch_id: str) -> str:
+    return f"__manifest/{branch_id}"
+
+
+def manifest_key(point: Point) -> str:
+    """Counts downwards, so that a listing in name order shows the newest first."""
+    return f"{manifest_folder(point.branch_id)}/{_TOP - point.manifest_version:020d}.json"
+
+
+def manifest_number(key: str) -> int | None:
+    """The number of the manifest under this key; None for what lies beside the manifests."""
+    name = key.rsplit("/", 1)[-1]
+    return _TOP - int(name[:20]) if re.fullmatch(r"[0-9]{20}\.json", name) else None
+
+
+def hint_key(branch_id: str) -> str:
+    return f"{manifest_folder(branch_id)}/_hint"
+
+
+def schema_key(schema_hash: str) -> str:
+    return f"__schema/{schema_hash.removeprefix('sha256:')}.json"
+
+
+def ref_folder(branch: str) -> str:
+    return f"{REFS}/{quote(branch, safe='')}"
+
+
+def ref_key(branch: str, life: int) -> str:
+    return f"{ref_folder(branch)}/{life}.json"
+
+
+def marker_key(branch: str, life: int) -> str:
+    return f"{ref_folder(branch)}/{life}.dead"
+
+
+@dataclass(frozen=True, slots=True)
+class RefName:
+    """What the key of a ref or of a death marker says."""
+
+    branch: str
+    life: int
+    dead: bool
+
+
+def parse_ref_key(key: str) -> RefName | None:
+    match = _REF_KEY.match(key)
+    return RefName(unquote(match[1]), int(match[2]), match[3] == "dead") if match else None
+
+
+def check_branch_name(branch: str) -> str:
+    segments = branch.split("/")
+    if not _BRANCH_NAME.match(branch) or any(segment in ("", ".", "..") for segment in segments):
+        raise BadRequest(
+            f"{branch!r} can't name a branch: use up to 200 letters, digits and . _ / -, starting with a letter "
+            "or digit, without empty, . or .. segments."
+        )
+    return branch
+
+
+def commit_id(point: Point, index: int | None = None) -> CommitId:
+    place = f"{point.branch_id}.{point.manifest_version}"
+    return place if index is None else f"{place}.{index}"
+
+
+def parse_commit_id(text: str) -> Point:
+    match = _COMMIT_ID.match(text)
+    if not match:
+        raise CommitNotFound(text, "a commit id has the form <branch id>.<number>, see `commit list`")
+    return Point(match[1], int(match[2]))
+
+
+def looks_like_commit_id(text: str) -> bool:
+    return bool(_COMMIT_ID.match(text))

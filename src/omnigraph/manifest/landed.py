@@ -1,0 +1,52 @@
+"""Looking back along a branch: has this transaction landed, did every fence honour this intent?"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from omnigraph.manifest.model import Entry, Manifest, Point, TxnId, txn_ids
+from omnigraph.manifest.store import Manifests
+from omnigraph.storage.parallel import gather
+
+IDEMPOTENCY_WINDOW = timedelta(hours=24)
+READ_AHEAD = 16
+
+
+def entries_back(manifests: Manifests, newest: int, oldest: int, branch_id: str) -> Iterator[Entry]:
+    """The entries of a branch from `newest` down to `oldest`, read some at once."""
+    number = newest
+    while number >= oldest:
+        batch = range(number, max(oldest, number - READ_AHEAD + 1) - 1, -1)
+        for entry in gather([lambda n=n: manifests.read(Point(branch_id, n)) for n in batch]):  # type: ignore[misc]
+            if entry is not None:
+                yield entry
+        number = batch[-1] - 1
+
+
+def find_txn(manifests: Manifests, head: Manifest, txn_id: TxnId, now: datetime) -> Entry | None:
+    """The entry that carries a transaction, if it landed on this branch within the window.
+
+    Needed only for ids that callers supply: a fresh id can't have landed before. Stubs count.
+    """
+    for entry in entries_back(manifests, head.manifest_version, 1, head.branch_id):
+        if txn_id in txn_ids(entry):
+            return entry
+        if entry.authored_at < now - IDEMPOTENCY_WINDOW:
+            return None
+    return None
+
+
+def landed_since(manifests: Manifests, base: Manifest, head: Manifest, txn_id: TxnId) -> Entry | None:
+    """The entry between a base and a newer head that carries the transaction."""
+    since = entries_back(manifests, head.manifest_version, base.manifest_version + 1, base.branch_id)
+    return next((entry for entry in since if txn_id in txn_ids(entry)), None)
+
+
+def fences_honour(manifests: Manifests, base: Manifest, head: Manifest, intent: TxnId) -> bool:
+    """Rule 5: staged work survives only if every fence since its base honoured its intent."""
+    number = head.fenced_at
+    while number != base.fenced_at:
+        entry = manifests.read(Point(head.branch_id, number))
+        if not isinstance(entry, Manifest) or entry.fence is None or intent not in entry.fence.honoured:
+            return False
+        number = entry.fence.previous
+    return True

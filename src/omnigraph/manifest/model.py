@@ -1,0 +1,151 @@
+"""Manifests and what is in them: frozen values.
+
+A manifest is self-contained: the whole table map, so that opening a graph is one small read.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeAlias
+
+TableKey: TypeAlias = str  # "node:Person"
+BranchId: TypeAlias = str
+CommitId: TypeAlias = str  # "<branch id>.<manifest version>[.<n>]": says where the commit is
+TxnId: TypeAlias = str
+
+FORMAT = 1
+MAIN = "main"
+
+
+class CommitClass(StrEnum):
+    LOGICAL = "logical"  # changes what the graph says
+    MAINTENANCE = "maintenance"  # changes how it is stored; nobody's parent
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """How many rows of one table a commit changed."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.inserted or self.updated or self.deleted)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One manifest of one branch."""
+
+    branch_id: BranchId
+    manifest_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """One type's table as a manifest names it: a detached Lance version, and the rows on top."""
+
+    table_id: str
+    table_version: int
+    rows: int
+    changed_at: CommitId  # the commit that last changed the content; compared for equality only
+    tail: tuple[Point, ...] = ()  # manifests whose inline rows are newer than the table version
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    id: CommitId
+    txn_id: TxnId
+    parent: CommitId | None
+    merged_parent: CommitId | None
+    actor: str | None
+    authored_at: datetime
+    kind: str
+    commit_class: CommitClass
+    touched: Mapping[TableKey, Touch] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class InlineChange:
+    """Rows of one table that ride in the manifest: Arrow IPC bytes, and deleted ids."""
+
+    upserts: bytes | None = None
+    deletes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """A cleanup passed here: what was staged before it may be gone, but for the honoured intents."""
+
+    previous: int  # number of the fence before this one on the branch; 0 for none
+    honoured: tuple[TxnId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """The branch ends here; a writer that still holds it loses its race cleanly."""
+
+    txn_id: TxnId
+    actor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    branch: str
+    branch_id: BranchId
+    manifest_version: int
+    schema: str
+    logical_head: CommitId
+    authored_at: datetime  # of its newest commit, or of the fork point; never falls along a branch
+    ancestry: Mapping[BranchId, int]
+    fenced_at: int = 0  # number of the newest fence on this branch; 0 for none
+    oldest_retained: int = 1
+    commits: tuple[Commit, ...] = ()
+    tables: Mapping[TableKey, TableRef] = field(default_factory=dict)
+    inline: tuple[Mapping[TableKey, InlineChange], ...] = ()
+    fork: Point | None = None
+    fence: Fence | None = None
+    tombstone: Tombstone | None = None
+
+    @property
+    def point(self) -> Point:
+        return Point(self.branch_id, self.manifest_version)
+
+
+@dataclass(frozen=True, slots=True)
+class Stub:
+    """What cleanup leaves of an expired manifest: its number stays taken, its txn ids findable."""
+
+    branch: str
+    branch_id: BranchId
+    manifest_version: int
+    authored_at: datetime
+    ancestry: Mapping[BranchId, int]
+    commits: tuple[Commit, ...] = ()
+    fork: Point | None = None
+    tombstone: Tombstone | None = None
+
+
+Entry: TypeAlias = Manifest | Stub
+
+
+def stub_of(manifest: Manifest) -> Stub:
+    """Rule 1: a number is used once, for ever; an expired manifest keeps it as this."""
+    return Stub(
+        manifest.branch,
+        manifest.branch_id,
+        manifest.manifest_version,
+        manifest.authored_at,
+        manifest.ancestry,
+        manifest.commits,
+        manifest.fork,
+        manifest.tombstone,
+    )
+
+
+def txn_ids(entry: Entry) -> frozenset[TxnId]:
+    """Whose put this was: the transactions that the object at this number carries."""
+    own = {commit.txn_id for commit in entry.commits}
+    return frozenset(own | {entry.tombstone.txn_id} if entry.tombstone else own)

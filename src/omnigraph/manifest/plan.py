@@ -1,0 +1,204 @@
+"""PublishPlan: all that one commit changes and all that it relied on, complete before the put."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from omnigraph.manifest.model import CommitId, Fence, Manifest, Point, TableKey, Touch, TxnId
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from omnigraph.manifest.txn import WriteTxn
+    from omnigraph.storage.tables import Carryable, Tables
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Append:
+    """New rows. `fresh_ids`: the ids were minted by this write, so nobody else can have used them."""
+
+    table: TableKey
+    rows: "pa.Table"
+    fresh_ids: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Upsert:
+    """Whole row images: they replace the rows with their ids, or are new."""
+
+    table: TableKey
+    rows: "pa.Table"
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    table: TableKey
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overwrite:
+    """These rows instead of all that were there."""
+
+    table: TableKey
+    rows: "pa.Table"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Create:
+    """A type's first table, perhaps without rows."""
+
+    table: TableKey
+    rows: "pa.Table"
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """The type's table is no longer part of the graph; its files stay until cleanup."""
+
+    table: TableKey
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """The same rows in other fragments (compaction, fold); content unchanged."""
+
+    table: TableKey
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The same rows with more or other index segments; content unchanged."""
+
+    table: TableKey
+
+
+TableAction: TypeAlias = Append | Upsert | Delete | Overwrite | Create | Drop | Rewrite | Index
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StagedTable:
+    """The physical part of a table's actions: a detached version that nobody was told of yet."""
+
+    table_id: str
+    table_version: int
+    rows: int
+    touch: Touch
+    base: tuple[str, int] | None  # (table id, table version) that it was derived from
+    carryable: "Carryable | None" = None  # appended fragments that may move to another version
+
+
+class Check(Protocol):
+    """What must be true of the graph for a write to be allowed; it says which tables it reads."""
+
+    @property
+    def reads(self) -> frozenset[TableKey]: ...
+
+    def run(self, txn: "WriteTxn", tables: "Tables") -> None:
+        """Raise `ConstraintViolation` if it does not hold in the transaction's base."""
+
+
+class Stance(Enum):
+    """What losing the race means for a plan: the columns of the conflict table."""
+
+    CONSTRUCTIVE = "constructive"
+    STRICT = "strict"
+    MAINTENANCE = "maintenance"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An ordinary commit: tables change together."""
+
+    kind: str
+    actions: tuple[TableAction, ...] = ()
+    staged: Mapping[TableKey, StagedTable] = field(default_factory=dict)
+    schema: str | None = None  # the new schema's hash, where it changes
+    merged_parent: CommitId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseFence:
+    """Cleanup's mark in a branch: whoever staged before it must not trust what it staged."""
+
+    oldest_retained: int
+    honoured: tuple[TxnId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """The end of a branch, or of a branch id whose creator never finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """Manifest 1: of `main` with its schema, of a branch as a copy of the fork point's state."""
+
+    branch: str
+    schema: str
+    fork: Manifest | None = None
+
+
+Effect: TypeAlias = Change | RaiseFence | Bury | Birth
+
+
+@dataclass(frozen=True, slots=True)
+class Unborn:
+    """The base of a branch id's manifest 1: nothing is there yet."""
+
+    branch: str
+    branch_id: str
+
+    @property
+    def point(self) -> Point:
+        return Point(self.branch_id, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishPlan:
+    txn_id: TxnId  # minted once, kept across retries: how a lost answer is settled
+    stance: Stance
+    effect: Effect
+    actor: str | None = None
+    checks: tuple[Check, ...] = ()  # what it relied on, to be validated again on another base
+    read_rows: frozenset[TableKey] = frozenset()  # tables whose rows went into the plan (rule 11)
+    if_commit: CommitId | None = None
+    idempotent: bool = False  # the caller supplied txn_id: it may have landed in an earlier call
+    intent: TxnId | None = None  # a fence that honours it leaves the staged work alone
+
+    @property
+    def reads(self) -> frozenset[TableKey]:
+        """Tables whose content it relied on."""
+        return self.read_rows.union(*(check.reads for check in self.checks))
+
+    @property
+    def writes(self) -> frozenset[TableKey]:
+        effect = self.effect
+        return frozenset(action.table for action in effect.actions) if isinstance(effect, Change) else frozenset()
+
+    @property
+    def staged(self) -> Mapping[TableKey, StagedTable]:
+        return self.effect.staged if isinstance(self.effect, Change) else {}
+
+    def with_staged(self, staged: Mapping[TableKey, StagedTable]) -> "PublishPlan":
+        assert isinstance(self.effect, Change)
+        return replace(self, effect=replace(self.effect, staged=staged))
+
+    @property
+    def changes_nothing(self) -> bool:
+        """No row would change and no schema either: then there is no commit."""
+        effect = self.effect
+        return (
+            isinstance(effect, Change)
+            and self.stance is not Stance.MAINTENANCE
+            and effect.schema is None
+            and effect.merged_parent is None
+            and not any(isinstance(action, Drop | Create) for action in effect.actions)
+            and not any(staged.touch for staged in effect.staged.values())
+        )
+
+
+def fence_of(base: Manifest, raising: RaiseFence) -> Fence:
+    """Rule 5: every fence names the one before."""
+    return Fence(base.fenced_at, raising.honoured)

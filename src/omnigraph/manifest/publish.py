@@ -1,0 +1,266 @@
+"""The one way a manifest comes to be: put N+1, or read what won and decide.
+
+Before the put nothing has happened; after it everything has. No other code creates manifests
+(a test walks the source), so the rules in here hold for every verb.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from omnigraph.errors import (
+    BranchNotFound,
+    ConflictError,
+    Damaged,
+    ExpectedVersionMismatch,
+    OmnigraphError,
+    OutcomeUnknown,
+    PreconditionFailed,
+    RetriesExhausted,
+    UnsupportedFormat,
+)
+from omnigraph.manifest.compose import compose
+from omnigraph.manifest.conflicts import BranchIsGone, PlanAgain, Proceed, Refuse, decide
+from omnigraph.manifest.landed import fences_honour, find_txn, landed_since
+from omnigraph.manifest.model import Commit, Entry, Manifest, Stub, TableKey, TxnId, txn_ids
+from omnigraph.manifest.plan import PublishPlan, Unborn
+from omnigraph.manifest.schemas import Schemas
+from omnigraph.manifest.store import Manifests
+from omnigraph.manifest.txn import WriteTxn
+from omnigraph.runtime import Runtime
+from omnigraph.storage import meter
+from omnigraph.storage.meter import Cost
+from omnigraph.storage.objects import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class PublishPolicy:
+    """How long a write that loses races goes on, and how it makes room for others meanwhile."""
+
+    time_limit_s: float = 60.0
+    first_wait_s: float = 0.01
+    wait_max_s: float = 1.0
+
+    def ceiling_s(self, losses: int) -> float:
+        return min(self.wait_max_s, self.first_wait_s * 2.0 ** min(losses, 16))
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedCommit:
+    """A commit that is there: whoever looks now sees all of it."""
+
+    commit: Commit
+    branch: str
+    manifest_version: int
+    cost: Cost = field(default_factory=Cost)
+
+    @property
+    def id(self) -> str:
+        return self.commit.id
+
+    @property
+    def touched(self) -> dict[TableKey, dict[str, int]]:
+        return {
+            key: {"inserted": touch.inserted, "updated": touch.updated, "deleted": touch.deleted}
+            for key, touch in self.commit.touched.items()
+        }
+
+
+Restage: TypeAlias = Callable[[WriteTxn, PublishPlan, frozenset[TableKey], bool], PublishPlan]
+Validate: TypeAlias = Callable[[WriteTxn, PublishPlan], None]
+Replan: TypeAlias = Callable[[WriteTxn], PublishPlan]
+
+
+@dataclass(frozen=True, slots=True)
+class Recourse:
+    """What a verb can do after a lost race; where it can't plan again, that loss is a conflict.
+
+    A plan that stages must bring `restage`, a plan with checks `validate`.
+    """
+
+    restage: Restage | None = None
+    validate: Validate | None = None
+    plan_again: Replan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Landed:
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    head: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class _NothingToDo:
+    pass
+
+
+class Publisher:
+    def __init__(
+        self, manifests: Manifests, schemas: Schemas, runtime: Runtime, policy: PublishPolicy | None = None
+    ) -> None:
+        self._manifests = manifests
+        self._schemas = schemas
+        self._runtime = runtime
+        self._policy = policy or PublishPolicy()
+
+    def publish(self, txn: WriteTxn, plan: PublishPlan, recourse: Recourse | None = None) -> PublishedCommit | None:
+        """Make the plan the branch's next commit; None where it would change nothing."""
+        entry = self._advance(txn, plan, recourse or Recourse())
+        return None if entry is None else _published(entry, plan.txn_id)
+
+    def landed_earlier(self, txn: WriteTxn, txn_id: TxnId) -> PublishedCommit | None:
+        """The commit of a transaction id that the caller supplied, if an earlier call made it.
+
+        To be asked before planning: a write that has landed would fail its own checks.
+        """
+        head = self._manifests.confirm(txn.base)
+        entry = find_txn(self._manifests, head, txn_id, self._runtime.clock.now())
+        return None if entry is None else _published(entry, txn_id)
+
+    def refuse_early(self, txn: WriteTxn, plan: PublishPlan) -> None:
+        """Raise if a held base has lost already: then nothing need be staged that nobody would use."""
+        head = self._manifests.confirm(txn.base)
+        if head.point != txn.base.point:
+            self._decide(txn, plan, head)
+
+    def bury(self, txn: WriteTxn, plan: PublishPlan) -> None:
+        """Put the tombstone that ends the branch, on top of whatever its newest manifest is by then."""
+        self._advance(txn, plan, Recourse())
+
+    def bear(self, unborn: Unborn, plan: PublishPlan) -> Manifest | None:
+        """Manifest 1 of a branch id, or a tombstone in its place; None if the other was first."""
+        manifest = compose(unborn, plan, self._runtime.clock.now())
+        put = self._put(manifest, plan.txn_id, self._deadline())
+        return manifest if isinstance(put, _Landed) else None
+
+    def _advance(self, txn: WriteTxn, plan: PublishPlan, recourse: Recourse) -> Entry | None:
+        deadline = self._deadline()
+        losses = 0
+        while True:
+            result = self._attempt(txn, plan, deadline)
+            if isinstance(result, _NothingToDo):
+                return None
+            if isinstance(result, _Landed):
+                return result.entry
+            head = result.head
+            losses += 1
+            meter.retried()
+            out_of_time = self._runtime.clock.monotonic() > deadline
+            if losses > 1 and not out_of_time:
+                self._runtime.clock.sleep(self._runtime.jitter(self._policy.ceiling_s(losses)))
+                head = self._manifests.confirm(head)
+            if plan.idempotent and (landed := landed_since(self._manifests, txn.base, head, plan.txn_id)):
+                return landed
+            if out_of_time:
+                raise RetriesExhausted(txn.branch, losses, self._policy.time_limit_s)
+            txn, plan = self._rebase(txn, plan, head, recourse)
+
+    def _attempt(self, txn: WriteTxn, plan: PublishPlan, deadline: float) -> _Landed | _Lost | _NothingToDo:
+        """One try on one base.
+
+        Rule 6: what no won put seals (a no-op, a 412) is answered only from a head confirmed here.
+        """
+        wanted = plan.if_commit
+        if plan.changes_nothing or (wanted is not None and wanted != txn.base.logical_head):
+            head = self._manifests.confirm(txn.base)
+            if head.point != txn.base.point:
+                return _Lost(head)
+            if wanted is not None and wanted != head.logical_head:
+                raise PreconditionFailed(wanted, head.logical_head)
+            return _NothingToDo()
+        manifest = compose(txn.base, plan, self._runtime.clock.now())
+        put = self._put(manifest, plan.txn_id, deadline)
+        if isinstance(put, _Landed):
+            return put
+        if isinstance(put, Stub):  # rule 1: list again
+            newest = self._manifests.newest(put.branch_id)
+            assert newest is not None, "a branch with a stub has a head"
+            return _Lost(newest)
+        return _Lost(self._manifests.confirm(put))
+
+    def _put(self, manifest: Manifest, txn_id: TxnId, deadline: float) -> _Landed | Entry:
+        """Rule 2: create; whatever the answer, unless "created", read the number: ours, or who was first.
+
+        Absent after a lost answer means that the put may still land, so the same body goes to the
+        same number again until somebody's object is there. Giving up then is `OutcomeUnknown`.
+        """
+        may_have_landed = False
+        for attempt in range(1, 1 << 30):
+            refusal: OmnigraphError | None = None
+            entry: Entry | None = None
+            try:
+                answer = self._manifests.create(manifest)
+                if answer.outcome is Outcome.CREATED:
+                    return _Landed(manifest)
+                may_have_landed = may_have_landed or answer.outcome is Outcome.UNKNOWN
+            except OmnigraphError as error:  # denied or full: this put did not land, an earlier one may have
+                refusal = error
+            try:
+                entry = self._manifests.read(manifest.point, cached=False)
+            except (Damaged, UnsupportedFormat):
+                raise  # an object is there, and ours would be readable
+            except OmnigraphError as error:
+                may_have_landed = may_have_landed or refusal is None  # "exists" may have spoken of our own object
+                refusal = refusal or error
+            if entry is not None and (txn_id in txn_ids(entry) or _same_birth(entry, manifest)):
+                # With a supplied txn id it may be an earlier call's, which staged other files: theirs count.
+                return _Landed(entry)
+            if refusal is not None and (entry is not None or not may_have_landed):
+                raise refusal
+            if entry is not None:
+                return entry
+            meter.retried()
+            if self._runtime.clock.monotonic() > deadline:
+                raise OutcomeUnknown(txn_id, manifest.branch, manifest.manifest_version) from refusal
+            self._runtime.clock.sleep(self._runtime.jitter(self._policy.ceiling_s(attempt)))
+        raise AssertionError("unreachable")
+
+    def _rebase(
+        self, txn: WriteTxn, plan: PublishPlan, head: Manifest, recourse: Recourse
+    ) -> tuple[WriteTxn, PublishPlan]:
+        """Carry out what the conflict table says about losing to this head."""
+        match self._decide(txn, plan, head):
+            case PlanAgain(reason):
+                if recourse.plan_again is None:
+                    raise ConflictError(f"The write lost its base ({reason}): nothing was written, run it again.")
+                txn = WriteTxn(head, self._schemas.read(head.schema))
+                again = recourse.plan_again(txn)
+                return txn, replace(again, txn_id=plan.txn_id, idempotent=plan.idempotent)  # rule 3
+            case Proceed(validate, restage, from_scratch):
+                txn = WriteTxn(head, txn.schema)
+                if validate and recourse.validate is not None:
+                    recourse.validate(txn, plan)
+                if restage:
+                    assert recourse.restage is not None, "a plan that stages must bring its way to stage again"
+                    plan = recourse.restage(txn, plan, restage, from_scratch)
+                return txn, plan
+
+    def _decide(self, txn: WriteTxn, plan: PublishPlan, head: Manifest) -> Proceed | PlanAgain:
+        """What the conflict table says; what it refuses is raised."""
+        if head.tombstone is None and plan.if_commit not in (None, head.logical_head):
+            raise PreconditionFailed(str(plan.if_commit), head.logical_head)
+        honoured = plan.intent is not None and fences_honour(self._manifests, txn.base, head, plan.intent)
+        match decide(plan, txn.base, head, intent_honoured=honoured):
+            case BranchIsGone():
+                raise BranchNotFound(txn.branch)
+            case Refuse(table_key, expected, actual):
+                raise ExpectedVersionMismatch(table_key, expected, actual)
+            case Proceed() | PlanAgain() as decision:
+                return decision
+
+    def _deadline(self) -> float:
+        return self._runtime.clock.monotonic() + self._policy.time_limit_s
+
+
+def _same_birth(entry: Entry, manifest: Manifest) -> bool:
+    """Only its creator, who minted the branch id, ever puts a living manifest 1."""
+    return manifest.manifest_version == 1 and entry.tombstone is None and manifest.tombstone is None
+
+
+def _published(entry: Entry, txn_id: TxnId) -> PublishedCommit:
+    commit = next(commit for commit in entry.commits if commit.txn_id == txn_id)
+    return PublishedCommit(commit, entry.branch, entry.manifest_version)

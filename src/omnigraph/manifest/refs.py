@@ -1,0 +1,110 @@
+"""Refs: the k-th life of a branch name. Never rewritten, never removed (rule 13)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from omnigraph.errors import Damaged, Unavailable
+from omnigraph.manifest.codec import decode_json, encode_json
+from omnigraph.manifest.keys import REFS, marker_key, parse_ref_key, ref_folder, ref_key
+from omnigraph.manifest.model import FORMAT, BranchId, Point
+from omnigraph.runtime import Runtime
+from omnigraph.storage.objects import ObjectStore, Outcome
+
+PUT_ATTEMPTS_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A name, which life of it, and the branch id that this life has."""
+
+    branch: str
+    life: int
+    branch_id: BranchId
+    fork: Point | None
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What a listing says of a name's newest life."""
+
+    life: int
+    marked_dead: bool
+
+
+class Refs:
+    def __init__(self, store: ObjectStore, runtime: Runtime) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._known: dict[tuple[str, int], Ref] = {}
+
+    def newest_life(self, branch: str) -> Life | None:
+        """The newest life of one name; None for a name that was never used."""
+        return self._newest_lives(ref_folder(branch)).get(branch)
+
+    def all_names(self) -> Mapping[str, Life]:
+        """The newest life of every name that was ever used; older ones are dead."""
+        return self._newest_lives(REFS)
+
+    def read(self, branch: str, life: int) -> Ref:
+        known = self._known.get((branch, life))
+        if known is None:
+            stored = self._store.get(ref_key(branch, life))
+            if stored is None:
+                raise Damaged(f"ref {life} of branch {branch!r}", "it is missing")
+            known = self._keep(_decode(stored.data, branch, life))
+        return known
+
+    def reserve(self, ref: Ref) -> Ref | None:
+        """Put the ref if that life is free; otherwise the ref that is there.
+
+        A lost answer is settled by the branch id, which is fresh for every attempt. An absent ref
+        after a lost answer is put again: it is the same object. Giving up is a plain failure, since a
+        ref that lands later is a branch for nobody.
+        """
+        for attempt in range(PUT_ATTEMPTS_MAX):
+            answer = self._store.create(ref_key(ref.branch, ref.life), _encode(ref))
+            if answer.outcome is Outcome.CREATED:
+                self._keep(ref)
+                return None
+            stored = self._store.get(ref_key(ref.branch, ref.life))
+            if stored is not None:
+                found = self._keep(_decode(stored.data, ref.branch, ref.life))
+                return None if found.branch_id == ref.branch_id else found
+            self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
+        raise Unavailable(f"the ref of branch {ref.branch!r}", answer.reason)
+
+    def mark_dead(self, branch: str, life: int) -> None:
+        """Spare others a read. The tombstone has decided already."""
+        self._store.put(marker_key(branch, life), b"")
+
+    def _newest_lives(self, prefix: str) -> dict[str, Life]:
+        lives: dict[str, Life] = {}
+        for listed in self._store.list(prefix):
+            name = parse_ref_key(listed.key)
+            if name is None:
+                continue
+            known = lives.get(name.branch)
+            if known is None or name.life > known.life:
+                lives[name.branch] = Life(name.life, name.dead)
+            elif name.life == known.life:
+                lives[name.branch] = Life(name.life, known.marked_dead or name.dead)
+        return lives
+
+    def _keep(self, ref: Ref) -> Ref:
+        self._known[ref.branch, ref.life] = ref
+        return ref
+
+
+def _encode(ref: Ref) -> bytes:
+    fork = None if ref.fork is None else [ref.fork.branch_id, ref.fork.manifest_version]
+    return encode_json({"format": FORMAT, "branch": ref.branch, "branch_id": ref.branch_id, "fork": fork})
+
+
+def _decode(data: bytes, branch: str, life: int) -> Ref:
+    what = f"ref {life} of branch {branch!r}"
+    document = decode_json(data, what)
+    try:
+        fork = document["fork"]
+        return Ref(branch, life, str(document["branch_id"]), None if fork is None else Point(fork[0], int(fork[1])))
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise Damaged(what, f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,173 @@
+"""A graph on its store: the stamp, and everything of this package wired together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from omnigraph.errors import AlreadyExists, BranchNotFound, Damaged, NotAGraph, OmnigraphError, OutcomeUnknown, ReadOnly
+from omnigraph.manifest.branches import Branches
+from omnigraph.manifest.codec import decode_json, encode_json, encode_time
+from omnigraph.manifest.history import state_at
+from omnigraph.manifest.keys import STAMP
+from omnigraph.manifest.model import FORMAT, MAIN, BranchId
+from omnigraph.manifest.plan import Birth, PublishPlan, Stance, Unborn
+from omnigraph.manifest.publish import Publisher, PublishPolicy
+from omnigraph.manifest.refs import Ref, Refs
+from omnigraph.manifest.schemas import Schemas
+from omnigraph.manifest.store import Manifests
+from omnigraph.manifest.txn import Snapshot, WriteTxn
+from omnigraph.runtime import Runtime
+from omnigraph.schema.catalog import Schema
+from omnigraph.storage.location import locate
+from omnigraph.storage.objects import ObjectStore, Outcome, Stored, open_store
+from omnigraph.storage.parallel import gather
+from omnigraph.storage.tables import Tables
+
+INIT_LIVES_MAX = 64
+STAMP_ATTEMPTS_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What makes a prefix a graph: its format, its identity, and which branch id is `main`."""
+
+    graph_id: str
+    main_id: BranchId
+    created_at: str
+
+    def encoded(self) -> bytes:
+        return encode_json(
+            {"format": FORMAT, "graph_id": self.graph_id, "main": self.main_id, "created_at": self.created_at}
+        )
+
+
+class Repository:
+    """One open graph: what the layers above need of this one."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        stamp: Stamp,
+        *,
+        runtime: Runtime,
+        read_only: bool = False,
+        policy: PublishPolicy | None = None,
+        tables: Tables | None = None,
+    ) -> None:
+        self.location = store.location
+        self.stamp = stamp
+        self.runtime = runtime
+        self.read_only = read_only
+        self.store = store
+        self.manifests = Manifests(store)
+        self.schemas = Schemas(store)
+        self.publisher = Publisher(self.manifests, self.schemas, runtime, policy)
+        self.refs = Refs(store, runtime)
+        self.branches = Branches(stamp.main_id, self.refs, self.manifests, self.schemas, self.publisher, runtime)
+        self.tables = tables if tables is not None else Tables(store.location)
+
+    def require_writable(self, verb: str) -> None:
+        if self.read_only:
+            raise ReadOnly(verb)
+
+    def open_txn(self, branch: str = MAIN) -> WriteTxn:
+        """Capture a write's base once, from a head that is confirmed in this call."""
+        head = self.branches.find(branch).head
+        return WriteTxn(head, self.schemas.read(head.schema))
+
+    def snapshot(self, branch: str = MAIN, at: str | datetime | None = None) -> Snapshot:
+        """Pin what a read sees: the newest commit of a branch, or an older state."""
+        head = self.branches.find(branch).head
+        manifest = head if at is None else state_at(self.manifests, head, at)
+        return Snapshot(manifest, self.schemas.read(manifest.schema))
+
+
+def init_repository(
+    uri: str,
+    schema: Schema,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    actor: str | None = None,
+    runtime: Runtime | None = None,
+    policy: PublishPolicy | None = None,
+) -> Repository:
+    """Make a graph. Rule 7: the stamp comes last and names main's branch id, so a crash leaves no graph."""
+    runtime = runtime or Runtime()
+    location = locate(uri, storage_options)
+    store = open_store(location, runtime)
+    if store.get(STAMP) is not None:
+        raise AlreadyExists(f"A graph in {location.uri}", "open it, or choose another place")
+    stamp = Stamp(runtime.ids.short_id(), runtime.ids.short_id(), encode_time(runtime.clock.now()))
+    repository = Repository(store, stamp, runtime=runtime, policy=policy)
+    gather([lambda: _reserve_main(repository), lambda: repository.schemas.write(schema)])
+    plan = PublishPlan(runtime.ids.txn_id(), Stance.CONSTRUCTIVE, Birth(MAIN, schema.hash), actor)
+    repository.publisher.bear(Unborn(MAIN, stamp.main_id), plan)
+    _put_stamp(store, stamp, runtime)
+    return repository
+
+
+def open_repository(
+    uri: str,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    read_only: bool = False,
+    runtime: Runtime | None = None,
+    policy: PublishPolicy | None = None,
+) -> Repository:
+    """Open a graph at the head of main: stamp, head, schema. Writes nothing, repairs nothing."""
+    runtime = runtime or Runtime()
+    location = locate(uri, storage_options)
+    store = open_store(location, runtime, read_only=read_only)
+    repository = Repository(store, _read_stamp(store), runtime=runtime, read_only=read_only, policy=policy)
+    try:
+        repository.snapshot()
+    except BranchNotFound as error:
+        raise Damaged(location.uri, "its stamp names a main branch that has no manifest") from error
+    return repository
+
+
+def _read_stamp(store: ObjectStore) -> Stamp:
+    stored = store.get(STAMP)
+    if stored is None:
+        raise NotAGraph(store.location.uri)
+    return _decode_stamp(stored.data, store.location.uri)
+
+
+def _decode_stamp(data: bytes, uri: str) -> Stamp:
+    document = decode_json(data, f"the graph in {uri}")
+    try:
+        return Stamp(str(document["graph_id"]), str(document["main"]), str(document["created_at"]))
+    except KeyError as error:
+        raise Damaged(f"the stamp of {uri}", f"it lacks {error}") from error
+
+
+def _put_stamp(store: ObjectStore, stamp: Stamp, runtime: Runtime) -> None:
+    """Of two concurrent inits one makes the graph; a lost answer is settled by the graph id.
+
+    From a lost answer on, a store that can't be asked is no failure: the graph may be there.
+    """
+    may_have_landed = False
+    for attempt in range(STAMP_ATTEMPTS_MAX):
+        stored: Stored | None = None
+        try:
+            if store.create(STAMP, stamp.encoded()).outcome is Outcome.CREATED:
+                return
+            may_have_landed = True
+            stored = store.get(STAMP)
+        except OmnigraphError:
+            if not may_have_landed:
+                raise
+        if stored is not None:
+            if _decode_stamp(stored.data, store.location.uri).graph_id == stamp.graph_id:
+                return
+            raise AlreadyExists(f"A graph in {store.location.uri}", "somebody else has just made one there")
+        runtime.clock.sleep(runtime.jitter(0.05 * 2.0**attempt))
+    raise OutcomeUnknown(stamp.graph_id, MAIN, 1)
+
+
+def _reserve_main(repository: Repository) -> str:
+    """A life of the name `main`; one that a crashed init took is left to cleanup."""
+    for life in range(1, INIT_LIVES_MAX):
+        if repository.refs.reserve(Ref(MAIN, life, repository.stamp.main_id, None)) is None:
+            return repository.stamp.main_id
+    raise AlreadyExists(f"{repository.location.uri} with {INIT_LIVES_MAX} unfinished graphs", "choose another place")
