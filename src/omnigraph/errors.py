@@ -5,7 +5,12 @@ the code by one table each. Anything that is not an `OmnigraphError` is a bug of
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
+
+IDS_NAMED_MAX = 3  # in a sentence
+IDS_SHOWN_MAX = 20  # in details
+VIOLATIONS_SHOWN_MAX = 20
 
 EXIT_CODES: Mapping[str, int] = {
     "conflict": 3,
@@ -108,7 +113,7 @@ class UnsupportedFormat(BadRequest):
 
     def __str__(self) -> str:
         return (
-            f"{self.what} has format {self.found}, this release reads format {self.supported} only: "
+            f"{self.what} has format {self.found!r}, this release reads format {self.supported} only: "
             "upgrade omnigraph, or export with the release that wrote it and load with this one."
         )
 
@@ -122,7 +127,7 @@ class Damaged(OmnigraphError):
 
     def __str__(self) -> str:
         return (
-            f"{self.what} is damaged: {self.reason}. Nothing was changed; restore it from a backup, "
+            f"{self.what} is damaged ({self.reason}): nothing was changed, restore it from a backup, "
             "or read an older commit or another branch."
         )
 
@@ -137,7 +142,7 @@ class ReadOnly(OmnigraphError):
         self.verb = verb
 
     def __str__(self) -> str:
-        return f"{self.verb} is refused: the graph was opened read-only. Open it without read_only to write."
+        return f"{self.verb} is refused because the graph was opened read-only: open it without read_only to write."
 
 
 class AccessDenied(OmnigraphError):
@@ -246,8 +251,60 @@ class PreconditionFailed(OmnigraphError):
         return f"The branch is at {self.actual}, not at {self.expected}: nothing was written, read it again."
 
 
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One constraint that a write breaks, with all rows that break it.
+
+    `entity_ids` are what a message names: an edge without its node names the node that is missing. `rows` are the
+    rows of `table_key` that would have to change for the write to pass, where those are others.
+    """
+
+    constraint: str
+    type_name: str
+    property_name: str | None
+    entity_ids: tuple[str, ...]
+    problem: str  # goes on after the name of the type and the ids
+    remedy: str
+    table_key: str = ""
+    rows: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()  # where the rows stand in what was loaded
+
+    @property
+    def offenders(self) -> tuple[str, ...]:
+        return self.rows or self.entity_ids
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong and what to do, without an end: type, property, ids, remedy."""
+        ids = [repr(entity) for entity in self.entity_ids[:IDS_NAMED_MAX]]
+        more = len(self.entity_ids) - len(ids)
+        named = ", ".join(ids) + (f" and {more} more" if more > 0 else "")
+        subject = " ".join(part for part in (self.type_name, named) if part)
+        place = f"{self.places[0]}: " if self.places else ""
+        return f"{place}{subject} {self.problem}: nothing was written, {self.remedy}"
+
+    @property
+    def count(self) -> int:
+        """How many rows break it; one that has no id yet counts."""
+        return max(1, len(self.offenders))
+
+    def to_json(self) -> dict[str, Any]:
+        shown = {
+            "constraint": self.constraint,
+            "type_name": self.type_name,
+            "property": self.property_name,
+            "entity_ids": list(self.entity_ids[:IDS_SHOWN_MAX]),
+            "count": self.count,
+            "message": f"{self.sentence}.",
+        }
+        return shown | ({"places": list(self.places[:IDS_SHOWN_MAX])} if self.places else {})
+
+
 class ConstraintViolation(OmnigraphError):
-    """The write would make the graph invalid. Nothing was written."""
+    """The write would make the graph invalid. Nothing was written.
+
+    The fields tell of the first constraint that was broken, `violations` of all that were found.
+    """
 
     code = "constraint_violation"
 
@@ -258,10 +315,11 @@ class ConstraintViolation(OmnigraphError):
         entity_ids: tuple[str, ...],
         message: str,
         property_name: str | None = None,
+        violations: tuple[Violation, ...] = (),
     ) -> None:
-        super().__init__(constraint, type_name, entity_ids, message, property_name)
+        super().__init__(constraint, type_name, entity_ids, message, property_name, violations)
         self.constraint, self.type_name, self.entity_ids = constraint, type_name, entity_ids
-        self.message, self.property_name = message, property_name
+        self.message, self.property_name, self.violations = message, property_name, violations
 
     @property
     def details(self) -> dict[str, Any]:
@@ -270,10 +328,30 @@ class ConstraintViolation(OmnigraphError):
             "type_name": self.type_name,
             "property": self.property_name,
             "entity_ids": list(self.entity_ids),
+            "violations": [violation.to_json() for violation in self.violations[:VIOLATIONS_SHOWN_MAX]],
+            "total": sum(violation.count for violation in self.violations) or len(self.entity_ids),
         }
 
     def __str__(self) -> str:
         return self.message
+
+
+class InvalidInput(BadRequest):
+    """Lines of a load that can't be read as what they should be: each with its place. Nothing was written."""
+
+    def __init__(self, problems: tuple[tuple[str, str], ...], total: int) -> None:
+        super().__init__(problems, total)
+        self.problems, self.total = problems, total
+
+    @property
+    def details(self) -> dict[str, Any]:
+        errors = [{"place": place, "error": problem} for place, problem in self.problems]
+        return {"errors": errors, "total": self.total}
+
+    def __str__(self) -> str:
+        place, problem = self.problems[0]
+        more = f" ({self.total - 1} more bad lines)" if self.total > 1 else ""
+        return f"{place}: {problem}{more}. Nothing was written."
 
 
 class OutcomeUnknown(OmnigraphError):

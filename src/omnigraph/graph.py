@@ -1,6 +1,7 @@
 """The public façade: `init`, `open`, `Graph`. Every capability in one place, every verb metered."""
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -151,7 +152,8 @@ class Graph:
         if limit is not None and limit < 0:
             raise BadRequest(f"A limit of {limit} makes no sense: give 0 or more.")
         with meter.operation("commits"):
-            return list(islice(self._log(branch, actor, maintenance), limit))
+            wanted = None if limit is None else min(limit, sys.maxsize)
+            return list(islice(self._log(branch, actor, maintenance), wanted))
 
     def commit(self, commit_id: CommitId) -> Commit:
         with meter.operation("commit_show"):

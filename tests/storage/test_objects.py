@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+
 from omnigraph.errors import BadRequest, NotFound, ReadOnly
 from omnigraph.storage import meter
 from omnigraph.storage.location import Location, locate

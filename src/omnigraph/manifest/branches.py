@@ -2,8 +2,17 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
-from omnigraph.errors import AlreadyExists, BadRequest, BranchNotFound, ConflictError, OmnigraphError
+from omnigraph.errors import (
+    AlreadyExists,
+    BadRequest,
+    BranchNotFound,
+    ConflictError,
+    Damaged,
+    OmnigraphError,
+    UnsupportedFormat,
+)
 from omnigraph.manifest.keys import check_branch_name
 from omnigraph.manifest.model import MAIN, BranchId, Manifest
 from omnigraph.manifest.plan import Birth, Bury, PublishPlan, Stance, Unborn
@@ -51,7 +60,7 @@ class Branches:
         if name == MAIN:
             head = self._manifests.head(self._main_id)
             if head is None:
-                raise BranchNotFound(MAIN)
+                raise Damaged("main", "the graph's stamp names it, but it has no manifest")
             return Branch(MAIN, 1, head)
         known = self._lives.get(name)
         if known is not None and (branch := self._alive(name, known)):
@@ -69,8 +78,8 @@ class Branches:
         candidates = [
             (name, life.life) for name, life in self._refs.all_names().items() if name != MAIN and not life.marked_dead
         ]
-        found = gather([lambda name=name, life=life: self._alive(name, life) for name, life in candidates])  # type: ignore[misc]
-        return sorted([MAIN, *(branch.name for branch in found if branch is not None)])
+        alive = gather([partial(self._is_alive, name, life) for name, life in candidates])
+        return sorted([MAIN, *(name for (name, _), lives in zip(candidates, alive, strict=True) if lives)])
 
     def create(self, name: str, fork: Manifest, actor: str | None = None) -> Manifest:
         """Rule 12. `fork` is what the branch starts from; its branch's head was confirmed in this call.
@@ -158,6 +167,13 @@ class Branches:
                 f"A cleanup passed manifest {fork.manifest_version} of {head.branch!r} meanwhile: nothing was created, "
                 "try again from a newer commit."
             )
+
+    def _is_alive(self, name: str, life: int) -> bool:
+        """A branch whose head can't be read is there all the same: it must not vanish from the list."""
+        try:
+            return self._alive(name, life) is not None
+        except (Damaged, UnsupportedFormat):
+            return True
 
     def _alive(self, name: str, life: int) -> Branch | None:
         head = self._manifests.head(self._refs.read(name, life).branch_id)

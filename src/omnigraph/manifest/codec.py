@@ -45,7 +45,10 @@ def encode_time(moment: datetime) -> str:
 
 
 def decode_time(text: str) -> datetime:
-    return datetime.fromisoformat(text).astimezone(UTC)
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+    return moment.astimezone(UTC)
 
 
 def encode_entry(entry: Entry) -> bytes:
@@ -83,7 +86,7 @@ def decode_entry(data: bytes, what: str, expected: Point | None = None) -> Entry
     document = decode_json(data, what)
     try:
         entry = _entry_from_json(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise Damaged(what, f"{type(error).__name__}: {error}") from error
     if expected is not None and Point(entry.branch_id, entry.manifest_version) != expected:
         raise Damaged(what, f"it says it is manifest {entry.manifest_version} of branch id {entry.branch_id}")
@@ -114,9 +117,9 @@ def _entry_from_json(document: Mapping[str, Any]) -> Entry:
     common: dict[str, Any] = {
         "branch": _text(document["branch"]),
         "branch_id": _text(document["branch_id"]),
-        "manifest_version": int(document["manifest_version"]),
+        "manifest_version": _number(document["manifest_version"]),
         "authored_at": decode_time(document["authored_at"]),
-        "ancestry": {_text(branch): int(number) for branch, number in document["ancestry"].items()},
+        "ancestry": {_text(branch): _number(number) for branch, number in document["ancestry"].items()},
         "commits": tuple(_commit_from_json(commit) for commit in document["commits"]),
         "fork": _point(document["fork"]) if "fork" in document else None,
         "tombstone": _tombstone(document["tombstone"]) if "tombstone" in document else None,
@@ -127,8 +130,8 @@ def _entry_from_json(document: Mapping[str, Any]) -> Entry:
         **common,
         schema=_text(document["schema"]),
         logical_head=_text(document["logical_head"]),
-        fenced_at=int(document["fenced_at"]),
-        oldest_retained=int(document["oldest_retained"]),
+        fenced_at=_number(document["fenced_at"]),
+        oldest_retained=_number(document["oldest_retained"]),
         tables={key: _ref_from_json(ref) for key, ref in document["tables"].items()},
         inline=tuple({key: _change_from_json(change) for key, change in group.items()} for group in document["inline"]),
         fence=_fence(document["fence"]) if "fence" in document else None,
@@ -139,13 +142,13 @@ def _commit_from_json(document: Mapping[str, Any]) -> Commit:
     return Commit(
         id=_text(document["id"]),
         txn_id=_text(document["txn_id"]),
-        parent=document["parent"],
-        merged_parent=document["merged_parent"],
-        actor=document["actor"],
+        parent=_text_or_none(document["parent"]),
+        merged_parent=_text_or_none(document["merged_parent"]),
+        actor=_text_or_none(document["actor"]),
         authored_at=decode_time(document["authored_at"]),
         kind=_text(document["kind"]),
         commit_class=CommitClass(document["class"]),
-        touched={key: Touch(**touch) for key, touch in document["touched"].items()},
+        touched={key: _touch(touch) for key, touch in document["touched"].items()},
     )
 
 
@@ -162,8 +165,8 @@ def _ref_to_json(ref: TableRef) -> dict[str, Any]:
 def _ref_from_json(document: Mapping[str, Any]) -> TableRef:
     return TableRef(
         table_id=_text(document["table_id"]),
-        table_version=int(document["table_version"]),
-        rows=int(document["rows"]),
+        table_version=_number(document["table_version"]),
+        rows=_number(document["rows"]),
         changed_at=_text(document["changed_at"]),
         tail=tuple(_point(point) for point in document["tail"]),
     )
@@ -184,15 +187,29 @@ def _change_from_json(document: Mapping[str, Any]) -> InlineChange:
 
 def _point(pair: Any) -> Point:
     branch_id, number = pair
-    return Point(_text(branch_id), int(number))
+    return Point(_text(branch_id), _number(number))
 
 
 def _fence(document: Mapping[str, Any]) -> Fence:
-    return Fence(int(document["previous"]), tuple(_text(txn) for txn in document["honoured"]))
+    return Fence(_number(document["previous"]), tuple(_text(txn) for txn in document["honoured"]))
 
 
 def _tombstone(document: Mapping[str, Any]) -> Tombstone:
-    return Tombstone(_text(document["txn_id"]), document["actor"])
+    return Tombstone(_text(document["txn_id"]), _text_or_none(document["actor"]))
+
+
+def _touch(document: Mapping[str, Any]) -> Touch:
+    return Touch(**{verb: _number(count) for verb, count in document.items()})
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError(f"expected a number, found {value!r}")
+    return value
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else _text(value)
 
 
 def _text(value: Any) -> str:

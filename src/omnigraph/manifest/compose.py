@@ -21,6 +21,7 @@ from omnigraph.manifest.plan import Birth, Bury, Change, Drop, PublishPlan, Rais
 
 def compose(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manifest:
     """Manifest N+1: the base with the plan on top."""
+    now = now.replace(microsecond=now.microsecond // 1000 * 1000)  # as it is shown, so that a shown time finds it
     match plan.effect, base:
         case Birth() as birth, Unborn():
             return _born(base, birth, plan, now)
@@ -32,7 +33,8 @@ def compose(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manife
                 successor,
                 fenced_at=successor.manifest_version,
                 fence=fence_of(base, raising),
-                oldest_retained=max(base.oldest_retained, raising.oldest_retained),
+                # Rule 7: it never falls; and no fence may expire the state that it stands on.
+                oldest_retained=max(base.oldest_retained, min(raising.oldest_retained, base.manifest_version)),
             )
         case Change() as change, Manifest():
             return _changed(base, change, plan, now)

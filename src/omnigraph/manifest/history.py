@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from omnigraph.errors import BadRequest, CommitNotFound, Damaged
-from omnigraph.manifest.keys import looks_like_commit_id, parse_commit_id
+from omnigraph.errors import BadRequest, CommitNotFound, Damaged, UnsupportedFormat
+from omnigraph.manifest.keys import parse_commit_id
 from omnigraph.manifest.landed import entries_back
 from omnigraph.manifest.model import Commit, CommitClass, CommitId, Entry, Manifest, Point, Stub
 from omnigraph.manifest.store import Manifests
@@ -34,29 +34,28 @@ def log(manifests: Manifests, head: Manifest, *, maintenance: bool = False) -> I
         newest, branch_id = fork.manifest_version, fork.branch_id
 
 
-def state_at(manifests: Manifests, head: Manifest, reference: str | datetime) -> Manifest:
-    """The manifest to read for a commit id, or for the newest commit of this branch by a time."""
-    if isinstance(reference, str) and looks_like_commit_id(reference):
-        return _state_at_commit(manifests, reference)
-    moment = reference if isinstance(reference, datetime) else parse_moment(reference)
-    return _state_at_time(manifests, head, moment.astimezone(UTC))
-
-
-def parse_moment(text: str) -> datetime:
+def parse_moment(reference: str | datetime) -> datetime:
+    """A time in UTC; one without a zone is meant so."""
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        moment = datetime.fromisoformat(reference) if isinstance(reference, str) else reference
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        text = str(reference)
         raise BadRequest(f"{text!r} is neither a commit id nor a time such as 2026-01-31T12:00:00Z.") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _state_at_commit(manifests: Manifests, commit: CommitId) -> Manifest:
+def state_at_commit(manifests: Manifests, commit: CommitId) -> Manifest:
+    """The manifest to read for a commit, on whatever branch it is."""
     entry, _ = find_commit(manifests, commit)
     return _retained(manifests, entry, commit)
 
 
-def _state_at_time(manifests: Manifests, head: Manifest, moment: datetime) -> Manifest:
-    """`authored_at` never falls along a branch, so the place is found by halving, fork by fork."""
+def state_at_time(manifests: Manifests, head: Manifest, reference: str | datetime) -> Manifest:
+    """The newest state of this branch by a time.
+
+    `authored_at` never falls along a branch, so the place is found by halving, fork by fork.
+    """
+    moment = parse_moment(reference)
     newest = head
     while True:
         entry = _newest_by(manifests, newest, moment)
@@ -92,9 +91,15 @@ def _newest_by(manifests: Manifests, newest: Manifest, moment: datetime) -> Entr
 
 
 def _retained(manifests: Manifests, entry: Entry, reference: str) -> Manifest:
-    """Time travel is decided by `oldest_retained`, not by whether an object still exists."""
-    head = manifests.head(entry.branch_id)
-    expired = head is None or head.oldest_retained > entry.manifest_version
+    """Time travel is decided by `oldest_retained`, not by whether an object still exists.
+
+    Where the head can't be read, what is there is better than nothing.
+    """
+    try:
+        head = manifests.head(entry.branch_id)
+        expired = head is None or head.oldest_retained > entry.manifest_version
+    except (Damaged, UnsupportedFormat):
+        expired = False
     if isinstance(entry, Stub) or expired:
         raise CommitNotFound(reference, "cleanup has expired it")
     return entry

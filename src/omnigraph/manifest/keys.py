@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from omnigraph.errors import BadRequest, CommitNotFound
-from omnigraph.manifest.model import CommitId, Point
+from omnigraph.manifest.model import BranchId, CommitId, Point
 
 STAMP = "_omnigraph.json"
 REFS = "__refs"
 _TOP = 2**64 - 1
 _BRANCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}\Z")
 _COMMIT_ID = re.compile(r"([a-z2-7]{13})\.([1-9][0-9]{0,19})(?:\.(0|[1-9][0-9]{0,3}))?\Z")
+_BRANCH_ID = re.compile(r"[a-z2-7]{13}\Z")
 _REF_KEY = re.compile(REFS + r"/([^/]+)/([1-9][0-9]*)\.(json|dead)\Z")
 
 
@@ -84,6 +85,13 @@ def parse_commit_id(text: str) -> Point:
     if not match:
         raise CommitNotFound(text, "a commit id has the form <branch id>.<number>, see `commit list`")
     return Point(match[1], int(match[2]))
+
+
+def branch_id_of(value: object) -> BranchId:
+    """A stored branch id, which becomes part of keys: nothing else may pass for one."""
+    if not isinstance(value, str) or not _BRANCH_ID.match(value):
+        raise ValueError(f"{value!r} is no branch id")
+    return value
 
 
 def looks_like_commit_id(text: str) -> bool:

@@ -25,12 +25,14 @@ def entries_back(manifests: Manifests, newest: int, oldest: int, branch_id: str)
 def find_txn(manifests: Manifests, head: Manifest, txn_id: TxnId, now: datetime) -> Entry | None:
     """The entry that carries a transaction, if it landed on this branch within the window.
 
-    Needed only for ids that callers supply: a fresh id can't have landed before. Stubs count.
+    Needed only for ids that callers supply: a fresh id can't have landed before. Stubs count. The window
+    ends at the earlier of our clock and the head's time, so that one wrong clock does not hide a commit.
     """
+    oldest = min(now, head.authored_at) - IDEMPOTENCY_WINDOW
     for entry in entries_back(manifests, head.manifest_version, 1, head.branch_id):
         if txn_id in txn_ids(entry):
             return entry
-        if entry.authored_at < now - IDEMPOTENCY_WINDOW:
+        if entry.authored_at < oldest:
             return None
     return None
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from omnigraph.errors import BadRequest
 from omnigraph.manifest.model import CommitId, Fence, Manifest, Point, TableKey, Touch, TxnId
 
 if TYPE_CHECKING:
@@ -13,10 +14,15 @@ if TYPE_CHECKING:
     from omnigraph.manifest.txn import WriteTxn
     from omnigraph.storage.tables import Carryable, Tables
 
+LABEL_LENGTH_MAX = 200
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Append:
-    """New rows. `fresh_ids`: the ids were minted by this write, so nobody else can have used them."""
+    """New rows; that their ids are new is for a check (`IdsAbsent`) to see to.
+
+    `fresh_ids`: they were minted by this write, so nobody else can have used them.
+    """
 
     table: TableKey
     rows: "pa.Table"
@@ -166,6 +172,11 @@ class PublishPlan:
     if_commit: CommitId | None = None
     idempotent: bool = False  # the caller supplied txn_id: it may have landed in an earlier call
     intent: TxnId | None = None  # a fence that honours it leaves the staged work alone
+
+    def __post_init__(self) -> None:
+        for what, text in (("An actor", self.actor), ("A txn id", self.txn_id)):
+            if text is not None and not (0 < len(text) <= LABEL_LENGTH_MAX and text.isprintable()):
+                raise BadRequest(f"{what} has 1 to {LABEL_LENGTH_MAX} printable characters, unlike {text[:50]!r}.")
 
     @property
     def reads(self) -> frozenset[TableKey]:

@@ -19,6 +19,7 @@ from omnigraph.errors import (
     RetriesExhausted,
     UnsupportedFormat,
 )
+from omnigraph.manifest.codec import touch_to_json
 from omnigraph.manifest.compose import compose
 from omnigraph.manifest.conflicts import BranchIsGone, PlanAgain, Proceed, Refuse, decide
 from omnigraph.manifest.landed import fences_honour, find_txn, landed_since
@@ -60,10 +61,7 @@ class PublishedCommit:
 
     @property
     def touched(self) -> dict[TableKey, dict[str, int]]:
-        return {
-            key: {"inserted": touch.inserted, "updated": touch.updated, "deleted": touch.deleted}
-            for key, touch in self.commit.touched.items()
-        }
+        return {key: touch_to_json(touch) for key, touch in self.commit.touched.items()}
 
 
 Restage: TypeAlias = Callable[[WriteTxn, PublishPlan, frozenset[TableKey], bool], PublishPlan]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from omnigraph.errors import Damaged, Unavailable
 from omnigraph.manifest.codec import decode_json, encode_json
-from omnigraph.manifest.keys import REFS, marker_key, parse_ref_key, ref_folder, ref_key
+from omnigraph.manifest.keys import REFS, branch_id_of, marker_key, parse_ref_key, ref_folder, ref_key
 from omnigraph.manifest.model import FORMAT, BranchId, Point
 from omnigraph.runtime import Runtime
 from omnigraph.storage.objects import ObjectStore, Outcome
@@ -105,6 +105,11 @@ def _decode(data: bytes, branch: str, life: int) -> Ref:
     document = decode_json(data, what)
     try:
         fork = document["fork"]
-        return Ref(branch, life, str(document["branch_id"]), None if fork is None else Point(fork[0], int(fork[1])))
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        return Ref(
+            branch,
+            life,
+            branch_id_of(document["branch_id"]),
+            None if fork is None else Point(branch_id_of(fork[0]), int(fork[1])),
+        )
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise Damaged(what, f"{type(error).__name__}: {error}") from error

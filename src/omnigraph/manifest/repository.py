@@ -1,14 +1,23 @@
 """A graph on its store: the stamp, and everything of this package wired together."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from omnigraph.errors import AlreadyExists, BranchNotFound, Damaged, NotAGraph, OmnigraphError, OutcomeUnknown, ReadOnly
+from omnigraph.errors import (
+    AlreadyExists,
+    Damaged,
+    NotAGraph,
+    OmnigraphError,
+    OutcomeUnknown,
+    ReadOnly,
+    UnsupportedFormat,
+)
 from omnigraph.manifest.branches import Branches
 from omnigraph.manifest.codec import decode_json, encode_json, encode_time
-from omnigraph.manifest.history import state_at
-from omnigraph.manifest.keys import STAMP
+from omnigraph.manifest.history import state_at_commit, state_at_time
+from omnigraph.manifest.keys import STAMP, branch_id_of, looks_like_commit_id
 from omnigraph.manifest.model import FORMAT, MAIN, BranchId
 from omnigraph.manifest.plan import Birth, PublishPlan, Stance, Unborn
 from omnigraph.manifest.publish import Publisher, PublishPolicy
@@ -77,8 +86,11 @@ class Repository:
 
     def snapshot(self, branch: str = MAIN, at: str | datetime | None = None) -> Snapshot:
         """Pin what a read sees: the newest commit of a branch, or an older state."""
-        head = self.branches.find(branch).head
-        manifest = head if at is None else state_at(self.manifests, head, at)
+        if isinstance(at, str) and looks_like_commit_id(at):
+            manifest = state_at_commit(self.manifests, at)
+        else:
+            head = self.branches.find(branch).head
+            manifest = head if at is None else state_at_time(self.manifests, head, at)
         return Snapshot(manifest, self.schemas.read(manifest.schema))
 
 
@@ -114,15 +126,13 @@ def open_repository(
     runtime: Runtime | None = None,
     policy: PublishPolicy | None = None,
 ) -> Repository:
-    """Open a graph at the head of main: stamp, head, schema. Writes nothing, repairs nothing."""
+    """Open a graph and look at the head of main: stamp, head, schema. Writes nothing, repairs nothing."""
     runtime = runtime or Runtime()
     location = locate(uri, storage_options)
     store = open_store(location, runtime, read_only=read_only)
     repository = Repository(store, _read_stamp(store), runtime=runtime, read_only=read_only, policy=policy)
-    try:
+    with suppress(Damaged, UnsupportedFormat):  # whoever reads main will be told; other branches are unharmed
         repository.snapshot()
-    except BranchNotFound as error:
-        raise Damaged(location.uri, "its stamp names a main branch that has no manifest") from error
     return repository
 
 
@@ -136,9 +146,9 @@ def _read_stamp(store: ObjectStore) -> Stamp:
 def _decode_stamp(data: bytes, uri: str) -> Stamp:
     document = decode_json(data, f"the graph in {uri}")
     try:
-        return Stamp(str(document["graph_id"]), str(document["main"]), str(document["created_at"]))
-    except KeyError as error:
-        raise Damaged(f"the stamp of {uri}", f"it lacks {error}") from error
+        return Stamp(str(document["graph_id"]), branch_id_of(document["main"]), str(document["created_at"]))
+    except (KeyError, ValueError) as error:
+        raise Damaged(f"the stamp of {uri}", f"{type(error).__name__}: {error}") from error
 
 
 def _put_stamp(store: ObjectStore, stamp: Stamp, runtime: Runtime) -> None:

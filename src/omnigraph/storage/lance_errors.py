@@ -17,6 +17,13 @@ _MISSING = re.compile(
     r"Dataset at path .* was not found|(?i:error: not found: )|LanceError\(NotFound\)|No such file or directory"
     r"|Object at location .* not found|os error 2\b"
 )
+_CORRUPT = re.compile(
+    r"corrupt file|failed to decode Protobuf|file size is too small|does not have sufficient data"
+    r"|Invalid range \S+ for object of size|Range started at \d+ and ended at|outside (file of size|metadata region)"
+    r"|does not appear to be a Lance file|correct footer|Unable to get root as|failed to fill whole buffer"
+    r"|Invalid direct \w+ encoding|missing its page layout|Unknown Lance storage version|references parent id"
+    r"|invalid seek|Version not found|panicked with message|terminated before end of stream"
+)
 _UNAVAILABLE = re.compile(
     r"error sending request|max_retries|retry_timeout|timed? ?out|connection (refused|reset|closed)"
     r"|status code: (5\d\d|408|409|429)|Failed to resolve region|dns error|Input/output error|os error 5\b",
@@ -39,6 +46,8 @@ def translate(error: Exception, what: str) -> OmnigraphError | None:
         return Damaged(what, f"a stored file is missing ({reason})")
     if _UNAVAILABLE.search(text):
         return Unavailable(what, reason)
+    if _CORRUPT.search(text):
+        return Damaged(what, f"a stored file can't be understood: {reason}")
     return None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from stat import S_ISREG as is_file
+from stat import S_ISREG
 
 from omnigraph.errors import AccessDenied, BadRequest, StorageFull
 from omnigraph.storage.objects import Listed, Outcome, Page, PutAnswer, Stored, TransientFault
@@ -70,7 +70,7 @@ class LocalBackend:
                 stat = os.stat(self._root / key)
         except FileNotFoundError:
             return None
-        if not is_file(stat.st_mode):
+        if not S_ISREG(stat.st_mode):
             return None
         return Listed(key, stat.st_size, _time(stat))
 

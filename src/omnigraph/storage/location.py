@@ -75,20 +75,22 @@ def locate(
     given = {str(key).lower(): str(value) for key, value in (storage_options or {}).items()}
     fsync = given.pop(FSYNC_OPTION, environ.get(FSYNC_VARIABLE, "true")).lower() not in _FALSE
     if not text.strip():
-        raise BadRequest("the store is empty: give a path or a URI such as s3://bucket/graph")
+        raise BadRequest("the store is empty: give a path or a URI such as s3://bucket/graph.")
     if "://" not in text:
         return _local(os.path.expanduser(text), given, fsync)
     parts = urlsplit(text)
     if parts.query or parts.fragment:
-        raise BadRequest(f"{text} has a query or fragment: quote ? as %3F and # as %23, give settings as storage_options")
+        raise BadRequest(
+            f"{text} has a query or fragment: quote ? as %3F and # as %23, give settings as storage_options."
+        )
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost"):
-            raise BadRequest(f"{text} names a host: a local store is file:///path or a plain path")
+            raise BadRequest(f"{text} names a host: a local store is file:///path or a plain path.")
         return _local(unquote(parts.path), given, fsync)
     if parts.scheme not in REMOTE_SCHEMES:
-        raise BadRequest(f"{text} has the unknown scheme {parts.scheme!r}: use a path, file://, s3://, gs:// or az://")
+        raise BadRequest(f"{text} has the unknown scheme {parts.scheme!r}: use a path, file://, s3://, gs:// or az://.")
     if not parts.netloc:
-        raise BadRequest(f"{text} names no bucket: write {parts.scheme}://bucket/prefix")
+        raise BadRequest(f"{text} names no bucket: write {parts.scheme}://bucket/prefix.")
     scheme = "s3" if parts.scheme == "s3a" else parts.scheme
     root = f"{scheme}://{parts.netloc}{parts.path.rstrip('/')}"
     if scheme == "s3":

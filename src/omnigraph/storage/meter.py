@@ -8,6 +8,7 @@ otherwise the cost says `shared`.
 """
 
 import bisect
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -98,6 +99,11 @@ class Operation:
         with self._lock:
             self.retries += 1
 
+    def ours(self) -> Cost:
+        """Without Lance's part."""
+        with self._lock:
+            return Cost(self.requests, longest_chain(self.spans), self.bytes, self.retries)
+
     def _current(self) -> Cost:
         with self._lock:
             lance = [
@@ -119,7 +125,8 @@ _lock = threading.Lock()
 _roots: set[Operation] = set()
 _probes: dict[str, Probe] = {}
 _subscribers: list[Callable[[str, Cost], None]] = []
-_total = Cost()
+_ours_total = Cost()
+_log = logging.getLogger(__name__)
 
 
 def _read_probes() -> dict[str, LanceIo]:
@@ -129,7 +136,7 @@ def _read_probes() -> dict[str, LanceIo]:
 @contextmanager
 def operation(kind: str) -> Iterator[Operation]:
     """Open an account; every request made inside, also by threads of `parallel`, is put on it."""
-    global _total
+    global _ours_total
     outer = _stack.get()
     op = Operation(kind, root=outer[0] if outer else None)
     op._lance_before = _read_probes()
@@ -151,9 +158,12 @@ def operation(kind: str) -> Iterator[Operation]:
         if not outer:
             with _lock:
                 _roots.discard(op)
-                _total = _total + op._closed
+                _ours_total = _ours_total + op.ours()
         for notify in list(_subscribers):
-            notify(kind, op._closed)
+            try:
+                notify(kind, op._closed)
+            except Exception:  # what it counts has happened, perhaps a commit: no failure may be reported for it
+                _log.exception("A subscriber of the meter failed.")
 
 
 def record(start: float, end: float, *, bytes_moved: int = 0, retries: int = 0) -> None:
@@ -196,8 +206,10 @@ def subscribe(callback: Callable[[str, Cost], None]) -> Callable[[], None]:
 
 
 def process_total() -> Cost:
-    """All operations of this process that have ended, added up."""
-    return _total
+    """All operations of this process that have ended, and all that Lance has asked, each request once."""
+    lance = list(_read_probes().values())
+    requests, moved = sum(io.requests for io in lance), sum(io.bytes for io in lance)
+    return _ours_total + Cost(requests=requests, bytes=moved)
 
 
 def open_operations() -> Sequence[Operation]:

@@ -118,7 +118,7 @@ def _connect(location: Location) -> Any:
     try:
         return kinds[scheme].from_url(location.uri, config=config, client_options=client, retry_config=_NO_RETRIES)
     except UnknownConfigurationKeyError as error:
-        raise BadRequest(f"{_short(error)} Correct or remove it in storage_options.") from error
+        raise BadRequest(f"{_short(error).rstrip('.')}: correct or remove it in storage_options.") from error
     except BaseError as error:
         raise BadRequest(f"{location.uri} can't be used as a store: {_short(error)}.") from error
 

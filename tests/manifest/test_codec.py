@@ -1,0 +1,187 @@
+"""Manifests and stubs as JSON: what is written is read back, and nothing else is believed."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from omnigraph.errors import Damaged, OmnigraphError, UnsupportedFormat
+from omnigraph.manifest.codec import decode_entry, encode_entry
+from omnigraph.manifest.model import (
+    Commit,
+    CommitClass,
+    Fence,
+    InlineChange,
+    Manifest,
+    Point,
+    Stub,
+    TableRef,
+    Tombstone,
+    Touch,
+    stub_of,
+    txn_ids,
+)
+
+from .values import manifest
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+numbers = st.integers(0, 2**64 - 1)
+times = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30), timezones=st.just(UTC))
+points = st.builds(Point, text, numbers)
+touches = st.builds(Touch, st.integers(0, 10**12), st.integers(0, 10**12), st.integers(0, 10**12))
+commits = st.builds(
+    Commit,
+    id=text,
+    txn_id=text,
+    parent=st.none() | text,
+    merged_parent=st.none() | text,
+    actor=st.none() | text,
+    authored_at=times,
+    kind=text,
+    commit_class=st.sampled_from(CommitClass),
+    touched=st.dictionaries(text, touches, max_size=3),
+)
+refs = st.builds(TableRef, text, numbers, numbers, text, st.lists(points, max_size=3).map(tuple))
+changes = st.builds(InlineChange, st.none() | st.binary(max_size=20), st.lists(text, max_size=3).map(tuple))
+common: dict[str, Any] = {
+    "branch": text,
+    "branch_id": text,
+    "manifest_version": numbers,
+    "authored_at": times,
+    "ancestry": st.dictionaries(text, numbers, max_size=3),
+    "commits": st.lists(commits, max_size=2).map(tuple),
+    "fork": st.none() | points,
+    "tombstone": st.none() | st.builds(Tombstone, text, st.none() | text),
+}
+manifests = st.builds(
+    Manifest,
+    **common,
+    schema=text,
+    logical_head=text,
+    fenced_at=numbers,
+    oldest_retained=numbers,
+    tables=st.dictionaries(text, refs, max_size=3),
+    inline=st.lists(st.dictionaries(text, changes, max_size=2), max_size=2).map(tuple),
+    fence=st.none() | st.builds(Fence, numbers, st.lists(text, max_size=2).map(tuple)),
+)
+stubs = st.builds(Stub, **common)
+
+
+@given(manifests | stubs)
+def test_what_is_written_is_read_back(entry: Manifest | Stub) -> None:
+    assert decode_entry(encode_entry(entry), "it", Point(entry.branch_id, entry.manifest_version)) == entry
+
+
+@given(manifests)
+def test_a_stub_keeps_what_a_number_must_keep(entry: Manifest) -> None:
+    """Rule 1: number, commits with their txn ids, parents, ancestry."""
+    stub = decode_entry(encode_entry(stub_of(entry)), "it")
+
+    assert isinstance(stub, Stub)
+    assert (stub.branch_id, stub.manifest_version) == (entry.branch_id, entry.manifest_version)
+    assert (stub.commits, stub.ancestry, stub.fork) == (entry.commits, entry.ancestry, entry.fork)
+    assert (stub.tombstone, stub.authored_at) == (entry.tombstone, entry.authored_at)
+    assert txn_ids(stub) == txn_ids(entry)
+
+
+@given(st.binary(max_size=200))
+@example(b"")
+@example(b"null")
+@example(b"[1]")
+@example(b"{}")
+@example(b'{"format": 1}')
+@example(b"[" * 100_000)
+@example(b"9" * 10_000)
+def test_arbitrary_bytes_are_refused_with_an_error_of_ours(data: bytes) -> None:
+    with pytest.raises(OmnigraphError):
+        decode_entry(data, "it")
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | text
+    | st.sampled_from(["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "2026-01-01"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def places(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every path into a JSON document."""
+    inside = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    return [path, *(place for key, value in inside for place in places(value, (*path, key)))]
+
+
+def put(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    copy = dict(document) if isinstance(document, dict) else list(document)
+    copy[path[0]] = put(copy[path[0]], path[1:], value)
+    return copy
+
+
+@given(manifests | stubs, st.data())
+def test_a_document_with_one_wrong_value_is_read_or_refused_but_never_a_crash(
+    entry: Manifest | Stub, data: st.DataObject
+) -> None:
+    document = json.loads(encode_entry(entry))
+    place = data.draw(st.sampled_from(places(document)))
+    wrong = put(document, place, data.draw(json_values))
+    try:
+        decode_entry(json.dumps(wrong).encode(), "it")
+    except OmnigraphError:
+        pass
+
+
+@given(manifests | stubs, st.data())
+def test_a_truncated_document_is_damaged(entry: Manifest | Stub, data: st.DataObject) -> None:
+    encoded = encode_entry(entry)
+    cut = data.draw(st.integers(0, len(encoded) - 1))
+    with pytest.raises(Damaged):
+        decode_entry(encoded[:cut], "it")
+
+
+@given(manifests, st.data())
+def test_a_document_without_one_of_its_fields_is_damaged(entry: Manifest, data: st.DataObject) -> None:
+    document = json.loads(encode_entry(entry))
+    optional = {"fork", "fence", "tombstone"}
+    del document[data.draw(st.sampled_from(sorted(document.keys() - optional)))]
+    with pytest.raises(Damaged):
+        decode_entry(json.dumps(document).encode(), "it")
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), 1.5, True, "3", None, -1])
+def test_a_number_that_is_none_is_damaged(number: object) -> None:
+    document = json.loads(encode_entry(manifest(3))) | {"fenced_at": number}
+    with pytest.raises(Damaged):
+        decode_entry(json.dumps(document).encode(), "it")
+
+
+def test_a_time_that_no_calendar_has_is_damaged() -> None:
+    for moment in ("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "yesterday", ""):
+        document = json.loads(encode_entry(manifest(3))) | {"authored_at": moment}
+        with pytest.raises(Damaged):
+            decode_entry(json.dumps(document).encode(), "it")
+
+
+def test_a_newer_format_is_refused_by_name_and_with_what_to_do() -> None:
+    document = json.loads(encode_entry(manifest(3))) | {"format": 2}
+    with pytest.raises(UnsupportedFormat, match=r"manifest 3 .* format 2.*upgrade omnigraph"):
+        decode_entry(json.dumps(document).encode(), "manifest 3 of branch id x")
+
+
+def test_a_manifest_under_another_name_is_damaged() -> None:
+    encoded = encode_entry(manifest(3))
+    for elsewhere in (Point(manifest().branch_id, 4), Point("bbbbbbbbbbbbb", 3)):
+        with pytest.raises(Damaged, match="it says it is manifest 3"):
+            decode_entry(encoded, "it", elsewhere)
