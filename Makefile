@@ -1,0 +1,52 @@
+# Every target sets up what it needs: a virtual environment, the packages, Java.
+#
+#   PYTHON=…     the interpreter for the virtual environment (3.11 or newer)
+#   WORKERS=…    how many processes `make test` uses
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help run test check soak clean java
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+JAVA := $(VENV)/.java
+WORKERS ?= 2
+SOAK_REPORT := docs/soak.md
+export PYTHONUNBUFFERED := 1
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(READY) java ## show what there is, on a graph in a fresh directory
+	@$(BIN)/python examples/commit_path.py
+
+test: $(READY) java ## run the tests
+	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not soak"
+
+check: $(READY) ## formatting, lint, types, layering
+	@$(BIN)/ruff format --check --quiet . || { echo "Run: $(BIN)/ruff format ." >&2; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo 2>/dev/null >$(VENV)/.imports || { cat $(VENV)/.imports; exit 1; }
+	@echo "check: all well"
+
+soak: $(READY) ## run the long tests; writes docs/soak.md
+	@rm -f docs/.soak.md.new
+	@OMNIGRAPH_SOAK_REPORT=$(CURDIR)/docs/.soak.md.new $(BIN)/pytest -q -m soak --timeout 7200
+	@if [ -f docs/.soak.md.new ]; then mv docs/.soak.md.new $(SOAK_REPORT); echo "soak: see $(SOAK_REPORT)"; fi
+
+clean: ## remove everything that was made here
+	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache docs/.soak.md.new
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Again whenever pyproject.toml changes.
+$(READY): pyproject.toml
+	@bash scripts/venv.sh $(VENV)
+	@touch $@
+
+# Nothing needs Java yet: without one this only warns. Where it was found is kept beside the packages.
+java: | $(READY)
+	@if [ ! -s $(JAVA) ] || [ ! -x "$$(cat $(JAVA))/bin/java" ]; then \
+	    bash scripts/java.sh >$(JAVA) || echo "Going on without Java: nothing uses it yet." >&2; fi

@@ -1,0 +1,109 @@
+"""Docs that cannot lie: what they show is run, and what they name exists."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from omnigraph.cli.main import cli
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
+    (example,) = blocks(ROOT / "README.md", "python")
+
+    run = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+    assert run.returncode == 0, run.stderr
+    assert "'Rob', 'age': 42" in run.stdout
+    assert (tmp_path / "people" / "_omnigraph.json").exists()
+
+
+def test_the_commands_of_the_readme_exist_with_their_flags() -> None:
+    lines = [line for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()]
+    commands = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("omnigraph ")]
+
+    assert commands
+    for words in commands:
+        command: click.Command = cli
+        while isinstance(command, click.Group):
+            command = command.commands[words.pop(0)]
+        known = {flag for parameter in command.params for flag in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_every_command_is_in_the_readme() -> None:
+    shown = "\n".join(blocks(ROOT / "README.md", "sh"))
+
+    assert [command for command in cli.commands if f"omnigraph {command}" not in shown] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_architecture_names_every_package_and_module_of_the_code() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    source = ROOT / "src" / "omnigraph"
+    modules = [path.relative_to(source) for path in source.rglob("*.py") if not path.name.startswith("__")]
+
+    assert [str(module) for module in modules if module.name not in text and str(module.parent) == "."] == []
+    assert [str(module.parent) for module in modules if f"{module.parent}/" not in text and module.parent.name] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_files_that_pages_name_exist(page: Path) -> None:
+    """Paths in backticks, from the root of the project or of the package."""
+    named = re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.(?:py|md|sh))`", page.read_text())
+
+    assert [path for path in named if not any((base / path).exists() for base in (ROOT, ROOT / "src/omnigraph"))] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_names_of_the_package_on_pages_exist(page: Path) -> None:
+    for dotted in set(re.findall(r"`(omnigraph(?:\.\w+)+)`", page.read_text())):
+        pkgutil.resolve_name(dotted)
+
+
+def test_the_format_page_explains_every_field_that_is_stored() -> None:
+    """Fields are taken from the code that writes them, so that a new one can't be forgotten."""
+    text = (ROOT / "docs" / "format.md").read_text()
+    sources = ["manifest/codec.py", "manifest/refs.py", "manifest/repository.py", "schema/catalog.py"]
+    code = "\n".join((ROOT / "src" / "omnigraph" / source).read_text() for source in sources)
+    fields = set(re.findall(r'"([a-z_]+)":', code)) | set(re.findall(r'document\["([a-z_]+)"\] =', code))
+
+    assert sorted(field for field in fields if f"`{field}`" not in text) == []
+
+
+def test_the_tour_runs_and_the_commands_it_prints_work(tmp_path: Path) -> None:
+    tour = [sys.executable, str(ROOT / "examples" / "commit_path.py"), str(tmp_path)]
+
+    run = subprocess.run(tour, capture_output=True, text=True, timeout=120)
+
+    assert run.returncode == 0, run.stderr
+    assert "20 of 20 commits landed" in run.stdout
+    assert "nothing happened" in run.stdout
+    commands = [line.strip() for line in run.stdout.partition("Look around")[2].splitlines() if "omnigraph " in line]
+    assert commands
+    for command in commands:
+        subprocess.run(shlex.split(command), check=True, capture_output=True, timeout=60)
