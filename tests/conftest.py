@@ -8,6 +8,9 @@ import pytest
 
 from support.proxy import Proxy
 from support.s3 import S3Location, S3Server
+from support.soak import soak_report
+
+__all__ = ["soak_report"]  # a fixture, used by its name
 
 
 @pytest.fixture(scope="session")

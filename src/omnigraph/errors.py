@@ -369,6 +369,6 @@ class OutcomeUnknown(OmnigraphError):
 
     def __str__(self) -> str:
         return (
-            f"The answer to manifest {self.number} of branch {self.branch!r} was lost, so the commit may have landed: "
-            f"run it again with txn id {self.txn_id}, which applies it at most once."
+            f"The answer to manifest {self.number} of branch {self.branch!r} was lost, so it may have landed: "
+            f"look whether it is there, or run a write again with txn id {self.txn_id}, which applies it at most once."
         )

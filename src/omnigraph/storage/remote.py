@@ -106,7 +106,8 @@ class RemoteBackend:
             status and status[1] in ("401", "403")
         ):
             return AccessDenied(f"{self._bucket}/{key}", _short(error))
-        if status and status[1].startswith("4") and status[1] not in ("408", "409", "429"):
+        passing = status is None or status[1] in ("408", "409", "429") or "RequestTimeout" in text
+        if status and status[1].startswith("4") and not passing:
             return BadRequest(f"The store refused {self._bucket}/{key} ({_short(error)}): check the store's settings.")
         return TransientFault(_short(error))
 
