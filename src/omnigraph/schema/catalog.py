@@ -7,63 +7,79 @@ that a rename never touches data. Stored content-addressed, so that equal schema
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from omnigraph.errors import BadRequest, Damaged, UnsupportedFormat
-from omnigraph.schema.types import PropertyType, parse_type
+from omnigraph.schema.consistency import InvalidCatalog, check
+from omnigraph.schema.definitions import (
+    EdgeCount,
+    Embed,
+    InterfaceDef,
+    Kind,
+    PatternCheck,
+    Property,
+    Rules,
+    TypeDef,
+    ValueRange,
+)
+from omnigraph.schema.types import parse_type
+
+__all__ = [
+    "Catalog",
+    "EdgeCount",
+    "Embed",
+    "InterfaceDef",
+    "InvalidCatalog",
+    "Kind",
+    "PatternCheck",
+    "Property",
+    "Rules",
+    "Schema",
+    "TypeDef",
+    "ValueRange",
+    "catalog_from_json",
+    "catalog_to_json",
+    "decode_schema",
+]
 
 SCHEMA_FORMAT = 1
-RESERVED_COLUMNS = frozenset({"id", "src", "dst"})
-RESERVED_PREFIX = "_row"
-_TYPE_NAME = re.compile(r"[A-Z][A-Za-z0-9_]*\Z")
-_PROPERTY_NAME = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
-
-Kind = Literal["node", "edge"]
-
-
-@dataclass(frozen=True, slots=True)
-class Property:
-    id: str
-    name: str
-    column: str
-    type: PropertyType
-    nullable: bool = False
-    annotations: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TypeDef:
-    """A node or edge type; `source` and `target` are an edge's ends."""
-
-    id: str
-    kind: Kind
-    name: str
-    properties: tuple[Property, ...] = ()
-    source: str | None = None
-    target: str | None = None
-    constraints: tuple[Mapping[str, Any], ...] = ()
-    annotations: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def table_key(self) -> str:
-        """The name under which a manifest keeps this type's table."""
-        return f"{self.kind}:{self.name}"
 
 
 @dataclass(frozen=True)
 class Catalog:
+    """All types and interfaces; a value of this class is consistent. `type_ids` counts the ids ever given."""
+
     types: tuple[TypeDef, ...]
+    interfaces: tuple[InterfaceDef, ...] = ()
+    type_ids: int = 0
 
     def __post_init__(self) -> None:
-        _validate(self)
+        check(self.types, self.interfaces)
 
     @cached_property
     def by_key(self) -> Mapping[str, TypeDef]:
         return {definition.table_key: definition for definition in self.types}
+
+    @cached_property
+    def by_name(self) -> Mapping[str, TypeDef]:
+        """Node and edge types; no two types have one name, whatever their kind."""
+        return {definition.name: definition for definition in self.types}
+
+    @cached_property
+    def by_traversal(self) -> Mapping[str, TypeDef]:
+        """Edge types as a query's traversals name them: `worksAt`."""
+        return {definition.traversal: definition for definition in self.types if definition.kind == "edge"}
+
+    @cached_property
+    def nodes(self) -> tuple[TypeDef, ...]:
+        return tuple(definition for definition in self.types if definition.kind == "node")
+
+    @cached_property
+    def edges(self) -> tuple[TypeDef, ...]:
+        return tuple(definition for definition in self.types if definition.kind == "edge")
 
     def type_of(self, table_key: str) -> TypeDef:
         try:
@@ -94,7 +110,7 @@ def decode_schema(data: bytes, name: str) -> Schema:
     try:
         document = json.loads(data)
         found = document["format"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Damaged(f"schema {name}", "it is not a schema document") from error
     if found != SCHEMA_FORMAT:
         raise UnsupportedFormat(f"schema {name}", found, SCHEMA_FORMAT)
@@ -104,94 +120,154 @@ def decode_schema(data: bytes, name: str) -> Schema:
 
 
 def catalog_to_json(catalog: Catalog) -> dict[str, Any]:
-    return {"types": [_type_to_json(definition) for definition in catalog.types]}
+    """The stored form: what has its default value is left out, so that a hand-written catalog is as short."""
+    return {"types": [_type_to_json(definition) for definition in catalog.types]} | _stated(
+        {
+            "interfaces": [_interface_to_json(interface) for interface in catalog.interfaces],
+            "type_ids": catalog.type_ids,
+        }
+    )
 
 
 def catalog_from_json(document: Mapping[str, Any]) -> Catalog:
     """A catalog from its stored form; a slip in a hand-written one is named."""
     try:
-        return Catalog(tuple(_type_from_json(entry) for entry in document["types"]))
-    except (KeyError, TypeError, AttributeError) as error:
+        return Catalog(
+            tuple(_type_from_json(entry) for entry in document["types"]),
+            tuple(_interface_from_json(entry) for entry in document.get("interfaces", ())),
+            document.get("type_ids", 0),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise BadRequest(f"The catalog is not in the stored form: {type(error).__name__} {error}.") from error
 
 
+def _stated(fields: dict[str, Any]) -> dict[str, Any]:
+    """Without what is left out: null, false, 0 and empty lists; an empty text says something."""
+    return {name: value for name, value in fields.items() if value or value == ""}
+
+
 def _type_to_json(definition: TypeDef) -> dict[str, Any]:
-    entry: dict[str, Any] = {
-        "id": definition.id,
-        "kind": definition.kind,
-        "name": definition.name,
-        "properties": [
-            {
-                "id": prop.id,
-                "name": prop.name,
-                "column": prop.column,
-                "type": str(prop.type),
-                "nullable": prop.nullable,
-                "annotations": dict(prop.annotations),
-            }
-            for prop in definition.properties
-        ],
-        "constraints": [dict(constraint) for constraint in definition.constraints],
-        "annotations": dict(definition.annotations),
-    }
+    entry: dict[str, Any] = {"id": definition.id, "kind": definition.kind, "name": definition.name}
     if definition.kind == "edge":
         entry |= {"source": definition.source, "target": definition.target}
-    return entry
+    if definition.cardinality is not None:
+        entry |= {"cardinality": [definition.cardinality.minimum, definition.cardinality.maximum]}
+    return (
+        entry
+        | _body_to_json(definition)
+        | _stated(
+            {
+                "implements": list(definition.implements),
+                "property_ids": definition.property_ids,
+                "retired_columns": list(definition.retired_columns),
+            }
+        )
+    )
+
+
+def _interface_to_json(interface: InterfaceDef) -> dict[str, Any]:
+    return {"name": interface.name} | _body_to_json(interface)
+
+
+def _body_to_json(declared: TypeDef | InterfaceDef) -> dict[str, Any]:
+    rules = declared.rules
+    return _stated(
+        {
+            "properties": [_property_to_json(prop) for prop in declared.properties],
+            "key": list(rules.key),
+            "unique": [list(columns) for columns in rules.unique],
+            "ranges": [[entry.property, entry.low, entry.high] for entry in rules.ranges],
+            "checks": [[entry.property, entry.pattern] for entry in rules.checks],
+            "description": declared.description,
+            "annotations": _thawed(declared.annotations),
+        }
+    )
+
+
+def _property_to_json(prop: Property) -> dict[str, Any]:
+    entry: dict[str, Any] = {"id": prop.id, "name": prop.name, "column": prop.column, "type": str(prop.type)}
+    if prop.default is not None:
+        entry |= {"default": _thawed(prop.default)}
+    if prop.embed is not None:
+        embed = {"provider": prop.embed.provider, "model": prop.embed.model}
+        entry |= {"embed": {"source": prop.embed.source} | _stated(embed)}
+    return entry | _stated(
+        {
+            "nullable": prop.nullable,
+            "indexed": prop.indexed,
+            "metric": prop.metric,
+            "description": prop.description,
+            "annotations": _thawed(prop.annotations),
+        }
+    )
 
 
 def _type_from_json(entry: Mapping[str, Any]) -> TypeDef:
+    cardinality = entry.get("cardinality")
     return TypeDef(
         id=entry["id"],
         kind=entry["kind"],
         name=entry["name"],
-        properties=tuple(
-            Property(
-                id=prop["id"],
-                name=prop["name"],
-                column=prop["column"],
-                type=parse_type(prop["type"]),
-                nullable=bool(prop.get("nullable", False)),
-                annotations=dict(prop.get("annotations", {})),
-            )
-            for prop in entry.get("properties", ())
-        ),
+        properties=_properties_from_json(entry),
         source=entry.get("source"),
         target=entry.get("target"),
-        constraints=tuple(dict(constraint) for constraint in entry.get("constraints", ())),
-        annotations=dict(entry.get("annotations", {})),
+        rules=_rules_from_json(entry),
+        annotations=_frozen(entry.get("annotations", {})),
+        cardinality=None if cardinality is None else EdgeCount(cardinality[0], cardinality[1]),
+        implements=tuple(entry.get("implements", ())),
+        description=entry.get("description"),
+        property_ids=entry.get("property_ids", 0),
+        retired_columns=tuple(entry.get("retired_columns", ())),
     )
 
 
-def _validate(catalog: Catalog) -> None:
-    names: set[str] = set()
-    ids: set[str] = set()
-    nodes = {definition.name for definition in catalog.types if definition.kind == "node"}
-    for definition in catalog.types:
-        if definition.kind not in ("node", "edge"):
-            raise BadRequest(f"{definition.name} has the kind {definition.kind!r}: it must be node or edge.")
-        if not _TYPE_NAME.match(definition.name):
-            raise BadRequest(f"{definition.name!r} can't name a type: start with an upper-case letter.")
-        if definition.name in names:
-            raise BadRequest(f"The type {definition.name} is declared twice: rename one of them.")
-        if definition.id in ids:
-            raise BadRequest(f"The type {definition.name} has the id {definition.id} of another type: ids are unique.")
-        if definition.kind == "edge":
-            for end in (definition.source, definition.target):
-                if end not in nodes:
-                    raise BadRequest(f"The edge {definition.name} ends in {end}, which is no node type: declare it.")
-        names.add(definition.name)
-        ids.add(definition.id)
-        _validate_properties(definition)
+def _interface_from_json(entry: Mapping[str, Any]) -> InterfaceDef:
+    return InterfaceDef(
+        name=entry["name"],
+        properties=_properties_from_json(entry),
+        rules=_rules_from_json(entry),
+        description=entry.get("description"),
+        annotations=_frozen(entry.get("annotations", {})),
+    )
 
 
-def _validate_properties(definition: TypeDef) -> None:
-    for attribute in ("name", "id", "column"):
-        values = [getattr(prop, attribute) for prop in definition.properties]
-        twice = next((value for value in values if values.count(value) > 1), None)
-        if twice is not None:
-            raise BadRequest(f"{definition.name} has two properties with the {attribute} {twice}: make them differ.")
-    for prop in definition.properties:
-        if not _PROPERTY_NAME.match(prop.name):
-            raise BadRequest(f"{definition.name}.{prop.name} can't name a property: start with a lower-case letter.")
-        if {prop.name, prop.column} & RESERVED_COLUMNS or prop.name.startswith(RESERVED_PREFIX):
-            raise BadRequest(f"{definition.name}.{prop.name} is a reserved name: choose another.")
+def _properties_from_json(entry: Mapping[str, Any]) -> tuple[Property, ...]:
+    return tuple(_property_from_json(prop) for prop in entry.get("properties", ()))
+
+
+def _property_from_json(entry: Mapping[str, Any]) -> Property:
+    embed = entry.get("embed")
+    return Property(
+        id=entry["id"],
+        name=entry["name"],
+        column=entry["column"],
+        type=parse_type(entry["type"]),
+        nullable=bool(entry.get("nullable", False)),
+        annotations=_frozen(entry.get("annotations", {})),
+        default=_frozen(entry.get("default")),
+        indexed=bool(entry.get("indexed", False)),
+        metric=entry.get("metric"),
+        embed=None if embed is None else Embed(embed["source"], embed.get("provider"), embed.get("model")),
+        description=entry.get("description"),
+    )
+
+
+def _rules_from_json(entry: Mapping[str, Any]) -> Rules:
+    return Rules(
+        key=tuple(entry.get("key", ())),
+        unique=tuple(tuple(columns) for columns in entry.get("unique", ())),
+        ranges=tuple(ValueRange(name, low, high) for name, low, high in entry.get("ranges", ())),
+        checks=tuple(PatternCheck(name, pattern) for name, pattern in entry.get("checks", ())),
+    )
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(item) for item in value)
+    return {name: _frozen(item) for name, item in value.items()} if isinstance(value, Mapping) else value
+
+
+def _thawed(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_thawed(item) for item in value]
+    return {name: _thawed(item) for name, item in value.items()} if isinstance(value, Mapping) else value

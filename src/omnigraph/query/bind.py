@@ -1,0 +1,256 @@
+"""Parameter values into a query: type-checked, substituted, and what an absent optional one drops, dropped.
+
+What is left has no parameter and no `now()`: executors run it without knowing that there were any.
+"""
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
+
+from omnigraph.errors import BadRequest
+from omnigraph.query import ir
+from omnigraph.query.outputs import RRF_K_MAX
+from omnigraph.query.patterns import FUZZY_EDITS_MAX
+from omnigraph.query.scope import suggestion
+from omnigraph.query.values import BadValue, parse_value, round_f32, to_instant
+from omnigraph.schema.identity import canonical_text, id_from_texts
+from omnigraph.schema.types import Enumeration, ListOf, Scalar
+
+AnyQuery = TypeVar("AnyQuery", ir.ReadQuery, ir.MutationQuery)
+_F32 = (Scalar("F32"), ListOf(Scalar("F32")))
+
+
+class ParameterError(BadRequest):
+    """A parameter's value can't be used: which one, what is wrong, what to give."""
+
+    def __init__(self, language_code: str, parameter: str, problem: str, remedy: str) -> None:
+        super().__init__(language_code, parameter, problem, remedy)
+        self.language_code, self.parameter = language_code, parameter
+        self.problem, self.remedy = problem, remedy
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"language_code": self.language_code, "parameter": self.parameter, "expected": self.remedy}
+
+    def __str__(self) -> str:
+        return f"${self.parameter}: {self.problem}: {self.remedy}. [{self.language_code}]"
+
+
+def bind(query: AnyQuery, values: Mapping[str, object], *, now: dt.datetime) -> AnyQuery:
+    """The query with values for its parameters, given as in load data, and one instant for every `now()`.
+
+    Raises ParameterError for a missing, unknown, ill-typed or, where it can't be, null parameter.
+    """
+    given = bind_values(query.params, values)
+    if not query.params and not query.uses_now:
+        return query
+    binder = _Binder(given, to_instant(now))
+    if isinstance(query, ir.MutationQuery):
+        statements = tuple(binder.statement(statement) for statement in query.statements)
+        return ir.MutationQuery(query.name, (), statements, False, query.description)
+    returns = tuple(ir.Projection(entry.name, binder.output(entry.expr)) for entry in query.returns)
+    return ir.ReadQuery(
+        query.name,
+        (),
+        binder.pattern(query.pattern),
+        returns,
+        query.grouped,
+        query.group_by,
+        tuple(binder.key(key) for key in query.order),
+        query.tiebreak,
+        query.limit,
+        tuple(binder.rank(rank) for rank in query.keeps),
+        False,
+        query.description,
+    )
+
+
+def bind_values(params: tuple[ir.Param, ...], values: Mapping[str, object]) -> dict[str, ir.Value]:
+    """The typed value of every declared parameter; None for an optional one that is absent or null."""
+    if not isinstance(values, Mapping):
+        raise BadRequest('Parameters are given by name: {"name": value, …}.')
+    given: dict[str, ir.Value] = {}
+    for param in params:
+        value = values.get(param.name)
+        if value is None:
+            if not param.optional:
+                problem = "it is null, but required" if param.name in values else "it is missing, but required"
+                remedy = f"give a value of the type {param.type}, or declare ${param.name}: {param.type}?"
+                raise ParameterError("OG-GQ-701", param.name, problem, remedy)
+            given[param.name] = None
+            continue
+        try:
+            given[param.name] = parse_value(value, param.type)
+        except BadValue as error:
+            raise ParameterError("OG-GQ-702", param.name, error.problem, f"{error.remedy} ({param.type})") from None
+    if len(values) > len(params) or any(name not in given for name in values):
+        unknown = next(name for name in values if name not in given)
+        remedy = suggestion(str(unknown), [param.name for param in params], "parameters")
+        raise ParameterError("OG-GQ-703", str(unknown), "the query declares no such parameter", remedy)
+    return given
+
+
+class _Binder:
+    def __init__(self, given: dict[str, ir.Value], now: dt.datetime) -> None:
+        self.given, self.now = given, now
+
+    # Patterns
+
+    def pattern(self, pattern: ir.Pattern) -> ir.Pattern:
+        filters = tuple(kept for entry in pattern.filters if (kept := self.filter(entry)) is not None)
+        negations: list[ir.Not] = []
+        for negation in pattern.negations:
+            inner = self.pattern(negation.pattern)
+            if not inner.empty:
+                negations.append(ir.Not(inner))
+        parts = (pattern.nodes, pattern.traversals, filters, tuple(negations))
+        return ir.Pattern(*parts, ir.free_variables(*parts) if pattern.outer else ())
+
+    def filter(self, condition: ir.Filter) -> ir.Filter | None:
+        """The filter without parameters; None where one is null and the filter is dropped."""
+        match condition:
+            case ir.Compare(op, left, right, domain):
+                one, other = self.side(left), self.side(right)
+                return None if one is None or other is None else ir.Compare(op, one, other, domain)
+            case ir.Member(items, item, domain):
+                one, other = self.side(items), self.side(item)
+                return None if one is None or other is None else ir.Member(one, other, domain)
+            case ir.Contains(text, part):
+                one, other = self.side(text), self.side(part)
+                return None if one is None or other is None else ir.Contains(one, other)
+            case ir.StartsWith(text, prefix):
+                one, other = self.side(text), self.side(prefix)
+                return None if one is None or other is None else ir.StartsWith(one, other)
+            case ir.TextSearch(kind, searched, query, edits):
+                return self.text_search(kind, searched, query, edits)
+
+    def text_search(
+        self, kind: ir.TextKind, searched: ir.Prop, query: ir.Constant, edits: ir.Constant | None
+    ) -> ir.Filter | None:
+        words = self.literal(query)
+        letters = None if edits is None else self.literal(edits)
+        if words.value is None or (letters is not None and letters.value is None):
+            return None
+        if letters is not None:
+            self.refuse_outside(edits, letters, 0, FUZZY_EDITS_MAX)
+        return ir.TextSearch(kind, searched, words, letters)
+
+    def side(self, operand: ir.Operand) -> ir.Operand | None:
+        """One side of a comparison; None for null. Where an F32 is compared with, a number is rounded to F32."""
+        if isinstance(operand, ir.Now):
+            return ir.Literal(self.now, ir.DATETIME)
+        if not isinstance(operand, ir.ParamRef):
+            return operand
+        value = self.given[operand.name]
+        if value is None:
+            return None
+        if operand.type == operand.param_type:
+            return ir.Literal(value, operand.type)
+        if operand.type in _F32:
+            if isinstance(value, tuple):
+                return ir.Literal(tuple(round_f32(cast(float, item)) for item in value), operand.type)
+            return ir.Literal(round_f32(cast(float, value)), operand.type)
+        return self.node_id(operand)
+
+    def literal(self, constant: ir.Constant) -> ir.Literal:
+        """A constant where it stands for itself, null included."""
+        if isinstance(constant, ir.Literal):
+            return constant
+        if isinstance(constant, ir.Now):
+            return ir.Literal(self.now, ir.DATETIME)
+        return ir.Literal(self.given[constant.name], constant.type)
+
+    def refuse_outside(self, constant: ir.Constant | None, bound: ir.Literal, low: int, high: int) -> None:
+        if isinstance(constant, ir.ParamRef) and not low <= cast(int, bound.value) <= high:
+            remedy = f"give a number from {low} to {high}"
+            raise ParameterError("OG-GQ-702", constant.name, f"{bound.value} is out of range", remedy)
+
+    # return and order
+
+    def output(self, expr: ir.Output) -> ir.Output:
+        if isinstance(expr, ir.ParamRef | ir.Now):
+            return self.literal(expr)
+        if isinstance(expr, ir.Nearest | ir.Bm25 | ir.Rrf):
+            return self.rank(expr)
+        return expr
+
+    def key(self, key: ir.OrderKey) -> ir.OrderKey:
+        if not isinstance(key.expr, ir.Nearest | ir.Bm25 | ir.Rrf):
+            return key
+        return ir.OrderKey(self.rank(key.expr), key.descending, key.nulls_first, key.column)
+
+    def rank(self, rank: ir.Rank) -> ir.Rank:
+        if isinstance(rank, ir.Rrf):
+            one, other = rank.ranks
+            k = self.needed(rank.k, "rrf")
+            self.refuse_outside(rank.k, k, 1, RRF_K_MAX)
+            return ir.Rrf((self.simple_rank(one), self.simple_rank(other)), k)
+        return self.simple_rank(rank)
+
+    def simple_rank(self, rank: ir.Nearest | ir.Bm25) -> ir.Nearest | ir.Bm25:
+        if isinstance(rank, ir.Bm25):
+            return ir.Bm25(rank.field, self.needed(rank.query, "bm25"))
+        query = self.needed(rank.query, "nearest")
+        if isinstance(rank.query, ir.ParamRef) and rank.query.param_type != rank.query.type:
+            query = self.converted(rank.query)
+        return ir.Nearest(rank.field, query, rank.metric)
+
+    def needed(self, constant: ir.Constant, fn: str) -> ir.Literal:
+        found = self.literal(constant)
+        if found.value is None and isinstance(constant, ir.ParamRef):
+            raise ParameterError("OG-GQ-704", constant.name, f"it is null, but {fn} needs a value", "give one")
+        return found
+
+    # Mutations
+
+    def statement(self, statement: ir.Statement) -> ir.Statement:
+        match statement:
+            case ir.Insert(table_key, assignments, source, target):
+                ends = [None if end is None else self.end(end) for end in (source, target)]
+                return ir.Insert(table_key, self.assignments(assignments), *ends)
+            case ir.Update(table_key, assignments, where):
+                return ir.Update(table_key, self.assignments(assignments), self.where(where))
+            case ir.Delete(table_key, where):
+                return ir.Delete(table_key, self.where(where))
+
+    def assignments(self, assignments: tuple[ir.Assign, ...]) -> tuple[ir.Assign, ...]:
+        return tuple(ir.Assign(entry.column, self.converted(entry.value)) for entry in assignments)
+
+    def converted(self, constant: ir.Constant) -> ir.Literal:
+        """A constant as a value of the type that its place wants: checked, rounded, or null."""
+        if not isinstance(constant, ir.ParamRef) or constant.type == constant.param_type:
+            return self.literal(constant)
+        value = self.given[constant.name]
+        if value is None or isinstance(constant.type, Enumeration) or isinstance(constant.param_type, Enumeration):
+            return ir.Literal(value, constant.type)
+        try:
+            return ir.Literal(parse_value(value, constant.type), constant.type)
+        except BadValue as error:
+            raise ParameterError("OG-GQ-702", constant.name, error.problem, error.remedy) from None
+
+    def end(self, constant: ir.Constant) -> ir.Literal:
+        found = self.node_id(constant)
+        if found.value is None and isinstance(constant, ir.ParamRef):
+            raise ParameterError(
+                "OG-GQ-705", constant.name, "it is null, but an edge needs both ends", "give a node's id"
+            )
+        return found
+
+    def node_id(self, constant: ir.Constant) -> ir.Literal:
+        """The text of a node's id, from the id itself or from the key."""
+        found = self.literal(constant)
+        if not isinstance(constant, ir.ParamRef) or found.value is None:
+            return found
+        if isinstance(found.value, tuple):
+            return ir.Literal(id_from_texts(cast(tuple[str, ...], found.value)), ir.STRING)
+        return ir.Literal(canonical_text(found.value, constant.param_type), ir.STRING)
+
+    def where(self, condition: ir.Filter) -> ir.Filter:
+        found = self.filter(condition)
+        if found is not None:
+            return found
+        for operand in ir.operands(condition):
+            if isinstance(operand, ir.ParamRef) and self.given[operand.name] is None:
+                remedy = "give a value: without one every row would be selected"
+                raise ParameterError("OG-GQ-706", operand.name, "it is null, but a where needs a value", remedy)
+        return condition

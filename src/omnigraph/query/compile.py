@@ -1,0 +1,139 @@
+"""From text to IR, once: what was compiled is kept, because at the speed of a point lookup parsing would decide.
+
+A result is kept under its text, schema and name. Both the text and a schema's hash say all that the result depends on,
+so nothing stale can be served; the number of results and the size of their texts are bounded.
+"""
+
+import datetime as dt
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from threading import Lock
+
+from omnigraph.errors import BadRequest, NotFound
+from omnigraph.query import ast, ir
+from omnigraph.query.bind import bind
+from omnigraph.query.checker import check
+from omnigraph.query.parser import parse
+from omnigraph.schema.catalog import Catalog
+
+ENTRIES_MAX = 1_000
+TEXT_CHARS_MAX = 16_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledQuery:
+    """A query that passed the checker against one schema; `declaration` is how it was written."""
+
+    query: ir.Query
+    declaration: ast.QueryDecl
+
+    @property
+    def name(self) -> str:
+        return self.query.name
+
+    @property
+    def is_mutation(self) -> bool:
+        return isinstance(self.query, ir.MutationQuery)
+
+    @property
+    def params(self) -> tuple[ir.Param, ...]:
+        return self.query.params
+
+    def read(self) -> ir.ReadQuery:
+        """The read that it is; a mutation is refused."""
+        if isinstance(self.query, ir.ReadQuery):
+            return self.query
+        raise BadRequest(f"{self.name} writes: run it with mutate.")
+
+    def mutation(self) -> ir.MutationQuery:
+        """The mutation that it is; a read is refused."""
+        if isinstance(self.query, ir.MutationQuery):
+            return self.query
+        raise BadRequest(f"{self.name} only reads: run it with query.")
+
+    def bind_read(self, values: Mapping[str, object], *, now: dt.datetime) -> ir.ReadQuery:
+        return bind(self.read(), values, now=now)
+
+    def bind_mutation(self, values: Mapping[str, object], *, now: dt.datetime) -> ir.MutationQuery:
+        return bind(self.mutation(), values, now=now)
+
+
+def choose(file: ast.QueryFile, name: str | None) -> ast.QueryDecl:
+    """The query of that name; it may be left out where there is only one."""
+    if name is None:
+        if len(file.queries) == 1:
+            return file.queries[0]
+        raise BadRequest(f"{file.source_name} holds {len(file.queries)} queries: name one of {_names(file)}.")
+    for query in file.queries:
+        if query.name == name:
+            return query
+    raise NotFound(f"{file.source_name} has no query {name}: it has {_names(file)}.")
+
+
+def _names(file: ast.QueryFile) -> str:
+    shown = ", ".join(query.name for query in file.queries[:20])
+    return shown + (", …" if len(file.queries) > 20 else "")
+
+
+class CompileCache:
+    """Compiled queries, the longest unused dropped first. Safe for threads; two may compile the same text at once."""
+
+    def __init__(self, entries_max: int = ENTRIES_MAX, text_chars_max: int = TEXT_CHARS_MAX) -> None:
+        self._entries_max, self._text_chars_max = entries_max, text_chars_max
+        self._entries: OrderedDict[tuple[str, str | None, Hashable], tuple[CompiledQuery, Catalog]] = OrderedDict()
+        self._text_chars = 0
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def compile(
+        self,
+        text: str,
+        catalog: Catalog,
+        name: str | None = None,
+        *,
+        schema_hash: str | None = None,
+        source_name: str = "query",
+    ) -> CompiledQuery:
+        # Without a hash the catalog object itself is the schema: the entry keeps it, so its number can't be reused.
+        key = (text, name, id(catalog) if schema_hash is None else schema_hash)
+        with self._lock:
+            found = self._entries.get(key)
+            if found is not None:
+                self._entries.move_to_end(key)
+                return found[0]
+        file = parse(text, source_name)
+        declaration = choose(file, name)
+        compiled = CompiledQuery(check(declaration, file, catalog), declaration)
+        self._keep(key, compiled, catalog)
+        return compiled
+
+    def _keep(self, key: tuple[str, str | None, Hashable], compiled: CompiledQuery, catalog: Catalog) -> None:
+        with self._lock:
+            if key not in self._entries:
+                self._text_chars += len(key[0])
+            self._entries[key] = (compiled, catalog)
+            while len(self._entries) > self._entries_max or self._text_chars > self._text_chars_max:
+                (text, _, _), _ = self._entries.popitem(last=False)
+                self._text_chars -= len(text)
+
+
+_SHARED = CompileCache()
+
+
+def compile_queries(
+    text: str,
+    catalog: Catalog,
+    name: str | None = None,
+    *,
+    schema_hash: str | None = None,
+    source_name: str = "query",
+) -> CompiledQuery:
+    """The query `name` of a text, checked against a catalog; the others of the text must only parse.
+
+    `schema_hash` says which schema the catalog is of, so that the result is shared
+    between catalogs that were read separately.
+    """
+    return _SHARED.compile(text, catalog, name, schema_hash=schema_hash, source_name=source_name)

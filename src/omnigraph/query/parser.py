@@ -1,0 +1,562 @@
+"""Text to AST: recursive descent, one function for each rule of the grammar, no lookup of names.
+
+No word is reserved: what a name means follows from where it stands. Two places need a second look. `$a contains $b`
+is a comparison if `$a` is a parameter and the traversal of an edge `Contains` otherwise; `$a <knows> $b` is a
+traversal, because no comparison has a bare name on its right.
+
+    file       = query+
+    query      = "query" NAME "(" [param ("," param)*] ")" annotation* "{" (read | statement+) "}"
+    param      = $NAME ":" type ["?"]
+    read       = "match" "{" clause+ "}" "return" "{" item ("," item)* "}"
+                 ["order" "{" key ("," key)* "}"] ["limit" INT]
+    clause     = $v ":" TYPE [values] | $a [$w ":"] (edge | "<" edge ">") [hops] $b | expr op expr
+               | ("search" | "fuzzy" | "match_text") "(" … ")" | "not" "{" clause+ "}"
+    hops       = "{" INT "," [INT] "}"
+    item       = expr ["as" NAME]            key = expr ["asc" | "desc"]
+    statement  = "insert" TYPE values | "update" TYPE "set" values "where" cond | "delete" TYPE "where" cond
+    values     = "{" [NAME ":" expr ([","] NAME ":" expr)*] "}"          cond = NAME op expr
+    expr       = literal | $NAME | $NAME "." NAME | FN "(" [expr ("," expr)*] ")"
+"""
+
+import datetime as dt
+
+from omnigraph.lexing import LanguageError, Token, Tokens
+from omnigraph.query.ast import (
+    OPERATORS,
+    AliasRef,
+    Annotation,
+    Binding,
+    Call,
+    Clause,
+    Comparison,
+    DeleteStatement,
+    Direction,
+    Expr,
+    Hops,
+    InsertStatement,
+    ListExpr,
+    LiteralExpr,
+    MutationBody,
+    MutationStatement,
+    NotClause,
+    Operator,
+    OrderItem,
+    ParamDecl,
+    PropertyValue,
+    PropRef,
+    QueryDecl,
+    QueryFile,
+    ReadBody,
+    ReturnItem,
+    SearchFilter,
+    Traversal,
+    UpdateStatement,
+    VarRef,
+    Where,
+)
+from omnigraph.query.values import BadValue, parse_date, parse_datetime
+from omnigraph.schema.types import (
+    ENUM_VALUE,
+    SCALARS,
+    TYPES_EXPECTED,
+    VECTOR_DIMENSION_MAX,
+    Enumeration,
+    ListOf,
+    PropertyType,
+    Scalar,
+    Vector,
+)
+
+NOT_DEPTH_MAX = 16
+CALL_DEPTH_MAX = 4
+INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1
+HOPS_MAX = 2**31 - 1
+
+AGGREGATES = ("count", "sum", "avg", "min", "max")
+RANKS = ("nearest", "bm25", "rrf")
+TEXT_FILTERS = ("search", "fuzzy", "match_text")
+FUNCTIONS = ("now", "date", "datetime", *AGGREGATES, *RANKS, *TEXT_FILTERS)
+READ_PARTS = ("match", "return", "order", "limit")
+STATEMENTS = ("insert", "update", "delete")
+_OPERATORS = frozenset(OPERATORS)
+_WORD_OPERATORS = frozenset({"contains", "starts_with"})
+_CONNECTIVES = {
+    "and": "clauses that stand together all have to hold, remove it",
+    "or": "there is no 'or': write two queries, or a list with contains, such as [1, 2] contains $x.prop",
+    "where": "write the condition as a clause of match, such as $x.age > 3",
+}
+
+
+def parse(source: str, source_name: str = "query") -> QueryFile:
+    """The queries of a text. Raises LanguageError at the first thing that does not fit."""
+    return _Parser(source, source_name).file()
+
+
+class _Parser(Tokens):
+    def __init__(self, source: str, source_name: str) -> None:
+        super().__init__(source, source_name)
+        self.params: set[str] = set()
+
+    # The file
+
+    def file(self) -> QueryFile:
+        queries: list[QueryDecl] = []
+        names: dict[str, Token] = {}
+        while self.peek().kind != "end":
+            query = self.query()
+            if query.name in names:
+                first = names[query.name]
+                message = f"The query {query.name} is declared twice, first in line {first.line}"
+                raise self.error("OG-GQ-101", message, "rename one of them", query.at)
+            names[query.name] = query.at
+            queries.append(query)
+        if not queries:
+            raise self.error("OG-GQ-102", "The text holds no query", "write query name() { … }", self.peek())
+        return QueryFile(tuple(queries), self.source, self.source_name)
+
+    def query(self) -> QueryDecl:
+        if not self.accept("query"):
+            hint = "query name() { … }"
+            if self.peek().text in (*READ_PARTS, *STATEMENTS):
+                hint = f"query name() {{ … }} around {self.peek()}"
+            raise self.unexpected(hint)
+        name = self.expect_kind("name", "the query's name")
+        self.expect("(", "( and the parameters, or ()")
+        params: list[ParamDecl] = []
+        while not self.at(")"):
+            params.append(self.param())
+            if not self.accept(","):
+                break
+        self.expect(")", ", or )")
+        self.params = {param.name for param in params}
+        annotations: list[Annotation] = []
+        while self.peek().kind == "annotation":
+            annotations.append(self.annotation())
+        self.expect("{", "{ and the query's body")
+        body = self.body()
+        return QueryDecl(name.text, tuple(params), body, tuple(annotations), name)
+
+    def annotation(self) -> Annotation:
+        name = self.take()
+        value: str | None = None
+        if self.accept("("):
+            value = self.expect_kind("string", 'a text, such as "people who know each other"').value
+            self.expect(")")
+        elif name.value == "description":
+            raise self.unexpected('("…") after @description')
+        return Annotation(name.value, value, name)
+
+    def param(self) -> ParamDecl:
+        name = self.expect_kind("variable", "a parameter, such as $name: String")
+        if name.value == "_":
+            raise self.error("OG-GQ-104", "$_ is no name for a parameter", "give it a name", name)
+        self.expect(":", f": and the type of {name}")
+        kind = self.type()
+        return ParamDecl(name.value, kind, self.accept("?") is not None, name)
+
+    def type(self) -> PropertyType:
+        start = self.peek()
+        if self.accept("["):
+            item = self.peek()
+            if item.kind != "name" or item.text not in SCALARS:
+                raise self.unexpected(f"a list's scalar: one of {', '.join(SCALARS)}")
+            self.take()
+            self.expect("]")
+            return ListOf(Scalar(item.text))
+        if start.kind != "name":
+            raise self.unexpected(f"a type: {TYPES_EXPECTED}")
+        self.take()
+        if start.text in SCALARS:
+            return Scalar(start.text)
+        if start.text == "Vector" and self.accept("("):
+            size = self.expect_kind("integer", "the number of dimensions")
+            if not 1 <= size.value <= VECTOR_DIMENSION_MAX:
+                limits = f"write 1 to {VECTOR_DIMENSION_MAX:,}"
+                raise self.error("OG-GQ-105", f"A vector can't have {size} dimensions", limits, size)
+            self.expect(")")
+            return Vector(size.value)
+        if start.text == "enum" and self.accept("("):
+            return self.enumeration(start)
+        raise self.error("OG-GQ-105", f"{start} is no type of a parameter", f"use {TYPES_EXPECTED}", start)
+
+    def enumeration(self, start: Token) -> Enumeration:
+        values: dict[str, None] = {}
+        while True:
+            value, first = "", self.peek()
+            end = first.offset
+            while self.peek().text not in (",", ")") and self.peek().offset == end:
+                token = self.take()
+                value, end = value + token.text, token.offset + len(token.text)
+            if not ENUM_VALUE.match(value):
+                raise self.unexpected("a value of letters, digits, _ and -", first)
+            if value in values:
+                raise self.error("OG-GQ-105", f"The enum lists {value} twice", "remove one", first)
+            values[value] = None
+            if not self.accept(","):
+                self.expect(")", ", or )")
+                return Enumeration(tuple(values))
+
+    def body(self) -> ReadBody | MutationBody:
+        start = self.peek()
+        if self.at("match"):
+            return self.read()
+        if start.kind == "name" and start.text in STATEMENTS:
+            return self.mutation()
+        if start.kind == "name" and start.text in READ_PARTS:
+            raise self.error("OG-GQ-106", f"{start} comes before match", "begin with match { … }", start)
+        raise self.unexpected("match { … } or a mutation: insert, update, delete")
+
+    def end_of_body(self, expected: str) -> None:
+        token = self.peek()
+        if not self.accept("}"):
+            if token.kind == "name" and token.text in (*READ_PARTS, *STATEMENTS):
+                raise self.misplaced(token, expected)
+            raise self.unexpected(expected)
+
+    def misplaced(self, token: Token, expected: str) -> LanguageError:
+        if token.text in STATEMENTS:
+            remedy = "write two queries, one that reads and one that writes"
+            return self.error("OG-GQ-107", f"A query that reads can't {token}", remedy, token)
+        remedy = "write match, return, order, limit in this order, each once"
+        return self.error("OG-GQ-106", f"{token} stands in the wrong place", f"expected {expected}; {remedy}", token)
+
+    # Reads
+
+    def read(self) -> ReadBody:
+        self.take()
+        match = self.clauses("match", 0)
+        if not self.at("return"):
+            token = self.peek()
+            if token.kind == "name" and token.text in (*READ_PARTS, *STATEMENTS):
+                raise self.misplaced(token, "return { … }")
+            raise self.unexpected("return { … }")
+        self.take()
+        returns = tuple(self.return_items())
+        order: tuple[OrderItem, ...] = ()
+        if self.accept("order"):
+            order = tuple(self.order_items())
+        limit: int | None = None
+        limit_at = self.peek()
+        if self.accept("limit"):
+            limit_at = self.expect_kind("integer", "an integer, such as limit 20")
+            limit = limit_at.value
+            if not 0 <= limit_at.value <= INTEGER_MAX // 2:
+                raise self.error("OG-GQ-108", f"limit can't be {limit_at}", "write an integer from 0 on", limit_at)
+        self.end_of_body("} " + ("or limit" if order else "or order or limit") if limit is None else "}")
+        return ReadBody(match, returns, order, limit, limit_at)
+
+    def clauses(self, what: str, depth: int) -> tuple[Clause, ...]:
+        self.expect("{", f"{{ and the clauses of {what}")
+        found: list[Clause] = []
+        while not self.at("}"):
+            found.append(self.clause(depth))
+        if not found:
+            raise self.unexpected("a clause, such as $p: Person")
+        self.take()
+        return tuple(found)
+
+    def clause(self, depth: int) -> Clause:
+        token = self.peek()
+        if token.kind == "variable":
+            return self.clause_of_variable()
+        if token.kind == "name":
+            follows = self.peek(1)
+            if token.text == "not" and follows.text == "{":
+                return self.negation(depth)
+            if follows.text == "(" and token.text in TEXT_FILTERS:
+                return SearchFilter(self.call(0))
+            if token.text in _CONNECTIVES:
+                raise self.error("OG-GQ-109", f"{token} is no clause", _CONNECTIVES[token.text], token)
+            if token.text == "not":
+                raise self.unexpected("{ and the clauses that must not match", follows)
+        if token.kind in ("name", "string", "integer", "float") or token.text == "[":
+            return self.comparison(self.expr(0))
+        if token.text == ",":
+            raise self.error(
+                "OG-GQ-109", "A comma is no clause", "white space alone separates clauses, remove it", token
+            )
+        raise self.unexpected("a clause: $x: Type, $a edge $b, a comparison, not { … } or }")
+
+    def negation(self, depth: int) -> NotClause:
+        start = self.take()
+        if depth >= NOT_DEPTH_MAX:
+            raise self.error("OG-GQ-110", f"More than {NOT_DEPTH_MAX} not {{ }} are nested", "nest less", start)
+        return NotClause(self.clauses("not", depth + 1), start)
+
+    def clause_of_variable(self) -> Clause:
+        """A binding, a traversal or a comparison: what follows the variable tells."""
+        start, follows = self.peek(), self.peek(1)
+        if follows.text == ":":
+            return self.binding()
+        if follows.kind == "variable":
+            if self.peek(2).text != ":":
+                expected = f"an edge between {start} and {follows}, such as {start} knows {follows}"
+                raise self.unexpected(expected, follows)
+            return self.traversal()
+        if follows.kind == "name":
+            if follows.text in _WORD_OPERATORS and self.is_comparison():
+                return self.comparison(self.expr(0))
+            return self.traversal()
+        if follows.text == "<" and self.peek(2).kind == "name" and self.peek(3).text == ">":
+            return self.traversal()
+        if follows.text == "." or follows.text in _OPERATORS:
+            return self.comparison(self.expr(0))
+        expected = f": Type, an edge, .property or an operator after {start}"
+        raise self.unexpected(expected, follows)
+
+    def is_comparison(self) -> bool:
+        """Whether `$x contains …` compares: a parameter stands on the left, or no variable alone on the right."""
+        operand, after = self.peek(2), self.peek(3)
+        if operand.kind != "variable":
+            return operand.text != "{"
+        return after.text == "." or self.peek().value in self.params
+
+    def binding(self) -> Binding:
+        var = self.variable()
+        self.take()
+        name = self.expect_kind("name", f"the type of {var.at}")
+        matches = self.values(f"{var.at}: {name}") if self.at("{") else ()
+        return Binding(var, name.text, matches, name)
+
+    def variable(self) -> VarRef:
+        token = self.expect_kind("variable", "a variable, such as $p or $_")
+        return VarRef(token.value, token)
+
+    def traversal(self) -> Traversal:
+        source = self.variable()
+        edge_var: VarRef | None = None
+        if self.peek().kind == "variable":
+            edge_var = self.variable()
+            self.expect(":")
+        undirected = self.accept("<") is not None
+        edge = self.expect_kind("name", "an edge, such as knows")
+        if undirected:
+            self.expect(">", f"> after <{edge}")
+        hops = self.hops() if self.at("{") else None
+        if self.peek().kind != "variable":
+            expected = f"the variable that {edge} leads to, such as $b or $_"
+            if self.peek().kind == "name" or self.peek().text in _OPERATORS:
+                expected += f"; a property is written ${source.name}.{edge}"
+            raise self.unexpected(expected)
+        return Traversal(source, edge.text, self.variable(), hops, undirected, edge_var, edge)
+
+    def hops(self) -> Hops:
+        start = self.take()
+        lowest = self.expect_kind("integer", "the fewest hops, such as {1,3} or {2,}")
+        self.expect(",", ", and the most hops, or , alone for no bound")
+        highest = self.take() if self.peek().kind == "integer" else None
+        self.expect("}", "} after the hop bounds")
+        most: int | None = None if highest is None else highest.value
+        if lowest.value < 1 or lowest.value > HOPS_MAX:
+            raise self.error("OG-GQ-111", f"{lowest} is no number of hops", "start at 1 or more", lowest)
+        if most is not None and not lowest.value <= most <= HOPS_MAX:
+            message = f"The most hops, {highest}, are fewer than the fewest, {lowest}"
+            if most > HOPS_MAX:
+                message = f"{highest} is no number of hops"
+            remedy = f"write {{{lowest},}} for no bound, or a number from {lowest} on"
+            raise self.error("OG-GQ-111", message, remedy, highest or lowest)
+        return Hops(lowest.value, most, start)
+
+    def comparison(self, left: Expr) -> Comparison:
+        op, token = self.operator()
+        return Comparison(left, op, self.expr(0), token)
+
+    def operator(self) -> tuple[Operator, Token]:
+        token = self.peek()
+        if token.text not in _OPERATORS or token.kind not in ("name", "symbol"):
+            raise self.unexpected("an operator: " + " ".join(OPERATORS))
+        self.take()
+        follows = self.peek()
+        if follows.kind == "symbol" and follows.offset == token.offset + len(token.text):
+            if follows.text == "=":
+                raise self.error("OG-GQ-112", f"{token}= is no operator", "write one of " + " ".join(OPERATORS), token)
+            if token.text == "<" and follows.text == ">":
+                raise self.error("OG-GQ-112", "<> is no operator", "write != for unequal", token)
+        op: Operator = token.text
+        return op, token
+
+    # return and order
+
+    def return_items(self) -> list[ReturnItem]:
+        self.expect("{", "{ and what to return")
+        items: list[ReturnItem] = []
+        while not self.at("}"):
+            start = self.peek()
+            expr = self.expr(0)
+            alias: str | None = None
+            if self.accept("as"):
+                start = self.expect_kind("name", "the column's name")
+                alias = start.text
+            items.append(ReturnItem(expr, alias, start))
+            if not self.accept(","):
+                break
+        if not items:
+            raise self.unexpected("what to return, such as $p.name")
+        self.expect("}", ", or as or }")
+        return items
+
+    def order_items(self) -> list[OrderItem]:
+        self.expect("{", "{ and what to order by")
+        items: list[OrderItem] = []
+        while not self.at("}"):
+            start = self.peek()
+            expr: Expr
+            if start.kind == "name" and self.peek(1).text != "(":
+                expr = AliasRef(self.take().text, start)
+            else:
+                expr = self.expr(0)
+            direction: Direction | None = None
+            if self.at("asc") or self.at("desc"):
+                start = self.take()
+                direction = "asc" if start.text == "asc" else "desc"
+            items.append(OrderItem(expr, direction, start))
+            if not self.accept(","):
+                break
+        if not items:
+            raise self.unexpected("what to order by, such as $p.name or a column's name")
+        self.expect("}", ", or asc or desc or }")
+        return items
+
+    # Expressions
+
+    def expr(self, depth: int) -> Expr:
+        token = self.peek()
+        if token.kind == "variable":
+            var = self.variable()
+            if not self.accept("."):
+                return var
+            prop = self.expect_kind("name", f"a property of {var.at}")
+            return PropRef(var, prop.text, prop)
+        if token.text == "[" and token.kind == "symbol":
+            return self.list()
+        if token.kind == "name" and self.peek(1).text == "(" and token.text not in ("date", "datetime"):
+            if token.text not in FUNCTIONS:
+                known = f"use one of {', '.join(FUNCTIONS)}"
+                raise self.error("OG-GQ-113", f"{token} is no function", known, token)
+            return self.call(depth)
+        return self.literal()
+
+    def call(self, depth: int) -> Call:
+        name = self.take()
+        if depth >= CALL_DEPTH_MAX:
+            raise self.error("OG-GQ-110", f"More than {CALL_DEPTH_MAX} functions are nested", "nest less", name)
+        self.expect("(")
+        args: list[Expr] = []
+        while not self.at(")"):
+            args.append(self.expr(depth + 1))
+            if not self.accept(","):
+                break
+        self.expect(")", ", or )")
+        return Call(name.text, tuple(args), name)
+
+    def list(self) -> ListExpr:
+        start = self.take()
+        items: list[LiteralExpr] = []
+        while not self.at("]"):
+            if self.peek().text == "[":
+                raise self.error("OG-GQ-114", "A list can't hold lists", "write the items in one list", self.peek())
+            items.append(self.literal())
+            if not self.accept(","):
+                break
+        self.expect("]", ", or ]")
+        return ListExpr(tuple(items), start)
+
+    def literal(self) -> LiteralExpr:
+        token = self.take()
+        if token.kind == "string":
+            return LiteralExpr("string", token.value, token)
+        if token.kind == "integer":
+            if not INTEGER_MIN <= token.value <= INTEGER_MAX:
+                limits = f"write a number from {INTEGER_MIN} to {INTEGER_MAX}"
+                raise self.error("OG-GQ-115", f"{token} does not fit into 64 bits", limits, token)
+            return LiteralExpr("integer", token.value, token)
+        if token.kind == "float":
+            return LiteralExpr("float", token.value, token)
+        if token.kind == "name":
+            if token.text in ("true", "false"):
+                return LiteralExpr("bool", token.text == "true", token)
+            if token.text in ("date", "datetime") and self.at("("):
+                return self.time(token)
+            if token.text == "null":
+                remedy = "a comparison with null never matches; an optional parameter that is left out writes null"
+                raise self.error("OG-GQ-116", "There is no null literal", remedy, token)
+            remedy = f'"{token}" is a text, ${token} a parameter or variable'
+            raise self.unexpected(f"a value: {remedy}", token)
+        raise self.unexpected("a value: a literal, $parameter, $x.property or now()", token)
+
+    def time(self, name: Token) -> LiteralExpr:
+        self.take()
+        text = self.expect_kind(
+            "string", 'a text, such as "2026-01-31"' + ("T12:00:00Z" if name.text != "date" else "")
+        )
+        self.expect(")")
+        try:
+            if name.text == "date":
+                day: dt.date = parse_date(text.value)
+                return LiteralExpr("date", day, name)
+            return LiteralExpr("datetime", parse_datetime(text.value), name)
+        except BadValue as error:
+            raise self.error("OG-GQ-117", error.problem, error.remedy, text) from None
+
+    # Mutations
+
+    def mutation(self) -> MutationBody:
+        statements: list[MutationStatement] = []
+        first = self.peek()
+        while not self.at("}"):
+            start = self.peek()
+            if start.kind == "name" and start.text in READ_PARTS:
+                remedy = "write two queries, one that reads and one that writes"
+                raise self.error("OG-GQ-107", f"A query that writes can't {start}", remedy, start)
+            if start.kind != "name" or start.text not in STATEMENTS:
+                raise self.unexpected("insert, update, delete or }")
+            if (start.text == "delete") != (first.text == "delete"):
+                raise self.mixed(first, start)
+            statements.append(self.statement())
+        self.take()
+        return MutationBody(tuple(statements))
+
+    def mixed(self, first: Token, other: Token) -> LanguageError:
+        message = f"A query can't {first} and {other}"
+        remedy = "move the deletes into a query of their own and run the two one after the other, each is one commit"
+        return self.error("OG-GQ-118", message, remedy, other)
+
+    def statement(self) -> MutationStatement:
+        verb = self.take()
+        name = self.expect_kind("name", f"the type to {verb}")
+        if verb.text == "insert":
+            return InsertStatement(name.text, self.values(f"insert {name}"), name)
+        if verb.text == "delete":
+            return DeleteStatement(name.text, self.where(f"delete {name}"), name)
+        self.expect("set", f"set {{ … }} after update {name}")
+        brace = self.peek()
+        values = self.values(f"update {name} set")
+        if not values:
+            raise self.error("OG-GQ-119", "The update sets nothing", "name a property: set { prop: value }", brace)
+        return UpdateStatement(name.text, values, self.where(f"update {name} set {{ … }}"), name)
+
+    def where(self, what: str) -> Where:
+        if not self.accept("where"):
+            raise self.unexpected(f"where prop op value after {what}")
+        prop = self.peek()
+        if prop.kind != "name":
+            raise self.unexpected("a property's name, without a variable")
+        self.take()
+        op, token = self.operator()
+        value = self.expr(0)
+        follows = self.peek()
+        if follows.kind == "name" and follows.text in ("and", "or"):
+            remedy = "where takes one condition: use several statements, or a key"
+            raise self.error("OG-GQ-109", f"{follows} can't follow a condition", remedy, follows)
+        return Where(prop.text, op, value, prop, token)
+
+    def values(self, what: str) -> tuple[PropertyValue, ...]:
+        self.expect("{", f"{{ and the values of {what}")
+        found: list[PropertyValue] = []
+        while not self.at("}"):
+            prop = self.expect_kind("name", "a property's name or }")
+            self.expect(":", f": and a value after {prop}")
+            found.append(PropertyValue(prop.text, self.expr(0), prop))
+            self.accept(",")
+        self.take()
+        return tuple(found)
