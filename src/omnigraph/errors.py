@@ -210,8 +210,11 @@ class ExpectedVersionMismatch(ConflictError):
         return {"manifest_conflict": conflict}
 
     def __str__(self) -> str:
+        name = self.table_key.partition(":")[2] or f"the {self.table_key}"
+        expected = "unchanged since it had no rows" if self.expected is None else f"last changed by {self.expected}"
+        actual = "dropped" if self.actual is None else f"changed by {self.actual}"
         return (
-            f"{self.table_key} was last changed by {self.actual}, expected {self.expected}: "
+            f"This write expected {name} {expected}, but it was {actual} meanwhile: "
             "nothing was written, read the graph again and rerun the write."
         )
 
@@ -350,7 +353,7 @@ class InvalidInput(BadRequest):
 
     def __str__(self) -> str:
         place, problem = self.problems[0]
-        more = f" ({self.total - 1} more bad lines)" if self.total > 1 else ""
+        more = f" ({self.total - 1} more bad line{'s' if self.total > 2 else ''})" if self.total > 1 else ""
         return f"{place}: {problem}{more}. Nothing was written."
 
 

@@ -200,7 +200,8 @@ def test_a_client_may_wait_for_continue_and_send_chunks(s3: S3Location, proxy: P
 
 def test_boto_writes_and_reads_through_it(proxy: Proxy, s3_proxied: S3Location) -> None:
     """Boto sends `Expect: 100-continue` and reads what follows with a parser of its own."""
-    boto3 = pytest.importorskip("boto3")
+    import boto3
+
     signature = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
     client = boto3.client("s3", endpoint_url=proxy.endpoint, **signature)
 
@@ -212,7 +213,7 @@ def test_boto_writes_and_reads_through_it(proxy: Proxy, s3_proxied: S3Location) 
 
 
 def test_lance_writes_and_reads_through_it(proxy: Proxy, s3_proxied: S3Location) -> None:
-    lance = pytest.importorskip("lance")
+    import lance
     import pyarrow as pa
 
     table = pa.table({"id": list(range(10))})

@@ -10,6 +10,7 @@ plan.py       PublishPlan: all that a write will change
 compose.py    base + plan -> the next manifest, pure
 conflicts.py  the conflict table of the design, row for row, as one pure function
 publish.py    the loop: put N+1, or read what won and decide
+turns.py      how a writer that keeps losing gets through
 landed.py     looking back: has this transaction landed, did the fences honour this intent
 refs.py       the lives of branch names
 branches.py   create, find, list, delete

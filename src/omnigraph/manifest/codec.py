@@ -20,6 +20,7 @@ from omnigraph.manifest.model import (
     TableRef,
     Tombstone,
     Touch,
+    Turn,
 )
 
 
@@ -78,6 +79,8 @@ def encode_entry(entry: Entry) -> bytes:
     }
     if entry.fence is not None:
         document["fence"] = {"previous": entry.fence.previous, "honoured": list(entry.fence.honoured)}
+    if entry.turn is not None:
+        document["turn"] = {"txn_id": entry.turn.txn_id, "wait_ms": entry.turn.wait_ms}
     return encode_json(document)
 
 
@@ -135,6 +138,7 @@ def _entry_from_json(document: Mapping[str, Any]) -> Entry:
         tables={key: _ref_from_json(ref) for key, ref in document["tables"].items()},
         inline=tuple({key: _change_from_json(change) for key, change in group.items()} for group in document["inline"]),
         fence=_fence(document["fence"]) if "fence" in document else None,
+        turn=_turn(document["turn"]) if "turn" in document else None,
     )
 
 
@@ -192,6 +196,10 @@ def _point(pair: Any) -> Point:
 
 def _fence(document: Mapping[str, Any]) -> Fence:
     return Fence(_number(document["previous"]), tuple(_text(txn) for txn in document["honoured"]))
+
+
+def _turn(document: Mapping[str, Any]) -> Turn:
+    return Turn(_text(document["txn_id"]), _number(document["wait_ms"]))
 
 
 def _tombstone(document: Mapping[str, Any]) -> Tombstone:

@@ -15,8 +15,20 @@ from omnigraph.manifest.model import (
     TableRef,
     Tombstone,
     Touch,
+    Turn,
 )
-from omnigraph.manifest.plan import Birth, Bury, Change, Drop, PublishPlan, RaiseFence, Stance, Unborn, fence_of
+from omnigraph.manifest.plan import (
+    AskForTurn,
+    Birth,
+    Bury,
+    Change,
+    Drop,
+    PublishPlan,
+    RaiseFence,
+    Stance,
+    Unborn,
+    fence_of,
+)
 
 
 def compose(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manifest:
@@ -36,6 +48,8 @@ def compose(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manife
                 # Rule 7: it never falls; and no fence may expire the state that it stands on.
                 oldest_retained=max(base.oldest_retained, min(raising.oldest_retained, base.manifest_version)),
             )
+        case AskForTurn(txn_id, wait_ms), Manifest():
+            return replace(_successor(base, plan, now, "turn", {}), turn=Turn(txn_id, wait_ms))
         case Change() as change, Manifest():
             return _changed(base, change, plan, now)
     raise AssertionError(f"{type(plan.effect).__name__} can't follow {type(base).__name__}")
@@ -101,6 +115,7 @@ def _successor(
         commits=(commit,),
         inline=(),
         fence=None,
+        turn=None,
     )
 
 
@@ -164,5 +179,6 @@ def _buried(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manife
         tables={},
         inline=(),
         fence=None,
+        turn=None,
         tombstone=grave,
     )

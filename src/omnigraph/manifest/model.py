@@ -84,6 +84,14 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """A writer that keeps losing asks the others for this much time; they may ignore it."""
+
+    txn_id: TxnId  # of the write that wants to get through
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tombstone:
     """The branch ends here; a writer that still holds it loses its race cleanly."""
 
@@ -107,6 +115,7 @@ class Manifest:
     inline: tuple[Mapping[TableKey, InlineChange], ...] = ()
     fork: Point | None = None
     fence: Fence | None = None
+    turn: Turn | None = None
     tombstone: Tombstone | None = None
 
     @property

@@ -133,6 +133,14 @@ class RaiseFence:
 
 
 @dataclass(frozen=True, slots=True)
+class AskForTurn:
+    """Nothing changes; whoever meets it leaves the next number to `txn_id` for a while (see `turns.py`)."""
+
+    txn_id: TxnId
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Bury:
     """The end of a branch, or of a branch id whose creator never finished."""
 
@@ -146,7 +154,7 @@ class Birth:
     fork: Manifest | None = None
 
 
-Effect: TypeAlias = Change | RaiseFence | Bury | Birth
+Effect: TypeAlias = Change | RaiseFence | AskForTurn | Bury | Birth
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Before the put nothing has happened; after it everything has. No other code crea
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -27,11 +28,12 @@ from omnigraph.manifest.model import Commit, Entry, Manifest, Stub, TableKey, Tx
 from omnigraph.manifest.plan import PublishPlan, Unborn
 from omnigraph.manifest.schemas import Schemas
 from omnigraph.manifest.store import Manifests
+from omnigraph.manifest.turns import Turns, asking, due
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.objects import Outcome
+from omnigraph.storage.objects import Outcome, PutAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ class Publisher:
         self._schemas = schemas
         self._runtime = runtime
         self._policy = policy or PublishPolicy()
+        self._turns = Turns(runtime)
 
     def publish(self, txn: WriteTxn, plan: PublishPlan, recourse: Recourse | None = None) -> PublishedCommit | None:
         """Make the plan the branch's next commit; None where it would change nothing."""
@@ -138,24 +141,45 @@ class Publisher:
     def _advance(self, txn: WriteTxn, plan: PublishPlan, recourse: Recourse) -> Entry | None:
         deadline = self._deadline()
         losses = 0
+        rebase_s = 0.0
         while True:
+            started = self._runtime.clock.monotonic()
             result = self._attempt(txn, plan, deadline)
             if isinstance(result, _NothingToDo):
                 return None
             if isinstance(result, _Landed):
                 return result.entry
             head = result.head
+            attempt_s = rebase_s + self._runtime.clock.monotonic() - started
             losses += 1
             meter.retried()
             out_of_time = self._runtime.clock.monotonic() > deadline
             if losses > 1 and not out_of_time:
-                self._runtime.clock.sleep(self._runtime.jitter(self._policy.ceiling_s(losses)))
-                head = self._manifests.confirm(head)
+                head = self._make_room(head, plan, losses, attempt_s)
             if plan.idempotent and (landed := landed_since(self._manifests, txn.base, head, plan.txn_id)):
                 return landed
             if out_of_time:
                 raise RetriesExhausted(txn.branch, losses, self._policy.time_limit_s)
+            rebasing = self._runtime.clock.monotonic()
             txn, plan = self._rebase(txn, plan, head, recourse)
+            rebase_s = self._runtime.clock.monotonic() - rebasing
+
+    def _make_room(self, head: Manifest, plan: PublishPlan, losses: int, attempt_s: float) -> Manifest:
+        """Back off, and after some losses ask the others to; answers the head there is then."""
+        self._runtime.clock.sleep(self._runtime.jitter(self._policy.ceiling_s(losses)))
+        head = self._manifests.confirm(head)
+        if not due(losses, plan) or head.tombstone is not None or head.turn is not None:
+            return head
+        ask = asking(plan, attempt_s, self._runtime.ids.txn_id())
+        manifest = compose(head, ask, self._runtime.clock.now())
+        with suppress(OmnigraphError):  # one try: that it fails, or that its fate is unknown, matters to nobody
+            if self._create(manifest).outcome is Outcome.CREATED:
+                return manifest
+        return self._manifests.confirm(head)
+
+    def _create(self, manifest: Manifest) -> PutAnswer:
+        """The conditional put by which a manifest comes to be: there is no other."""
+        return self._manifests.create(manifest)
 
     def _attempt(self, txn: WriteTxn, plan: PublishPlan, deadline: float) -> _Landed | _Lost | _NothingToDo:
         """One try on one base.
@@ -170,6 +194,11 @@ class Publisher:
             if wanted is not None and wanted != head.logical_head:
                 raise PreconditionFailed(wanted, head.logical_head)
             return _NothingToDo()
+        if (wait_s := self._turns.remaining_s(txn.base, plan.txn_id)) > 0:
+            self._runtime.clock.sleep(wait_s)
+            head = self._manifests.confirm(txn.base)
+            if head.point != txn.base.point:
+                return _Lost(head)
         manifest = compose(txn.base, plan, self._runtime.clock.now())
         put = self._put(manifest, plan.txn_id, deadline)
         if isinstance(put, _Landed):
@@ -191,7 +220,7 @@ class Publisher:
             refusal: OmnigraphError | None = None
             entry: Entry | None = None
             try:
-                answer = self._manifests.create(manifest)
+                answer = self._create(manifest)
                 if answer.outcome is Outcome.CREATED:
                     return _Landed(manifest)
                 may_have_landed = may_have_landed or answer.outcome is Outcome.UNKNOWN

@@ -9,6 +9,7 @@ tables.py    Lance tables as immutable versions: the way in for the rest of the 
   reading.py   scans and point questions                rows.py     finding rows by id
   overlay.py   rows on top of a version, pure           views.py    a private dataset that is the combination
   handles.py   open datasets, one Lance session         kept.py     a bounded cache that makes each value once
+  indexing.py  segments of the declared indexes         searching.py  full text and vectors through indexes
   index_section.py, lance_errors.py, counting.py        what Lance keeps to itself
 meter.py     what an operation cost
 parallel.py  independent calls at once

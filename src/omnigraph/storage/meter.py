@@ -56,6 +56,9 @@ class LanceIo(NamedTuple):
 
 def longest_chain(spans: Iterable[Span]) -> int:
     """The largest sum of stages over spans that do not overlap (weighted interval scheduling)."""
+    spans = list(spans)
+    if len(spans) < 2:
+        return spans[0].stages if spans else 0
     ends: list[float] = []
     best: list[int] = [0]
     for span in sorted(spans, key=itemgetter(1)):
@@ -111,9 +114,10 @@ class Operation:
                 for key, now in _read_probes().items()
                 for was in (self._lance_before.get(key, LanceIo(0, 0)),)
             ]
+            requests = self.requests + sum(n for n, _ in lance)
             return Cost(
-                self.requests + sum(n for n, _ in lance),
-                longest_chain(self.spans),
+                requests,
+                min(requests, longest_chain(self.spans)),  # stages of reads are estimates: what is cached makes none
                 self.bytes + sum(b for _, b in lance),
                 self.retries,
                 self.shared and any(n for n, _ in lance),

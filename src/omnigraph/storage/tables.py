@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.storage import reading, staging
+from omnigraph.schema.indexes import DeclaredIndex
+from omnigraph.storage import indexing, reading, searching, staging
 from omnigraph.storage.handles import HANDLES_MAX, Handles, TableVersion
 from omnigraph.storage.lance_errors import explained
 from omnigraph.storage.location import Location
 from omnigraph.storage.overlay import Overlay
 from omnigraph.storage.rows import reading as reading_rows
+from omnigraph.storage.searching import Found
 from omnigraph.storage.staging import Carryable, Staged
 from omnigraph.storage.views import VIEWS_MAX, Views
 
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
     from omnigraph.storage.reading import Filter
+    from omnigraph.storage.searching import Addresses, Among, TextKind
 
-__all__ = ["Carryable", "Overlay", "Staged", "TableVersion", "Tables"]
+__all__ = ["Carryable", "Found", "Overlay", "Staged", "TableVersion", "Tables"]
 
 
 class Tables:
@@ -45,6 +48,7 @@ class Tables:
     ) -> None:
         self._handles = Handles(location, session, handles_max)
         self._views = Views(self._handles, scratch, views_max)
+        self._texts = searching.Texts(self._handles, self._views)
 
     # Changes: each makes a new version, durable when the call returns, and tells nobody.
 
@@ -75,6 +79,12 @@ class Tables:
     def carry(self, at: TableVersion, appended: Carryable) -> Staged:
         """Take rows appended to another version of this table; the caller knows that no id is in `at`."""
         return staging.carry(self._handles, at, appended)
+
+    def index_new_rows(
+        self, at: TableVersion, since: TableVersion | None, indexes: Iterable[DeclaredIndex]
+    ) -> TableVersion:
+        """Add index segments over the rows that `since` lacks, as one more version; `at` itself if they are few."""
+        return indexing.add_segments(self._handles, at, since, indexes)
 
     def commit_operation(self, at: TableVersion, operation: Any) -> Staged:
         """Commit a `LanceOperation` whose files are written, such as a rewrite or a new index."""
@@ -157,6 +167,57 @@ class Tables:
         of = self.dataset(at, overlay, schema)
         with explained(_name(at)), reading_rows(self._handles, of, filtered=filter is not None):
             return int(of.count_rows(filter=filter))
+
+    # Searches: rows are named by their address in the dataset that `dataset` gives.
+
+    def search_text(
+        self,
+        at: TableVersion | None,
+        column: str,
+        kind: "TextKind",
+        text: str,
+        edits: int = 0,
+        overlay: Overlay = Overlay.EMPTY,
+        schema: "pa.Schema | None" = None,
+        *,
+        limit: int | None = None,
+        among: "Among" = None,
+        with_ids: bool = False,
+    ) -> Found:
+        """The rows whose text is found, with their BM25 scores, whatever part of them is indexed."""
+        index = self._texts.index(at, overlay, schema, column)
+        if index is None:
+            return searching.nothing(with_ids)
+        return searching.find_text(self._handles, index, kind, text, edits, limit=limit, among=among, with_ids=with_ids)
+
+    def search_nearest(
+        self,
+        at: TableVersion | None,
+        column: str,
+        vector: Sequence[float],
+        metric: str,
+        count: int,
+        overlay: Overlay = Overlay.EMPTY,
+        schema: "pa.Schema | None" = None,
+        *,
+        among: "Addresses | None" = None,
+    ) -> Found:
+        """About the `count` nearest rows, through the vector index; see `has_index`."""
+        of = self.dataset(at, overlay, schema)
+        return searching.find_nearest(self._handles, of, column, vector, metric, count, among)
+
+    def has_index(self, at: TableVersion, index: DeclaredIndex) -> bool:
+        """Whether some rows of the stored version are in this index."""
+        return indexing.has_segments(self._handles, at, index)
+
+    def addresses(self, at: TableVersion) -> "Addresses":
+        """The address of every row of the stored version, in row order, which is ascending."""
+        return searching.addresses(self._handles, self.open(at))
+
+    def overlay_addresses(self, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema") -> "Addresses":
+        """The address of every row of the overlay in the combination, in the overlay's order."""
+        stored = () if at is None else [int(fragment.fragment_id) for fragment in self.open(at).get_fragments()]
+        return searching.addresses(self._handles, self.dataset(at, overlay, schema), frozenset(stored))
 
 
 def _name(at: TableVersion | None) -> str:

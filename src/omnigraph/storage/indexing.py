@@ -1,0 +1,140 @@
+"""Index segments over the fragments that a write added, and over those of a private view that have none.
+
+An index of a table is a set of segments, each over some of its fragments. A large write adds its own; whatever no
+segment covers, Lance looks through row by row, so an index never decides what is found. Segments hold row addresses:
+they belong to the version whose fragments they name and to what is derived from it, never to rows carried elsewhere.
+"""
+
+import copy
+import math
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.schema.indexes import DeclaredIndex
+from omnigraph.storage import staging
+from omnigraph.storage.handles import Handles, TableVersion, lance_module
+from omnigraph.storage.index_section import has_indexes
+from omnigraph.storage.lance_errors import explained
+from omnigraph.storage.parallel import gather
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+INDEXED_ROWS_MIN = 10_000  # a write of fewer rows adds no segments: looking through them costs less
+VECTORS_MIN = 10_000  # of fewer vectors a scan is exact, and as fast
+PARTITIONS_MAX = 4_096
+BUILD_STAGES_MAX = 4  # a column's metadata and pages, then the segment's files
+
+# How full text is taken apart. Positions are for phrases. Stop words stay, and words of any length: a phrase is all of
+# its words, and "any of the words" means any. `searching.words` splits queries with the same settings.
+TOKENIZER: dict[str, Any] = {
+    "base_tokenizer": "simple",
+    "language": "English",
+    "lower_case": True,
+    "stem": True,
+    "ascii_folding": True,
+    "remove_stop_words": False,
+    "max_token_length": None,
+}
+
+
+def add_segments(
+    handles: Handles, at: TableVersion, since: TableVersion | None, indexes: Iterable[DeclaredIndex]
+) -> TableVersion:
+    """A version like `at` with segments over the rows that `since` lacks; `at` itself if they are too few."""
+    dataset = handles.open(at)
+    new = _new_fragments(handles, dataset, since)
+    if sum(int(fragment.physical_rows) for fragment in new) < INDEXED_ROWS_MIN:
+        return at
+    ids = [int(fragment.fragment_id) for fragment in new]
+    wanted = [index for index in indexes if index.column in dataset.schema.names]
+    with explained(str(at)), handles.measured(lambda made: min(made, BUILD_STAGES_MAX)):
+        built = gather([partial(_segment, dataset, index, ids) for index in wanted])
+    segments = [segment for segment in built if segment is not None]
+    if not segments:
+        return at
+    return staging.commit(handles, at, dataset, lance_module().LanceOperation.CreateIndex(segments, [])).at
+
+
+def full_text_segment(dataset: "LanceDataset", column: str, fragment_ids: Sequence[int]) -> Any:
+    """A full-text segment over these fragments, its files written and nothing committed."""
+    own = copy.copy(dataset)  # building excludes every other use of a handle, and this one may be shared
+    segment: Any = own.create_index_uncommitted(
+        column,
+        "INVERTED",
+        name=DeclaredIndex(column, "full_text").name,
+        fragment_ids=list(fragment_ids),
+        replace=True,
+        with_position=True,
+        **TOKENIZER,
+    )
+    own.merge_index_metadata(segment.uuid, "INVERTED")
+    return segment
+
+
+def uncovered(dataset: "LanceDataset", index: DeclaredIndex) -> list[int]:
+    """The fragments that no segment of this index covers."""
+    present = [int(fragment.fragment_id) for fragment in dataset.get_fragments()]
+    covered = {
+        fragment
+        for description in (dataset.describe_indices() if has_indexes(dataset) else ())
+        if description.name == index.name
+        for segment in description.segments
+        for fragment in segment.fragment_ids
+    }
+    return [fragment for fragment in present if fragment not in covered]
+
+
+def has_segments(handles: Handles, at: TableVersion, index: DeclaredIndex) -> bool:
+    dataset = handles.open(at)
+    if not has_indexes(dataset):
+        return False
+    with explained(str(at)), handles.measured(lambda made: min(made, 1)):
+        return any(description.name == index.name for description in dataset.describe_indices())
+
+
+def _new_fragments(handles: Handles, dataset: "LanceDataset", since: TableVersion | None) -> list[Any]:
+    """Fragments whose files the older version does not have: ids alone may mean other rows after a rebase."""
+    before: set[str] = set()
+    if since is not None:
+        before = {str(f.path) for fragment in handles.open(since).get_fragments() for f in fragment.metadata.files}
+    return [
+        fragment
+        for fragment in dataset.get_fragments()
+        if not any(str(file.path) in before for file in fragment.metadata.files)
+    ]
+
+
+def _segment(dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: list[int]) -> Any | None:
+    match index.kind:
+        case "full_text":
+            return full_text_segment(dataset, index.column, fragment_ids)
+        case "vector":
+            return _vector_segment(dataset, index, fragment_ids)
+        case "btree":
+            return copy.copy(dataset).create_index_uncommitted(
+                index.column, "BTREE", name=index.name, fragment_ids=fragment_ids, replace=True
+            )
+
+
+def _vector_segment(dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: list[int]) -> Any | None:
+    """Partitions with one byte a dimension: built in seconds, and exact distances are computed from the vectors.
+
+    Each segment has its own partitions; Lance searches all of them.
+    """
+    assert index.metric is not None
+    fragments: list[Any] = [dataset.get_fragment(fragment_id) for fragment_id in fragment_ids]
+    scanner: Any = dataset.scanner(columns=[], filter=f"`{index.column}` IS NOT NULL", fragments=fragments)
+    vectors = int(scanner.count_rows())
+    if vectors < VECTORS_MIN:
+        return None
+    return copy.copy(dataset).create_index_uncommitted(
+        index.column,
+        "IVF_SQ",
+        name=index.name,
+        metric=index.metric,
+        num_partitions=min(math.isqrt(vectors), PARTITIONS_MAX),
+        fragment_ids=fragment_ids,
+        replace=True,
+    )

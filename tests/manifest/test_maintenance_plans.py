@@ -1,0 +1,89 @@
+"""Maintenance through publish: the same rows stored otherwise, which never fails anybody."""
+
+from pathlib import Path
+
+import pytest
+from lance import LanceOperation
+
+import omnigraph
+from omnigraph.errors import ConflictError
+from omnigraph.graph import Graph
+from omnigraph.manifest.model import Touch
+from omnigraph.manifest.plan import Append, Change, Delete, Index, PublishPlan, Rewrite, StagedTable, Stance
+from omnigraph.manifest.publish import Recourse
+from omnigraph.manifest.txn import WriteTxn
+from omnigraph.storage.tables import TableVersion
+from support.catalogs import PERSON, ids_of, people, person_rows
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    graph = omnigraph.init(tmp_path / "graph", people())
+    for name in ("ada", "bob", "eve"):
+        graph.write([Append(PERSON, person_rows(name))])
+    return graph
+
+
+def index_plan(graph: Graph, txn: WriteTxn) -> PublishPlan:
+    """A B-tree over the ids: the same rows, one more version."""
+    ref = txn.base.tables[PERSON]
+    at = TableVersion(ref.table_id, ref.table_version)
+    dataset = graph.repository.tables.open(at)
+    fragments = [fragment.fragment_id for fragment in dataset.get_fragments()]
+    index = dataset.create_index_uncommitted("id", "BTREE", name="id_idx", fragment_ids=fragments, replace=True)
+    made = graph.repository.tables.commit_operation(at, LanceOperation.CreateIndex([index], []))
+    return maintenance(graph, txn, Index(PERSON), made.at)
+
+
+def compaction_plan(graph: Graph, txn: WriteTxn) -> PublishPlan:
+    """All fragments as one, by the rows themselves: the content stays."""
+    ref = txn.base.tables[PERSON]
+    at = TableVersion(ref.table_id, ref.table_version)
+    tables = graph.repository.tables
+    return maintenance(graph, txn, Rewrite(PERSON), tables.overwrite(at, tables.scan(at)).at)
+
+
+def maintenance(graph: Graph, txn: WriteTxn, action: Index | Rewrite, made: TableVersion) -> PublishPlan:
+    ref = txn.base.tables[PERSON]
+    base = (ref.table_id, ref.table_version)
+    staged = StagedTable(made.table_id, made.table_version, ref.rows, Touch(), base)
+    change = Change("optimize", (action,), {PERSON: staged})
+    return PublishPlan(graph.repository.runtime.ids.txn_id(), Stance.MAINTENANCE, change)
+
+
+@pytest.mark.parametrize("plan", [index_plan, compaction_plan])
+def test_maintenance_changes_the_version_and_not_the_content(graph: Graph, plan) -> None:  # type: ignore[no-untyped-def]
+    before, txn = graph.snapshot(), graph.begin()
+
+    published = graph.repository.publisher.publish(txn, plan(graph, txn))
+
+    after = graph.snapshot()
+    assert published is not None
+    assert published.commit.parent == before.commit_id == after.commit_id
+    assert after.types == before.types
+    assert after.pinned.manifest.tables[PERSON].table_version != before.pinned.manifest.tables[PERSON].table_version
+    assert ids_of(after.to_arrow(PERSON)) == ["ada", "bob", "eve"]
+
+
+@pytest.mark.parametrize("plan", [index_plan, compaction_plan])
+def test_a_strict_writer_whose_table_was_only_maintained_lands_on_the_new_version(graph: Graph, plan) -> None:  # type: ignore[no-untyped-def]
+    held, txn = graph.begin(), graph.begin()
+    graph.repository.publisher.publish(txn, plan(graph, txn))
+
+    graph.write([Delete(PERSON, ("bob",))], txn=held)
+
+    assert ids_of(graph.snapshot().to_arrow(PERSON)) == ["ada", "eve"]
+
+
+@pytest.mark.parametrize("plan", [index_plan, compaction_plan])
+def test_maintenance_of_a_table_that_moved_is_planned_again_and_loses_nothing(graph: Graph, plan) -> None:  # type: ignore[no-untyped-def]
+    txn = graph.begin()
+    late = plan(graph, txn)
+    graph.write([Append(PERSON, person_rows("hedy"))])
+
+    with pytest.raises(ConflictError, match="lost its base"):
+        graph.repository.publisher.publish(txn, late)
+    graph.repository.publisher.publish(txn, late, Recourse(plan_again=lambda base: plan(graph, base)))
+
+    assert ids_of(graph.snapshot().to_arrow(PERSON)) == ["ada", "bob", "eve", "hedy"]
+    assert [commit.kind for commit in graph.commits(maintenance=True)][:2] == ["optimize", "mutation"]
