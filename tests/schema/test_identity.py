@@ -37,9 +37,9 @@ from omnigraph.schema.types import parse_type
         ("F32", -0.0, "0.0"),
         ("Date", date(2026, 1, 31), "2026-01-31"),
         ("Date", "2026-01-31", "2026-01-31"),
-        ("DateTime", datetime(2026, 1, 31, 12, tzinfo=UTC), "2026-01-31T12:00:00Z"),
-        ("DateTime", datetime(2026, 1, 31, 12), "2026-01-31T12:00:00Z"),
-        ("DateTime", datetime(2026, 1, 31, 13, tzinfo=timezone(timedelta(hours=1))), "2026-01-31T12:00:00Z"),
+        ("DateTime", datetime(2026, 1, 31, 12, tzinfo=UTC), "2026-01-31T12:00:00.000Z"),
+        ("DateTime", datetime(2026, 1, 31, 12), "2026-01-31T12:00:00.000Z"),
+        ("DateTime", datetime(2026, 1, 31, 13, tzinfo=timezone(timedelta(hours=1))), "2026-01-31T12:00:00.000Z"),
         ("DateTime", "2026-01-31T12:00:00.250+00:00", "2026-01-31T12:00:00.250Z"),
     ],
 )

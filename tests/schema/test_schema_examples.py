@@ -164,7 +164,7 @@ def test_strings_take_the_escapes_of_json() -> None:
         ('Date @default(date("2026-01-31"))', "2026-01-31"),
         ('Date @default("2026-01-31")', "2026-01-31"),
         ('DateTime @default(datetime("2026-01-31T13:00:00.5+01:00"))', "2026-01-31T12:00:00.500Z"),
-        ('DateTime @default("2026-01-31T12:00")', "2026-01-31T12:00:00Z"),
+        ('DateTime @default("2026-01-31T12:00")', "2026-01-31T12:00:00.000Z"),
         ('Blob @default("base64:aGk=")', "base64:aGk="),
         ('enum(a, b-c) @default("b-c")', "b-c"),
         ("[I32] @default([1, -2])", (1, -2)),
@@ -189,8 +189,8 @@ def test_defaults_are_kept_as_in_load_data(declared: str, value: object) -> None
         ("F32", "0..1", 0, 1),
         ("I32", "4..4", 4, 4),
         ("Date", 'date("2000-01-01")..', "2000-01-01", None),
-        ("DateTime", '"2000-01-01T00:00:00+02:00"..datetime("2001-01-01T00:00:00Z")', "1999-12-31T22:00:00Z",
-         "2001-01-01T00:00:00Z"),
+        ("DateTime", '"2000-01-01T00:00:00+02:00"..datetime("2001-01-01T00:00:00Z")', "1999-12-31T22:00:00.000Z",
+         "2001-01-01T00:00:00.000Z"),
     ],
 )  # fmt: skip
 def test_ranges_with_both_ends_or_one(declared: str, written: str, low: object, high: object) -> None:

@@ -19,7 +19,7 @@ interface Named @owner("x") { name: String @index  @unique(name) }
 interface Dated { on: Date? @default(date("2026-01-31")) at: DateTime @range(at, datetime("2000-01-01T00:00:00Z")..) }
 node Person implements Named, Dated @description("who \\u00fc") {
     slug: String @key            // a comment
-    age:  I32? @default(-7)      /* another
+    age:  I32? @default(7)      /* another
     one */
     role: enum(engineer, b-c, 24h) @default("b-c") @custom(1, [2.5, "x"], wide=true)
     tags: [String]? bio: String? @index

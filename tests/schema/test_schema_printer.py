@@ -23,7 +23,7 @@ WORDS = st.sampled_from(["a", "b", "node", "date", "order", "from", "true", "_x"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 DATES = st.dates().map(lambda day: day.isoformat())
-TIMES = st.datetimes().map(lambda moment: f"{moment.replace(microsecond=0).isoformat()}Z")
+TIMES = st.datetimes().map(lambda moment: f"{moment.isoformat(timespec='milliseconds')}Z")
 VALUES = st.recursive(
     st.one_of(TEXTS, st.booleans(), st.integers(-(10**20), 10**20), FLOATS),
     lambda inner: st.lists(inner, max_size=3).map(tuple),
@@ -108,11 +108,11 @@ def rules(draw: st.DrawFn, properties: tuple[Property, ...], *, edge: bool = Fal
         return Rules(unique=tuple(unique))
     ranges = []
     for prop in properties:
-        if has_range(prop.type) and draw(st.booleans()):
+        if has_range(prop.type) and prop.default is None and draw(st.booleans()):  # a default must obey its rules
             low, high = sorted(draw(st.lists(fitting_values(prop.type), min_size=2, max_size=2)))
             ends = draw(st.sampled_from([(low, high), (low, None), (None, high)]))
             ranges.append(ValueRange(prop.name, *ends))
-    texts = [prop.name for prop in properties if prop.type == Scalar("String")]
+    texts = [prop.name for prop in properties if prop.type == Scalar("String") and prop.default is None]
     patterns = st.sampled_from(["[a-z]+", 'a"b', "\\d{3}", "(x|y)*", ""])
     checks = st.builds(PatternCheck, st.sampled_from(texts), patterns) if texts else None
     return Rules(

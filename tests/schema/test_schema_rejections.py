@@ -241,6 +241,8 @@ PROPERTIES = [
     ("OG-PG-180", 'node T { x: String @default(¦date("2026-01-31")) }'),
     ("OG-PG-180", 'node T { x: Date @default(¦"31.1.2026") }'),
     ("OG-PG-180", 'node T { x: Date @default(¦datetime("2026-01-31T00:00:00Z")) }'),
+    ("OG-PG-180", "node T { n: I32 @default(¦50) @range(n, 0..10) }"),
+    ("OG-PG-180", 'node T { s: String @default(¦"A") @check(s, "[a-z]+") }'),
     ("OG-PG-180", 'node T { x: DateTime @default(¦"today") }'),
     ("OG-PG-180", 'node T { x: Blob @default(¦"abc") }'),
     ("OG-PG-180", 'node T { x: enum(a, b) @default(¦"c") }'),

@@ -44,11 +44,11 @@ def bind(query: AnyQuery, values: Mapping[str, object], *, now: dt.datetime) -> 
     given = bind_values(query.params, values)
     if not query.params and not query.uses_now:
         return query
-    binder = _Binder(given, to_instant(now))
+    binder = _Binder(given, to_instant(now) if query.uses_now else now)
     if isinstance(query, ir.MutationQuery):
         statements = tuple(binder.statement(statement) for statement in query.statements)
         return ir.MutationQuery(query.name, (), statements, False, query.description)
-    returns = tuple(ir.Projection(entry.name, binder.output(entry.expr)) for entry in query.returns)
+    returns = tuple(binder.projection(entry) for entry in query.returns)
     return ir.ReadQuery(
         query.name,
         (),
@@ -166,6 +166,10 @@ class _Binder:
             raise ParameterError("OG-GQ-702", constant.name, f"{bound.value} is out of range", remedy)
 
     # return and order
+
+    def projection(self, entry: ir.Projection) -> ir.Projection:
+        expr = self.output(entry.expr)
+        return entry if expr is entry.expr else ir.Projection(entry.name, expr)
 
     def output(self, expr: ir.Output) -> ir.Output:
         if isinstance(expr, ir.ParamRef | ir.Now):

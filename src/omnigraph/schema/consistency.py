@@ -50,6 +50,7 @@ def check(types: Sequence[TypeDef], interfaces: Sequence[InterfaceDef]) -> None:
     for interface in interfaces:
         _check_properties(interface)
         _check_rules(interface, interface.rules, frozenset())
+        _check_defaults(interface, interface.rules)
     known_interfaces = {interface.name for interface in interfaces}
     nodes = {definition.name for definition in types if definition.kind == "node"}
     ids: set[str] = set()
@@ -65,6 +66,7 @@ def check(types: Sequence[TypeDef], interfaces: Sequence[InterfaceDef]) -> None:
             _check_node(definition, known_interfaces)
         _check_properties(definition)
         _check_rules(definition, definition.rules, frozenset(definition.physical_columns) - {"id"})
+        _check_defaults(definition, definition.rules)
 
 
 def _check_names(declared: Iterable[Declared]) -> None:
@@ -168,6 +170,25 @@ def _check_embed(declared: Declared, prop: Property, source: str) -> None:
     if found.type != Scalar("String"):
         message = f"{full} embeds {source}, which is {found.type}"
         raise InvalidCatalog("OG-PG-173", message, "name a String property", place)
+
+
+def _check_defaults(declared: Declared, rules: Rules) -> None:
+    """A default that breaks a rule of its own type would refuse every row that relies on it."""
+    checked: list[tuple[ValueRange | PatternCheck, str, str]] = [
+        *((entry, f"is outside {entry}", "write one within the range") for entry in rules.ranges),
+        *((check, f"does not match {check.pattern}", "write one that matches") for check in rules.checks),
+    ]
+    for rule, problem, expected in checked:
+        prop = declared.by_name.get(rule.property)
+        if prop is not None and prop.default is not None and not _allows(rule, prop.default):
+            message = f"The default of {declared.name}.{prop.name} {problem}"
+            raise InvalidCatalog("OG-PG-180", message, expected, (declared.name, prop.name, "@default"))
+
+
+def _allows(rule: ValueRange | PatternCheck, default: Any) -> bool:
+    if isinstance(rule, PatternCheck):
+        return re.fullmatch(rule.pattern, default) is not None
+    return (rule.low is None or default >= rule.low) and (rule.high is None or default <= rule.high)
 
 
 def _check_rules(declared: Declared, rules: Rules, columns: frozenset[str]) -> None:

@@ -38,9 +38,8 @@ def canonical_datetime(text: str) -> str:
 
 
 def print_datetime(moment: datetime) -> str:
-    """`2026-01-31T12:00:00Z`, with milliseconds where there are any: stored times have no more."""
-    utc = moment.astimezone(UTC).replace(tzinfo=None)
-    return utc.isoformat(timespec="milliseconds" if utc.microsecond >= 1000 else "seconds") + "Z"
+    """`2026-01-31T12:00:00.250Z`: in UTC, always to the millisecond, so that equal times are equal texts."""
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def fitting(value: Value, kind: PropertyType) -> Value:
