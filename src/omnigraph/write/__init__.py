@@ -1,6 +1,25 @@
 """Write: from what a caller wants changed to one published commit.
 
-checks.py  what must be true of the graph for a write to be allowed, as values
-stage.py   the physical part: detached table versions, all tables at once
-commit.py  the whole path: open, check, stage, publish
+mutate.py        a bound mutation as a delta: statements run one after another on drafts of their tables
+draft.py         one table while a mutation runs
+where.py         the rows that a statement selects
+
+load.py          a load as one commit, all of it or what can be taken
+ndjson.py        files, dicts and tables as entities with their places
+incoming.py      entities as rows of the schema's types
+columns.py       values to Arrow columns
+modes.py         append, merge, overwrite as a delta
+quarantine.py    what was left out, and why
+
+delta.py         what a write changes, as values
+images.py        rows before and after
+validate.py      the one validator: what a delta must fulfil, derived from the schema's constraints
+value_checks.py  constraints that rows fulfil by themselves
+graph_checks.py  constraints between rows and the rest of the graph
+checks.py        what must be true of the graph, as values; all of it run at once
+lookups.py       questions to stored tables
+violations.py    all that is broken as one error
+
+commit.py        the whole path: open, check, stage, publish
+stage.py         the physical part: detached table versions, all tables at once
 """

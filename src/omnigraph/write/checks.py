@@ -2,18 +2,35 @@
 
 A check names the tables that it reads, so that a write which relied on it is validated again when
 one of them changed: that is what makes write skew impossible, in one process or in ten.
+The three here ask for ids; those that the schema's constraints demand of other columns are in `graph_checks.py`.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
-from omnigraph.errors import ConstraintViolation
+from omnigraph.errors import ConstraintViolation, Violation
 from omnigraph.manifest.model import TableKey
 from omnigraph.manifest.plan import Check
 from omnigraph.manifest.txn import WriteTxn
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.parallel import gather
+from omnigraph.storage.tables import Tables
+from omnigraph.write.lookups import stored_at
+from omnigraph.write.violations import existing, refuse, violations_of
 
-IDS_SHOWN_MAX = 20
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """What rows broke by themselves: no table was asked, and on another base it would be the same."""
+
+    violations: tuple[Violation, ...]
+
+    @property
+    def reads(self) -> frozenset[TableKey]:
+        return frozenset()
+
+    def run(self, txn: WriteTxn, tables: Tables) -> None:
+        refuse(self.violations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +39,15 @@ class IdsAbsent:
 
     table: TableKey
     ids: frozenset[str]
+    constraint: str = "key"
 
     @property
     def reads(self) -> frozenset[TableKey]:
         return frozenset({self.table})
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
-        taken = tables.exists(_at(txn, self.table), self.ids)
-        if taken:
-            raise _violation("key", self.table, taken, "already exists", "use an upsert or another id")
+        taken = tables.exists(stored_at(txn, self.table), self.ids)
+        refuse(existing(self.table, taken, self.constraint))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +63,9 @@ class NodesExist:
         return frozenset({self.table})
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
-        missing = self.ids - tables.exists(_at(txn, self.table), self.ids)
-        if missing:
-            remedy = f"insert it before {self.edges.partition(':')[2]} edges to it"
-            raise _violation("endpoint", self.table, missing, "does not exist", remedy)
+        missing = self.ids - tables.exists(stored_at(txn, self.table), self.ids)
+        remedy = f"insert it before {self.edges.partition(':')[2]} edges to it"
+        refuse(_violation("endpoint", self.table, missing, "does not exist", remedy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +82,26 @@ class Unreferenced:
         return frozenset({self.edges})
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
-        at = _at(txn, self.edges)
-        if at is None:
-            return
-        referenced = tables.matching(at, self.column, self.ids)
-        if referenced:
-            name = self.edges.partition(":")[2]
-            raise _violation("endpoint", self.table, referenced, f"still has {name} edges", "delete them as well")
+        at = stored_at(txn, self.edges)
+        referenced = tables.matching(at, self.column, self.ids) if at is not None else ()
+        what = f"still has {self.edges.partition(':')[2]} edges"
+        refuse(_violation("endpoint", self.table, referenced, what, "delete them as well"))
 
 
 def run_checks(checks: Iterable[Check], txn: WriteTxn, tables: Tables) -> None:
-    for check in checks:
+    """All checks at once; what they find is one error."""
+    found = gather([partial(_violations, check, txn, tables) for check in checks])
+    refuse(violation for violations in found for violation in violations)
+
+
+def _violations(check: Check, txn: WriteTxn, tables: Tables) -> tuple[Violation, ...]:
+    try:
         check.run(txn, tables)
+    except ConstraintViolation as error:
+        return violations_of(error)
+    return ()
 
 
-def _at(txn: WriteTxn, key: TableKey) -> TableVersion | None:
-    ref = txn.table(key)
-    return None if ref is None else TableVersion(ref.table_id, ref.table_version)
-
-
-def _violation(constraint: str, key: TableKey, ids: Iterable[str], what: str, remedy: str) -> ConstraintViolation:
-    every = sorted(ids)
-    type_name = key.partition(":")[2]
-    named = ", ".join(repr(entity) for entity in every[:3]) + (f" and {len(every) - 3} more" if len(every) > 3 else "")
-    message = f"{type_name} {named} {what}: nothing was written, {remedy}."
-    return ConstraintViolation(constraint, type_name, tuple(every[:IDS_SHOWN_MAX]), message)
+def _violation(constraint: str, key: TableKey, ids: Iterable[str], what: str, remedy: str) -> list[Violation]:
+    every = tuple(sorted(ids))
+    return [Violation(constraint, key.partition(":")[2], None, every, what, remedy, key)] if every else []

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OnConflict: TypeAlias = Literal["retry", "fail"]
-TXN_ID_LENGTH_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +45,42 @@ def commit_changes(
     txn_id: TxnId | None = None,
     on_conflict: OnConflict = "retry",
 ) -> PublishedCommit | None:
-    """One atomic commit; None where nothing changes.
+    """One atomic commit, metered; None where nothing changes.
 
     A planner is run again from the new head when the rules ask for it. A held `txn` can't be: its
     holder decided from what it saw, so the write is strict.
     """
+    with meter.operation(kind) as operation:
+        published = land_changes(
+            repository,
+            planner,
+            branch=branch,
+            txn=txn,
+            kind=kind,
+            actor=actor,
+            if_commit=if_commit,
+            txn_id=txn_id,
+            on_conflict=on_conflict,
+        )
+    return None if published is None else replace(published, cost=operation.cost)
+
+
+def land_changes(
+    repository: Repository,
+    planner: Changes | Planner,
+    *,
+    branch: str,
+    txn: WriteTxn | None,
+    kind: str,
+    actor: str | None,
+    if_commit: CommitId | None,
+    txn_id: TxnId | None,
+    on_conflict: OnConflict,
+) -> PublishedCommit | None:
+    """As `commit_changes`, for a verb that does more than this and has an account of its own."""
     repository.require_writable("Writing")
-    _check_txn_id(txn_id)
     strict = txn is not None or on_conflict == "fail"
-    own_id = txn_id or repository.runtime.ids.txn_id()
+    own_id = repository.runtime.ids.txn_id() if txn_id is None else txn_id
     stager = Stager(repository.tables, repository.runtime.ids)
 
     def plan_on(base: WriteTxn) -> PublishPlan:
@@ -77,15 +103,16 @@ def commit_changes(
     def validate(base: WriteTxn, plan: PublishPlan) -> None:
         run_checks(plan.checks, base, repository.tables)
 
-    with meter.operation(kind) as operation:
-        base = txn or repository.open_txn(branch)
-        published = repository.publisher.landed_earlier(base, txn_id) if txn_id else None
-        if published is None:
-            if txn is None and if_commit not in (None, base.commit_id):
-                raise PreconditionFailed(str(if_commit), base.commit_id)
-            recourse = Recourse(stager.restage, validate, None if strict else plan_on)
-            published = repository.publisher.publish(base, plan_on(base), recourse)
-    return None if published is None else replace(published, cost=operation.cost)
+    base = txn or repository.open_txn(branch)
+    published = repository.publisher.landed_earlier(base, txn_id) if txn_id else None
+    if published is not None:
+        return published
+    if txn is None and if_commit not in (None, base.commit_id):
+        raise PreconditionFailed(str(if_commit), base.commit_id)
+    # Rule 11: rows that were computed outside can't be computed again, so losing them is a conflict.
+    again = plan_on if callable(planner) or not planner.read_rows else None
+    recourse = Recourse(stager.restage, validate, None if strict else again)
+    return repository.publisher.publish(base, plan_on(base), recourse)
 
 
 def _normalized(catalog: Catalog, action: TableAction) -> TableAction:
@@ -118,8 +145,3 @@ def _cast(rows: "pa.Table", wanted: "pa.Schema", type_name: str) -> "pa.Table":
         if name in wanted.names and columns[wanted.get_field_index(name)].null_count:
             raise BadRequest(f"Every {type_name} row needs the column {name!r}, and a value in it.")
     return pa.table(columns, schema=wanted)
-
-
-def _check_txn_id(txn_id: TxnId | None) -> None:
-    if txn_id is not None and not (0 < len(txn_id) <= TXN_ID_LENGTH_MAX and txn_id.isprintable()):
-        raise BadRequest(f"A txn id has 1 to {TXN_ID_LENGTH_MAX} printable characters.")

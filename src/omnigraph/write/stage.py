@@ -25,8 +25,12 @@ from omnigraph.manifest.plan import (
 )
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.runtime import IdSource
+from omnigraph.schema.indexes import declared_indexes
+from omnigraph.storage.indexing import INDEXED_ROWS_MIN
 from omnigraph.storage.parallel import gather
 from omnigraph.storage.tables import Staged, Tables, TableVersion
+from omnigraph.write.delta import texts
+from omnigraph.write.violations import existing, refuse
 
 
 class Stager:
@@ -46,7 +50,10 @@ class Stager:
 
         def one(key: TableKey, actions: Sequence[TableAction]) -> StagedTable | None:
             ref = txn.table(key)
-            return self._carried(ref, actions, previous.get(key)) or self._fresh(ref, actions)
+            if key in plan.staged and ref is not None:
+                self._refuse_taken(ref, actions, plan.staged[key])
+            made = self._carried(ref, actions, previous.get(key)) or self._fresh(ref, actions)
+            return made if made is None or _rows_written(actions) < INDEXED_ROWS_MIN else self._indexed(txn, key, made)
 
         results = gather([partial(one, key, actions) for key, actions in groups.items()])
         kept = {key: table for key, table in plan.staged.items() if key not in groups}
@@ -62,13 +69,24 @@ class Stager:
         if previous.table_id != ref.table_id:
             return None
         at, since = _at(ref), TableVersion(*previous.base)
-        ids_are_fresh = isinstance(actions[0], Append) and actions[0].fresh_ids
-        if not ids_are_fresh and self._tables.came_with(at, since, previous.carryable.ids):
+        if isinstance(actions[0], Upsert) and self._tables.came_with(at, since, previous.carryable.ids):
             return None
         carried = self._tables.carry(at, previous.carryable)
         return StagedTable(
             carried.at.table_id, carried.at.table_version, carried.rows, previous.touch, _base(ref), carried.appended
         )
+
+    def _refuse_taken(self, ref: TableRef, actions: Sequence[TableAction], previous: StagedTable) -> None:
+        """An append must not meet rows that came with its ids: Lance would keep both, and no check may have looked."""
+        at, base = _at(ref), previous.base
+        for action in actions:
+            if isinstance(action, Append) and not action.fresh_ids:
+                ids = texts(action.rows, "id")
+                if base is not None and base[0] == ref.table_id:
+                    taken = self._tables.came_with(at, TableVersion(*base), ids)
+                else:
+                    taken = self._tables.exists(at, ids)
+                refuse(existing(action.table, taken))
 
     def _fresh(self, ref: TableRef | None, actions: Sequence[TableAction]) -> StagedTable | None:
         """The actions one after another, each on the version that the one before made."""
@@ -86,6 +104,16 @@ class Stager:
             return None  # deleting from a type that has no rows
         return StagedTable(at.table_id, at.table_version, rows, touch, _base(ref), carryable)
 
+    def _indexed(self, txn: WriteTxn, key: TableKey, made: StagedTable) -> StagedTable:
+        """With segments of the declared indexes over the rows that came, as one more version.
+
+        Segments are never carried: they name row addresses, which are others on another base.
+        """
+        at = TableVersion(made.table_id, made.table_version)
+        since = TableVersion(*made.base) if made.base is not None and made.base[0] == made.table_id else None
+        indexed = self._tables.index_new_rows(at, since, declared_indexes(txn.catalog.type_of(key)))
+        return replace(made, table_version=indexed.table_version)
+
     def _apply(self, at: TableVersion | None, action: TableAction) -> Staged | None:
         match action:
             case Delete(_, ids):
@@ -98,6 +126,10 @@ class Stager:
                 return self._tables.upsert(at, rows) if isinstance(action, Upsert) else self._tables.append(at, rows)
             case Drop() | Rewrite() | Index():
                 raise AssertionError(f"{action} is staged by the verb that plans it")
+
+
+def _rows_written(actions: Sequence[TableAction]) -> int:
+    return sum(action.rows.num_rows for action in actions if isinstance(action, Append | Upsert | Create | Overwrite))
 
 
 def _by_table(actions: Sequence[TableAction], tables: frozenset[TableKey]) -> dict[TableKey, list[TableAction]]:

@@ -1,0 +1,129 @@
+"""Values as load data has them to Arrow columns: whole columns at once where all is well, one by one where it is not.
+
+Checking every value in Python takes seconds at the size of a load. A column whose values all have the Python type
+that JSON gives them is handed to Arrow as it is; only when that fails, or a value needs reading (a date, a blob), is
+each one looked at, which also finds the ones to report.
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.query.values import EXACT_AS_F64, BadValue, parse_value
+from omnigraph.schema.types import INTEGER_BOUNDS, Enumeration, ListOf, PropertyType, Scalar, Vector
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NONE = type(None)
+_NUMBERS = frozenset({int, float, _NONE})
+
+
+def build_column(values: Sequence[Any], kind: PropertyType) -> "tuple[pa.Array[Any], dict[int, str]]":
+    """The column, and what is wrong with which values: those are null in it."""
+    import pyarrow as pa
+
+    try:
+        quick = _quickly(values, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError, ValueError):
+        quick = None
+    return (quick, {}) if quick is not None else _one_by_one(values, kind)
+
+
+def _one_by_one(values: Sequence[Any], kind: PropertyType) -> "tuple[pa.Array[Any], dict[int, str]]":
+    import pyarrow as pa
+
+    from omnigraph.schema.arrow import arrow_type
+
+    typed: list[Any] = []
+    problems: dict[int, str] = {}
+    loose = Scalar("String") if isinstance(kind, Enumeration) else kind  # what an enum holds is its own constraint
+    for number, value in enumerate(values):
+        try:
+            typed.append(None if value is None else parse_value(value, loose))
+        except BadValue as error:
+            problems[number] = str(error).removesuffix(".")
+            typed.append(None)
+    return pa.array(typed, arrow_type(kind)), problems
+
+
+def _quickly(values: Sequence[Any], kind: PropertyType) -> "pa.Array[Any] | None":
+    """The column if all its values are plainly what they should be; None or an error to look closer."""
+    match kind:
+        case Enumeration() | Scalar("String"):
+            return _plain(values, Scalar("String"), {str, _NONE})
+        case Scalar("Bool"):
+            return _plain(values, kind, {bool, _NONE})
+        case Scalar(name) if name in INTEGER_BOUNDS:
+            return _plain(values, kind, {int, _NONE})  # Arrow refuses what does not fit
+        case Scalar("F32" | "F64"):
+            return _floats(values, kind)
+        case ListOf(Scalar("String" | "Bool" | "I32" | "I64" | "U32" | "U64" as item)):
+            return _lists(values, kind, {"String": str, "Bool": bool}.get(item, int))
+        case Vector(dimension):
+            return _vectors(values, dimension)
+        case _:
+            return None
+
+
+def _plain(values: Sequence[Any], kind: PropertyType, types: "set[type]") -> "pa.Array[Any] | None":
+    import pyarrow as pa
+
+    from omnigraph.schema.arrow import arrow_type
+
+    return pa.array(values, arrow_type(kind)) if set(map(type, values)) <= types else None
+
+
+def _floats(values: Sequence[Any], kind: PropertyType) -> "pa.Array[Any] | None":
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from omnigraph.schema.arrow import arrow_type
+
+    if not _exact_numbers(values):
+        return None
+    column: Any = pa.array(values, pa.float64()).cast(arrow_type(kind), safe=False)
+    return column if pc.all(pc.is_finite(column), min_count=0).as_py() else None
+
+
+def _exact_numbers(values: Sequence[Any]) -> bool:
+    """Whether all are numbers that an F64 holds as they are: a larger integer must be rounded but once."""
+    types = set(map(type, values))
+    return types <= _NUMBERS and (int not in types or _small(values))
+
+
+def _small(values: Sequence[Any]) -> bool:
+    return all(-EXACT_AS_F64 <= value <= EXACT_AS_F64 for value in values if type(value) is int)
+
+
+def _lists(values: Sequence[Any], kind: PropertyType, item: type) -> "pa.Array[Any] | None":
+    import pyarrow as pa
+
+    from omnigraph.schema.arrow import arrow_type
+
+    given = [value for value in values if value is not None]
+    if not set(map(type, given)) <= {list} or not set(map(type, chain.from_iterable(given))) <= {item}:
+        return None
+    return pa.array(values, arrow_type(kind))
+
+
+def _vectors(values: Sequence[Any], dimension: int) -> "pa.Array[Any] | None":
+    import numpy as np
+    import pyarrow as pa
+
+    given = [value for value in values if value is not None]
+    if not set(map(type, given)) <= {list, tuple} or not set(map(len, given)) <= {dimension}:
+        return None
+    items = list(chain.from_iterable(given))
+    if not _exact_numbers(items) or None in items:
+        return None
+    with np.errstate(over="ignore"):
+        numbers = np.array(items, np.float64).astype(np.float32)
+    if not np.isfinite(numbers).all():
+        return None
+    whole: Any = pa.FixedSizeListArray.from_arrays(pa.array(numbers, pa.float32()), dimension)
+    if len(given) == len(values):
+        return whole  # type: ignore[no-any-return]
+    places = iter(range(len(given)))
+    taken: Any = pa.array([None if value is None else next(places) for value in values], pa.int64())
+    return whole.take(taken)  # type: ignore[no-any-return]

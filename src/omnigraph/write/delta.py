@@ -1,0 +1,106 @@
+"""What one write changes, as values: the same for a mutation, a load and a merge, so that one validator serves all."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.manifest.model import TableKey
+from omnigraph.manifest.plan import Append, Delete, Overwrite, TableAction, Upsert
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class TableDelta:
+    """The change of one table: whole row images, ids that go, and what is known of the rows before.
+
+    `before` are the stored images of rows that are replaced or removed; whoever gives it has read them, and plans
+    again when the table changes. Rows that are not in it are new.
+    """
+
+    table: TableKey
+    rows: "pa.Table"
+    removed: frozenset[str] = frozenset()
+    before: "pa.Table | None" = None
+    fresh_ids: bool = False  # all ids of `rows` were minted by this write
+    ids_must_be_new: bool = False  # and an id that is there already is an error
+    replaces_all: bool = False  # these rows instead of all that are there
+    edges_went_along: bool = False  # the edges of `removed` were read and are removed too: nobody need look again
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        return frozenset(texts(self.rows, "id"))
+
+    @cached_property
+    def touched(self) -> frozenset[str]:
+        """Ids about which this write, not the stored table, has the last word."""
+        return self.ids | self.removed
+
+    @cached_property
+    def ids_before(self) -> frozenset[str]:
+        return frozenset(() if self.before is None else texts(self.before, "id"))
+
+    @property
+    def changes_nothing(self) -> bool:
+        return not self.replaces_all and not self.removed and not self.rows.num_rows
+
+    def before_by_id(self, columns: Iterable[str]) -> dict[str, tuple[object, ...]]:
+        """What the stored rows had in these columns."""
+        return {} if self.before is None else values_by_id(self.before, columns)
+
+    def actions(self) -> tuple[TableAction, ...]:
+        if self.replaces_all:
+            return (Overwrite(self.table, self.rows),)
+        found: list[TableAction] = [Delete(self.table, tuple(sorted(self.removed)))] if self.removed else []
+        if self.rows.num_rows:
+            replaces = bool(self.ids & self.ids_before)
+            write = Upsert(self.table, self.rows) if replaces else Append(self.table, self.rows, self.fresh_ids)
+            found.append(write)
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Delta:
+    """The changes of all tables of one write."""
+
+    tables: Mapping[TableKey, TableDelta]
+
+    @staticmethod
+    def of(tables: Iterable[TableDelta]) -> "Delta":
+        return Delta({table.table: table for table in tables if not table.changes_nothing})
+
+    def of_table(self, key: TableKey) -> TableDelta | None:
+        return self.tables.get(key)
+
+    def touched(self, key: TableKey) -> frozenset[str]:
+        delta = self.tables.get(key)
+        return frozenset() if delta is None else delta.touched
+
+    def removed(self, key: TableKey) -> frozenset[str]:
+        delta = self.tables.get(key)
+        return frozenset() if delta is None else delta.removed - delta.ids
+
+    def replaces_all(self, key: TableKey) -> bool:
+        delta = self.tables.get(key)
+        return delta is not None and delta.replaces_all
+
+    def actions(self) -> tuple[TableAction, ...]:
+        return tuple(action for delta in self.tables.values() for action in delta.actions())
+
+
+def values_by_id(rows: "pa.Table", columns: Iterable[str]) -> dict[str, tuple[object, ...]]:
+    """Each row's values in these columns, as tuples that can be compared and hashed."""
+    values = [map(comparable, rows.column(name).to_pylist()) for name in columns]
+    return dict(zip(texts(rows, "id"), zip(*values, strict=True), strict=True))
+
+
+def texts(rows: "pa.Table | pa.RecordBatch", column: str) -> list[str]:
+    """The values of a column that never is null, such as ids and ends."""
+    values: list[Any] = rows.column(column).to_pylist()
+    return values
+
+
+def comparable(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value

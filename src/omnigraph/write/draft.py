@@ -1,0 +1,137 @@
+"""One table while a mutation runs: what is stored, what the statements so far have made of it, and what was read."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from omnigraph.manifest.model import TableKey
+from omnigraph.manifest.txn import WriteTxn
+from omnigraph.query.ir import Filter
+from omnigraph.storage.overlay import Overlay, ids_of, stacked, with_ids, without_ids
+from omnigraph.storage.tables import Tables
+from omnigraph.write.delta import TableDelta
+from omnigraph.write.images import Row, changed, touched_before
+from omnigraph.write.lookups import isin, stored_at
+from omnigraph.write.where import select
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Draft:
+    """Rows that are written lie on top of the stored ones, so that later statements see them.
+
+    `before` grows by every stored row that is replaced or removed: in the end a row that is as it was is no change.
+    """
+
+    def __init__(self, txn: WriteTxn, tables: Tables, key: TableKey) -> None:
+        from omnigraph.schema.arrow import arrow_schema
+
+        self.key = key
+        self.definition = txn.catalog.type_of(key)
+        self.schema: pa.Schema = arrow_schema(self.definition)
+        self.at = stored_at(txn, key)
+        self.removed: set[str] = set()
+        self.rows_were_read = False
+        self.only_fresh_ids = True
+        self._tables = tables
+        self._overlay = Overlay.EMPTY
+        self._unflushed: dict[str, Row] = {}
+        self._before: list[pa.Table] = []
+        self._looked_up: dict[str, Row] = {}
+
+    def look_up(self, ids: Iterable[str], or_having: Sequence[Mapping[str, Iterable[object]]] = ()) -> "pa.Table":
+        """Read the stored rows with these ids; `row` then knows them.
+
+        Answers with all that was found: also rows that have all values of one of `or_having`, by column.
+        """
+        self.rows_were_read = True
+        wanted = frozenset(ids)
+        if self.at is None:
+            return self.schema.empty_table()
+        if or_having:
+            others = (" AND ".join(isin(name, values) for name, values in one.items()) for one in or_having)
+            either = " OR ".join([isin("id", sorted(wanted)), *(f"({one})" for one in others)])
+            found = self._tables.scan(self.at, self.schema.names, either)
+        else:
+            found = self._tables.lookup(self.at, wanted, self.schema.names, schema=self.schema)
+        rows = with_ids(found, wanted)
+        self._before.append(rows)
+        self._looked_up.update((row["id"], row) for row in rows.to_pylist())
+        return found
+
+    def row(self, entity: str) -> Row | None:
+        """The row as it is now, of an id that was looked up."""
+        if entity in self._unflushed:
+            return self._unflushed[entity]
+        written = self._overlay.rows_of([entity])
+        if written is not None and written.num_rows:
+            return dict(written.to_pylist()[0])
+        return self._looked_up.get(entity)
+
+    def put(self, row: Row, *, fresh_id: bool) -> None:
+        """Write one row."""
+        self.only_fresh_ids = self.only_fresh_ids and fresh_id
+        self._unflushed[row["id"]] = row
+
+    def put_all(self, rows: "pa.Table") -> None:
+        """Write rows that replace others."""
+        self.only_fresh_ids = False
+        self._overlay = self.overlay.then(Overlay.of(rows))
+
+    @property
+    def overlay(self) -> Overlay:
+        """All that was written so far."""
+        if self._unflushed:
+            import pyarrow as pa
+
+            rows = pa.Table.from_pylist(list(self._unflushed.values()), schema=self.schema)
+            self._overlay = self._overlay.then(Overlay.of(rows))
+            self._unflushed = {}
+        return self._overlay
+
+    def select(self, condition: Filter) -> "pa.Table":
+        """The rows that pass, as they are now."""
+        self.rows_were_read = True
+        rows = select(self._tables, self.at, self.overlay, self.definition, condition)
+        self._before.append(without_ids(rows, self.overlay.shadowed))
+        return rows
+
+    def select_to_remove(self, condition: Filter) -> frozenset[str]:
+        """The ids of rows that pass and are still there; from now on they are gone."""
+        self.rows_were_read = True
+        columns = self.definition.physical_columns
+        return self.remove(select(self._tables, self.at, Overlay.EMPTY, self.definition, condition, columns))
+
+    def remove(self, rows: "pa.Table") -> frozenset[str]:
+        self.rows_were_read = True
+        left = without_ids(rows.select(list(self.definition.physical_columns)), self.removed)
+        self._before.append(left)
+        ids = frozenset(ids_of(left))
+        self.removed |= ids
+        return ids
+
+    def delta(self) -> TableDelta:
+        """What is left of it all in the end."""
+        before = _first_of_each(self._before)
+        rows = self.overlay.rows
+        rows = self.schema.empty_table() if rows is None else changed(rows, before)
+        removed = frozenset(self.removed)
+        return TableDelta(
+            self.key,
+            rows,
+            removed,
+            touched_before(before, rows, removed),
+            fresh_ids=self.only_fresh_ids,
+            edges_went_along=bool(self.removed),
+        )
+
+
+def _first_of_each(parts: "list[pa.Table]") -> "pa.Table | None":
+    """The stored rows, each once, though several statements may have read it."""
+    seen: set[str] = set()
+    kept = []
+    for part in parts:
+        new = without_ids(part, seen) if seen else part
+        seen.update(ids_of(new))
+        kept.append(new)
+    return stacked(kept) if kept else None

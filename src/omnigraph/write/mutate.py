@@ -1,0 +1,223 @@
+"""Mutations: a bound query becomes the delta of one commit, planned again from the new head whenever that is asked.
+
+Statements run one after another against a draft of each table; nothing is written before all of them, and everything
+that the schema demands, have passed.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+from omnigraph.errors import Violation
+from omnigraph.manifest.model import MAIN, CommitId, TableKey, TxnId
+from omnigraph.manifest.publish import PublishedCommit
+from omnigraph.manifest.repository import Repository
+from omnigraph.manifest.txn import WriteTxn
+from omnigraph.query.ir import Assign, Constant, Delete, Insert, Literal, MutationQuery, Update
+from omnigraph.schema.catalog import TypeDef
+from omnigraph.schema.constraints import Required, Unique, type_constraints
+from omnigraph.schema.identity import id_of
+from omnigraph.storage.parallel import gather
+from omnigraph.storage.tables import Tables
+from omnigraph.write.commit import Changes, OnConflict, Planner, commit_changes
+from omnigraph.write.delta import Delta, TableDelta
+from omnigraph.write.draft import Draft
+from omnigraph.write.images import Row, assigned, default_of, defaults_of, emptied, equal, stale_vectors
+from omnigraph.write.lookups import VALUES_MAX, Answers, isin, stored_at
+from omnigraph.write.validate import checks_for, constraints_for, unique_checks
+
+ASKED_AHEAD_MAX = 1_000  # rows whose unique values are asked for together with their ids
+
+Prepare: TypeAlias = Callable[[WriteTxn], MutationQuery]
+
+
+def mutate(
+    repository: Repository,
+    query: MutationQuery | Prepare,
+    *,
+    branch: str = MAIN,
+    txn: WriteTxn | None = None,
+    actor: str | None = None,
+    if_commit: CommitId | None = None,
+    txn_id: TxnId | None = None,
+    on_conflict: OnConflict = "retry",
+) -> PublishedCommit | None:
+    """Run a bound mutation as one atomic commit; None where it changes nothing.
+
+    `query` may be a function that compiles and binds against the transaction's schema: it is called again when the
+    schema has changed under the write. A query that is given bound belongs to the schema it was compiled for.
+    """
+    return commit_changes(
+        repository,
+        mutation_planner(repository, query),
+        branch=branch,
+        txn=txn,
+        kind="mutation",
+        actor=actor,
+        if_commit=if_commit,
+        txn_id=txn_id,
+        on_conflict=on_conflict,
+    )
+
+
+def mutation_planner(repository: Repository, query: MutationQuery | Prepare) -> Planner:
+    """What the query changes, as a function of the base. Fresh ids are minted once, however often it is planned."""
+    fresh: dict[int, str] = {}
+
+    def plan(txn: WriteTxn) -> Changes:
+        bound = query(txn) if callable(query) else query
+        run = _Run(txn, repository.tables, lambda number: fresh.setdefault(number, repository.runtime.ids.txn_id()))
+        return run.changes(bound)
+
+    return plan
+
+
+class _Run:
+    """One execution of a query's statements on one base."""
+
+    def __init__(self, txn: WriteTxn, tables: Tables, fresh_id: Callable[[int], str]) -> None:
+        self._txn = txn
+        self._tables = tables
+        self._fresh_id = fresh_id
+        self._drafts: dict[TableKey, Draft] = {}
+        self._violations: list[Violation] = []
+        self._answers = Answers()
+
+    def changes(self, query: MutationQuery) -> Changes:
+        self._look_up_keys(query)
+        for number, statement in enumerate(query.statements):
+            match statement:
+                case Insert():
+                    self._insert(statement, number)
+                case Update():
+                    self._update(statement)
+                case Delete():
+                    self._delete(statement)
+        delta = Delta.of(draft.delta() for draft in self._drafts.values())
+        read = frozenset(key for key, draft in self._drafts.items() if draft.rows_were_read)
+        return Changes(delta.actions(), checks_for(self._txn, delta, self._violations, self._answers), read)
+
+    def _draft(self, key: TableKey) -> Draft:
+        if key not in self._drafts:
+            self._drafts[key] = Draft(self._txn, self._tables, key)
+        return self._drafts[key]
+
+    # insert
+
+    def _look_up_keys(self, query: MutationQuery) -> None:
+        """The stored rows of all keyed inserts at once, and whether their unique values are taken."""
+        wanted: dict[TableKey, dict[str, Row]] = {}
+        for statement in query.statements:
+            if isinstance(statement, Insert):
+                definition, given = self._txn.catalog.type_of(statement.table_key), _given(statement.assignments)
+                entity = _key_id(definition, given) if definition.key else None
+                if entity is not None:
+                    rows = wanted.setdefault(statement.table_key, {})
+                    before = rows.get(entity, {"id": entity, **defaults_of(definition)})
+                    rows[entity] = before | {definition.column(name): value for name, value in given.items()}
+        gather([partial(self._look_up, self._draft(key), rows) for key, rows in wanted.items()])
+
+    def _look_up(self, draft: Draft, rows: dict[str, Row]) -> None:
+        """Stored rows with these ids; with them, in one question, what validation will ask if they are new."""
+        import pyarrow as pa
+
+        constraints = constraints_for(self._txn).of(draft.key)
+        uniques = [constraint for constraint in constraints if isinstance(constraint, Unique)]
+        if draft.at is None or not uniques or len(rows) > ASKED_AHEAD_MAX:
+            draft.look_up(rows)
+            return
+        delta = TableDelta(draft.key, pa.Table.from_pylist(list(rows.values()), schema=draft.schema))
+        checks = [check for constraint in uniques for check in unique_checks(constraint, delta, self._answers)]
+        asked = [check for check in checks if check.question]
+        found = draft.look_up(rows, [check.question for check in asked])
+        for check in asked:
+            self._answers.keep(draft.at, check.columns, check.question, found)
+
+    def _insert(self, statement: Insert, number: int) -> None:
+        draft = self._draft(statement.table_key)
+        definition, given = draft.definition, _given(statement.assignments)
+        values = {definition.column(name): value for name, value in given.items()}
+        if not definition.key:
+            ends = {"src": _value(statement.source), "dst": _value(statement.target)} if statement.source else {}
+            row = {"id": self._fresh_id(number), **ends, **defaults_of(definition), **values}
+            draft.put(row, fresh_id=True)
+            return
+        entity = _key_id(definition, given)
+        if entity is None:
+            self._violations += _missing_key(definition, given)
+            return
+        stored = draft.row(entity)
+        if stored is None:
+            draft.put({"id": entity, **defaults_of(definition), **values}, fresh_id=False)
+            return
+        stale = {
+            vector: None for source, vector in stale_vectors(definition, given) if stored[source] != values[source]
+        }
+        draft.put({**stored, **stale, **values}, fresh_id=False)
+
+    # update
+
+    def _update(self, statement: Update) -> None:
+        draft = self._draft(statement.table_key)
+        definition, given = draft.definition, _given(statement.assignments)
+        rows = draft.select(statement.where)
+        if not rows.num_rows:
+            return
+        values = {definition.column(name): value for name, value in given.items()}
+        written = assigned(rows, values)
+        for source, vector in stale_vectors(definition, given):
+            written = emptied(written, vector, _differs(rows.column(source), written.column(source)))
+        draft.put_all(written)
+
+    # delete
+
+    def _delete(self, statement: Delete) -> None:
+        removed = self._draft(statement.table_key).select_to_remove(statement.where)
+        endpoints = constraints_for(self._txn).referring_to(statement.table_key)
+        columns: dict[TableKey, list[str]] = {}
+        for endpoint in endpoints:
+            columns.setdefault(endpoint.table_key, []).append(endpoint.columns[0])
+        gather([partial(self._remove_edges, self._draft(key), names, removed) for key, names in columns.items()])
+
+    def _remove_edges(self, draft: Draft, columns: list[str], nodes: frozenset[str]) -> None:
+        """Edges at nodes that go. The table counts as read even without any: one that comes meanwhile must go too."""
+        draft.rows_were_read = True
+        at = stored_at(self._txn, draft.key)
+        every = sorted(nodes) if at is not None else []
+        for start in range(0, len(every), VALUES_MAX):
+            ends = " OR ".join(isin(column, every[start : start + VALUES_MAX]) for column in columns)
+            draft.remove(self._tables.scan(at, draft.definition.physical_columns, ends))
+
+
+def _given(assignments: tuple[Assign, ...]) -> dict[str, Any]:
+    """The values that a statement names, by property."""
+    return {assign.column.name: _value(assign.value) for assign in assignments}
+
+
+def _value(constant: Constant | None) -> Any:
+    assert isinstance(constant, Literal), f"{constant} was not bound"
+    return constant.value
+
+
+def _key_id(definition: TypeDef, given: dict[str, Any]) -> str | None:
+    """The id of a keyed row; None where a part of the key is missing."""
+    values = {name: given.get(name, default_of(definition.by_name[name])) for name in definition.key}
+    return None if None in values.values() else id_of(definition, values)
+
+
+def _missing_key(definition: TypeDef, given: dict[str, Any]) -> list[Violation]:
+    """Without its key a row has no id to name it by."""
+    missing = [name for name in definition.key if given.get(name, default_of(definition.by_name[name])) is None]
+    return [
+        Violation(
+            constraint.name, definition.name, name, (), f"has no {name}, a part of its key", f"give {name} a value"
+        )
+        for constraint in type_constraints(definition)
+        if isinstance(constraint, Required) and (name := constraint.properties[0]) in missing
+    ]
+
+
+def _differs(left: Any, right: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.invert(equal(left, right))

@@ -1,0 +1,183 @@
+"""Constraints that rows fulfil by themselves, evaluated column by column on Arrow: no table is read for them.
+
+Each function answers with the rows that break one constraint. What two rows of one write break together (an id or a
+unique value given twice) belongs here as well.
+"""
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.errors import BadRequest, Violation
+from omnigraph.query.values import shown
+from omnigraph.schema.catalog import TypeDef
+from omnigraph.schema.constraints import CheckPattern, Constraint, EnumValue, Key, Range, Required, Unique, ValueType
+from omnigraph.schema.identity import id_of
+from omnigraph.schema.types import ListOf, Scalar, Vector
+from omnigraph.write.delta import texts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FLOATS = (Scalar("F32"), Scalar("F64"))
+
+
+def value_violations(constraints: Sequence[Constraint], definition: TypeDef, rows: "pa.Table") -> list[Violation]:
+    """What these rows break by themselves."""
+    found = [_evaluated(constraint, definition, rows) for constraint in constraints]
+    return [violation for violation in found if violation is not None]
+
+
+def _evaluated(constraint: Constraint, definition: TypeDef, rows: "pa.Table") -> Violation | None:
+    match constraint:
+        case Required():
+            return _required(constraint, rows)
+        case ValueType():
+            return _value_type(constraint, rows)
+        case EnumValue():
+            return _enum(constraint, rows)
+        case Range():
+            return _range(constraint, rows)
+        case CheckPattern():
+            return _pattern(constraint, rows)
+        case Key():
+            return _key(constraint, definition, rows)
+        case Unique():
+            return _unique_within(constraint, rows)
+        case _:
+            return None
+
+
+def broken(
+    constraint: Constraint, ids: Sequence[str], problem: str, remedy: str, rows: Sequence[str] = ()
+) -> Violation | None:
+    """A violation of a constraint by these rows; None if there are none."""
+    if not ids:
+        return None
+    name = constraint.properties[0] if len(constraint.properties) == 1 else None
+    return Violation(
+        constraint.name, constraint.type_name, name, tuple(ids), problem, remedy, constraint.table_key, tuple(rows)
+    )
+
+
+def _required(constraint: Required, rows: "pa.Table") -> Violation | None:
+    column = rows.column(constraint.columns[0])
+    if not column.null_count:
+        return None
+    name = constraint.properties[0]
+    return broken(constraint, _ids(rows, column.is_null()), f"has no {name}", f"give {name} a value")
+
+
+def _value_type(constraint: ValueType, rows: "pa.Table") -> Violation | None:
+    """Arrow sees to the type itself; what it lets through is no number, and no item."""
+    import pyarrow.compute as pc
+
+    kind, column = constraint.type, rows.column(constraint.columns[0])
+    name = constraint.properties[0]
+    if kind in _FLOATS:
+        bad = pc.invert(pc.is_finite(column))
+        return broken(constraint, _ids(rows, bad), f"has a {name} that is no finite number", "give a number or null")
+    if not isinstance(kind, ListOf | Vector):
+        return None
+    given = rows.select(["id", constraint.columns[0]]).filter(column.is_valid()).combine_chunks()
+    if not given.num_rows:
+        return None
+    lists = given.column(1).chunk(0)
+    items: Any = pc.list_flatten(lists)
+    bad_items: Any = pc.is_null(items)
+    if isinstance(kind, Vector) or kind.item in _FLOATS:
+        bad_items = pc.or_(bad_items, pc.fill_null(pc.invert(pc.is_finite(items)), True))
+    bad_lists = pc.unique(pc.filter(pc.list_parent_indices(lists), bad_items))
+    ids = texts(given.take(bad_lists), "id")
+    return broken(constraint, ids, f"has null or no number among the items of {name}", "give every item a value")
+
+
+def _enum(constraint: EnumValue, rows: "pa.Table") -> Violation | None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = rows.column(constraint.columns[0])
+    bad = pc.invert(pc.is_in(column, value_set=pa.array([*constraint.values, None], column.type)))
+    values = ", ".join(constraint.values)
+    problem = f"has {constraint.properties[0]} {_example(column, bad)}, which is not in the enum"
+    return broken(constraint, _ids(rows, bad), problem, f"give one of {values}")
+
+
+def _range(constraint: Range, rows: "pa.Table") -> Violation | None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = rows.column(constraint.columns[0])
+    bad: Any = pa.scalar(False)
+    for bound, inside in ((constraint.low, pc.greater_equal), (constraint.high, pc.less_equal)):
+        if bound is not None:
+            bad = pc.or_(bad, pc.invert(inside(column, pa.scalar(_bound(bound, column.type), column.type))))
+    low, high = constraint.low, constraint.high
+    bounds = f"{'' if low is None else low}..{'' if high is None else high}"
+    problem = f"has {constraint.properties[0]} {_example(column, bad)}, outside {bounds}"
+    return broken(constraint, _ids(rows, bad), problem, "give a value within the range")
+
+
+def _bound(bound: Any, kind: "pa.DataType") -> Any:
+    import pyarrow as pa
+
+    if not isinstance(bound, str):
+        return bound
+    return date.fromisoformat(bound) if pa.types.is_date(kind) else datetime.fromisoformat(bound)
+
+
+def _pattern(constraint: CheckPattern, rows: "pa.Table") -> Violation | None:
+    import pyarrow.compute as pc
+
+    column = rows.column(constraint.columns[0])
+    bad = pc.invert(pc.match_substring_regex(column, f"\\A(?:{constraint.pattern})\\z"))
+    problem = f"has {constraint.properties[0]} {_example(column, bad)}, which does not match {constraint.pattern}"
+    return broken(constraint, _ids(rows, bad), problem, "give a value that matches from beginning to end")
+
+
+def _key(constraint: Key, definition: TypeDef, rows: "pa.Table") -> Violation | None:
+    """The id is the key's, which a changed key no longer gives. A null in a key is `Required`'s to refuse."""
+    columns = [rows.column(name).to_pylist() for name in constraint.columns]
+    bad, wanted = [], ""
+    for entity, *values in zip(texts(rows, "id"), *columns, strict=True):
+        if None in values:
+            continue
+        try:
+            derived = id_of(definition, dict(zip(constraint.properties, values, strict=True)))
+        except BadRequest:
+            continue  # not a value that a key can have: its type says so
+        if derived != entity:
+            bad.append(entity)
+            wanted = wanted or derived
+    problem = f"has the key of {wanted!r}"
+    return broken(constraint, bad, problem, "leave the id out, or insert a row with the new key: a key never changes")
+
+
+def _unique_within(constraint: Unique, rows: "pa.Table") -> Violation | None:
+    seen: dict[tuple[object, ...], str] = {}
+    bad, first = [], ""
+    for entity, values in unique_values(constraint, rows):
+        other = seen.setdefault(values, entity)
+        if other != entity:
+            bad.append(entity)
+            first = first or other
+    named = ", ".join(constraint.properties)
+    return broken(constraint, bad, f"has the same {named} as {first!r} in this write", "keep one of them")
+
+
+def unique_values(constraint: Unique, rows: "pa.Table") -> list[tuple[str, tuple[object, ...]]]:
+    """Ids with the values that must be theirs alone; rows with a null among them agree with none."""
+    columns = [rows.column(name).to_pylist() for name in constraint.columns]
+    pairs = zip(texts(rows, "id"), zip(*columns, strict=True), strict=True)
+    return [(entity, values) for entity, values in pairs if None not in values]
+
+
+def _ids(rows: "pa.Table", mask: Any) -> list[str]:
+    """The ids of the rows for which the mask is true; null is not."""
+    return [str(entity) for entity in rows.column("id").filter(mask).to_pylist()]
+
+
+def _example(column: Any, mask: Any) -> str:
+    """One of the values that break a constraint, for the message."""
+    values = column.filter(mask)
+    return shown(values[0].as_py()) if len(values) else ""

@@ -1,0 +1,78 @@
+"""The rows that a mutation's `where` selects: of a stored version with what the mutation has written so far on top."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from omnigraph.errors import BadRequest
+from omnigraph.query.ir import Compare, EntityId, Filter, Literal, Prop
+from omnigraph.schema.catalog import TypeDef
+from omnigraph.schema.identity import canonical_text
+from omnigraph.storage.overlay import Overlay
+from omnigraph.storage.tables import Tables, TableVersion
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def select(
+    tables: Tables,
+    at: TableVersion | None,
+    overlay: Overlay,
+    definition: TypeDef,
+    condition: Filter,
+    columns: Sequence[str] | None = None,
+) -> "pa.Table":
+    """All rows that pass, with these columns or all."""
+    from omnigraph.schema.arrow import arrow_schema
+
+    schema = arrow_schema(definition)
+    wanted = list(schema.names if columns is None else columns)
+    if at is None and overlay.rows is None:
+        return schema.empty_table().select(wanted)
+    entity = _named_id(definition, condition)
+    if entity is not None:
+        return tables.lookup(at, [entity], wanted, overlay, schema)
+    return _filtered(tables, at, overlay, definition, condition, wanted, schema)
+
+
+def _filtered(
+    tables: Tables,
+    at: TableVersion | None,
+    overlay: Overlay,
+    definition: TypeDef,
+    condition: Filter,
+    wanted: list[str],
+    schema: "pa.Schema",
+) -> "pa.Table":
+    """Lance filters where it does so exactly; otherwise rows come in batches and are judged here."""
+    import pyarrow as pa
+
+    from omnigraph.read.filters import columns_of, lance_filter, matches
+
+    pushed = lance_filter(condition, definition)
+    if pushed is not None:
+        return tables.scan(at, wanted, pushed, overlay, schema)
+    read = list(dict.fromkeys([*wanted, *columns_of(condition)]))
+    shape = pa.schema([schema.field(name) for name in wanted])
+    parts = [shape.empty_table()]
+    for batch in tables.batches(at, read, None, overlay, schema):
+        table = pa.table(batch)
+        parts.append(table.filter(pa.array(matches(condition, table))).select(wanted))
+    return pa.concat_tables(parts)
+
+
+def _named_id(definition: TypeDef, condition: Filter) -> str | None:
+    """The one id that can pass, where the filter says it: by the id itself, or by a key of one property."""
+    if not isinstance(condition, Compare) or condition.op != "=" or not isinstance(condition.right, Literal):
+        return None
+    value = condition.right.value
+    match condition.left:
+        case EntityId():
+            return value if isinstance(value, str) else None
+        case Prop(column=column) if definition.key == (column.name,):
+            try:
+                named = canonical_text(value, column.type)
+            except (ValueError, BadRequest):
+                return None  # a number of another type, which compares by value
+            return named if condition.domain == "text" or isinstance(value, int) else None
+    return None
