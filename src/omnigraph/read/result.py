@@ -1,0 +1,99 @@
+"""The result of a query: rows, Arrow or pandas, all at once or in batches."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.manifest.model import CommitId
+from omnigraph.read.explain import Plan
+from omnigraph.read.output import OutputColumn, Shaped
+from omnigraph.read.render import json_rows
+from omnigraph.read.space import FEW
+from omnigraph.read.values import Column
+from omnigraph.storage.meter import Cost
+
+
+class QueryResult:
+    """Rows in the query's order. Nothing but row numbers is held until values are asked for.
+
+    `rows` has values in Python's form: dates, aware datetimes, bytes, lists; `json_batches` has them as surface.md
+    prints them.
+    """
+
+    def __init__(self, shaped: Shaped, commit_id: CommitId, batch_rows: int, plan: Plan | None) -> None:
+        self._shaped = shaped
+        self._batch_rows = batch_rows
+        self.commit_id = commit_id
+        self.branch = ""  # these three are for the façade to say
+        self.query = ""
+        self.cost = Cost()
+        self.plan = plan
+        self._rows: list[dict[str, Any]] | None = None
+
+    def __len__(self) -> int:
+        return self._shaped.count
+
+    @property
+    def columns(self) -> list[str]:
+        return [column.name for column in self._shaped.columns]
+
+    @property
+    def outputs(self) -> tuple[OutputColumn, ...]:
+        """The columns with their types."""
+        return self._shaped.columns
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([pa.field(column.name, column.arrow) for column in self._shaped.columns])
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows, each a dict with every column in `return`'s order; made once."""
+        if self._rows is None:
+            self._rows = self._few_rows() or [row for batch in self.batches() for row in to_rows(batch)]
+        return self._rows
+
+    def _few_rows(self) -> list[dict[str, Any]] | None:
+        """A handful of rows without the detour through Arrow; None where that is not possible."""
+        if self._shaped.count > FEW:
+            return None
+        values = [column.few() for column in self._shaped.columns]
+        if None in values:
+            return None
+        names = self.columns
+        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+
+    def batches(self, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows in batches, each read when it is asked for: for results that memory can't hold as objects."""
+        size = batch_rows or self._batch_rows
+        schema = self.schema
+        for first in range(0, self._shaped.count, size):
+            part = slice(first, min(first + size, self._shaped.count))
+            yield pa.record_batch([_fitting(column, part) for column in self._shaped.columns], schema=schema)
+
+    def json_batches(self, batch_rows: int | None = None) -> Iterator[list[dict[str, Any]]]:
+        """The rows in batches with values as JSON takes them."""
+        for batch in self.batches(batch_rows):
+            yield json_rows(to_rows(batch), self._shaped.columns)
+
+    def to_arrow(self) -> pa.Table:
+        return pa.Table.from_batches(list(self.batches()), schema=self.schema)
+
+    def to_pandas(self) -> Any:
+        """As a data frame; needs pandas, which is not required otherwise."""
+        return self.to_arrow().to_pandas()
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        for batch in self.batches():
+            yield from to_rows(batch)
+
+
+def to_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    return rows
+
+
+def _fitting(column: OutputColumn, part: slice) -> Column:
+    values = column.fetch(part)
+    return values if values.type == column.arrow else values.cast(column.arrow)

@@ -1,0 +1,1 @@
+"""Running read queries in-process."""

@@ -1,0 +1,110 @@
+"""Caches are bounded, and never serve what is stale: everything in them is named by immutable versions."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from omnigraph.manifest.plan import Append, Delete, Upsert
+from omnigraph.read.caches import ReadCaches
+from omnigraph.storage.overlay import Overlay
+
+from .graphs import KNOWS, MODES, PERSON, Data, edge, graph_of, names, person, reader_of, run, table, write
+
+DATA: Data = {PERSON: [person("a", age=1), person("b", age=2)], KNOWS: [edge("a", "b")]}
+FRIENDS = 'match { $p: Person { slug: "a" }  $p knows $f } return { $f.id as f, $f.age as age }'
+
+
+def test_what_is_written_between_two_queries_is_seen_and_old_snapshots_stay_as_they_were() -> None:
+    caches = ReadCaches()
+    with graph_of(DATA) as graph:
+        before = reader_of(graph, caches=caches)
+        assert run(before, FRIENDS).rows == [{"f": "b", "age": 2}]
+        graph.write(
+            [Append(PERSON, table(PERSON, [person("c", age=3)])), Append(KNOWS, table(KNOWS, [edge("a", "c")]))]
+        )
+        assert names(run(reader_of(graph, caches=caches), FRIENDS).rows) == ["b", "c"]
+        graph.write([Upsert(PERSON, table(PERSON, [person("b", age=9)])), Delete(KNOWS, ("a->c",))])
+        assert run(reader_of(graph, caches=caches), FRIENDS).rows == [{"f": "b", "age": 9}]
+        assert run(before, FRIENDS).rows == [{"f": "b", "age": 2}]
+
+
+def test_branches_share_what_they_have_in_common_and_nothing_else() -> None:
+    caches = ReadCaches()
+    with graph_of(DATA) as graph:
+        graph.branches.create("other")
+        write(graph, {PERSON: [person("c")], KNOWS: [edge("a", "c")]}, branch="other")
+        for _ in range(2):
+            assert names(run(reader_of(graph, caches=caches), FRIENDS).rows) == ["b"]
+            assert names(run(reader_of(graph, caches=caches, branch="other"), FRIENDS).rows) == ["b", "c"]
+
+
+def test_overlays_are_told_apart_by_their_content() -> None:
+    caches = ReadCaches()
+    with graph_of(DATA) as graph:
+        for age in (5, 6, 5):
+            overlays = {PERSON: Overlay.of(table(PERSON, [person("b", age=age)]))}
+            for options in MODES.values():
+                rows = run(reader_of(graph, overlays, caches, **options), FRIENDS).rows
+                assert rows == [{"f": "b", "age": age}]
+        gone = {KNOWS: Overlay.of(deletes=["a->b"])}
+        for options in MODES.values():
+            assert run(reader_of(graph, gone, caches, **options), FRIENDS).rows == []
+
+
+def test_an_overlay_is_laid_over_the_adjacency_that_is_there() -> None:
+    caches = ReadCaches()
+    with graph_of(DATA) as graph:
+        run(reader_of(graph, caches=caches, expand="csr"), FRIENDS)
+        built = [key for key in caches._values if key[0] == "adjacency"]
+        overlays = {
+            PERSON: Overlay.of(table(PERSON, [person("c", age=3)])),
+            KNOWS: Overlay.of(table(KNOWS, [edge("a", "c"), edge("c", "a")])),
+        }
+        assert names(run(reader_of(graph, overlays, caches, expand="csr"), FRIENDS).rows) == ["b", "c"]
+        assert [key for key in caches._values if key[0] == "adjacency"][: len(built)] == built
+
+
+def test_the_bound_in_bytes_is_kept_and_answers_stay_right() -> None:
+    caches = ReadCaches(bytes_max=5_000)
+    with graph_of(DATA) as graph:
+        for _ in range(3):
+            for options in MODES.values():
+                assert names(run(reader_of(graph, caches=caches, **options), FRIENDS).rows) == ["b"]
+                assert caches.counts.bytes_held <= 5_000
+        assert caches.counts.forgotten > 0
+
+
+def test_the_least_recently_used_goes_first_and_counters_count() -> None:
+    caches = ReadCaches(bytes_max=1_000)
+    for key in ("a", "b", "a", "c"):
+        caches.get(key, lambda: "value", lambda _: 200)
+    assert caches.has("a")
+    assert not caches.has("b")
+    counts = caches.counts
+    assert (counts.hits, counts.misses, counts.forgotten, counts.entries) == (1, 3, 1, 2)
+    assert caches.get("huge", lambda: "x", lambda _: 5_000) == "x"
+    assert not caches.has("huge")
+
+
+def test_threads_that_want_one_value_make_it_once() -> None:
+    caches, made, gate = ReadCaches(), [], threading.Event()
+
+    def make() -> str:
+        gate.wait(5)
+        made.append(1)
+        return "value"
+
+    with ThreadPoolExecutor(8) as pool:
+        found = [pool.submit(caches.get, "key", make, len) for _ in range(8)]
+        gate.set()
+        assert [future.result() for future in found] == ["value"] * 8
+    assert len(made) == 1
+
+
+def test_threads_may_share_a_reader() -> None:
+    with graph_of(DATA) as graph:
+        reader = reader_of(graph)
+        with ThreadPoolExecutor(8) as pool:
+            for rows in pool.map(lambda _: run(reader, FRIENDS).rows, range(40)):
+                assert rows == [{"f": "b", "age": 2}]
