@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test check soak clean java
+.PHONY: help run test check soak bench clean java
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,7 +19,10 @@ export PYTHONUNBUFFERED := 1
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(READY) java ## show what there is, on a graph in a fresh directory
+run: $(READY) java ## show what there is, on graphs in fresh directories
+	@$(BIN)/omnigraph demo
+	@echo
+	@echo "Below all that, the commit path: writers that race, and one that is killed."
 	@$(BIN)/python examples/commit_path.py
 
 test: $(READY) java ## run the tests
@@ -36,6 +39,10 @@ soak: $(READY) ## run the long tests; writes docs/soak.md
 	@rm -f docs/.soak.md.new
 	@OMNIGRAPH_SOAK_REPORT=$(CURDIR)/docs/.soak.md.new $(BIN)/pytest -q -m soak --timeout 7200
 	@if [ -f docs/.soak.md.new ]; then mv docs/.soak.md.new $(SOAK_REPORT); echo "soak: see $(SOAK_REPORT)"; fi
+
+bench: $(READY) ## measure speed beside other engines; writes docs/bench.md
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@$(BIN)/python -m bench.run --report docs/bench.md
 
 clean: ## remove everything that was made here
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache docs/.soak.md.new

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import re
 import shlex
@@ -20,6 +21,19 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def write_files(page: Path, folder: Path) -> None:
+    """The files that a page shows, named behind their languages; what goes on with one is put to its end."""
+    for file, text in re.findall(r"^```[a-z]+ (\S+)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        with (folder / file).open("a") as end:
+            end.write(f"{text}\n" if file.endswith((".gq", ".pg")) else text)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Without what the machine says about stores, and with our commands on the path."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("OMNIGRAPH_")}
+    return own | {"PATH": f"{Path(sys.executable).parent}:{own['PATH']}"} | more
 
 
 def name(page: Path) -> str:
@@ -47,6 +61,59 @@ def test_the_commands_of_the_readme_exist_with_their_flags() -> None:
             command = command.commands[words.pop(0)]
         known = {flag for parameter in command.params for flag in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
+    (script,) = [block for block in blocks(ROOT / "README.md", "sh") if "omnigraph init" in block]
+    newest = "omnigraph commit list --limit 1 | tail -1 | cut -d' ' -f1"
+    write_files(ROOT / "README.md", tmp_path)
+
+    run = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script.replace("show ID", f"show $({newest})")],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+
+    assert run.returncode == 0, run.stderr
+    assert "Bob      41  2019-03-01" in run.stdout
+    assert "on agent/42: Person +1, WorksAt +1" in run.stdout
+    assert len((tmp_path / "persons.jsonl").read_text().splitlines()) == 2
+
+
+GUIDE = ROOT / "docs" / "guide.md"
+
+
+def test_the_guide_shows_what_its_commands_answer(tmp_path: Path) -> None:
+    """Everything in order: answers are compared line by line, and `…` stands for anything."""
+    write_files(GUIDE, tmp_path)
+    variables = environment()
+
+    for session in blocks(GUIDE, "console"):
+        for entry in re.split(r"^\$ ", session, flags=re.MULTILINE)[1:]:
+            command, _, expected = entry.partition("\n")
+            if command.startswith("export "):
+                variables |= dict([command.removeprefix("export ").split("=")])
+                continue
+            run = subprocess.run(
+                shlex.split(command), cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=60
+            )
+            answer = run.stdout if run.returncode == 0 else run.stderr
+            pattern = ".*".join(re.escape(part) for part in expected.split("…"))
+            assert re.fullmatch(pattern, answer, re.DOTALL), f"{command}\n{answer}{run.stderr}"
+
+    for example in blocks(GUIDE, "python"):
+        run = subprocess.run(
+            [sys.executable, "-W", "ignore::ResourceWarning", "-c", example],
+            cwd=tmp_path,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert run.returncode == 0, run.stderr
 
 
 def test_every_command_is_in_the_readme() -> None:

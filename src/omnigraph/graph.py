@@ -5,8 +5,9 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from omnigraph.errors import BadRequest
 from omnigraph.manifest.history import find_commit, log
@@ -15,8 +16,11 @@ from omnigraph.manifest.plan import Check, TableAction
 from omnigraph.manifest.publish import PublishedCommit
 from omnigraph.manifest.repository import Repository, init_repository, open_repository
 from omnigraph.manifest.txn import Snapshot, WriteTxn
+from omnigraph.query.compile import compile_queries
 from omnigraph.read import table as read_table
 from omnigraph.schema.catalog import Catalog, Schema, catalog_from_json
+from omnigraph.schema.compile import compile_schema
+from omnigraph.schema.printer import print_schema
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
 from omnigraph.write.commit import Changes, OnConflict, Planner, commit_changes
@@ -24,19 +28,38 @@ from omnigraph.write.commit import Changes, OnConflict, Planner, commit_changes
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from omnigraph.query.ir import MutationQuery
+    from omnigraph.read.caches import ReadCaches
+    from omnigraph.read.export import Exported
+    from omnigraph.read.result import QueryResult
+    from omnigraph.write.load import Engine, LoadResult, OnError
+    from omnigraph.write.modes import Mode
+    from omnigraph.write.ndjson import Source
+
+NO_PARAMS: Mapping[str, object] = {}
+
 
 def init(
     uri: str | os.PathLike[str],
-    schema: Catalog | Mapping[str, Any],
+    schema: str | Catalog | Mapping[str, Any],
     storage_options: Mapping[str, str] | None = None,
     *,
     actor: str | None = None,
 ) -> "Graph":
-    """Make a graph from a catalog, a value or its stored JSON form; refuses a place that holds one."""
-    catalog = schema if isinstance(schema, Catalog) else catalog_from_json(schema)
+    """Make a graph from the text of a schema, or a catalog; refuses a place that holds one."""
+    wanted = compile_schema(schema) if isinstance(schema, str) else Schema(_catalog(schema))
     with meter.operation("init") as operation:
-        repository = init_repository(os.fspath(uri), Schema(catalog), storage_options, actor=actor)
+        repository = init_repository(os.fspath(uri), wanted, storage_options, actor=actor)
     return Graph(repository, operation.cost)
+
+
+def _require_text(gq: object) -> None:
+    if not isinstance(gq, str):
+        raise BadRequest(f"A query is text, not {type(gq).__name__}: give what a .gq file holds.")
+
+
+def _catalog(schema: Catalog | Mapping[str, Any]) -> Catalog:
+    return schema if isinstance(schema, Catalog) else catalog_from_json(schema)
 
 
 def open(
@@ -127,6 +150,19 @@ class BranchCommands:
         return operation.cost
 
 
+class SchemaCommands:
+    """`g.schema`: what types the graph has."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+
+    def show(self, branch: str = MAIN, at: str | datetime | None = None) -> str:
+        """The schema as text: as it was given, or printed from the catalog that was."""
+        with meter.operation("schema_show"):
+            schema = self._repository.snapshot(branch, at).schema
+        return schema.source or print_schema(schema.catalog)
+
+
 class Graph:
     """An open graph. Usable from threads; opening it again elsewhere is as good as sharing it."""
 
@@ -134,6 +170,7 @@ class Graph:
         self.repository = repository
         self.cost = cost  # of opening or making it
         self.branches = BranchCommands(repository)
+        self.schema = SchemaCommands(repository)
 
     @property
     def uri(self) -> str:
@@ -158,6 +195,112 @@ class Graph:
     def commit(self, commit_id: CommitId) -> Commit:
         with meter.operation("commit_show"):
             return find_commit(self.repository.manifests, commit_id)[1]
+
+    def query(
+        self,
+        gq: str,
+        name: str | None = None,
+        params: Mapping[str, object] | None = None,
+        branch: str = MAIN,
+        at: str | datetime | None = None,
+        *,
+        explain: bool = False,
+    ) -> "QueryResult":
+        """Run a read query at one pinned state; `name` may be left out where the text holds one query."""
+        _require_text(gq)
+        from omnigraph.read.run import run_query
+        from omnigraph.read.state import Reader
+
+        with meter.operation("query") as operation:
+            snapshot = self.repository.snapshot(branch, at)
+            compiled = compile_queries(gq, snapshot.catalog, name, schema_hash=snapshot.manifest.schema)
+            bound = compiled.bind_read(NO_PARAMS if params is None else params, now=self.repository.runtime.clock.now())
+            reader = Reader(self.repository.tables, snapshot, self._read_caches, store=self.repository.store)
+            result = run_query(reader, bound, explain=explain)
+        result.branch, result.query, result.cost = branch, compiled.name, operation.cost
+        return result
+
+    def mutate(
+        self,
+        gq: str,
+        name: str | None = None,
+        params: Mapping[str, object] | None = None,
+        branch: str = MAIN,
+        actor: str | None = None,
+        if_commit: CommitId | None = None,
+        on_conflict: OnConflict = "retry",
+        *,
+        txn_id: TxnId | None = None,
+    ) -> PublishedCommit | None:
+        """Run a mutation as one atomic commit; None where it changes nothing."""
+        _require_text(gq)
+        from omnigraph.write.mutate import mutate
+
+        now = self.repository.runtime.clock.now()
+
+        def prepared(txn: WriteTxn) -> "MutationQuery":
+            compiled = compile_queries(gq, txn.catalog, name, schema_hash=txn.base.schema)
+            return compiled.bind_mutation(NO_PARAMS if params is None else params, now=now)
+
+        return mutate(
+            self.repository,
+            prepared,
+            branch=branch,
+            actor=actor,
+            if_commit=if_commit,
+            txn_id=txn_id,
+            on_conflict=on_conflict,
+        )
+
+    def load(
+        self,
+        source: "Source",
+        mode: "Mode" = "append",
+        branch: str = MAIN,
+        engine: "Engine" = "auto",
+        on_error: "OnError" = "fail",
+        *,
+        from_: str | None = None,
+        max_errors: int | None = None,
+        actor: str | None = None,
+        if_commit: CommitId | None = None,
+        txn_id: TxnId | None = None,
+    ) -> "LoadResult":
+        """Load entities of any number of types as one atomic commit."""
+        from omnigraph.write.load import load
+
+        return load(
+            self.repository,
+            source,
+            mode=mode,
+            branch=branch,
+            engine=engine,
+            on_error=on_error,
+            from_=from_,
+            max_errors=max_errors,
+            actor=actor,
+            if_commit=if_commit,
+            txn_id=txn_id,
+        )
+
+    def export(
+        self,
+        dest: "str | os.PathLike[str] | IO[bytes]",
+        branch: str = MAIN,
+        at: str | datetime | None = None,
+        types: Sequence[str] | None = None,
+    ) -> "Exported":
+        """Write the entities of a state as NDJSON, ordered by type and id, so that loading them gives the same."""
+        from omnigraph.read.export import export
+
+        with meter.operation("export"):
+            return export(self.repository.tables, self.repository.snapshot(branch, at), dest, types)
+
+    @cached_property
+    def _read_caches(self) -> "ReadCaches":
+        from omnigraph.read.caches import ReadCaches
+
+        return ReadCaches()
 
     def begin(self, branch: str = MAIN) -> WriteTxn:
         """Hold a base: what is written with it lands only if nothing it touches has changed since."""

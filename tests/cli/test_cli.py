@@ -7,40 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+from runs import Cli, Run, process, without_heavy_libraries
 
 import omnigraph
-from omnigraph.cli.main import main
 from omnigraph.errors import ConstraintViolation, OutcomeUnknown, PreconditionFailed
 from omnigraph.graph import Graph
 from omnigraph.manifest.plan import Append, PublishPlan, RaiseFence, Stance
 from support.catalogs import KNOWS, PERSON, knows_rows, people, person_rows
-
-HEAVY = ("lance", "pyarrow", "obstore", "numpy")
-
-
-@dataclass(frozen=True)
-class Run:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Cli = Callable[..., Run]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> str:
-    return str(tmp_path / "graph")
 
 
 @pytest.fixture
@@ -50,33 +26,6 @@ def graph(store: str) -> Graph:
     rows = [Append(PERSON, person_rows("ada", "grace")), Append(KNOWS, knows_rows(("ada", "grace")))]
     graph.write(rows, actor="ada")
     return graph
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """The command line in this process."""
-    monkeypatch.delenv("OMNIGRAPH_STORE", raising=False)
-
-    def run(*arguments: str) -> Run:
-        capsys.readouterr()
-        code = main(arguments)
-        captured = capsys.readouterr()
-        return Run(code, captured.out, captured.err)
-
-    return run
-
-
-def process(*arguments: str, stdout: int = subprocess.PIPE, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command line as a user runs it."""
-    return subprocess.run(
-        [sys.executable, "-m", "omnigraph", *arguments],
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | environment,
-        timeout=60,
-        check=False,
-    )
 
 
 def head(graph: Graph, branch: str = "main") -> str:
@@ -246,7 +195,7 @@ def test_version_names_release_format_and_libraries(cli: Cli) -> None:
     answer = cli("version", "--json").json
 
     assert (answer["release"], answer["format_version"]) == (omnigraph.__version__, 1)
-    assert set(answer["libraries"]) == {"python", "pylance", "pyarrow", "obstore", "click"}
+    assert set(answer["libraries"]) == {"python", "pylance", "pyarrow", "duckdb", "obstore", "click"}
     assert all(answer["libraries"].values())
     assert cli("version").out.splitlines()[0].split() == ["omnigraph", omnigraph.__version__]
 
@@ -546,14 +495,8 @@ def test_an_interrupted_run_exits_130_with_a_short_line(graph: Graph, store: str
 )
 def test_commands_that_read_no_rows_import_no_heavy_library(arguments: list[str], graph: Graph, store: str) -> None:
     graph.branches.create("try")
-    watch = (
-        "import sys; from omnigraph.cli.main import main; code = main(sys.argv[1:]); "
-        f"heavy = [m for m in {HEAVY} if m in sys.modules]; sys.exit(f'imported {{heavy}}' if heavy else code)"
-    )
 
-    run = subprocess.run(
-        [sys.executable, "-c", watch, *arguments], env=os.environ | {"OMNIGRAPH_STORE": store}, capture_output=True
-    )
+    run = without_heavy_libraries(*arguments, OMNIGRAPH_STORE=store)
 
     assert (run.returncode, run.stderr) == (0, b"")
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from omnigraph.cli.common import Settings, common_options, pass_settings, store_argument
-from omnigraph.cli.output import Document
+from omnigraph.cli.output import Document, cost_document
 
 if TYPE_CHECKING:
     from omnigraph.storage.meter import Cost
@@ -50,7 +50,4 @@ def delete(settings: Settings, name: str) -> None:
 
 
 def _document(name: str, cost: "Cost") -> Document:
-    return {
-        "branch": name,
-        "cost": {"requests": cost.requests, "stages": cost.stages, "bytes": cost.bytes, "retries": cost.retries},
-    }
+    return {"branch": name, "cost": cost_document(cost)}

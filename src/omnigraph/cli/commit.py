@@ -7,6 +7,7 @@ import click
 
 from omnigraph.cli.common import Settings, common_options, pass_settings, store_argument
 from omnigraph.cli.output import Document, Paint, fields, iso_time, table
+from omnigraph.cli.published import counts_text, touched_text
 
 if TYPE_CHECKING:
     from omnigraph.manifest.model import Commit
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 10**9
 FILTERS = ("actor",)
-_SIGNS = {"inserted": "+", "updated": "~", "deleted": "-"}
 
 
 @click.group()
@@ -72,7 +72,7 @@ def show(settings: Settings, id_: str) -> None:
     found = settings.open_graph(read_only=True).commit(id_)
     document = _document(found)
     plain = [(name, value) for name, value in document.items() if name != "touched"]
-    touched = [(f"touched {key}", _counts(counts)) for key, counts in document["touched"].items()]
+    touched = [(f"touched {key}", counts_text(counts)) for key, counts in document["touched"].items()]
     settings.output.data({"commit": document}, lambda _: fields([*plain, *touched]))
 
 
@@ -95,14 +95,5 @@ def _lines(commits: list["Commit"], paint: Paint) -> Iterable[str]:
     if not commits:
         return ()
     documents = [_document(entry) for entry in commits]
-    rows = [(d["id"], d["authored_at"], d["actor"], d["kind"], _touched(d["touched"]) or None) for d in documents]
+    rows = [(d["id"], d["authored_at"], d["actor"], d["kind"], touched_text(d["touched"]) or None) for d in documents]
     return table(paint, ("COMMIT", "AUTHORED AT", "ACTOR", "KIND", "TOUCHED"), rows)
-
-
-def _touched(touched: Document) -> str:
-    """`Person +2, Knows +1 -3`: what a person wants to see at a glance."""
-    return ", ".join(f"{key.partition(':')[2]} {_counts(counts)}" for key, counts in touched.items())
-
-
-def _counts(counts: Document) -> str:
-    return " ".join(f"{_SIGNS[verb]}{count}" for verb, count in counts.items())

@@ -43,9 +43,9 @@ class Settings:
         """The graph in the store that was named: by `--store`, as the argument, or by the environment."""
         from omnigraph.graph import open as open_graph
 
-        return open_graph(self._store_uri(positional), self.storage_options, read_only=read_only)
+        return open_graph(self.store_uri(positional), self.storage_options, read_only=read_only)
 
-    def _store_uri(self, positional: str | None) -> str:
+    def store_uri(self, positional: str | None = None) -> str:
         if self.store is not None and positional is not None:
             raise click.UsageError(f"The store is named twice, as {self.store} and as {positional}: name it once.")
         uri = self.store or positional or os.environ.get(STORE_VARIABLE)
@@ -62,6 +62,15 @@ def common_options(command: Command) -> Command:
 
 
 store_argument = click.argument("place", required=False, metavar="[STORE]")  # `store` is the flag's name
+at_option = click.option(
+    "--at", metavar="COMMIT|TIME", help="An older state: a commit id, or a time such as 2026-01-31T12:00Z."
+)
+if_commit_option = click.option(
+    "--if-commit", metavar="ID", help="Only if this is the branch's newest commit; otherwise exit with 4."
+)
+txn_id_option = click.option(
+    "--txn-id", metavar="ID", help="Makes a repeated run harmless: the same id returns the first commit."
+)
 pass_settings = click.make_pass_decorator(Settings)
 
 

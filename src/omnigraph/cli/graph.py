@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omnigraph.cli.common import Settings, common_options, pass_settings, store_argument
+from omnigraph.cli.common import Settings, at_option, common_options, pass_settings, store_argument
 from omnigraph.cli.output import Document, Paint, fields, table
 
 if TYPE_CHECKING:
     from omnigraph.graph import GraphSnapshot
 
-LIBRARIES = ("pylance", "pyarrow", "obstore", "click")
+LIBRARIES = ("pylance", "pyarrow", "duckdb", "obstore", "click")
 
 
 @click.command()
 @store_argument
-@click.option("--at", metavar="COMMIT|TIME", help="An older state: a commit id, or a time such as 2026-01-31T12:00Z.")
+@at_option
 @common_options
 @pass_settings
 def snapshot(settings: Settings, place: str | None, at: str | None) -> None:

@@ -10,8 +10,12 @@ import click
 from omnigraph.cli.branch import branch
 from omnigraph.cli.commit import commit
 from omnigraph.cli.common import Settings, common_options
+from omnigraph.cli.data import export, load
+from omnigraph.cli.demo import demo
 from omnigraph.cli.graph import snapshot, version
 from omnigraph.cli.output import OutputLost, flush_stdout
+from omnigraph.cli.query import lint, mutate, query
+from omnigraph.cli.schema import init, schema
 from omnigraph.errors import BadRequest, OmnigraphError
 
 EXIT_ERROR, EXIT_USAGE = 1, 2
@@ -44,7 +48,7 @@ def cli() -> None:
     pass
 
 
-for command in (snapshot, branch, commit, version):
+for command in (init, load, query, mutate, lint, schema, export, snapshot, branch, commit, demo, version):
     cli.add_command(command)
 
 

@@ -7,12 +7,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
-from omnigraph.errors import OmnigraphError
+from omnigraph.errors import VIOLATIONS_SHOWN_MAX, ConstraintViolation, InvalidInput, OmnigraphError, Violation
+from omnigraph.lexing import LanguageError
+
+if TYPE_CHECKING:
+    from omnigraph.storage.meter import Cost
 
 Document: TypeAlias = Mapping[str, Any]
-
+NAMES_SHOWN_MAX = 10
 _BOLD, _RED, _RESET = "\x1b[1m", "\x1b[31m", "\x1b[0m"
 
 
@@ -30,6 +34,7 @@ class Paint:
 
 
 Text: TypeAlias = Callable[[Paint], Iterable[str]]  # the lines of an answer, for a person
+Data: TypeAlias = Document | Sequence[Document]
 
 
 class OutputLost(Exception):
@@ -47,7 +52,7 @@ class Output(ABC):
         self._quiet = quiet
 
     @abstractmethod
-    def data(self, document: Document, text: Text) -> None:
+    def data(self, document: Data, text: Text) -> None:
         """The answer itself."""
 
     @abstractmethod
@@ -64,7 +69,7 @@ class Output(ABC):
 
 
 class TextOutput(Output):
-    def data(self, document: Document, text: Text) -> None:
+    def data(self, document: Data, text: Text) -> None:
         for line in text(paint_for(sys.stdout)):
             _write(sys.stdout, line)
 
@@ -78,12 +83,14 @@ class TextOutput(Output):
 
     def error(self, error: OmnigraphError) -> None:
         _write(sys.stderr, f"{paint_for(sys.stderr).alarm('error:')} {printable(str(error))}")
+        for line in _below(error):
+            _write(sys.stderr, line)
 
 
 class JsonOutput(Output):
     """One document on stdout, or the error body on stderr; never both, never anything else."""
 
-    def data(self, document: Document, text: Text) -> None:
+    def data(self, document: Data, text: Text) -> None:
         _write(sys.stdout, _dump(document, sys.stdout, indent=2 if sys.stdout.isatty() else None))
 
     def done(self, document: Document, sentence: str) -> None:
@@ -96,9 +103,48 @@ class JsonOutput(Output):
         _write(sys.stderr, _dump(error.to_json(), sys.stderr))
 
 
+def _below(error: OmnigraphError) -> Iterable[str]:
+    """What stands below an error's sentence: the place it is about, or what else is wrong."""
+    if isinstance(error, LanguageError):
+        yield from excerpt_lines(error.excerpt)
+    elif isinstance(error, InvalidInput):
+        yield from (printable(f"  {place}: {problem}.") for place, problem in error.problems[1:])
+    elif isinstance(error, ConstraintViolation) and error.violations:
+        first, *others = error.violations[:VIOLATIONS_SHOWN_MAX]
+        if len(first.places) > 1:
+            yield printable(f"  {first.constraint}: also {_listed(first.places[1:])}.")
+        yield from (printable(f"  {_brief(violation)}.") for violation in others)
+
+
+def _brief(violation: Violation) -> str:
+    subject = " ".join(part for part in (violation.type_name, _listed([*map(repr, violation.entity_ids)])) if part)
+    place = f"{_listed(violation.places)}: " if violation.places else ""
+    return f"{place}{subject} {violation.problem}: {violation.remedy}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - NAMES_SHOWN_MAX
+    return ", ".join(names[:NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def excerpt_lines(excerpt: str) -> Iterable[str]:
+    """Every character as wide as any other, so that the caret stays below its place."""
+    for line in excerpt.split("\n"):
+        yield "".join(c if c.isprintable() else " " if c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in line)
+
+
+def counted(number: int, what: str) -> str:
+    """`1 row`, `2,000 rows`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def paint_for(stream: TextIO) -> Paint:
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return Paint(stream.isatty() and not plain)
+
+
+def cost_document(cost: "Cost") -> Document:
+    return {"requests": cost.requests, "stages": cost.stages, "bytes": cost.bytes, "retries": cost.retries}
 
 
 def table(paint: Paint, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterable[str]:
@@ -126,6 +172,8 @@ def fields(pairs: Iterable[tuple[str, object]]) -> Iterable[str]:
 
 def printable(text: str) -> str:
     """Names come from anybody who may write: they must not steer the reader's terminal."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
@@ -138,16 +186,37 @@ def _cell(value: object) -> str:
     return "-" if value is None else str(value)
 
 
-def _dump(document: Document, stream: TextIO, indent: int | None = None) -> str:
-    encoding = (getattr(stream, "encoding", None) or "utf-8").lower()
-    text = json.dumps(document, ensure_ascii=not encoding.startswith("utf"), indent=indent)
+def _dump(document: Data, stream: TextIO, indent: int | None = None) -> str:
+    text = json.dumps(document, ensure_ascii=not takes_unicode(stream), indent=indent)
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _write(stream: TextIO, line: str) -> None:
+def takes_unicode(stream: TextIO) -> bool:
+    return (getattr(stream, "encoding", None) or "utf-8").lower().startswith("utf")
+
+
+def write_text(text: str) -> None:
+    """Data to stdout as it is, line ends included: for answers that are written piece by piece."""
+    _write(sys.stdout, text, end="")
+
+
+def write_bytes(data: bytes) -> None:
+    """Data to stdout that is UTF-8 whatever the locale says."""
+    try:
+        binary = getattr(sys.stdout, "buffer", None)
+        if binary is None:
+            sys.stdout.write(data.decode())
+        else:
+            sys.stdout.flush()
+            binary.write(data)
+    except OSError as error:
+        raise OutputLost(error) from error
+
+
+def _write(stream: TextIO, line: str, end: str = "\n") -> None:
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
-        stream.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        stream.write(line.encode(encoding, "backslashreplace").decode(encoding) + end)
     except OSError as error:
         raise OutputLost(error) from error
 

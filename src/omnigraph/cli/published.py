@@ -1,0 +1,41 @@
+"""What a write answers: the commit it made, in JSON and in a sentence."""
+
+from typing import TYPE_CHECKING
+
+from omnigraph.cli.output import Document
+
+if TYPE_CHECKING:
+    from omnigraph.manifest.publish import PublishedCommit
+    from omnigraph.storage.meter import Cost
+
+_SIGNS = {"inserted": "+", "updated": "~", "deleted": "-"}
+
+
+def commit_document(published: "PublishedCommit") -> Document:
+    return {
+        "id": published.id,
+        "manifest_version": published.manifest_version,
+        "branch": published.branch,
+        "parent": published.commit.parent,
+        "actor": published.commit.actor,
+        "kind": published.commit.kind,
+        "touched": published.touched,
+    }
+
+
+def commit_sentence(published: "PublishedCommit | None", cost: "Cost") -> str:
+    """`Committed aaaaaaaaaaaaa.7 on main: Person +2 (6 requests in 5 stages).`"""
+    if published is None:
+        return "Nothing changed, so there is no commit."
+    spent = f"{cost.requests} requests in {cost.stages} stages"
+    return f"Committed {published.id} on {published.branch}: {touched_text(published.touched)} ({spent})."
+
+
+def touched_text(touched: Document) -> str:
+    """`Person +2, Knows +1 -3`: what a person wants to see at a glance, nodes before edges."""
+    ordered = sorted(touched.items(), key=lambda entry: (entry[0].startswith("edge:"), entry[0]))
+    return ", ".join(f"{key.partition(':')[2]} {counts_text(counts)}" for key, counts in ordered)
+
+
+def counts_text(counts: Document) -> str:
+    return " ".join(f"{_SIGNS[verb]}{count}" for verb, count in counts.items())
