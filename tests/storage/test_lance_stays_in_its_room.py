@@ -19,12 +19,17 @@ SOURCE = Path(omnigraph.__file__ or "").parent
 ROOM = {
     "storage/handles.py",  # loads Lance, opens versions
     "storage/staging.py",  # makes versions
+    "storage/reshaping.py",  # makes versions in other columns
     "storage/views.py",  # makes private datasets on scratch disk
     "storage/index_section.py",  # describes indexes to a view
     "storage/searching.py",  # completes the text index of a view
 }
 # May load Lance to read, plan or build files, but not to commit: give a reason with each entry.
 GUESTS: dict[str, str] = {
+    "storage/column_updates.py": "writes columns of fragments in tasks, which staging commits",
+    "storage/compaction.py": "rewrites fragments in tasks, which staging commits",
+    "storage/fragments.py": "writes fragments and deletion files in tasks, which staging commits",
+    "storage/index_tasks.py": "builds index segments in tasks, which staging commits",
     "storage/indexing.py": "builds index segments, which staging commits",
 }
 

@@ -21,7 +21,7 @@ from omnigraph.graph import Graph
 from omnigraph.manifest.plan import Append, Delete, Overwrite, TableAction, Upsert
 from omnigraph.storage.local import LocalBackend
 from omnigraph.storage.location import locate
-from omnigraph.storage.objects import Outcome, open_store
+from omnigraph.storage.objects import Outcome, open_store, tag_of
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, people, person_rows
 
 
@@ -86,6 +86,19 @@ VERBS: dict[str, Callable[[LocalBackend], object]] = {
     "create": lambda backend: backend.create("deep/folder/key", b"content"),
     "put": lambda backend: backend.put("deep/folder/key", b"content", True),
 }
+
+
+def test_what_replaces_an_object_is_synced_before_it_has_its_name_and_the_folder_after(trace: Trace) -> None:
+    backend = LocalBackend(trace.root, fsync=True)
+    backend.create("deep/folder/key", b"old")
+    trace.events.clear()
+
+    assert backend.replace("deep/folder/key", b"new", tag_of(b"old"))
+
+    named = trace.linked(trace.root / "deep/folder/key")
+    temporary = trace.events[named - 1].path
+    assert trace.synced_between(temporary, after=-1, before=named)
+    assert trace.synced_between(trace.root / "deep/folder", after=named)
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -13,7 +13,7 @@ import pytest
 from omnigraph.errors import BadRequest, NotFound, ReadOnly
 from omnigraph.storage import meter
 from omnigraph.storage.location import Location, locate
-from omnigraph.storage.objects import ObjectStore, Outcome, open_store
+from omnigraph.storage.objects import ObjectStore, Outcome, Swap, Tag, open_store
 from omnigraph.storage.remote import PAGE_ROWS
 from support.s3 import S3Location
 
@@ -138,6 +138,53 @@ def test_of_many_threads_that_create_one_key_exactly_one_does(store: ObjectStore
         assert store.get(f"race/{number}").data == b"%d" % of_round.index(Outcome.CREATED)  # type: ignore[union-attr]
 
 
+def seen(store: ObjectStore, key: str) -> Tag:
+    stored = store.get(key)
+    assert stored is not None
+    return stored.tag
+
+
+def test_a_replace_takes_the_place_of_what_was_seen_and_of_nothing_else(store: ObjectStore) -> None:
+    store.create("a", b"first")
+    first = seen(store, "a")
+
+    assert store.replace("a", b"second", first) is Swap.REPLACED
+    assert store.replace("a", b"third", first) is Swap.CHANGED
+    assert store.get("a").data == b"second"  # type: ignore[union-attr]
+
+
+def test_a_replace_makes_no_object_where_none_is(store: ObjectStore) -> None:
+    store.create("a", b"first")
+    first = seen(store, "a")
+    store.delete("a")
+
+    assert store.replace("a", b"second", first) is Swap.CHANGED
+    assert store.replace("no/folder/a", b"second", first) is Swap.CHANGED
+    assert names(store.list("")) == []
+
+
+def test_of_many_threads_that_replace_one_content_exactly_one_does(location: Location) -> None:
+    threads, rounds = 8, 5
+    stores = [open_store(location) for _ in range(threads)]
+    stores[0].create("race", b"start")
+    together = threading.Barrier(threads, timeout=20)
+
+    def race(thread: int) -> list[Swap]:
+        answers = []
+        for number in range(rounds):
+            tag = seen(stores[thread], "race")
+            together.wait()
+            answers.append(stores[thread].replace("race", b"%d by %d" % (number, thread), tag))
+            together.wait()
+        return answers
+
+    with ThreadPoolExecutor(threads) as pool:
+        answers = list(pool.map(race, range(threads)))
+
+    for of_round in zip(*answers, strict=True):
+        assert sorted(swap.value for swap in of_round) == ["changed"] * (threads - 1) + ["replaced"]
+
+
 @pytest.mark.parametrize("key", AWKWARD_KEYS)
 def test_a_key_is_taken_as_it_is(store: ObjectStore, key: str) -> None:
     assert store.create(key, b"here").outcome is Outcome.CREATED
@@ -212,6 +259,7 @@ def test_every_request_is_counted_with_its_bytes(store: ObjectStore) -> None:
 VERBS: dict[str, Callable[[ObjectStore], object]] = {
     "put": lambda store: store.put("a", b"changed"),
     "create": lambda store: store.create("b", b"new"),
+    "replace": lambda store: store.replace("a", b"changed", seen(store, "a")),
     "delete": lambda store: store.delete("a"),
 }
 

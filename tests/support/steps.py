@@ -24,7 +24,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-REQUESTS = ("get", "create", "put", "head", "list", "delete")
+REQUESTS = ("get", "create", "put", "replace", "head", "list", "delete")
 STEP_TIMEOUT_S = 10.0
 
 Outcome = Callable[[], Any]

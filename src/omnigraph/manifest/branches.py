@@ -1,18 +1,21 @@
 """Branches: create, find, list, delete, by rules 12 and 13 of the protocol."""
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from omnigraph.errors import (
     AlreadyExists,
     BadRequest,
     BranchNotFound,
+    CommitNotFound,
     ConflictError,
     Damaged,
     OmnigraphError,
+    PreconditionFailed,
     UnsupportedFormat,
 )
+from omnigraph.manifest.history import Protection
 from omnigraph.manifest.keys import check_branch_name
 from omnigraph.manifest.model import MAIN, BranchId, Manifest
 from omnigraph.manifest.plan import Birth, Bury, PublishPlan, Stance, Unborn
@@ -45,6 +48,7 @@ class Branches:
         schemas: Schemas,
         publisher: Publisher,
         runtime: Runtime,
+        tags: Protection | None = None,
     ) -> None:
         self._main_id = main_id
         self._refs = refs
@@ -52,6 +56,7 @@ class Branches:
         self._schemas = schemas
         self._publisher = publisher
         self._runtime = runtime
+        self._tags = tags
         self._lives: dict[str, int] = {}  # names this process has found alive; a dead life is dead for ever
 
     def find(self, name: str) -> Branch:
@@ -89,6 +94,7 @@ class Branches:
         check_branch_name(name)
         if name == MAIN:
             raise AlreadyExists(f"The branch {MAIN!r}", "choose another name")
+        self._refuse_the_dead(fork)
         ref = self._reserve(name, fork)
         unborn = Unborn(name, ref.branch_id)
         try:
@@ -126,6 +132,24 @@ class Branches:
         with suppress(OmnigraphError):
             self._refs.mark_dead(name, life)
 
+    def delete_merged(self, merged: Manifest, actor: str | None = None) -> bool:
+        """Rule 14: the tombstone goes right after the manifest that was merged, past maintenance only.
+
+        False if the branch has moved on since: then it has something that was not merged, and stays.
+        """
+        if merged.branch == MAIN:
+            raise BadRequest(f"The branch {MAIN!r} can't be deleted: it always exists.")
+        plan = replace(self._plan(Bury(), Stance.MAINTENANCE, actor), if_commit=merged.logical_head)
+        try:
+            self._publisher.bury(WriteTxn(merged, self._schemas.read(merged.schema)), plan)
+        except PreconditionFailed:
+            return False
+        life = self._lives.pop(merged.branch, None)
+        if life is not None and self._refs.read(merged.branch, life).branch_id == merged.branch_id:
+            with suppress(OmnigraphError):
+                self._refs.mark_dead(merged.branch, life)
+        return True
+
     def _reserve(self, name: str, fork: Manifest) -> Ref:
         """Take the name's next life, ending an unfinished one that is in the way."""
         life = 1
@@ -156,17 +180,29 @@ class Branches:
             return head is not None and head.tombstone is not None
         return True
 
+    def _refuse_the_dead(self, fork: Manifest) -> None:
+        """A commit whose branch is known to be over is kept by nobody, unless a tag has it."""
+        known = self._manifests.known_head(fork.branch_id)
+        if known is not None and known.tombstone is not None and not self._tagged(fork):
+            reason = f"its branch {fork.branch!r} was deleted, so it can't be forked: fork the commit that merged it"
+            raise CommitNotFound(fork.logical_head, reason)
+
+    def _tagged(self, fork: Manifest) -> bool:
+        return self._tags is not None and self._tags.protect(fork.point)
+
     def _source_still_serves(self, fork: Manifest) -> None:
-        """The second look of rule 12: the source lives, and cleanup has not passed the fork point."""
+        """The second look of rule 12: the source lives, and cleanup has not passed the fork point, or a tag has it."""
         known = self._manifests.known_head(fork.branch_id) or fork
         head = self._manifests.confirm(known)
+        kept = head.tombstone is None and head.oldest_retained <= fork.manifest_version
+        if kept or self._tagged(fork):
+            return
         if head.tombstone is not None:
             raise BranchNotFound(head.branch)
-        if head.oldest_retained > fork.manifest_version:
-            raise ConflictError(
-                f"A cleanup passed manifest {fork.manifest_version} of {head.branch!r} meanwhile: nothing was created, "
-                "try again from a newer commit."
-            )
+        raise ConflictError(
+            f"A cleanup passed manifest {fork.manifest_version} of {head.branch!r} meanwhile: nothing was created, "
+            "try again from a newer commit."
+        )
 
     def _is_alive(self, name: str, life: int) -> bool:
         """A branch whose head can't be read is there all the same: it must not vanish from the list."""

@@ -163,7 +163,7 @@ def _ref_to_json(ref: TableRef) -> dict[str, Any]:
         "rows": ref.rows,
         "changed_at": ref.changed_at,
         "tail": [[point.branch_id, point.manifest_version] for point in ref.tail],
-    }
+    } | ({} if ref.removed_at is None else {"removed_at": ref.removed_at})
 
 
 def _ref_from_json(document: Mapping[str, Any]) -> TableRef:
@@ -173,6 +173,7 @@ def _ref_from_json(document: Mapping[str, Any]) -> TableRef:
         rows=_number(document["rows"]),
         changed_at=_text(document["changed_at"]),
         tail=tuple(_point(point) for point in document["tail"]),
+        removed_at=_text_or_none(document.get("removed_at")),
     )
 
 

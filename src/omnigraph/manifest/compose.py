@@ -6,6 +6,7 @@ from datetime import datetime
 
 from omnigraph.manifest.keys import commit_id
 from omnigraph.manifest.model import (
+    BranchId,
     Commit,
     CommitClass,
     CommitId,
@@ -25,6 +26,7 @@ from omnigraph.manifest.plan import (
     Drop,
     PublishPlan,
     RaiseFence,
+    Reshape,
     Stance,
     Unborn,
     fence_of,
@@ -60,27 +62,52 @@ def _changed(base: Manifest, change: Change, plan: PublishPlan, now: datetime) -
     for action in change.actions:
         if isinstance(action, Drop) and action.table in base.tables:
             touched[action.table] = Touch(deleted=base.tables[action.table].rows)
+    for key, adopted in (change.merged.adopted if change.merged else {}).items():
+        touched[key] = _more_rows(base.tables.get(change.origins.get(key, key)), adopted.ref)
     successor = _successor(base, plan, now, change.kind, touched, change.merged_parent)
     tables = _tables(base, change, plan, commit_id(successor.point))
-    return replace(successor, schema=change.schema or base.schema, tables=tables)
+    ancestry = _both(successor.ancestry, change.merged.ancestry if change.merged else {})
+    return replace(successor, schema=change.schema or base.schema, tables=tables, ancestry=ancestry)
+
+
+def _more_rows(before: TableRef | None, after: TableRef) -> Touch:
+    """All that is known of a table that is adopted unread: how many rows it has more, or fewer."""
+    more = after.rows - (0 if before is None else before.rows)
+    return Touch(inserted=max(more, 0), deleted=max(-more, 0))
+
+
+def _both(one: Mapping[BranchId, int], other: Mapping[BranchId, int]) -> dict[BranchId, int]:
+    """The ancestors of either: the element-wise maximum of two version vectors."""
+    return {branch: max(one.get(branch, 0), other.get(branch, 0)) for branch in {**one, **other}}
 
 
 def _tables(base: Manifest, change: Change, plan: PublishPlan, commit: CommitId) -> dict[TableKey, TableRef]:
-    tables = dict(base.tables)
+    tables = _rekeyed(base, change)
+    reshaped = {action.table for action in change.actions if isinstance(action, Reshape)}
     for key, staged in change.staged.items():
-        ref = base.tables.get(key)
+        ref = tables.get(key)
         if staged.base != (None if ref is None else (ref.table_id, ref.table_version)):
             raise AssertionError(f"rule 9: {key} was derived from {staged.base}, the base has {ref}")
-        if ref is not None and not staged.touch and plan.stance is not Stance.MAINTENANCE:
+        keeps_content = plan.stance is Stance.MAINTENANCE or key in reshaped
+        if ref is not None and not staged.touch and not keeps_content:
             continue  # it changes no row: the stored version stays as it is
         # Rule 4: maintenance copies changed_at as it is; a first table is a change even without rows.
-        unchanged = ref is not None and plan.stance is Stance.MAINTENANCE
+        unchanged = ref is not None and keeps_content
         changed_at = ref.changed_at if ref is not None and unchanged else commit
-        tables[key] = TableRef(staged.table_id, staged.table_version, staged.rows, changed_at)
-    for action in change.actions:
-        if isinstance(action, Drop):
-            tables.pop(action.table, None)
+        removed_at = commit if staged.touch.deleted and not unchanged else None if ref is None else ref.removed_at
+        tables[key] = TableRef(staged.table_id, staged.table_version, staged.rows, changed_at, removed_at=removed_at)
+    for key, adopted in (change.merged.adopted if change.merged else {}).items():
+        ref = adopted.ref
+        tables[key] = replace(ref, changed_at=commit, removed_at=commit) if adopted.converted else ref
     return tables
+
+
+def _rekeyed(base: Manifest, change: Change) -> dict[TableKey, TableRef]:
+    """The base's tables without those that go, renamed types under their new keys."""
+    leaving = {action.table for action in change.actions if isinstance(action, Drop)}
+    leaving.update(change.origins.values())
+    tables = {key: ref for key, ref in base.tables.items() if key not in leaving}
+    return tables | {key: base.tables[origin] for key, origin in change.origins.items() if origin in base.tables}
 
 
 def _successor(

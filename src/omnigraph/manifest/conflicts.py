@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from omnigraph.manifest.model import CommitId, Manifest, TableKey
+from omnigraph.manifest.model import CommitId, Manifest, TableKey, TableRef
 from omnigraph.manifest.plan import Change, Delete, PublishPlan, Stance
 
 SCHEMA_KEY = "schema"  # stands for the table key where the schema is what moved
@@ -36,7 +36,7 @@ class PlanAgain:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """A strict plan lost: `ExpectedVersionMismatch`."""
+    """A strict plan lost: `ExpectedVersionMismatch`, unless its verb can plan again, as a merge can (rule 16)."""
 
     table_key: TableKey
     expected: CommitId | None
@@ -60,6 +60,8 @@ def decide(plan: PublishPlan, base: Manifest, head: Manifest, *, intent_honoured
         return BranchIsGone()
     if plan.stance is Stance.MAINTENANCE:
         return _decide_maintenance(plan, base, head)
+    if plan.refers_to_another_branch and head.fenced_at != base.fenced_at:
+        return PlanAgain("a cleanup passed, and the plan refers to another branch")  # rule 15
     if head.schema != base.schema:
         if plan.stance is Stance.STRICT:
             return Refuse(SCHEMA_KEY, base.logical_head, head.logical_head)
@@ -94,6 +96,15 @@ def changed_at(manifest: Manifest, key: TableKey) -> CommitId | None:
     return None if ref is None else ref.changed_at
 
 
+def may_have_removed(before: TableRef | None, after: TableRef | None) -> bool:
+    """Whether rows of the older state may be missing in the newer one, told without reading either."""
+    if before is None:
+        return False
+    if after is None or before.table_id != after.table_id:
+        return True
+    return before.changed_at != after.changed_at and before.removed_at != after.removed_at
+
+
 def touched_since(base: Manifest, head: Manifest, keys: Iterable[TableKey]) -> list[TableKey]:
     """Which of these tables the winners changed: content, not storage. In name order."""
     return [key for key in sorted(keys) if changed_at(base, key) != changed_at(head, key)]
@@ -109,10 +120,11 @@ def moved(plan: PublishPlan, head: Manifest) -> frozenset[TableKey]:
         action.table: None for action in actions if isinstance(action, Delete)
     }
     derived_from |= {key: staged.base for key, staged in plan.staged.items()}
+    origins = plan.effect.origins if isinstance(plan.effect, Change) else {}
     return frozenset(
         key
         for key, base in derived_from.items()
-        for ref in (head.tables.get(key),)
+        for ref in (head.tables.get(origins.get(key, key)),)
         if base != (None if ref is None else (ref.table_id, ref.table_version))
     )
 

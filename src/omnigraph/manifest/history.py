@@ -2,12 +2,19 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Protocol
 
 from omnigraph.errors import BadRequest, CommitNotFound, Damaged, UnsupportedFormat
 from omnigraph.manifest.keys import parse_commit_id
 from omnigraph.manifest.landed import entries_back
 from omnigraph.manifest.model import Commit, CommitClass, CommitId, Entry, Manifest, Point, Stub
 from omnigraph.manifest.store import Manifests
+
+
+class Protection(Protocol):
+    """What keeps single manifests from cleanup."""
+
+    def protect(self, point: Point) -> bool: ...
 
 
 def find_commit(manifests: Manifests, commit: CommitId) -> tuple[Entry, Commit]:
@@ -19,7 +26,7 @@ def find_commit(manifests: Manifests, commit: CommitId) -> tuple[Entry, Commit]:
     return entry, found
 
 
-def log(manifests: Manifests, head: Manifest, *, maintenance: bool = False) -> Iterator[tuple[Entry, Commit]]:
+def log(manifests: Manifests, head: Entry, *, maintenance: bool = False) -> Iterator[tuple[Entry, Commit]]:
     """The commits of a branch, newest first, on through its fork points to `init`."""
     newest, branch_id = head.manifest_version, head.branch_id
     while True:
@@ -41,16 +48,18 @@ def parse_moment(reference: str | datetime) -> datetime:
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         text = str(reference)
-        raise BadRequest(f"{text!r} is neither a commit id nor a time such as 2026-01-31T12:00:00Z.") from None
+        raise BadRequest(f"{text!r} is neither a commit id, a tag nor a time such as 2026-01-31T12:00:00Z.") from None
 
 
-def state_at_commit(manifests: Manifests, commit: CommitId) -> Manifest:
+def state_at_commit(manifests: Manifests, commit: CommitId, tags: Protection | None = None) -> Manifest:
     """The manifest to read for a commit, on whatever branch it is."""
     entry, _ = find_commit(manifests, commit)
-    return _retained(manifests, entry, commit)
+    return retained(manifests, entry, commit, tags)
 
 
-def state_at_time(manifests: Manifests, head: Manifest, reference: str | datetime) -> Manifest:
+def state_at_time(
+    manifests: Manifests, head: Manifest, reference: str | datetime, tags: Protection | None = None
+) -> Manifest:
     """The newest state of this branch by a time.
 
     `authored_at` never falls along a branch, so the place is found by halving, fork by fork.
@@ -60,7 +69,7 @@ def state_at_time(manifests: Manifests, head: Manifest, reference: str | datetim
     while True:
         entry = _newest_by(manifests, newest, moment)
         if entry is not None:
-            return _retained(manifests, entry, moment.isoformat())
+            return retained(manifests, entry, moment.isoformat(), tags)
         first = manifests.read(Point(newest.branch_id, 1))
         if first is None:
             raise Damaged(f"branch id {newest.branch_id}", "its first manifest is missing")
@@ -90,8 +99,8 @@ def _newest_by(manifests: Manifests, newest: Manifest, moment: datetime) -> Entr
     return found
 
 
-def _retained(manifests: Manifests, entry: Entry, reference: str) -> Manifest:
-    """Time travel is decided by `oldest_retained`, not by whether an object still exists.
+def retained(manifests: Manifests, entry: Entry, reference: str, tags: Protection | None = None) -> Manifest:
+    """Time travel is decided by `oldest_retained`, not by whether an object still exists; a tag keeps its commit.
 
     Where the head can't be read, what is there is better than nothing.
     """
@@ -100,6 +109,10 @@ def _retained(manifests: Manifests, entry: Entry, reference: str) -> Manifest:
         expired = head is None or head.oldest_retained > entry.manifest_version
     except (Damaged, UnsupportedFormat):
         expired = False
-    if isinstance(entry, Stub) or expired:
+    if isinstance(entry, Stub) or (expired and not (tags is not None and tags.protect(entry_point(entry)))):
         raise CommitNotFound(reference, "cleanup has expired it")
     return entry
+
+
+def entry_point(entry: Entry) -> Point:
+    return Point(entry.branch_id, entry.manifest_version)

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from omnigraph.errors import BadRequest, CommitNotFound
-from omnigraph.manifest.model import BranchId, CommitId, Point
+from omnigraph.manifest.model import BranchId, CommitId, Point, TxnId
 
 STAMP = "_omnigraph.json"
 REFS = "__refs"
+RECOVERY = "__recovery"
+TAGS = "__tags"
 _TOP = 2**64 - 1
 _BRANCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}\Z")
 _COMMIT_ID = re.compile(r"([a-z2-7]{13})\.([1-9][0-9]{0,19})(?:\.(0|[1-9][0-9]{0,3}))?\Z")
@@ -51,6 +53,32 @@ def marker_key(branch: str, life: int) -> str:
     return f"{ref_folder(branch)}/{life}.dead"
 
 
+def recovery_folder(txn_id: TxnId) -> str:
+    """Where a long write keeps what it needs to be resumed. No id can leave the folder or hide in it."""
+    quoted = quote(txn_id, safe="")
+    return f"{RECOVERY}/{'%2E' + quoted[1:] if quoted.startswith('.') else quoted}"
+
+
+def intent_key(txn_id: TxnId) -> str:
+    return f"{recovery_folder(txn_id)}.json"
+
+
+def intent_txn(key: str) -> TxnId | None:
+    """The transaction whose intent lies under this key; None for what lies beside the intents."""
+    match = re.fullmatch(RECOVERY + r"/([^/]+)\.json", key)
+    return unquote(match[1]) if match else None
+
+
+def tag_key(tag: str) -> str:
+    return f"{TAGS}/{quote(tag, safe='')}.json"
+
+
+def tag_name(key: str) -> str | None:
+    """The tag under this key; None for what lies beside the tags."""
+    match = re.fullmatch(TAGS + r"/([^/]+)\.json", key)
+    return unquote(match[1]) if match else None
+
+
 @dataclass(frozen=True, slots=True)
 class RefName:
     """What the key of a ref or of a death marker says."""
@@ -65,7 +93,14 @@ def parse_ref_key(key: str) -> RefName | None:
     return RefName(unquote(match[1]), int(match[2]), match[3] == "dead") if match else None
 
 
+def require_name(what: str, name: object) -> None:
+    """So that a commit, given where its id is wanted, is not taken for anything."""
+    if not isinstance(name, str):
+        raise BadRequest(f"{what} is named by text, not by {type(name).__name__}: give its name or id.")
+
+
 def check_branch_name(branch: str) -> str:
+    require_name("A branch", branch)
     segments = branch.split("/")
     if not _BRANCH_NAME.match(branch) or any(segment in ("", ".", "..") for segment in segments):
         raise BadRequest(

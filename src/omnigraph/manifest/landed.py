@@ -37,8 +37,8 @@ def find_txn(manifests: Manifests, head: Manifest, txn_id: TxnId, now: datetime)
     return None
 
 
-def landed_since(manifests: Manifests, base: Manifest, head: Manifest, txn_id: TxnId) -> Entry | None:
-    """The entry between a base and a newer head that carries the transaction."""
+def landed_since(manifests: Manifests, base: Point, head: Manifest, txn_id: TxnId) -> Entry | None:
+    """The entry between a base and a newer head that carries the transaction. Stubs count, however old."""
     since = entries_back(manifests, head.manifest_version, base.manifest_version + 1, base.branch_id)
     return next((entry for entry in since if txn_id in txn_ids(entry)), None)
 

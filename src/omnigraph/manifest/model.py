@@ -52,6 +52,7 @@ class TableRef:
     rows: int
     changed_at: CommitId  # the commit that last changed the content; compared for equality only
     tail: tuple[Point, ...] = ()  # manifests whose inline rows are newer than the table version
+    removed_at: CommitId | None = None  # the commit that last removed rows, compared and copied like changed_at
 
 
 @dataclass(frozen=True, slots=True)

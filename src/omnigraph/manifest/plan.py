@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from omnigraph.errors import BadRequest
-from omnigraph.manifest.model import CommitId, Fence, Manifest, Point, TableKey, Touch, TxnId
+from omnigraph.manifest.model import BranchId, CommitId, Fence, Manifest, Point, TableKey, TableRef, Touch, TxnId
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +80,29 @@ class Index:
     table: TableKey
 
 
-TableAction: TypeAlias = Append | Upsert | Delete | Overwrite | Create | Drop | Rewrite | Index
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """Rows that many workers have written, more than a plan can hold: staged by the verb that plans it."""
+
+    table: TableKey
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """The same rows in other columns, staged by the verb that plans it: no row changes, its schema does."""
+
+    table: TableKey
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A renamed type: the table that was kept as `origin`, as it is, under another key."""
+
+    table: TableKey
+    origin: TableKey
+
+
+TableAction: TypeAlias = Append | Upsert | Delete | Overwrite | Create | Drop | Rewrite | Index | Bulk | Reshape | Move
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,6 +136,25 @@ class Stance(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Adopted:
+    """A table of the branch that is merged, taken over by its reference: nothing of it is read or copied.
+
+    `converted`: its rows had to be rewritten for the merged schema, so its content is new with this commit.
+    """
+
+    ref: TableRef
+    converted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge takes from the other branch: the place in its history, and whole tables."""
+
+    ancestry: Mapping[BranchId, int]
+    adopted: Mapping[TableKey, Adopted] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """An ordinary commit: tables change together."""
 
@@ -122,6 +163,12 @@ class Change:
     staged: Mapping[TableKey, StagedTable] = field(default_factory=dict)
     schema: str | None = None  # the new schema's hash, where it changes
     merged_parent: CommitId | None = None
+    merged: Merged | None = None  # where there is a merged_parent
+
+    @property
+    def origins(self) -> dict[TableKey, TableKey]:
+        """Where the base keeps the tables of renamed types, by the key that they get."""
+        return {action.table: action.origin for action in self.actions if isinstance(action, Move)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +227,7 @@ class PublishPlan:
     if_commit: CommitId | None = None
     idempotent: bool = False  # the caller supplied txn_id: it may have landed in an earlier call
     intent: TxnId | None = None  # a fence that honours it leaves the staged work alone
+    intent_base: Point | None = None  # its first base: txn_id may have landed at any number since
 
     def __post_init__(self) -> None:
         for what, text in (("An actor", self.actor), ("A txn id", self.txn_id)):
@@ -194,7 +242,15 @@ class PublishPlan:
     @property
     def writes(self) -> frozenset[TableKey]:
         effect = self.effect
-        return frozenset(action.table for action in effect.actions) if isinstance(effect, Change) else frozenset()
+        if not isinstance(effect, Change):
+            return frozenset()
+        adopted = () if effect.merged is None else effect.merged.adopted
+        return frozenset([*(action.table for action in effect.actions), *effect.origins.values(), *adopted])
+
+    @property
+    def refers_to_another_branch(self) -> bool:
+        """Rule 15: such a plan must look at that branch again after every fence it loses to."""
+        return isinstance(self.effect, Change) and self.effect.merged is not None
 
     @property
     def staged(self) -> Mapping[TableKey, StagedTable]:

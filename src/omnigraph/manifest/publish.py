@@ -24,7 +24,7 @@ from omnigraph.manifest.codec import touch_to_json
 from omnigraph.manifest.compose import compose
 from omnigraph.manifest.conflicts import BranchIsGone, PlanAgain, Proceed, Refuse, decide
 from omnigraph.manifest.landed import fences_honour, find_txn, landed_since
-from omnigraph.manifest.model import Commit, Entry, Manifest, Stub, TableKey, TxnId, txn_ids
+from omnigraph.manifest.model import Commit, Entry, Manifest, Point, Stub, TableKey, TxnId, txn_ids
 from omnigraph.manifest.plan import PublishPlan, Unborn
 from omnigraph.manifest.schemas import Schemas
 from omnigraph.manifest.store import Manifests
@@ -75,6 +75,8 @@ Replan: TypeAlias = Callable[[WriteTxn], PublishPlan]
 class Recourse:
     """What a verb can do after a lost race; where it can't plan again, that loss is a conflict.
 
+    A strict plan that can be planned again is: so a merge never fails because somebody else was first.
+
     A plan that stages must bring `restage`, a plan with checks `validate`.
     """
 
@@ -113,13 +115,17 @@ class Publisher:
         entry = self._advance(txn, plan, recourse or Recourse())
         return None if entry is None else _published(entry, plan.txn_id)
 
-    def landed_earlier(self, txn: WriteTxn, txn_id: TxnId) -> PublishedCommit | None:
+    def landed_earlier(self, txn: WriteTxn, txn_id: TxnId, since: Point | None = None) -> PublishedCommit | None:
         """The commit of a transaction id that the caller supplied, if an earlier call made it.
 
-        To be asked before planning: a write that has landed would fail its own checks.
+        To be asked before planning: a write that has landed would fail its own checks. Of a write with an
+        intent it is known since which base it may have landed; otherwise one looks back for a day.
         """
         head = self._manifests.confirm(txn.base)
-        entry = find_txn(self._manifests, head, txn_id, self._runtime.clock.now())
+        if since is not None and since.branch_id == head.branch_id:
+            entry = landed_since(self._manifests, since, head, txn_id)
+        else:
+            entry = find_txn(self._manifests, head, txn_id, self._runtime.clock.now())
         return None if entry is None else _published(entry, txn_id)
 
     def refuse_early(self, txn: WriteTxn, plan: PublishPlan) -> None:
@@ -142,6 +148,9 @@ class Publisher:
         deadline = self._deadline()
         losses = 0
         rebase_s = 0.0
+        if plan.intent_base is not None and (landed := self._landed_by_another(txn, plan, plan.intent_base)):
+            return landed
+        may_be_another = plan.idempotent or plan.intent_base is not None
         while True:
             started = self._runtime.clock.monotonic()
             result = self._attempt(txn, plan, deadline)
@@ -156,13 +165,22 @@ class Publisher:
             out_of_time = self._runtime.clock.monotonic() > deadline
             if losses > 1 and not out_of_time:
                 head = self._make_room(head, plan, losses, attempt_s)
-            if plan.idempotent and (landed := landed_since(self._manifests, txn.base, head, plan.txn_id)):
+            if may_be_another and (landed := landed_since(self._manifests, txn.base.point, head, plan.txn_id)):
                 return landed
             if out_of_time:
                 raise RetriesExhausted(txn.branch, losses, self._policy.time_limit_s)
             rebasing = self._runtime.clock.monotonic()
             txn, plan = self._rebase(txn, plan, head, recourse)
             rebase_s = self._runtime.clock.monotonic() - rebasing
+
+    def _landed_by_another(self, txn: WriteTxn, plan: PublishPlan, first_base: Point) -> Entry | None:
+        """Rule 19, for all manifests up to the base of the first put; a lost put looks at those after it."""
+        if first_base.branch_id != txn.base.branch_id:
+            raise ConflictError(
+                f"The job {plan.txn_id} was begun on a branch {txn.branch!r} that was deleted since: nothing was "
+                "written, run it again with another job id."
+            )
+        return landed_since(self._manifests, first_base, txn.base, plan.txn_id)
 
     def _make_room(self, head: Manifest, plan: PublishPlan, losses: int, attempt_s: float) -> Manifest:
         """Back off, and after some losses ask the others to; answers the head there is then."""
@@ -250,13 +268,14 @@ class Publisher:
         self, txn: WriteTxn, plan: PublishPlan, head: Manifest, recourse: Recourse
     ) -> tuple[WriteTxn, PublishPlan]:
         """Carry out what the conflict table says about losing to this head."""
-        match self._decide(txn, plan, head):
+        match self._decide(txn, plan, head, can_plan_again=recourse.plan_again is not None):
             case PlanAgain(reason):
                 if recourse.plan_again is None:
                     raise ConflictError(f"The write lost its base ({reason}): nothing was written, run it again.")
                 txn = WriteTxn(head, self._schemas.read(head.schema))
                 again = recourse.plan_again(txn)
-                return txn, replace(again, txn_id=plan.txn_id, idempotent=plan.idempotent)  # rule 3
+                again = replace(again, txn_id=plan.txn_id, idempotent=plan.idempotent)  # rule 3
+                return txn, replace(again, intent=plan.intent, intent_base=plan.intent_base)
             case Proceed(validate, restage, from_scratch):
                 txn = WriteTxn(head, txn.schema)
                 if validate and recourse.validate is not None:
@@ -266,7 +285,9 @@ class Publisher:
                     plan = recourse.restage(txn, plan, restage, from_scratch)
                 return txn, plan
 
-    def _decide(self, txn: WriteTxn, plan: PublishPlan, head: Manifest) -> Proceed | PlanAgain:
+    def _decide(
+        self, txn: WriteTxn, plan: PublishPlan, head: Manifest, *, can_plan_again: bool = False
+    ) -> Proceed | PlanAgain:
         """What the conflict table says; what it refuses is raised."""
         if head.tombstone is None and plan.if_commit not in (None, head.logical_head):
             raise PreconditionFailed(str(plan.if_commit), head.logical_head)
@@ -275,6 +296,8 @@ class Publisher:
             case BranchIsGone():
                 raise BranchNotFound(txn.branch)
             case Refuse(table_key, expected, actual):
+                if can_plan_again:
+                    return PlanAgain(f"{table_key} changed")
                 raise ExpectedVersionMismatch(table_key, expected, actual)
             case Proceed() | PlanAgain() as decision:
                 return decision

@@ -7,23 +7,30 @@ from datetime import datetime
 
 from omnigraph.errors import (
     AlreadyExists,
+    BadRequest,
+    BranchNotFound,
+    CommitNotFound,
     Damaged,
     NotAGraph,
     OmnigraphError,
     OutcomeUnknown,
     ReadOnly,
+    TagNotFound,
     UnsupportedFormat,
 )
 from omnigraph.manifest.branches import Branches
 from omnigraph.manifest.codec import decode_json, encode_json, encode_time
 from omnigraph.manifest.history import state_at_commit, state_at_time
-from omnigraph.manifest.keys import STAMP, branch_id_of, looks_like_commit_id
-from omnigraph.manifest.model import FORMAT, MAIN, BranchId
+from omnigraph.manifest.intents import Intents
+from omnigraph.manifest.keys import STAMP, branch_id_of, looks_like_commit_id, require_name
+from omnigraph.manifest.model import FORMAT, MAIN, BranchId, CommitId, Manifest
 from omnigraph.manifest.plan import Birth, PublishPlan, Stance, Unborn
 from omnigraph.manifest.publish import Publisher, PublishPolicy
 from omnigraph.manifest.refs import Ref, Refs
 from omnigraph.manifest.schemas import Schemas
 from omnigraph.manifest.store import Manifests
+from omnigraph.manifest.tags import PREFIX as TAG_PREFIX
+from omnigraph.manifest.tags import Tags, check_tag_name, looks_like_time
 from omnigraph.manifest.txn import Snapshot, WriteTxn
 from omnigraph.runtime import Runtime
 from omnigraph.schema.catalog import Schema
@@ -72,7 +79,11 @@ class Repository:
         self.schemas = Schemas(store)
         self.publisher = Publisher(self.manifests, self.schemas, runtime, policy)
         self.refs = Refs(store, runtime)
-        self.branches = Branches(stamp.main_id, self.refs, self.manifests, self.schemas, self.publisher, runtime)
+        self.intents = Intents(store, runtime)
+        self.tags = Tags(store, self.manifests, runtime)
+        self.branches = Branches(
+            stamp.main_id, self.refs, self.manifests, self.schemas, self.publisher, runtime, self.tags
+        )
         self.tables = tables if tables is not None else Tables(store.location)
 
     def require_writable(self, verb: str) -> None:
@@ -85,12 +96,54 @@ class Repository:
         return WriteTxn(head, self.schemas.read(head.schema))
 
     def snapshot(self, branch: str = MAIN, at: str | datetime | None = None) -> Snapshot:
-        """Pin what a read sees: the newest commit of a branch, or an older state."""
-        if isinstance(at, str) and looks_like_commit_id(at):
-            manifest = state_at_commit(self.manifests, at)
-        else:
-            head = self.branches.find(branch).head
-            manifest = head if at is None else state_at_time(self.manifests, head, at)
+        """Pin what a read sees: the newest commit of a branch, or an older state: of a commit, a tag, a time."""
+        return self._pinned(self.branches.find(branch).head if at is None else self._state_at(branch, at))
+
+    def resolve(self, reference: str, branch: str = MAIN) -> Snapshot:
+        """What a name stands for where it may be a branch too: a commit id, a branch, a tag, or a time on `branch`."""
+        return self._pinned(self.state_named(reference, branch))
+
+    def state_named(self, reference: str, branch: str = MAIN) -> Manifest:
+        """The manifest of `resolve`. A branch goes before a tag of the same name; `tag:NAME` is the tag."""
+        require_name("A state", reference)
+        if not looks_like_commit_id(reference) and not reference.startswith(TAG_PREFIX):
+            try:
+                return self.branches.find(reference).head
+            except (BadRequest, BranchNotFound):
+                if not looks_like_time(reference) and self._commit_named(reference) is None:
+                    raise
+        return self._state_at(branch, reference)
+
+    def commit_named(self, reference: str) -> CommitId:
+        """The commit that an id or a tag stands for."""
+        commit = self._commit_named(reference)
+        if commit is None:
+            raise CommitNotFound(reference, "it is neither a commit id nor a tag, see `commit list` and `tag list`")
+        return commit
+
+    def _commit_named(self, reference: str) -> CommitId | None:
+        """The id itself, or what a tag says; None for what may be a time."""
+        require_name("A commit", reference)
+        if looks_like_commit_id(reference):
+            return reference
+        if reference.startswith(TAG_PREFIX):
+            name = reference.removeprefix(TAG_PREFIX)
+            if (tag := self.tags.find(name)) is None:
+                raise TagNotFound(name)
+            return tag.commit_id
+        try:
+            tag = self.tags.find(check_tag_name(reference))
+        except BadRequest:
+            return None
+        return None if tag is None else tag.commit_id
+
+    def _state_at(self, branch: str, at: str | datetime) -> Manifest:
+        commit = None if isinstance(at, datetime) else self._commit_named(at)
+        if commit is not None:
+            return state_at_commit(self.manifests, commit, self.tags)
+        return state_at_time(self.manifests, self.branches.find(branch).head, at, self.tags)
+
+    def _pinned(self, manifest: Manifest) -> Snapshot:
         return Snapshot(manifest, self.schemas.read(manifest.schema))
 
 

@@ -4,6 +4,7 @@ location.py  a graph's root: one URI and its options
 objects.py   the object store: typed answers, retries, counting
 local.py     a local disk as a store that survives power cuts
 remote.py    S3 and its kin through obstore
+files.py     files of a load, anywhere, by ranges
 tables.py    Lance tables as immutable versions: the way in for the rest of the code
   staging.py   each change as a new detached version    durable.py  what it wrote, synced
   reading.py   scans and point questions                rows.py     finding rows by id

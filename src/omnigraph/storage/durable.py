@@ -52,8 +52,13 @@ def sync_committed(table: Path, read_version: int, transaction: str, operation: 
     _sync(files, folders)
 
 
+def sync_data(table: Path, names: Iterable[str]) -> None:
+    """Data files that a commit is about to refer to."""
+    _sync([table / "data" / name for name in names], [table / "data"])
+
+
 def _written_for(table: Path, operation: Any) -> Iterator[Path]:
-    """What an operation refers to. A widened schema (`Merge`) refers to old files only."""
+    """What an operation refers to. A widened schema (`Merge`) refers to old files, or to synced ones."""
     fragments = list(getattr(operation, "new_fragments", ()))
     if type(operation).__name__ in ("Append", "Overwrite"):
         fragments.extend(operation.fragments)

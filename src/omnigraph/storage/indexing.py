@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 INDEXED_ROWS_MIN = 10_000  # a write of fewer rows adds no segments: looking through them costs less
 VECTORS_MIN = 10_000  # of fewer vectors a scan is exact, and as fast
 PARTITIONS_MAX = 4_096
+SAMPLE_RATE = 256  # vectors for each partition, from which its centre is found
 BUILD_STAGES_MAX = 4  # a column's metadata and pages, then the segment's files
 
 # How full text is taken apart. Positions are for phrases. Stop words stay, and words of any length: a phrase is all of
@@ -50,8 +51,8 @@ def add_segments(
     ids = [int(fragment.fragment_id) for fragment in new]
     wanted = [index for index in indexes if index.column in dataset.schema.names]
     with explained(str(at)), handles.measured(lambda made: min(made, BUILD_STAGES_MAX)):
-        built = gather([partial(_segment, dataset, index, ids) for index in wanted])
-    segments = [segment for segment in built if segment is not None]
+        built = gather([partial(segment, dataset, index, ids) for index in wanted])
+    segments = [made for made in built if made is not None]
     if not segments:
         return at
     return staging.commit(handles, at, dataset, lance_module().LanceOperation.CreateIndex(segments, [])).at
@@ -106,35 +107,69 @@ def _new_fragments(handles: Handles, dataset: "LanceDataset", since: TableVersio
     ]
 
 
-def _segment(dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: list[int]) -> Any | None:
+def segment(dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: list[int]) -> Any | None:
+    """One segment over these fragments, its files written and nothing committed; None if it is not worth it."""
     match index.kind:
         case "full_text":
             return full_text_segment(dataset, index.column, fragment_ids)
         case "vector":
-            return _vector_segment(dataset, index, fragment_ids)
+            few = vectors_in(dataset, index.column, fragment_ids) < VECTORS_MIN
+            return None if few else vector_segment(dataset, index, fragment_ids)
         case "btree":
             return copy.copy(dataset).create_index_uncommitted(
                 index.column, "BTREE", name=index.name, fragment_ids=fragment_ids, replace=True
             )
 
 
-def _vector_segment(dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: list[int]) -> Any | None:
+def vectors_in(dataset: "LanceDataset", column: str, fragment_ids: Sequence[int]) -> int:
+    """How many rows of these fragments have a vector."""
+    fragments: list[Any] = [dataset.get_fragment(fragment_id) for fragment_id in fragment_ids]
+    scanner: Any = dataset.scanner(columns=[], filter=f"`{column}` IS NOT NULL", fragments=fragments)
+    return int(scanner.count_rows())
+
+
+def vector_segment(
+    dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: list[int], centroids: bytes | None = None
+) -> Any:
     """Partitions with one byte a dimension: built in seconds, and exact distances are computed from the vectors.
 
-    Each segment has its own partitions; Lance searches all of them.
+    Each segment has its own partitions unless it is given `centroids`; Lance searches all segments.
     """
     assert index.metric is not None
-    fragments: list[Any] = [dataset.get_fragment(fragment_id) for fragment_id in fragment_ids]
-    scanner: Any = dataset.scanner(columns=[], filter=f"`{index.column}` IS NOT NULL", fragments=fragments)
-    vectors = int(scanner.count_rows())
-    if vectors < VECTORS_MIN:
-        return None
+    shared: Any = None if centroids is None else _centroids(dataset, index.column, centroids)
+    count = partitions(vectors_in(dataset, index.column, fragment_ids)) if shared is None else len(shared)
     return copy.copy(dataset).create_index_uncommitted(
         index.column,
         "IVF_SQ",
         name=index.name,
         metric=index.metric,
-        num_partitions=min(math.isqrt(vectors), PARTITIONS_MAX),
+        num_partitions=count,
+        ivf_centroids=shared,
         fragment_ids=fragment_ids,
         replace=True,
     )
+
+
+def trained_centroids(dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: Sequence[int]) -> bytes:
+    """The centres of the partitions for the vectors of these fragments, found from a sample."""
+    import numpy as np
+
+    builder = lance_module("lance.indices").IndicesBuilder(dataset, index.column)
+    vectors = vectors_in(dataset, index.column, fragment_ids)
+    count = partitions(vectors)
+    rate = max(2, min(SAMPLE_RATE, vectors // count))
+    model = builder.train_ivf(count, distance_type=index.metric, sample_rate=rate, fragment_ids=list(fragment_ids))
+    return np.asarray(model.centroids.flatten(), np.float32).tobytes()
+
+
+def partitions(vectors: int) -> int:
+    return max(1, min(math.isqrt(vectors), PARTITIONS_MAX))
+
+
+def _centroids(dataset: "LanceDataset", column: str, data: bytes) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    kind: Any = dataset.schema.field(column).type
+    flat: Any = pa.array(np.frombuffer(data, np.float32))
+    return pa.FixedSizeListArray.from_arrays(flat.cast(kind.value_type), kind.list_size)

@@ -6,6 +6,7 @@ make it visible before anyone could sync it, so this backend is ours.
 """
 
 import errno
+import fcntl
 import os
 import secrets
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from omnigraph.errors import AccessDenied, BadRequest, StorageFull
-from omnigraph.storage.objects import Listed, Outcome, Page, PutAnswer, Stored, TransientFault
+from omnigraph.storage.objects import Listed, Outcome, Page, PutAnswer, Stored, Tag, TransientFault, tag_of
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -26,6 +27,17 @@ def sync_directory(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """The directory itself is the lock: no file to leave behind, and the kernel frees it with the process."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(fd)
 
@@ -65,6 +77,14 @@ class LocalBackend:
         except FileNotFoundError:
             return None
 
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        try:
+            with explained(key), open(os.path.join(self._root_text, key), "rb", buffering=0) as file:
+                file.seek(start)
+                return file.read(length)
+        except FileNotFoundError:
+            return None
+
     def head(self, key: str) -> Listed | None:
         try:
             with explained(key):
@@ -93,6 +113,21 @@ class LocalBackend:
             os.replace(temporary, path)
             if fsync:
                 sync_directory(path.parent)
+
+    def replace(self, key: str, data: bytes, seen: Tag) -> bool:
+        """Under a lock on the directory: a file system has no conditional replace. Only replaces exclude each other."""
+        path = self._root / key
+        try:
+            with explained(key), _locked(path.parent):
+                if tag_of(path.read_bytes()) != seen:
+                    return False
+                with self._written(path, data, self._fsync) as temporary:
+                    os.replace(temporary, path)
+                    if self._fsync:
+                        sync_directory(path.parent)
+        except FileNotFoundError:
+            return False
+        return True
 
     def delete(self, key: str) -> None:
         with suppress(FileNotFoundError), explained(key):

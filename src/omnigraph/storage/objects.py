@@ -5,6 +5,7 @@ because only the caller can find out what became of a put whose answer was lost.
 "unavailable" and "full" are errors (`omnigraph.errors`) and mean that nothing happened.
 """
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,11 +23,29 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class Tag:
+    """Which content of an object was seen: what a conditional replace compares. Stores use one or the other."""
+
+    etag: str | None
+    version: str | None = None
+
+
+def tag_of(data: bytes) -> Tag:
+    """The tag of an object on a store that gives none: its content says the same."""
+    return Tag(hashlib.sha256(data).hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """An object's content, and the store's own account of when it was written."""
 
     data: bytes
     modified: datetime
+    given: Tag | None = None
+
+    @property
+    def tag(self) -> Tag:
+        return self.given or tag_of(self.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +77,14 @@ class PutAnswer:
     reason: str = ""
 
 
+class Swap(Enum):
+    """What is known of a conditional replace."""
+
+    REPLACED = "replaced"
+    CHANGED = "changed"  # what is there is not what the caller saw, or nothing is
+    UNKNOWN = "unknown"
+
+
 class TransientFault(Exception):
     """A fault that may pass: raised by a backend, retried here, never seen outside."""
 
@@ -67,9 +94,13 @@ class Backend(Protocol):
 
     def get(self, key: str) -> Stored | None: ...
 
+    def get_range(self, key: str, start: int, length: int) -> bytes | None: ...
+
     def create(self, key: str, data: bytes) -> PutAnswer: ...
 
     def put(self, key: str, data: bytes, durable: bool) -> None: ...
+
+    def replace(self, key: str, data: bytes, seen: Tag) -> bool: ...
 
     def head(self, key: str) -> Listed | None: ...
 
@@ -103,13 +134,19 @@ class ObjectStore:
         read_only: bool = False,
     ) -> None:
         self.location = location
-        self._read_only = read_only
+        self.read_only = read_only
         self._backend = backend
         self._runtime = runtime or Runtime()
         self._retry = retry or RetryPolicy()
 
     def get(self, key: str) -> Stored | None:
         return self._patiently(key, lambda: self._backend.get(key), lambda found: len(found.data) if found else 0)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        """A part of an object: shorter than asked where the object ends."""
+        return self._patiently(
+            key, lambda: self._backend.get_range(key, start, length), lambda found: len(found) if found else 0
+        )
 
     def create(self, key: str, data: bytes) -> PutAnswer:
         """Put `data` under `key` if that is free. One request, never repeated in here.
@@ -129,6 +166,20 @@ class ObjectStore:
         """Write or replace; `durable=False` for what may be lost in a power cut, such as hints."""
         self._require_writable()
         self._patiently(key, lambda: self._backend.put(key, data, durable), lambda _: len(data))
+
+    def replace(self, key: str, data: bytes, seen: Tag) -> Swap:
+        """Put `data` in the place of exactly the content that was seen. One request, never repeated in here.
+
+        Repeating it would make "changed" ambiguous: it might be our own first attempt that changed it.
+        """
+        self._require_writable()
+        start = time.monotonic()
+        try:
+            return Swap.REPLACED if self._backend.replace(key, data, seen) else Swap.CHANGED
+        except TransientFault:
+            return Swap.UNKNOWN
+        finally:
+            meter.record(start, time.monotonic(), bytes_moved=len(data))
 
     def head(self, key: str) -> Listed | None:
         return self._patiently(key, lambda: self._backend.head(key), lambda _: 0)
@@ -150,7 +201,7 @@ class ObjectStore:
 
     def _require_writable(self) -> None:
         """The promise of a read-only open is kept here, for every verb at once."""
-        if self._read_only:
+        if self.read_only:
             raise ReadOnly("Writing")
 
     def _patiently(self, key: str, call: Callable[[], T], size_of: Callable[[T], int]) -> T:

@@ -22,11 +22,12 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from omnigraph.errors import AccessDenied, BadRequest, NotFound
 from omnigraph.storage.location import Location
-from omnigraph.storage.objects import Listed, Outcome, Page, PutAnswer, Stored, TransientFault
+from omnigraph.storage.objects import Listed, Outcome, Page, PutAnswer, Stored, Tag, TransientFault
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
+    from obstore import ObjectMeta, UpdateVersion
 
+_NOISE = re.compile(r"^Generic \w+ error: | in [\d.]+(?:ns|µs|ms|s)\b")
 _CONFIG_PREFIXES = ("aws_", "google_", "azure_")
 _CLIENT_KEYS = frozenset(
     {"allow_http", "allow_invalid_certificates", "connect_timeout", "pool_idle_timeout", "proxy_url", "timeout"}
@@ -45,7 +46,15 @@ class RemoteBackend:
     def get(self, key: str) -> Stored | None:
         try:
             result = obstore.get(self._store, key)
-            return Stored(bytes(result.bytes()), result.meta["last_modified"])
+            meta = result.meta
+            return Stored(bytes(result.bytes()), meta["last_modified"], Tag(meta["e_tag"], meta["version"]))
+        except (OSError, BaseError) as error:
+            self._absent_or_raise(key, error)
+            return None
+
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        try:
+            return bytes(obstore.get_range(self._store, key, start=start, length=length))
         except (OSError, BaseError) as error:
             self._absent_or_raise(key, error)
             return None
@@ -71,6 +80,21 @@ class RemoteBackend:
             obstore.put(self._store, key, data, use_multipart=False)
         except (OSError, BaseError) as error:
             raise self._explained(key, error) from error
+
+    def replace(self, key: str, data: bytes, seen: Tag) -> bool:
+        mode: UpdateVersion = {}
+        if seen.etag is not None:
+            mode["e_tag"] = seen.etag
+        if seen.version is not None:
+            mode["version"] = seen.version
+        try:
+            obstore.put(self._store, key, data, mode=mode, use_multipart=False)
+        except PreconditionError:
+            return False
+        except (OSError, BaseError) as error:
+            self._absent_or_raise(key, error)
+            return False
+        return True
 
     def delete(self, key: str) -> None:
         try:
@@ -142,5 +166,5 @@ def _listed(meta: "ObjectMeta") -> Listed:
 
 
 def _short(error: Exception) -> str:
-    """The first line of a library's message, without its dump of internals."""
-    return str(error).split("\n", 1)[0].strip()[:300]
+    """The first line of a library's message, without its dump of internals and how long it took to fail."""
+    return _NOISE.sub("", str(error).split("\n", 1)[0]).strip()[:300]

@@ -205,10 +205,15 @@ def widened_schema(dataset: "LanceDataset", schema: "pa.Schema") -> Any:
     them; if it ever did not, every old file would be misread, so that is checked.
     """
     wide = lance_module("lance.schema").LanceSchema.from_pyarrow(schema)
+    require_same_columns(dataset, wide)
+    return wide
+
+
+def require_same_columns(dataset: "LanceDataset", wide: Any) -> None:
+    """A wider Lance schema has the dataset's columns first, under their ids."""
     before = _field_ids(dataset.lance_schema.fields())
     if _field_ids(wide.fields()[: len(before)]) != before:
         raise AssertionError(f"widening would renumber the columns of {dataset.uri}")
-    return wide
 
 
 def _field_ids(fields: Iterable[Any]) -> list[Any]:

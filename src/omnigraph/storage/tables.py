@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.schema.indexes import DeclaredIndex
-from omnigraph.storage import indexing, reading, searching, staging
+from omnigraph.storage import differences, indexing, reading, reshaping, searching, staging
+from omnigraph.storage.comparing import Difference
+from omnigraph.storage.differences import DifferingIds
 from omnigraph.storage.handles import HANDLES_MAX, Handles, TableVersion
 from omnigraph.storage.lance_errors import explained
 from omnigraph.storage.location import Location
 from omnigraph.storage.overlay import Overlay
+from omnigraph.storage.reshaping import FilledColumn
 from omnigraph.storage.rows import reading as reading_rows
 from omnigraph.storage.searching import Found
 from omnigraph.storage.staging import Carryable, Staged
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from omnigraph.storage.reading import Filter
     from omnigraph.storage.searching import Addresses, Among, TextKind
 
-__all__ = ["Carryable", "Found", "Overlay", "Staged", "TableVersion", "Tables"]
+__all__ = ["Carryable", "Difference", "DifferingIds", "Found", "Overlay", "Staged", "TableVersion", "Tables"]
 
 
 class Tables:
@@ -75,6 +78,18 @@ class Tables:
     def add_columns(self, at: TableVersion, fields: "Sequence[pa.Field[Any]]") -> Staged:
         """Add nullable columns; writes no data."""
         return staging.add_columns(self._handles, at, fields)
+
+    def fill_columns(self, at: TableVersion, columns: Sequence[FilledColumn]) -> Staged:
+        """Add columns with values; writes those alone."""
+        return reshaping.fill_columns(self._handles, at, columns)
+
+    def copy_columns(self, at: TableVersion, table_id: str, columns: Sequence[str]) -> Staged:
+        """The same rows in these columns alone, as another table without indexes; `table_id` must be fresh."""
+        return reshaping.copy_columns(self._handles, at, table_id, columns)
+
+    def reindex(self, at: TableVersion, stale: Iterable[str], indexes: Iterable[DeclaredIndex]) -> TableVersion:
+        """Without the indexes named `stale`, with these over all rows; `at` itself if there is nothing to do."""
+        return reshaping.reindex(self._handles, at, stale, indexes)
 
     def carry(self, at: TableVersion, appended: Carryable) -> Staged:
         """Take rows appended to another version of this table; the caller knows that no id is in `at`."""
@@ -167,6 +182,33 @@ class Tables:
         of = self.dataset(at, overlay, schema)
         with explained(_name(at)), reading_rows(self._handles, of, filtered=filter is not None):
             return int(of.count_rows(filter=filter))
+
+    # Differences between two versions; None is a type that had no table yet.
+
+    def difference(
+        self, older: TableVersion | None, newer: TableVersion | None, schema: "pa.Schema | None" = None
+    ) -> Difference:
+        """The rows that one version alone has as they are; reads as much as has changed, if the table is the same.
+
+        `schema` names the columns that count and are given, null where a version has none; by default those of both.
+        """
+        return differences.difference(self._handles, older, newer, schema)
+
+    def differing_ids(self, older: TableVersion | None, newer: TableVersion | None) -> DifferingIds:
+        """The ids of rows in differing parts, without reading anything else: those in both may just have moved."""
+        return differences.differing_ids(self._handles, older, newer)
+
+    def differing_rows(self, older: TableVersion | None, newer: TableVersion | None) -> tuple[int, int]:
+        """How many rows of either version lie in differing parts: known from metadata and deletion files."""
+        before, after = differences.parts(self._handles, older, newer)
+        return (0 if before is None else before.rows), (0 if after is None else after.rows)
+
+    def differing_batches(
+        self, older: TableVersion | None, newer: TableVersion | None, schema: "pa.Schema"
+    ) -> "tuple[Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]":
+        """The rows in differing parts of either version as they come, moved ones included; for a join elsewhere."""
+        before, after = differences.parts(self._handles, older, newer)
+        return differences.batches(self._handles, before, schema), differences.batches(self._handles, after, schema)
 
     # Searches: rows are named by their address in the dataset that `dataset` gives.
 

@@ -1,0 +1,551 @@
+"""Rule 19, the intent itself: put once, kept alive, taken over when its owner is dead, ended by its owner alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph.errors import BadRequest, Damaged, JobLost, JobRunning, NotFound, OmnigraphError
+from omnigraph.manifest import owners
+from omnigraph.manifest.intent import State, encode_intent
+from omnigraph.manifest.intents import DEAD_AFTER, HeldIntent, Intents
+from omnigraph.manifest.keys import intent_key, intent_txn, recovery_folder
+from omnigraph.manifest.model import Point
+from omnigraph.manifest.owners import this_process
+from omnigraph.storage.location import Location, locate
+from omnigraph.storage.objects import ObjectStore, Swap, open_store
+from support.s3 import S3Location
+from support.steps import Call, Gate, LoseAnswer, LoseRequest, SteppedStore, Stepper, raising, returning
+
+from .schedules import APPLIED_ANSWER_LOST, NEITHER_APPLIED_NOR_ANSWERED, START, seeded_runtime
+
+BASE = Point("aaaaaaaaaaaaa", 7)
+SHORT = timedelta(seconds=2)  # a life that a test on S3, whose clock can't be set, may wait for
+
+
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+    if request.param == "local":
+        return locate(tmp_path / "graph", {"fsync": "false"})
+    s3: S3Location = request.getfixturevalue("s3")
+    return locate(s3.uri, s3.options)
+
+
+@pytest.fixture
+def store(location: Location) -> ObjectStore:
+    return open_store(location)
+
+
+def client(store: Any, name: str = "client", **options: Any) -> Intents:
+    """A process of its own as far as intents go: but for its number, which is this one's."""
+    return Intents(store, seeded_runtime(name), **options)
+
+
+def begin(intents: Intents, txn_id: str = "job", **options: Any) -> HeldIntent:
+    return intents.begin(txn_id, "main", BASE, "load", "ada", **options)
+
+
+def belongs_to_another_machine(store: ObjectStore, held: HeldIntent) -> None:
+    """From now on only time tells whether its owner lives."""
+    owner = replace(held.intent.owner, machine="elsewhere", token="theirs")
+    intent = replace(held.intent, owner=owner, refreshes=held.intent.refreshes + 1)
+    store.put(intent_key(held.txn_id), encode_intent(intent))
+
+
+def let_it_die(store: ObjectStore, key: str = "__recovery/job.json") -> None:
+    """Have the store believe that the intent was last touched long ago; where its clock can't be set, wait."""
+    if store.location.is_local:
+        long_ago = (datetime.now(UTC) - DEAD_AFTER - timedelta(seconds=5)).timestamp()
+        os.utime(store.location.path / key, (long_ago, long_ago))
+    else:
+        time.sleep(SHORT.total_seconds() + 1)
+
+
+def impatient(store: ObjectStore, name: str) -> Intents:
+    return client(store, name, dead_after=DEAD_AFTER if store.location.is_local else SHORT)
+
+
+# Beginning
+
+
+def test_an_intent_says_what_is_going_on(store: ObjectStore) -> None:
+    begin(client(store), details={"source": "people.jsonl"})
+
+    seen = client(store, "reader").read("job")
+
+    assert seen is not None
+    assert seen.alive
+    assert seen.age < timedelta(minutes=1)
+    intent = seen.intent
+    assert (intent.txn_id, intent.branch, intent.base, intent.kind, intent.actor) == (
+        "job",
+        "main",
+        BASE,
+        "load",
+        "ada",
+    )
+    assert intent.details == {"source": "people.jsonl"}
+    assert intent.owner.pid == os.getpid()
+
+
+def test_the_first_puts_time_is_the_stores_and_stays(store: ObjectStore) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=2)
+    intents = client(store)  # whose own clock stands still elsewhere
+    held = begin(intents)
+    first = held.first_put
+    if not store.location.is_local:
+        time.sleep(1.1)
+    held.refresh()
+
+    seen = intents.read("job")
+
+    assert before <= first <= datetime.now(UTC) + timedelta(seconds=2)
+    assert first != START
+    assert seen is not None
+    assert seen.first_put == first <= seen.modified
+
+
+def test_an_intent_whose_first_put_was_not_recorded_yet_has_its_objects_time(store: ObjectStore) -> None:
+    gate = Gate()
+    with Stepper(lambda: begin(client(SteppedStore(store, gate))), gate) as stalled:
+        stalled.run_until(lambda call: call.method == "replace")
+        seen = client(store, "cleaner").read("job")
+
+    assert seen is not None
+    assert seen.intent.first_put is None
+    assert seen.first_put == seen.modified
+
+
+def test_what_is_there_is_not_begun_again(store: ObjectStore) -> None:
+    begin(client(store))
+
+    with pytest.raises(JobRunning, match=f"process {os.getpid()} on .*: wait for it, or end it there") as refusal:
+        begin(client(store, "other"))
+
+    assert refusal.value.details["job_id"] == "job"
+
+
+def test_of_many_who_begin_one_job_exactly_one_does(store: ObjectStore) -> None:
+    def race(number: int) -> bool:
+        try:
+            begin(client(store, str(number)))
+        except JobRunning:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(race, range(6))) == [False] * 5 + [True]
+
+
+@pytest.mark.parametrize("fault", [APPLIED_ANSWER_LOST, NEITHER_APPLIED_NOR_ANSWERED], ids=["applied", "not applied"])
+def test_a_lost_answer_to_the_first_put_is_settled(store: ObjectStore, fault: Any) -> None:
+    gate = Gate()
+    with Stepper(lambda: begin(client(SteppedStore(store, gate))), gate) as running:
+        assert running.step(fault).method == "create"
+        running.run_to_end()
+        held = running.result()
+
+    seen = client(store, "reader").read("job")
+    assert seen is not None
+    assert seen.intent == held.intent
+
+
+# Names
+
+
+@pytest.mark.parametrize("txn_id", ["a/b", "..", ".", ".tmp-1", "ü", "50%", "a b", "x.json"])
+def test_any_txn_id_names_an_intent_of_its_own(store: ObjectStore, txn_id: str) -> None:
+    intents = client(store)
+    begin(intents, "other")
+    begin(intents, txn_id)
+
+    assert [seen.intent.txn_id for seen in intents.list()] == sorted([txn_id, "other"])
+    assert intent_txn(intent_key(txn_id)) == txn_id
+
+
+def test_what_a_job_keeps_beside_its_intent_is_no_intent(store: ObjectStore) -> None:
+    intents = client(store)
+    begin(intents)
+    store.put(f"{recovery_folder('job')}/splits/1.json", b"{}")
+
+    assert [seen.intent.txn_id for seen in intents.list()] == ["job"]
+
+
+# Keeping
+
+
+def test_a_refresh_may_tell_what_was_done(store: ObjectStore) -> None:
+    intents = client(store)
+    held = begin(intents, details={"splits": 0})
+
+    held.refresh({"splits": 4})
+    held.refresh()
+
+    seen = intents.read("job")
+    assert seen is not None
+    assert seen.intent.details == {"splits": 4}
+    assert seen.intent.refreshes == 3
+
+
+LOST_SWAPS = {
+    "applied": LoseAnswer(returning(Swap.UNKNOWN)),
+    "not applied": LoseRequest(returning(Swap.UNKNOWN)),
+    "applied, answered by an inner retry": LoseAnswer(returning(Swap.CHANGED)),
+}
+
+
+@pytest.mark.parametrize("fault", LOST_SWAPS.values(), ids=LOST_SWAPS)
+def test_a_lost_answer_to_a_refresh_is_settled(store: ObjectStore, fault: Any) -> None:
+    gate = Gate()
+    held = begin(client(SteppedStore(store, gate)))
+    with Stepper(lambda: held.refresh({"done": 1}), gate) as running:
+        assert running.step(fault).method == "replace"
+        running.run_to_end()
+        running.result()
+
+    assert client(store, "reader").read("job").intent.details == {"done": 1}  # type: ignore[union-attr]
+    held.refresh({"done": 2})
+    assert client(store, "reader").read("job").intent.details == {"done": 2}  # type: ignore[union-attr]
+
+
+def test_a_refresh_whose_answer_could_not_be_read_does_not_lose_the_intent(store: ObjectStore) -> None:
+    gate = Gate()
+    held = begin(client(SteppedStore(store, gate)))
+    with Stepper(lambda: held.refresh({"done": 1}), gate) as running:
+        running.step()
+        running.step(LoseRequest(raising(OSError("the store is gone"))))
+        with pytest.raises(OSError, match="gone"):
+            running.result()
+
+    held.refresh({"done": 2})
+
+    assert client(store, "reader").read("job").intent.details == {"done": 2}  # type: ignore[union-attr]
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that within 10 s"
+        time.sleep(0.01)
+
+
+def test_a_keeper_refreshes_until_the_work_is_done(store: ObjectStore) -> None:
+    intents = client(store)
+    held = begin(intents)
+    with intents.keeping(held, every_s=0.01):
+        wait_for(lambda: held.intent.refreshes > 3)
+        held.finish()
+
+    assert intents.list() == []
+    assert "intent keeper" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_a_keeper_tells_that_the_intent_was_lost(store: ObjectStore) -> None:
+    intents, lost = client(store), threading.Event()
+    held = begin(intents)
+    with intents.keeping(held, on_lost=lost.set, every_s=0.05):
+        belongs_to_another_machine(store, held)
+        assert lost.wait(10)
+
+        assert held.lost
+        with pytest.raises(JobLost, match="taken over or ended by another process"):
+            held.check()
+
+
+def test_a_keeper_outlives_a_store_that_does_not_serve_for_a_while(store: ObjectStore) -> None:
+    class Flaky:
+        """The store, but for two refreshes that it fails."""
+
+        failures = 2
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        def replace(self, *args: Any) -> Swap:
+            if refreshing.is_set() and self.failures:
+                self.failures -= 1
+                raise OmnigraphError("not now")
+            return store.replace(*args)
+
+    refreshing = threading.Event()
+    intents = client(Flaky())
+    held = begin(intents)
+    refreshing.set()
+    with intents.keeping(held, every_s=0.01):
+        wait_for(lambda: held.intent.refreshes > 2)
+
+
+# Taking over
+
+
+def test_a_live_intent_is_not_taken(store: ObjectStore) -> None:
+    held = begin(client(store))
+    belongs_to_another_machine(store, held)
+
+    with pytest.raises(JobRunning):
+        client(store, "other").adopt("job")
+
+
+def test_an_intent_that_was_not_refreshed_for_a_quarter_of_an_hour_by_the_stores_clock_is_dead(
+    store: ObjectStore,
+) -> None:
+    held = begin(client(store), details={"splits": 3})
+    belongs_to_another_machine(store, held)
+    let_it_die(store)
+    other = impatient(store, "other")
+    seen = other.read("job")
+
+    adopted = other.adopt("job")
+
+    assert seen is not None
+    assert not seen.alive
+    assert adopted.adopted
+    assert (adopted.base, adopted.intent.details, adopted.intent.actor) == (BASE, {"splits": 3}, "ada")
+    assert adopted.first_put == held.first_put, "what it staged before is spared as well"
+    assert client(store, "reader").read("job").alive  # type: ignore[union-attr]
+
+
+def test_a_clock_of_the_reader_that_is_wrong_kills_nobody(location: Location, store: ObjectStore) -> None:
+    held = begin(client(store))
+    belongs_to_another_machine(store, held)
+    intents = client(store, "other")
+    intents._runtime.clock.pass_time(days=3650)  # type: ignore[attr-defined]
+
+    assert intents.read("job").alive  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("act", ["refresh", "finish", "discard", "release"])
+def test_a_sleeper_whose_intent_was_taken_over_can_do_nothing_to_it(store: ObjectStore, act: str) -> None:
+    sleeper = begin(client(store))
+    sleeper.release()  # as good as dead
+    taken = client(store, "other").adopt("job")
+    sleeper._intent = replace(sleeper._intent, state=State.WORKING)  # it does not know
+
+    if act == "refresh":
+        with pytest.raises(JobLost):
+            sleeper.refresh()
+    else:
+        assert getattr(sleeper, act)() is False
+
+    assert sleeper.lost
+    seen = client(store, "reader").read("job")
+    assert seen is not None
+    assert seen.intent == taken.intent
+    taken.refresh()
+
+
+def test_a_sleeper_whose_refresh_is_under_way_when_the_intent_is_taken_over_has_lost_it(store: ObjectStore) -> None:
+    gate = Gate()
+    sleeper = begin(client(SteppedStore(store, gate)))
+    with Stepper(sleeper.refresh, gate) as stalled:
+        stalled.run_until(lambda call: call.method == "replace")
+        belongs_to_another_machine(store, sleeper)
+        let_it_die(store)
+        taken = impatient(store, "other").adopt("job")
+        stalled.run_to_end()
+        with pytest.raises(JobLost):
+            stalled.result()
+
+    assert client(store, "reader").read("job").intent == taken.intent  # type: ignore[union-attr]
+
+
+def test_a_refresh_between_the_look_and_the_taking_keeps_the_owner(store: ObjectStore) -> None:
+    held = begin(client(store))
+    held.release()
+    gate = Gate()
+    other = client(SteppedStore(store, gate), "other")
+    with Stepper(lambda: other.adopt("job"), gate) as stalled:
+        stalled.run_until(lambda call: call.method == "replace")
+        held.refresh()  # it was not dead after all
+        stalled.run_to_end()
+        with pytest.raises(JobRunning):
+            stalled.result()
+
+    held.refresh()
+
+
+def test_of_many_who_take_over_exactly_one_does(store: ObjectStore) -> None:
+    begin(client(store)).release()
+
+    def race(number: int) -> bool:
+        try:
+            client(store, str(number)).adopt("job")
+        except JobRunning:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(race, range(6))) == [False] * 5 + [True]
+
+
+@pytest.mark.parametrize("fault", LOST_SWAPS.values(), ids=LOST_SWAPS)
+def test_a_lost_answer_to_a_takeover_is_settled(store: ObjectStore, fault: Any) -> None:
+    begin(client(store)).release()
+    gate = Gate()
+    other = client(SteppedStore(store, gate), "other")
+    with Stepper(lambda: other.adopt("job"), gate) as running:
+        running.run_until(lambda call: call.method == "replace")
+        running.step(fault)
+        running.run_to_end()
+        held = running.result()
+
+    assert client(store, "reader").read("job").intent == held.intent  # type: ignore[union-attr]
+
+
+BEGIN_AND_WAIT = """
+import sys
+from omnigraph.manifest.intents import Intents
+from omnigraph.manifest.model import Point
+from omnigraph.runtime import Runtime
+from omnigraph.storage.location import locate
+from omnigraph.storage.objects import open_store
+options = dict(pair.split("=", 1) for pair in sys.argv[2:])
+Intents(open_store(locate(sys.argv[1], options)), Runtime()).begin("job", "main", Point("aaaaaaaaaaaaa", 7), "load")
+print("begun", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_killed_drivers_intent_can_be_taken_at_once_on_its_machine(location: Location, store: ObjectStore) -> None:
+    options = [f"{key}={value}" for key, value in location.options.items()]
+    command = [sys.executable, "-c", BEGIN_AND_WAIT, location.uri, *options]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == b"begun\n"
+        intents = client(store)
+        with pytest.raises(JobRunning, match=f"process {driver.pid} "):
+            intents.adopt("job")
+
+        driver.send_signal(signal.SIGKILL)
+        wait_for(lambda: not intents.read("job").alive)  # type: ignore[union-attr]
+
+        assert intents.adopt("job").adopted, "though nobody has reaped it yet"
+
+
+def test_a_process_number_that_was_given_again_is_not_the_owner() -> None:
+    me = this_process("token")
+
+    assert not owners.is_gone(me)
+    assert owners.is_gone(replace(me, started="0"))
+
+
+@pytest.mark.parametrize("machine", ["", "elsewhere"])
+def test_of_processes_elsewhere_nothing_is_known(machine: str) -> None:
+    assert not owners.is_gone(replace(this_process("token"), machine=machine, pid=2**22 + 1))
+
+
+def test_work_that_ends_with_an_error_leaves_an_intent_that_can_be_gone_on_with_at_once(store: ObjectStore) -> None:
+    intents = client(store)
+    with pytest.raises(ValueError, match="bad luck"), intents.keeping(begin(intents)):
+        raise ValueError("bad luck")
+
+    assert client(store, "other").adopt("job").adopted
+
+
+def test_what_never_began_can_not_be_taken(store: ObjectStore) -> None:
+    with pytest.raises(NotFound, match="no unfinished job job"):
+        client(store).adopt("job")
+
+
+# Ending
+
+
+@pytest.mark.parametrize("end", ["finish", "discard"])
+def test_what_ends_is_gone(store: ObjectStore, end: str) -> None:
+    intents = client(store)
+    held = begin(intents)
+
+    assert getattr(held, end)() is True
+
+    assert intents.list() == []
+    assert intents.read("job") is None
+    assert getattr(held, end)() is True, "once more is as good"
+
+
+def ended_but_not_removed(store: ObjectStore, end: str) -> None:
+    """Its owner was killed between marking it as ended and removing it."""
+    gate = Gate()
+    held = begin(client(SteppedStore(store, gate)))
+    with Stepper(getattr(held, end), gate) as stalled:
+        stalled.run_until(lambda call: call.method == "delete")
+        stalled.kill()
+
+
+@pytest.mark.parametrize("end", ["finish", "discard"])
+def test_what_was_marked_as_ended_is_taken_by_nobody_and_may_begin_anew(store: ObjectStore, end: str) -> None:
+    ended_but_not_removed(store, end)
+    intents = client(store, "other")
+    (seen,) = intents.list()
+    assert seen.closed
+    assert not seen.alive
+    with pytest.raises(NotFound):
+        intents.adopt("job")
+
+    assert not begin(intents).adopted
+
+
+def test_another_ends_a_dead_intent_as_he_saw_it(store: ObjectStore) -> None:
+    begin(client(store)).release()
+    cleaner = client(store, "cleaner")
+    (seen,) = cleaner.list()
+
+    assert cleaner.discard(seen) is True
+
+    assert cleaner.list() == []
+
+
+def test_another_can_not_end_an_intent_that_has_moved_since_he_saw_it(store: ObjectStore) -> None:
+    held = begin(client(store))
+    held.release()
+    cleaner = client(store, "cleaner")
+    (seen,) = cleaner.list()
+    adopted = client(store, "resumer").adopt("job")
+
+    assert cleaner.discard(seen) is False
+
+    adopted.refresh()
+
+
+@pytest.mark.parametrize("fault", LOST_SWAPS.values(), ids=LOST_SWAPS)
+def test_a_lost_answer_to_a_discard_by_another_never_removes_a_live_intent(store: ObjectStore, fault: Any) -> None:
+    begin(client(store)).release()
+    gate = Gate()
+    cleaner = client(SteppedStore(store, gate), "cleaner")
+    (seen,) = cleaner.list()
+    with Stepper(lambda: cleaner.discard(seen), gate) as running:
+        assert running.step(fault) == Call("replace", "__recovery/job.json")
+        running.run_to_end()
+        discarded = running.result()
+
+    assert (client(store, "reader").read("job") is None) is discarded
+
+
+# Reading
+
+
+def test_a_store_that_may_only_be_read_still_shows_intents(location: Location, store: ObjectStore) -> None:
+    begin(client(store))
+
+    (seen,) = client(open_store(location, read_only=True), "reader").list()
+
+    assert seen.intent.txn_id == "job"
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b'{"format":1}', b'{"format":2}', b'{"format":1,"txn_id":"x"}'])
+def test_a_damaged_intent_is_named(store: ObjectStore, data: bytes) -> None:
+    store.put("__recovery/job.json", data)
+
+    with pytest.raises((Damaged, BadRequest), match="the intent of job"):
+        client(store).read("job")

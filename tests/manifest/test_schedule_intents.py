@@ -1,0 +1,386 @@
+"""Rule 19, publishing an intent's plan: whoever does it, however late, it is applied once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph.errors import BadRequest, ConflictError, ConstraintViolation, NotFound
+from omnigraph.graph import Graph
+from omnigraph.manifest import repository as repository_module
+from omnigraph.manifest.intents import HeldIntent
+from omnigraph.manifest.model import Manifest, Point, Stub, TableKey
+from omnigraph.manifest.plan import Append, Change, PublishPlan, Stance, Upsert
+from omnigraph.manifest.publish import PublishedCommit, PublishPolicy, Recourse
+from omnigraph.manifest.repository import Repository, init_repository
+from omnigraph.manifest.txn import WriteTxn
+from omnigraph.schema.catalog import Schema
+from omnigraph.storage.location import locate
+from omnigraph.storage.meter import Cost
+from omnigraph.storage.objects import open_store
+from omnigraph.write.checks import IdsAbsent, run_checks
+from omnigraph.write.stage import Stager
+from support.catalogs import PERSON, people, person_rows
+from support.s3 import S3Location
+from support.steps import Gate, SteppedStore
+
+from .schedules import (
+    NEITHER_APPLIED_NOR_ANSWERED,
+    Client,
+    World,
+    a_put_of_manifest,
+    seeded_runtime,
+    stand_in_cleanup,
+)
+
+
+class S3World(World):
+    """The cast of a schedule on a graph in S3."""
+
+    def __init__(self, s3: S3Location) -> None:
+        self._s3 = s3
+        made = init_repository(s3.uri, Schema(people()), s3.options, runtime=seeded_runtime("init"))
+        self.main_id = made.stamp.main_id
+
+    def cold_client(self, name: str, policy: PublishPolicy | None = None) -> Client:
+        runtime, gate = seeded_runtime(name), Gate()
+        store: Any = SteppedStore(open_store(locate(self._s3.uri, self._s3.options), runtime), gate)
+        repository = Repository(store, repository_module._read_stamp(store), runtime=runtime, policy=policy)
+        return Client(name, Graph(repository, Cost()), gate)
+
+
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    return World(tmp_path / "graph") if request.param == "local" else S3World(request.getfixturevalue("s3"))
+
+
+class Driver:
+    """A long write as a bulk load does it: an intent, staged work, one publish; it can be resumed elsewhere."""
+
+    def __init__(self, client: Client, held: HeldIntent, txn: WriteTxn) -> None:
+        self._client, self.held, self.txn = client, held, txn
+        self._stager = Stager(client.repository.tables, client.repository.runtime.ids)
+        self.staged_again: list[bool] = []
+        self.planned: list[int] = []
+
+    @classmethod
+    def start(cls, client: Client) -> Driver:
+        txn = client.repository.open_txn()
+        held = client.repository.intents.take(txn, "job", kind="load", actor="ada")
+        held._store = client.repository.store._inner  # type: ignore[attr-defined]  # released while the client sleeps
+        return cls(client, held, txn)
+
+    def plan(self, txn: WriteTxn) -> PublishPlan:
+        self.planned.append(txn.base.manifest_version)
+        plan = PublishPlan(
+            "job",
+            Stance.CONSTRUCTIVE,
+            Change("load", (Append(PERSON, person_rows("ada")),)),
+            checks=(IdsAbsent(PERSON, frozenset({"ada"})),),
+            intent="job",
+            intent_base=self.held.base,
+        )
+        return self._stager.stage(txn, plan)
+
+    def publish(self) -> PublishedCommit:
+        return self.put(self.plan(self.txn))
+
+    def put(self, plan: PublishPlan) -> PublishedCommit:
+        commit = self._client.repository.publisher.publish(self.txn, plan, Recourse(self._restage, self._validate))
+        assert commit is not None
+        return commit
+
+    def _validate(self, txn: WriteTxn, plan: PublishPlan) -> None:
+        run_checks(plan.checks, txn, self._client.repository.tables)
+
+    def _restage(
+        self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool
+    ) -> PublishPlan:
+        self.staged_again.append(from_scratch)
+        return self._stager.restage(txn, plan, tables, from_scratch)
+
+
+def another_goes_on(world: World, driver: Driver) -> PublishedCommit:
+    """Its owner counts as dead; somebody resumes the job and finishes it."""
+    driver.held.release()
+    other = Driver.start(world.client("resumer"))
+    assert other.held.adopted
+    commit = other.publish()
+    other.held.finish()
+    return commit
+
+
+def nothing(world: World) -> None:
+    pass
+
+
+def others_commit(world: World) -> None:
+    for name in ("bob", "cleo", "dora"):
+        world.client(name).insert(name)
+
+
+def others_commit_and_stubs_are_made(world: World) -> None:
+    others_commit(world)
+    stand_in_cleanup(world.client("cleaner"))
+
+
+def others_commit_for_days(world: World) -> None:
+    for day, name in enumerate(("bob", "cleo", "dora"), start=2):
+        client = world.client(name)
+        client.clock.pass_time(days=day)
+        client.insert(name)
+
+
+AFTERWARDS = [nothing, others_commit, others_commit_and_stubs_are_made, others_commit_for_days]
+
+
+@pytest.mark.parametrize("afterwards", AFTERWARDS)
+def test_a_writer_that_was_only_asleep_finds_that_its_load_was_applied(
+    world: World, afterwards: Callable[[World], None]
+) -> None:
+    client = world.client("writer")
+    driver = Driver.start(client)
+    with client.start(driver.publish) as asleep:
+        asleep.run_until(a_put_of_manifest(2))
+        landed = another_goes_on(world, driver)
+        afterwards(world)
+        asleep.run_to_end()
+        commit = asleep.result()
+
+    assert commit.commit == landed.commit
+    assert driver.planned == [1]
+    assert world.client("fresh").chain().count("job") == 1
+
+
+@pytest.mark.parametrize("afterwards", AFTERWARDS)
+def test_a_writer_that_falls_asleep_before_it_captures_its_base_finds_it_too(
+    world: World, afterwards: Callable[[World], None]
+) -> None:
+    client = world.client("writer")
+    driver = Driver.start(client)
+    landed = another_goes_on(world, driver)
+    afterwards(world)
+    client.clock.pass_time(days=9)
+    driver.txn = client.repository.open_txn()
+
+    commit = driver.put(driver.plan(driver.txn))
+
+    assert commit.commit == landed.commit
+    assert world.client("fresh").chain().count("job") == 1
+
+
+def test_to_ask_before_planning_finds_it_in_a_stub_of_long_ago(world: World) -> None:
+    client = world.client("writer")
+    driver = Driver.start(client)
+    landed = another_goes_on(world, driver)
+    others_commit_for_days(world)
+    stand_in_cleanup(world.client("cleaner"))
+    client.clock.pass_time(days=9)
+    txn = client.repository.open_txn()
+    assert isinstance(client.stored(txn.base.branch_id, landed.manifest_version), Stub)
+
+    found = client.repository.publisher.landed_earlier(txn, "job", driver.held.base)
+
+    assert found is not None
+    assert found.commit == landed.commit
+    assert client.repository.publisher.landed_earlier(txn, "job") is None, "a day is over"
+
+
+def test_a_sleepers_late_put_that_lands_first_is_found_by_who_went_on(world: World) -> None:
+    client, resumer = world.client("writer"), world.client("resumer")
+    driver = Driver.start(client)
+    with client.start(driver.publish) as asleep:
+        asleep.run_until(a_put_of_manifest(2))
+        driver.held.release()
+        other = Driver.start(resumer)
+        with resumer.start(other.publish) as second:
+            second.run_until(a_put_of_manifest(2))
+            asleep.step()  # the late put lands
+            second.run_to_end()
+            commit = second.result()
+        asleep.run_to_end()
+        assert asleep.result().commit == commit.commit
+
+    assert world.client("fresh").chain().count("job") == 1
+    assert world.client("fresh").people() == ["ada"]
+
+
+def test_a_late_put_that_lands_under_a_commit_is_found_before_the_next_put(world: World) -> None:
+    """The resumer's own first try is lost on the way; the sleeper's lands there, and somebody else's on top."""
+    client, resumer = world.client("writer"), world.client("resumer")
+    driver = Driver.start(client)
+    with client.start(driver.publish) as asleep:
+        asleep.run_until(a_put_of_manifest(2))
+        driver.held.release()
+        other = Driver.start(resumer)
+        with resumer.start(other.publish) as second:
+            second.run_until(a_put_of_manifest(2))
+            second.step(NEITHER_APPLIED_NOR_ANSWERED)
+            asleep.step()
+            world.client("bob").insert("bob")
+            second.run_to_end()
+            commit = second.result()
+
+    assert (commit.manifest_version, other.planned) == (2, [1])
+    assert world.client("fresh").people() == ["ada", "bob"]
+
+
+def test_without_its_intents_base_the_same_load_would_break_its_own_constraint(world: World) -> None:
+    client = world.client("writer")
+    driver = Driver.start(client)
+    another_goes_on(world, driver)
+    driver.txn = client.repository.open_txn()
+    again = driver.plan(driver.txn)
+
+    with pytest.raises(ConstraintViolation):
+        run_checks(again.checks, driver.txn, client.repository.tables)
+
+    assert driver.put(again).manifest_version == 2
+
+
+def test_a_plan_that_would_change_nothing_is_answered_with_the_commit_that_did(world: World) -> None:
+    client = world.client("writer")
+    driver = Driver.start(client)
+    landed = another_goes_on(world, driver)
+    plan = PublishPlan("job", Stance.CONSTRUCTIVE, Change("load"), intent="job", intent_base=driver.held.base)
+    driver.txn = client.repository.open_txn()
+    assert plan.changes_nothing
+
+    assert driver.put(plan).commit == landed.commit
+
+
+def test_a_plan_that_is_made_again_keeps_its_intent(world: World) -> None:
+    client = world.client("writer")
+    driver = Driver.start(client)
+    plans: list[PublishPlan] = []
+
+    def plan_on(txn: WriteTxn) -> PublishPlan:
+        plan = PublishPlan(
+            "another id",
+            Stance.CONSTRUCTIVE,
+            Change("load", (Upsert(PERSON, person_rows("ada")),)),
+            read_rows=frozenset({PERSON}),
+        )
+        plans.append(driver._stager.stage(txn, plan))
+        return plans[-1]
+
+    first = PublishPlan(
+        "job", Stance.CONSTRUCTIVE, plan_on(driver.txn).effect, read_rows=frozenset({PERSON}), intent="job",
+        intent_base=driver.held.base,
+    )  # fmt: skip
+    publisher = client.repository.publisher
+    with client.start(
+        lambda: publisher.publish(driver.txn, first, Recourse(driver._restage, None, plan_on))
+    ) as stalled:
+        stalled.run_until(a_put_of_manifest(2))
+        world.client("bob").insert("bob")
+        stalled.run_until(a_put_of_manifest(3))
+        assert len(plans) == 2
+        landed = another_goes_on(world, driver)
+        stalled.run_to_end()
+        commit = stalled.result()
+
+    assert commit is not None
+    assert commit.commit == landed.commit
+    assert len(plans) == 2
+
+
+# Fences
+
+
+def honoured_by(cleaner: Client) -> tuple[str, ...]:
+    """What a cleanup spares: intents that are not over."""
+    return tuple(seen.intent.txn_id for seen in cleaner.repository.intents.list() if not seen.closed)
+
+
+def test_staged_work_is_used_as_it_is_when_its_intent_was_honoured(world: World) -> None:
+    client, cleaner = world.client("writer"), world.client("cleaner")
+    client.insert("base")
+    driver = Driver.start(client)
+    plan = driver.plan(driver.txn)
+    stand_in_cleanup(cleaner, oldest_retained=1, honoured=honoured_by(cleaner))
+
+    commit = driver.put(plan)
+
+    assert commit.manifest_version == 4
+    assert driver.staged_again == []
+    assert client.head().tables[PERSON].table_version == plan.staged[PERSON].table_version
+
+
+def test_a_resumed_publish_from_the_first_base_obeys_fences_like_the_writer(world: World) -> None:
+    """Who goes on bases his plan on the manifest that the intent pins, so that every fence since then counts."""
+    client, cleaner, resumer = world.client("writer"), world.client("cleaner"), world.client("resumer")
+    client.insert("base")
+    driver = Driver.start(client)
+    plan = driver.plan(driver.txn)
+    driver.held.release()
+    stand_in_cleanup(cleaner, oldest_retained=1)  # that it did not honour it: it had been declared dead for good
+
+    resumed = Driver.start(resumer)
+    first = resumer.stored(resumed.held.base.branch_id, resumed.held.base.manifest_version)
+    assert isinstance(first, Manifest)
+    resumed.txn = WriteTxn(first, resumed.txn.schema)
+    commit = resumed.put(plan)
+
+    assert resumed.staged_again == [True]
+    assert commit.manifest_version == 4
+    assert world.client("fresh").people() == ["ada", "base"]
+
+
+def test_a_discarded_intent_is_not_honoured_and_its_writer_stages_again(world: World) -> None:
+    client, cleaner = world.client("writer"), world.client("cleaner")
+    client.insert("base")
+    driver = Driver.start(client)
+    plan = driver.plan(driver.txn)
+    driver.held.release()
+    (seen,) = cleaner.repository.intents.list()
+    assert cleaner.repository.intents.discard(seen)
+    stand_in_cleanup(cleaner, oldest_retained=1, honoured=honoured_by(cleaner))
+
+    driver.put(plan)
+
+    assert driver.staged_again == [True]
+
+
+# Branches
+
+
+def test_a_job_of_a_branch_that_was_deleted_and_made_again_is_refused(world: World) -> None:
+    client = world.client("writer")
+    client.graph.branches.create("b")
+    txn = client.repository.open_txn("b")
+    held = client.repository.intents.take(txn, "job", kind="load")
+    client.graph.branches.delete("b")
+    client.graph.branches.create("b")
+    again = client.repository.open_txn("b")
+    plan = PublishPlan("job", Stance.CONSTRUCTIVE, Change("load"), intent="job", intent_base=held.base)
+
+    with pytest.raises(ConflictError, match="'b' that was deleted since"):
+        client.repository.publisher.publish(again, plan)
+
+
+def test_a_job_is_gone_on_with_on_its_own_branch_only(world: World) -> None:
+    client = world.client("writer")
+    client.graph.branches.create("b")
+    intents = client.repository.intents
+    intents.take(client.repository.open_txn("b"), "job", kind="load").release()
+
+    with pytest.raises(BadRequest, match="begun on the branch 'b'"):
+        intents.take(client.repository.open_txn(), "job", kind="load")
+
+    assert intents.take(client.repository.open_txn("b"), "job", kind="load").adopted
+
+
+def test_opening_and_writing_never_look_at_intents(world: World) -> None:
+    Driver.start(world.client("writer"))
+    client = world.client("short")
+    with client.start(lambda: client.insert("bob")) as stepped:
+        calls = stepped.run_to_end()
+
+    assert not [call for call in calls if "__recovery" in call.key]
+    with pytest.raises(NotFound):
+        client.repository.intents.adopt("nothing")
+    assert client.head().point == Point(world.main_id, 2)
