@@ -101,7 +101,7 @@ def test_tables_are_loaded_by_type(world: World) -> None:
     assert [row["role"] for row in world.rows("Person")] == ["ops", "ops"], "a column that is not there says nothing"
 
 
-@pytest.mark.parametrize("source", ["missing.jsonl", "s3://bucket/x.jsonl", "people.xml", "empty"])
+@pytest.mark.parametrize("source", ["missing.jsonl", "ftp://host/x.jsonl", "people.xml", "empty"])
 def test_a_source_that_can_not_be_read_is_refused(world: World, tmp_path: Path, source: str) -> None:
     (tmp_path / "people.xml").touch()
     (tmp_path / "empty").mkdir()

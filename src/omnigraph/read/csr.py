@@ -217,10 +217,15 @@ class Csr:
         return Csr(before[self.starts].astype(np.int64), self.targets[first], self.edges[first], self.others)
 
 
+class NoRoom(BadRequest):
+    """A query has outgrown this process: on Spark it may fit."""
+
+
 def require_room(rows: int) -> None:
     """Refuse what memory can't hold."""
     if rows > ROWS_MAX:
-        raise BadRequest(f"A part of the match has {rows:,} rows, at most {ROWS_MAX:,} fit: add a filter to it.")
+        remedy = "add a filter to it, or run it on Spark"
+        raise NoRoom(f"A part of the match has {rows:,} rows, at most {ROWS_MAX:,} fit: {remedy}.")
 
 
 def _hashed(sources: Numbers, targets: Numbers, bits: int) -> Numbers:

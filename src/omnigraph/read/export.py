@@ -1,23 +1,22 @@
-"""Export: a snapshot as NDJSON, ordered by type and id, such that loading it again gives the same graph.
+"""Export into one file: a snapshot as NDJSON, or one type of it as CSV or Parquet, ordered by type and id.
 
-Every property is written, nulls too: a value that is left out would get the schema's default when it is loaded.
+Loading it again gives the same graph. `export_formats.py` says how values are written, `pipeline/exporting/export.py`
+writes directories of many files in parallel.
 """
 
-import base64
-import datetime as dt
 import gzip
-import json
+import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from omnigraph.errors import BadRequest
 from omnigraph.manifest.txn import Snapshot
+from omnigraph.read.export_formats import Format, line_maker, write_rows
 from omnigraph.schema.catalog import TypeDef
-from omnigraph.schema.types import ListOf, PropertyType, Scalar, Vector
-from omnigraph.schema.values import BLOB_PREFIX, print_datetime
+from omnigraph.storage.overlay import aligned
 from omnigraph.storage.tables import Tables, TableVersion
 
 if TYPE_CHECKING:
@@ -25,15 +24,16 @@ if TYPE_CHECKING:
 
 SORTED_ROWS_MAX = 50_000  # that are held and sorted at once; a larger table is read range by range
 BATCH_ROWS = 5_000
-_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """How much was written."""
+    """How much was written, in how many files, and where it ran."""
 
     rows: int
     bytes: int
+    files: int = 1
+    engine: str = "local"
 
 
 def export(
@@ -41,24 +41,26 @@ def export(
     snapshot: Snapshot,
     dest: "str | os.PathLike[str] | IO[bytes]",
     types: Sequence[str] | None = None,
+    format: Format = "jsonl",
 ) -> Exported:
     """Write a snapshot to a file, gzipped if its name ends so, or into an open binary file.
 
-    A file appears under its name only when it is complete.
+    A file appears under its name only when it is complete. CSV and Parquet files have one type.
     """
     if not isinstance(dest, str | os.PathLike):
-        return _write(dest, export_lines(tables, snapshot, types))
+        return _written(dest, tables, snapshot, types, format)
     path = Path(dest)
     if not path.name or path.is_dir():
-        raise BadRequest(f"{str(dest)!r} is no file to write to: name one, such as graph.jsonl.")
+        remedy = "name one, such as graph.jsonl, or say in which format a directory is to be written"
+        raise BadRequest(f"{str(dest)!r} is no file to write to: {remedy}.")
     partial = path.with_name(f"{path.name}.partial")
     try:
         with partial.open("wb") as file:
             if path.suffix == ".gz":
                 with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed:
-                    done = _write(packed, export_lines(tables, snapshot, types))
+                    done = _written(packed, tables, snapshot, types, format)
             else:
-                done = _write(file, export_lines(tables, snapshot, types))
+                done = _written(file, tables, snapshot, types, format)
         partial.replace(path)
     except OSError as error:
         raise BadRequest(f"{path} can't be written ({error.strerror}): choose another file.") from error
@@ -69,24 +71,52 @@ def export(
 
 def export_lines(tables: Tables, snapshot: Snapshot, types: Sequence[str] | None = None) -> Iterator[bytes]:
     """The entities of these types, or of all, one line each; memory is bounded by a batch, not by the graph."""
-    for definition in _chosen(snapshot, types):
-        ref = snapshot.table(definition.table_key)
-        if ref is None:
-            continue
-        line = _line_maker(definition)
-        for batch in _sorted_batches(tables, TableVersion(ref.table_id, ref.table_version), definition):
+    for definition in chosen_types(snapshot, types):
+        line = line_maker(definition)
+        for batch in _batches_of(tables, snapshot, definition, BATCH_ROWS):
             yield from line(batch)
 
 
-def _write(file: Any, lines: Iterator[bytes]) -> Exported:
-    rows = size = 0
-    for line in lines:
-        file.write(line)
-        rows, size = rows + 1, size + len(line)
-    return Exported(rows, size)
+def _written(file: Any, tables: Tables, snapshot: Snapshot, types: Sequence[str] | None, format: Format) -> Exported:
+    if format == "jsonl":
+        rows = size = 0
+        for line in export_lines(tables, snapshot, types):
+            file.write(line)
+            rows, size = rows + 1, size + len(line)
+        return Exported(rows, size)
+    chosen = chosen_types(snapshot, types)
+    if len(chosen) != 1:
+        raise BadRequest(f"A file of {format} holds one type, not {len(chosen)}: name one, or write a directory.")
+    sized = _Sized(file)
+    batches = _batches_of(tables, snapshot, chosen[0], SORTED_ROWS_MAX)
+    return Exported(write_rows(sized, chosen[0], format, batches), sized.size)
 
 
-def _chosen(snapshot: Snapshot, types: Sequence[str] | None) -> list[TypeDef]:
+class _Sized(io.RawIOBase):
+    """Passes on what is written, and counts it: what Arrow writes to need not be seekable."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        taken = bytes(data)
+        self._file.write(taken)
+        self.size += len(taken)
+        return len(taken)
+
+
+def _batches_of(tables: Tables, snapshot: Snapshot, definition: TypeDef, batch_rows: int) -> "Iterator[pa.Table]":
+    ref = snapshot.table(definition.table_key)
+    if ref is not None:
+        yield from _sorted_batches(tables, TableVersion(ref.table_id, ref.table_version), definition, batch_rows)
+
+
+def chosen_types(snapshot: Snapshot, types: Sequence[str] | None) -> list[TypeDef]:
+    """These types, or all, by name."""
     by_name = snapshot.catalog.by_name
     for name in types or ():
         if name not in by_name:
@@ -94,89 +124,33 @@ def _chosen(snapshot: Snapshot, types: Sequence[str] | None) -> list[TypeDef]:
     return [by_name[name] for name in sorted(by_name if types is None else set(types))]
 
 
-def _sorted_batches(tables: Tables, at: TableVersion, definition: TypeDef) -> "Iterator[pa.Table]":
+def _sorted_batches(tables: Tables, at: TableVersion, definition: TypeDef, batch_rows: int) -> "Iterator[pa.Table]":
     """All rows by id. A table that is too large to sort at once is read in ranges of ids."""
-    from omnigraph.schema.arrow import arrow_schema
-
-    names = arrow_schema(definition).names
     ranges: list[str | None] = [None]
     if tables.count(at) > SORTED_ROWS_MAX:
         ids = tables.scan(at, ["id"]).sort_by("id").column("id")
         starts = range(0, len(ids), SORTED_ROWS_MAX)
         bounds = [(ids[start].as_py(), ids[min(start + SORTED_ROWS_MAX, len(ids)) - 1].as_py()) for start in starts]
-        ranges = [f"id >= {_quoted(low)} AND id <= {_quoted(high)}" for low, high in bounds]
+        ranges = [between(low, high) for low, high in bounds]
         del ids
     for one in ranges:
-        rows = tables.scan(at, names, one).sort_by("id")
-        for start in range(0, rows.num_rows, BATCH_ROWS):
-            yield rows.slice(start, BATCH_ROWS)
+        rows = rows_by_id(tables, at, definition, one)
+        for start in range(0, rows.num_rows, batch_rows):
+            yield rows.slice(start, batch_rows)
 
 
-def _line_maker(definition: TypeDef) -> "Callable[[pa.Table], Iterator[bytes]]":
-    """How a batch of a type's rows becomes lines."""
-    writers = [(prop.name, prop.column, _printer(prop.type)) for prop in definition.properties]
-    is_edge = definition.kind == "edge"
+def rows_by_id(tables: Tables, at: TableVersion, definition: TypeDef, filter: str | None = None) -> "pa.Table":
+    """The rows that pass, with the columns and types of the schema, which an older version may lack; by id."""
+    from omnigraph.schema.arrow import arrow_schema
 
-    def lines(rows: "pa.Table") -> Iterator[bytes]:
-        columns = [(name, print_column(rows.column(column).to_pylist())) for name, column, print_column in writers]
-        names = ["id", *(name for name, _ in columns)]
-        values = zip(rows.column("id").to_pylist(), *(column for _, column in columns), strict=True)
-        entries = (dict(zip(names, row, strict=True)) for row in values)
-        if is_edge:
-            ends = zip(rows.column("src").to_pylist(), rows.column("dst").to_pylist(), strict=True)
-            for (source, target), data in zip(ends, entries, strict=True):
-                yield _line({"edge": definition.name, "from": source, "to": target, "data": data})
-        else:
-            for data in entries:
-                yield _line({"type": definition.name, "data": data})
-
-    return lines
+    schema = arrow_schema(definition)
+    stored = set(tables.open(at).schema.names)
+    rows = tables.scan(at, [name for name in schema.names if name in stored], filter)
+    return aligned(rows, schema).sort_by("id")
 
 
-def _line(entity: dict[str, Any]) -> bytes:
-    return _dumps(entity).encode() + b"\n"
+def between(low: str, high: str) -> str:
+    """The ids from one to another, both included, as a filter for Lance."""
+    from omnigraph.read.filters import quoted
 
-
-def _printer(kind: PropertyType) -> Callable[[list[Any]], list[Any]]:
-    """How the values of a column are written: as a load reads them, floats in the shortest form of their own width."""
-    match kind:
-        case Scalar("F32"):
-            return _singles
-        case Vector() | ListOf(Scalar("F32")):
-            return lambda values: [None if value is None else _singles(value) for value in values]
-        case ListOf(item):
-            one = _plain(item)
-            if one is None:
-                return lambda values: values
-            return lambda values: [None if value is None else [one(entry) for entry in value] for value in values]
-        case _:
-            plain = _plain(kind)
-            if plain is None:
-                return lambda values: values
-            return lambda values: [None if value is None else plain(value) for value in values]
-
-
-def _plain(kind: PropertyType) -> Callable[[Any], Any] | None:
-    match kind:
-        case Scalar("Date"):
-            return dt.date.isoformat
-        case Scalar("DateTime"):
-            return print_datetime
-        case Scalar("Blob"):
-            return lambda value: BLOB_PREFIX + base64.b64encode(value).decode()
-        case _:
-            return None
-
-
-def _singles(values: list[Any]) -> list[Any]:
-    """F32s as the shortest numbers that read back as the same F32: numpy prints them so."""
-    import numpy as np
-
-    given = [value for value in values if value is not None]
-    short = iter(np.array(given, np.float32).astype(str).astype(np.float64).tolist())
-    return [None if value is None else next(short) for value in values]
-
-
-def _quoted(text: str) -> str:
-    doubled = text.replace("'", "''")
-    return f"'{doubled}'"
+    return f"id >= {quoted(low)} AND id <= {quoted(high)}"

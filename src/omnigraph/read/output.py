@@ -95,17 +95,10 @@ class _Shape:
         return self._finished(rows, None)
 
     def _ranks(self) -> list[Rank]:
-        exprs = [*(p.expr for p in self.query.returns), *(k.expr for k in self.query.order), *self.query.keeps]
-        return list(dict.fromkeys(expr for expr in exprs if isinstance(expr, Nearest | Bm25 | Rrf)))
+        return ranks_of(self.query)
 
     def _top(self, rank: Rank) -> int | None:
-        """How many entities a rank must tell apart: with a limit, and the best of it first, no more than that."""
-        query = self.query
-        if query.grouped or query.limit is None or not query.order or query.order[0].expr != rank:
-            return None
-        first = query.order[0]
-        best_first = first.descending == isinstance(rank, Bm25 | Rrf) and not first.nulls_first
-        return query.limit if best_first else None
+        return top_of(self.query, rank)
 
     def _best(self, rows: Rows) -> Rows | None:
         """The rows that may be in the result, where all rows of a table match and the best by one rank are wanted."""
@@ -256,6 +249,21 @@ class _Shape:
                 return OutputColumn(name, expr.type, wanted, values, few=few)
             case _:
                 raise AssertionError(f"{expr} was not bound")
+
+
+def ranks_of(query: ReadQuery) -> list[Rank]:
+    """The search functions whose values the result depends on, each once."""
+    exprs = [*(p.expr for p in query.returns), *(k.expr for k in query.order), *query.keeps]
+    return list(dict.fromkeys(expr for expr in exprs if isinstance(expr, Nearest | Bm25 | Rrf)))
+
+
+def top_of(query: ReadQuery, rank: Rank) -> int | None:
+    """How many entities a rank must tell apart: with a limit, and the best of it first, no more than that."""
+    if query.grouped or query.limit is None or not query.order or query.order[0].expr != rank:
+        return None
+    first = query.order[0]
+    best_first = first.descending == isinstance(rank, Bm25 | Rrf) and not first.nulls_first
+    return query.limit if best_first else None
 
 
 def _rows_at(groups: Groups | None, places: Numbers | None) -> Numbers | None:

@@ -9,7 +9,7 @@ class Places:
     """Filled while declarations are read; a place that was not noted is looked for around it."""
 
     def __init__(self, file: SchemaFile) -> None:
-        self._file = file
+        self.file = file
         self._tokens: dict[Place, Token] = {}
 
     def note(self, token: Token, *place: object) -> None:
@@ -17,7 +17,7 @@ class Places:
         self._tokens[place] = token
 
     def error(self, token: Token, language_code: str, message: str, expected: str) -> LanguageError:
-        return error_at(self._file.source, self._file.source_name, token, language_code, message, expected)
+        return error_at(self.file.source, self.file.source_name, token, language_code, message, expected)
 
     def located(self, invalid: InvalidCatalog) -> LanguageError:
         place = invalid.place

@@ -70,3 +70,8 @@ def parse_type(text: str) -> PropertyType:
         if all(ENUM_VALUE.match(value) for value in values) and len(set(values)) == len(values):
             return Enumeration(values)
     raise BadRequest(f"{text!r} is no property type: use {TYPES_EXPECTED}.")
+
+
+def stored_as(kind: PropertyType) -> PropertyType:
+    """The type of the column that has such values: an enum's are text, so that it can be widened as it is."""
+    return Scalar("String") if isinstance(kind, Enumeration) else kind

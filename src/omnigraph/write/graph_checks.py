@@ -146,10 +146,7 @@ class UniqueInGraph:
             if values in wanted and entity not in self.ignoring
         }
         bad = [entity for entity in wanted.values() if entity in taken]
-        named = ", ".join(self.unique.properties)
-        other = taken[bad[0]] if bad else ""
-        problem = f"has the same {named} as the stored {other!r}"
-        refuse(_one(broken(self.unique, bad, problem, f"give another {named}, or update that one")))
+        refuse(same_as_stored(self.unique, bad, taken[bad[0]] if bad else ""))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,11 +170,9 @@ class CardinalityHolds:
         counts = {source: stays[source] + len(self.written.get(source, ())) for source in sources}
         over = sorted(source for source, count in counts.items() if high is not None and count > high)
         under = sorted(source for source, count in counts.items() if count < low and source not in self.gone)
-        edges = f"{self.cardinality.type_name} edges"
-        too_many = f"would have {counts[over[0]]} {edges}, at most {high} may leave it" if over else ""
-        too_few = f"would have {counts[under[0]]} {edges}, at least {low} must leave it" if under else ""
         surplus = [edge for source in over for edge in self._surplus(source, counts[source] - (high or 0))]
-        refuse([*self._broken(over, too_many, surplus), *self._broken(under, too_few)])
+        many = too_many(self.cardinality, over, counts[over[0]] if over else 0, surplus)
+        refuse([*many, *too_few(self.cardinality, under, counts[under[0]] if under else 0)])
 
     def _stored(self, txn: WriteTxn, tables: Tables) -> tuple[Counter[str], frozenset[str]]:
         """How many stored edges stay for each source, and which sources count."""
@@ -200,11 +195,31 @@ class CardinalityHolds:
         """The last edges written for a source, so many as are too many: without them it would do."""
         return self.written.get(source, ())[-count:]
 
-    def _broken(self, sources: list[str], problem: str, rows: Sequence[str] = ()) -> list[Violation]:
-        bound = self.cardinality.name.rpartition(" ")[2]
-        found = _one(broken(self.cardinality, sources, problem, f"keep within @card({bound})", rows))
-        source_type = self.cardinality.source_table.partition(":")[2]
-        return [replace(violation, type_name=source_type) for violation in found]
+
+def same_as_stored(unique: Unique, ids: Sequence[str], other: str) -> list[Violation]:
+    """Rows with values that stored rows have; `other` is the one that the first of them meets."""
+    named = ", ".join(unique.properties)
+    problem = f"has the same {named} as the stored {other!r}"
+    return _one(broken(unique, ids, problem, f"give another {named}, or update that one"))
+
+
+def too_many(cardinality: Cardinality, sources: Sequence[str], first: int, surplus: Sequence[str]) -> list[Violation]:
+    """Sources with more edges than may leave them: so many the first, and the edges without which it would do."""
+    problem = f"would have {first} {cardinality.type_name} edges, at most {cardinality.maximum} may leave it"
+    return _out_of_bounds(cardinality, sources, problem, surplus)
+
+
+def too_few(cardinality: Cardinality, sources: Sequence[str], first: int) -> list[Violation]:
+    problem = f"would have {first} {cardinality.type_name} edges, at least {cardinality.minimum} must leave it"
+    return _out_of_bounds(cardinality, sources, problem)
+
+
+def _out_of_bounds(
+    cardinality: Cardinality, sources: Sequence[str], problem: str, rows: Sequence[str] = ()
+) -> list[Violation]:
+    bound = cardinality.name.rpartition(" ")[2]
+    found = _one(broken(cardinality, sources, problem, f"keep within @card({bound})", rows))
+    return [replace(violation, type_name=cardinality.source_table.partition(":")[2]) for violation in found]
 
 
 def _pairs(rows: "pa.Table | pa.RecordBatch", column: str, ignoring: frozenset[str]) -> Iterable[tuple[str, str]]:
@@ -214,8 +229,11 @@ def _pairs(rows: "pa.Table | pa.RecordBatch", column: str, ignoring: frozenset[s
 
 
 def _dangling(endpoint: Endpoint, pairs: Iterable[tuple[str, str]]) -> list[Violation]:
-    """Nodes that would be missed; they, not the edges, are what the write would have to leave."""
-    nodes = tuple(sorted({node for _, node in pairs}))
+    return missed(endpoint, tuple(sorted({node for _, node in pairs})))
+
+
+def missed(endpoint: Endpoint, nodes: tuple[str, ...]) -> list[Violation]:
+    """Nodes that edges would miss; they, not the edges, are what the write would have to leave."""
     problem = f"would go, and {endpoint.type_name} edges still have it as {_ROLES[endpoint.columns[0]]}"
     remedy = f"remove those {endpoint.type_name} edges in the same write, or keep the node"
     if not nodes:

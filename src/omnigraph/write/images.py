@@ -1,14 +1,17 @@
 """Row images: the rows of one table before and after a write, compared and completed column by column."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omnigraph.query.values import parse_value
 from omnigraph.schema.catalog import Property, TypeDef
-from omnigraph.storage.overlay import with_ids, without_ids
+from omnigraph.storage.overlay import with_ids
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+
+    Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 Row: TypeAlias = dict[str, Any]  # by column
 
@@ -36,18 +39,39 @@ def stale_vectors(definition: TypeDef, given: Iterable[str]) -> list[tuple[str, 
 
 
 def changed(rows: "pa.Table", before: "pa.Table | None") -> "pa.Table":
-    """The rows that are not exactly as they were before; new ones are."""
+    """The rows that are not exactly as they were before, then the new ones."""
     import pyarrow as pa
 
     if before is None or not before.num_rows or not rows.num_rows:
         return rows
-    new = without_ids(rows, _ids(before))
-    old = with_ids(rows, _ids(before))
-    was = aligned_to(before, _ids(old))
-    same: Any = pa.array([True] * old.num_rows)
+    there, same = compared(rows, before)
+    return pa.concat_tables([rows.filter(pa.array(there & ~same)), rows.filter(pa.array(~there))])
+
+
+def compared(rows: "pa.Table", before: "pa.Table") -> "tuple[Mask, Mask]":
+    """Which rows have an id that was there before, and which of them are exactly as they were."""
+    import numpy as np
+    import pyarrow as pa
+
+    place = places_in(rows, before)
+    there = place >= 0
+    old, was = rows.filter(pa.array(there)), before.take(place[there])
+    same: Any = pa.array(np.ones(old.num_rows, np.bool_))
     for name in old.column_names:
         same = _both(same, equal(old.column(name), was.column(name)))
-    return pa.concat_tables([old.filter(_inverted(same)), new])
+    unchanged = np.zeros(rows.num_rows, np.bool_)
+    unchanged[there] = np.asarray(same.to_numpy(zero_copy_only=False), np.bool_) if old.num_rows else same
+    return there, unchanged
+
+
+def places_in(rows: "pa.Table", before: "pa.Table") -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """The number of the row in `before` that has each row's id; -1 where none has it."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    found: Any = pc.index_in(rows.column("id"), value_set=before.column("id").combine_chunks())
+    place: np.ndarray[Any, np.dtype[np.int64]] = np.asarray(pc.fill_null(found, -1).to_numpy(), np.int64)
+    return place
 
 
 def touched_before(before: "pa.Table | None", rows: "pa.Table", removed: frozenset[str]) -> "pa.Table | None":
@@ -60,8 +84,7 @@ def completed(rows: "pa.Table", given: "Mapping[str, Any]", before: "pa.Table") 
     import numpy as np
     import pyarrow as pa
 
-    place = {entity: number for number, entity in enumerate(_ids(before))}
-    stored = np.array([place.get(entity, -1) for entity in _ids(rows)], np.int64)
+    stored = places_in(rows, before)
     own = np.arange(rows.num_rows)
     for name, said in given.items():
         keeps = (stored >= 0) & ~said
@@ -76,17 +99,15 @@ def completed(rows: "pa.Table", given: "Mapping[str, Any]", before: "pa.Table") 
 def stale_where(rows: "pa.Table", given: "Mapping[str, Any]", before: "pa.Table", source: str, vector: str) -> Any:
     """Rows whose text was given and is another than the stored one, while the vector was not given."""
     import numpy as np
+    import pyarrow as pa
 
-    texts = dict(zip(_ids(before), before.column(source).to_pylist(), strict=True))
-    now = zip(_ids(rows), rows.column(source).to_pylist(), strict=True)
-    differs = np.array([entity in texts and texts[entity] != text for entity, text in now], np.bool_)
+    place = places_in(rows, before)
+    there = place >= 0
+    was = before.column(source).take(place[there])
+    same: Any = equal(rows.column(source).filter(pa.array(there)), was)
+    differs = np.zeros(rows.num_rows, np.bool_)
+    differs[there] = ~np.asarray(same.to_numpy(zero_copy_only=False), np.bool_)
     return differs & given[source] & ~given[vector]
-
-
-def aligned_to(rows: "pa.Table", ids: Sequence[str]) -> "pa.Table":
-    """The rows with these ids, in their order; all must be there."""
-    place = {entity: number for number, entity in enumerate(_ids(rows))}
-    return rows.take([place[entity] for entity in ids])
 
 
 def equal(left: Any, right: Any) -> Any:
@@ -133,9 +154,3 @@ def _both(left: Any, right: Any) -> Any:
     import pyarrow.compute as pc
 
     return pc.and_(left, right)
-
-
-def _inverted(mask: Any) -> Any:
-    import pyarrow.compute as pc
-
-    return pc.invert(mask)

@@ -4,14 +4,14 @@ Everything here follows from the input and the schema alone. What the graph has 
 values) comes in `load.py`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import Violation
 from omnigraph.manifest.model import TableKey
 from omnigraph.query.values import shown
-from omnigraph.schema.catalog import Catalog, Property, TypeDef
+from omnigraph.schema.catalog import Property, TypeDef
 from omnigraph.schema.constraints import Constraint, Key, Required, Unique, ValueType, type_constraints
 from omnigraph.schema.identity import id_of
 from omnigraph.write.columns import build_column
@@ -70,14 +70,19 @@ class Incoming:
         return sum(one.rows.num_rows for one in self.types.values())
 
 
-def understood(found: Input, catalog: Catalog, mint: Callable[[], str]) -> Incoming:
-    """The input as rows of the catalog's types."""
+def understood(
+    found: Input, types: Mapping[str, TypeDef], mint: Callable[[int], str], *, each_once: bool = True
+) -> Incoming:
+    """The input as rows of the schema's types; `mint` makes the id of a row from its number, or in any other way.
+
+    An id that came before is refused here only with `each_once`: a part of an input can't tell.
+    """
     incoming = Incoming()
-    groups: dict[str, list[Entity]] = {name: [] for name in found.tables if name in catalog.by_name}
+    groups: dict[str, list[Entity]] = {name: [] for name in found.tables if name in types}
     fields: dict[str, frozenset[str]] = {}
     for place, entity in found.entities():
-        problem = entity if isinstance(entity, str) else _misformed(entity, catalog, fields)
-        if not isinstance(entity, str) and (definition := catalog.by_name.get(entity.type_name)) is not None:
+        problem = entity if isinstance(entity, str) else _misformed(entity, types, fields)
+        if not isinstance(entity, str) and (definition := types.get(entity.type_name)) is not None:
             incoming.seen[definition.table_key] = incoming.seen.get(definition.table_key, 0) + 1
         if problem is not None:
             incoming.misformed.append((place, problem))
@@ -85,19 +90,20 @@ def understood(found: Input, catalog: Catalog, mint: Callable[[], str]) -> Incom
             groups.setdefault(entity.type_name, []).append(entity)
     while groups:  # what has become columns need not be kept as dicts
         name, entities = groups.popitem()
-        definition = catalog.by_name[name]
+        definition = types[name]
         incoming.seen.setdefault(definition.table_key, 0)
         if entities:
-            incoming.types[definition.table_key] = _type_rows(definition, entities, mint, incoming.refused)
+            rows = _type_rows(definition, entities, mint, incoming.refused)
+            incoming.types[definition.table_key] = each_id_once(rows, incoming.refused) if each_once else rows
     incoming.types = dict(
         sorted(incoming.types.items(), reverse=True)
     )  # nodes first: what is wrong with them is told first
     return incoming
 
 
-def _misformed(entity: Entity, catalog: Catalog, fields: dict[str, frozenset[str]]) -> str | None:
+def _misformed(entity: Entity, types: Mapping[str, TypeDef], fields: dict[str, frozenset[str]]) -> str | None:
     """Why an entity can't be a row of its type at all; `fields` are the names that a type's `data` may have, kept."""
-    definition = catalog.by_name.get(entity.type_name)
+    definition = types.get(entity.type_name)
     if definition is None:
         return f"the schema has no type {entity.type_name!r}: see `schema show`"
     if entity.is_edge != (definition.kind == "edge"):
@@ -122,10 +128,10 @@ def _half(text: str) -> bool:
 def _type_rows(
     definition: TypeDef,
     entities: Sequence[Entity],
-    mint: Callable[[], str],
+    mint: Callable[[int], str],
     refused: list[tuple[Place, Violation]],
 ) -> TypeRows:
-    """The rows of one type, without those that have a value of another type, no key, or an id that came before."""
+    """The rows of one type, without those that have a value of another type or no key."""
     import numpy as np
     import pyarrow as pa
 
@@ -147,11 +153,11 @@ def _type_rows(
             refused.append((entities[number].place, _ill_typed(definition, prop, name, problem)))
     _derive_ids(definition, entities, columns, ids, good, refused)
     minted = np.array([entity is None for entity in ids], np.bool_)
-    columns["id"] = pa.array([mint() if entity is None else entity for entity in ids], pa.string())
+    pairs = zip(ids, entities, strict=True)
+    columns["id"] = pa.array([mint(row.place.number) if own is None else own for own, row in pairs], pa.string())
     rows = pa.table([columns[name] for name in schema.names], schema=schema)
     result = TypeRows(definition, rows, given, minted, tuple(entity.place for entity in entities))
-    result = result if good.all() else result.where(good)
-    return each_id_once(result, refused)
+    return result if good.all() else result.where(good)
 
 
 def _property(prop: Property, entities: Sequence[Entity]) -> "tuple[pa.Array[Any], Mask, dict[int, str]]":
@@ -200,7 +206,7 @@ def each_id_once(rows: TypeRows, refused: list[tuple[Place, Violation]]) -> Type
         before = first.setdefault(entity, number)
         if before != number:
             good[number] = False
-            refused.append((rows.places[number], _twice(rows.definition, entity, rows.places[before])))
+            refused.append((rows.places[number], twice(rows.definition, entity, str(rows.places[before]))))
     return rows if good.all() else rows.where(good)
 
 
@@ -240,7 +246,8 @@ def _without_key(definition: TypeDef, values: Sequence[Any]) -> Violation:
     raise AssertionError(f"the key {definition.name}.{missing} may be null")
 
 
-def _twice(definition: TypeDef, entity: str, first: Place) -> Violation:
+def twice(definition: TypeDef, entity: str, first: str) -> Violation:
+    """An id that was given before, at the place `first`."""
     problem, remedy = f"occurs twice, first at {first}", "keep one of them"
     for constraint in type_constraints(definition):
         if isinstance(constraint, Key):

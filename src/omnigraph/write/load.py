@@ -1,7 +1,8 @@
 """In-process load: NDJSON, entity dicts or tables as one atomic commit, through the same validator as a mutation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -19,14 +20,15 @@ from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage import meter
+from omnigraph.storage.files import is_remote
 from omnigraph.storage.meter import Cost
 from omnigraph.write.checks import run_checks
 from omnigraph.write.commit import Changes, OnConflict, land_changes
 from omnigraph.write.delta import texts
 from omnigraph.write.incoming import Incoming, TypeRows, understood
 from omnigraph.write.modes import MODES, Lowered, Mode, lower
-from omnigraph.write.ndjson import UNLIMITED, Input, Limits, Place, Source, paths_of, read_input
-from omnigraph.write.quarantine import Rejects, default_path
+from omnigraph.write.ndjson import UNLIMITED, Input, Limits, Place, Source, read_input
+from omnigraph.write.quarantine import Rejects, default_path, over_limit
 from omnigraph.write.validate import checks_for
 from omnigraph.write.violations import placed, violations_of
 
@@ -44,6 +46,9 @@ class LoadResult:
     quarantine: Path | None = None
     reports: tuple[str, ...] = ()
     cost: Cost = field(default_factory=Cost)
+    job_id: str | None = None  # of a bulk load that was given one
+    summary: tuple[tuple[str, str, int], ...] = ()  # rejected rows by type and reason
+    phases: Mapping[str, float] = field(default_factory=dict)  # CPU seconds of a bulk load
 
 
 def load(
@@ -58,6 +63,7 @@ def load(
     max_errors: int | None = None,
     quarantine: Path | None = None,
     limits: Limits | None = None,
+    type_name: str | None = None,
     actor: str | None = None,
     if_commit: CommitId | None = None,
     txn_id: TxnId | None = None,
@@ -66,15 +72,23 @@ def load(
     """Load everything or nothing; with `on_error="quarantine"` everything that can be taken.
 
     `from_` names the branch that a missing `branch` is forked from first. `max_errors` bounds how many rows a
-    quarantine may take before the load fails after all.
+    quarantine may take before the load fails after all. `type_name` is the type of the rows of CSV and Parquet files,
+    where their names do not say it.
     """
     _check_options(mode, engine, on_error, max_errors)
     repository.require_writable("Loading")
     with meter.operation("load") as operation:
-        found = read_input(source, limits or (UNLIMITED if engine == "local" else Limits()))
+        found = read_input(
+            source,
+            limits or (UNLIMITED if engine == "local" else Limits()),
+            catalog=partial(_catalog, repository, branch, from_),
+            type_name=type_name,
+            storage_options=repository.location.options,
+        )
         run = _Load(repository, found, mode, on_error, max_errors)
         if on_error == "quarantine":
-            run.quarantine = quarantine or default_path(paths_of(source), repository.runtime.ids.short_id())
+            local = [Path(file.path) for file in found.files if not is_remote(file.path)]
+            run.quarantine = quarantine or default_path(local, repository.runtime.ids.short_id())
         if from_ is not None:
             _fork_if_missing(repository, run, branch, from_, actor, if_commit)
         commit = run.land(branch, actor, if_commit, txn_id, on_conflict)
@@ -91,6 +105,16 @@ def _check_options(mode: str, engine: str, on_error: str, max_errors: int | None
         raise BadRequest(f"max_errors={max_errors} makes no sense: give 0 or more.")
     if engine not in ("auto", "local"):
         raise BadRequest(f'This release has no engine {engine!r} for loads: use "auto" or "local".')
+
+
+def _catalog(repository: Repository, branch: str, from_: str | None) -> Catalog:
+    """The schema by which the columns of files are read: the one they are loaded into."""
+    try:
+        return repository.snapshot(branch).catalog
+    except BranchNotFound:
+        if from_ is None:
+            raise
+        return repository.snapshot(from_).catalog
 
 
 def _fork_if_missing(
@@ -163,7 +187,8 @@ class _Load:
     def incoming(self, schema: str, catalog: Catalog) -> Incoming:
         """The input in the terms of a schema; in a load that takes all or nothing, lines that are no rows end it."""
         if self._understood is None or self._understood[0] != schema:
-            self._understood = (schema, understood(self._found, catalog, self._repository.runtime.ids.txn_id))
+            ids = self._repository.runtime.ids
+            self._understood = (schema, understood(self._found, catalog.by_name, lambda _: ids.txn_id()))
         incoming = self._understood[1]
         if incoming.misformed and not self._quarantines:
             rejects = Rejects()
@@ -184,14 +209,15 @@ class _Load:
         if self._quarantines:
             return self._plan_what_can_be_taken(txn, incoming)
         lowered = self._lowered = lower(self._mode, txn, self._repository.tables, incoming)
-        broken = [replace(v, places=(str(place),)) for place, v in [*incoming.refused, *lowered.refused]]
+        refused = _by_place([*incoming.refused, *lowered.refused])
+        broken = [replace(v, places=(str(place),)) for place, v in refused]
         return Changes(lowered.delta.actions(), checks_for(txn, lowered.delta, broken), lowered.read_rows)
 
     def _plan_what_can_be_taken(self, txn: WriteTxn, incoming: Incoming) -> Changes:
         """Leave out what breaks a constraint, and then what breaks one without that, until the rest holds."""
         rejects = self._rejects = Rejects()
         rejects.misformed(incoming.misformed)
-        rejects.refused(incoming.refused)
+        rejects.refused(_by_place(incoming.refused))
         left = incoming
         while True:
             lowered = self._lowered = lower(self._mode, txn, self._repository.tables, left)
@@ -207,7 +233,7 @@ class _Load:
                     raise
                 rejects.refused(refused)
         if self._max_errors is not None and len(rejects) > self._max_errors:
-            raise rejects.error()
+            raise over_limit(rejects.error(), len(rejects), self._max_errors)
         if len(rejects) and self.quarantine is not None:
             rejects.write(self.quarantine, self._found.raw)  # before the commit: after it nothing may fail
         read = lowered.read_rows.union(*(check.reads for check in checks))  # which rows stay depends on them all
@@ -244,6 +270,11 @@ def _without(incoming: Incoming, error: ConstraintViolation) -> tuple[Incoming, 
         keep[list(numbers_gone)] = False
         types[key] = types[key].where(keep)
     return replace(incoming, types=types), refused
+
+
+def _by_place(refused: Iterable[tuple[Place, Violation]]) -> list[tuple[Place, Violation]]:
+    """In the order of the input, whatever the order in which it was read: a bulk load has another."""
+    return sorted(refused, key=lambda one: (one[0].source, one[0].number))
 
 
 def _numbers(rows: TypeRows) -> dict[str, int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from omnigraph.errors import Violation
 from omnigraph.manifest.model import TableKey
 from omnigraph.manifest.txn import WriteTxn
+from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.constraints import Unique
 from omnigraph.storage.overlay import without_ids
 from omnigraph.storage.parallel import gather
@@ -65,7 +66,7 @@ def _overwritten(txn: WriteTxn, incoming: Incoming) -> Lowered:
         if rows is not None and rows.rows.num_rows:
             deltas.append(TableDelta(key, rows.rows, replaces_all=True))
         elif seen:
-            reports.append(f"{key.partition(':')[2]} was left as it is: none of its {seen} rows could be taken.")
+            reports.append(left_as_it_is(key, seen))
         else:
             empty = arrow_schema(txn.catalog.type_of(key)).empty_table()
             deltas.append(TableDelta(key, empty, replaces_all=True))
@@ -122,7 +123,7 @@ def _merge_type(txn: WriteTxn, tables: Tables, key: TableKey, incoming: TypeRows
         rows = changed(rows, before)
     fresh = bool(incoming.minted.all())
     delta = TableDelta(key, rows, before=touched_before(before, rows, frozenset()), fresh_ids=fresh)
-    return _MergedType(delta, incoming, reads, refused, _new_each_time(incoming, known))
+    return _MergedType(delta, incoming, reads, refused, new_each_time(definition, int(incoming.minted.sum())))
 
 
 def _rows_alike(tables: Tables, at: Any, known: Unique, incoming: TypeRows) -> "pa.Table":
@@ -151,10 +152,14 @@ def _matched(incoming: TypeRows, known: Unique, stored: "pa.Table") -> TypeRows:
     return incoming.with_ids(pa.array(final, pa.string()), minted)
 
 
-def _new_each_time(incoming: TypeRows, known: Unique | None) -> list[str]:
-    """What loading the same input again would add again."""
-    count, definition = int(incoming.minted.sum()), incoming.definition
-    if not count or known is not None:
+def left_as_it_is(key: TableKey, seen: int) -> str:
+    """What an overwrite says of a type that it does not empty only because all its rows were rejected."""
+    return f"{key.partition(':')[2]} was left as it is: none of its {seen} rows could be taken."
+
+
+def new_each_time(definition: TypeDef, count: int) -> list[str]:
+    """What loading the same input again would add again: so many rows without an id."""
+    if not count or (definition.kind == "edge" and match_constraint(definition) is not None):
         return []
     remedy = "@unique(src, dst)" if definition.kind == "edge" else "@key"
     what = "edges" if definition.kind == "edge" else "nodes"

@@ -1,32 +1,44 @@
-"""What a load reads: lines of NDJSON files, entity dicts, or tables; each entity with the place it stands at.
+"""What a load reads: lines of NDJSON files, entity dicts, or rows of tables and files of one type; each with its place.
 
-Nothing here knows a schema. A line that is no entity by its form comes with the reason; whether its type and
-properties exist is for `incoming.py` to say.
+Nothing here knows a schema but for files whose rows don't say their type. A line that is no entity by its form comes
+with the reason; whether its type and properties exist is for `incoming.py` to say.
 """
 
-import glob
-import gzip
+import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from omnigraph.errors import BadRequest
+from omnigraph.schema.catalog import Catalog, TypeDef
+from omnigraph.write.csv_records import csv_entities
+from omnigraph.write.input_files import (
+    LINE_BYTES_MAX,
+    LINE_TOO_LONG,
+    SHOWN_BYTES,
+    FileChunks,
+    Stretch,
+    Unreadable,
+    gzip_stretches,
+    open_parquet,
+    owned_stretches,
+)
+from omnigraph.write.sources import TYPED_KINDS, SourceFile, check_type, find_files, is_files, typed
+from omnigraph.write.strict_json import parse_json
+from omnigraph.write.table_rows import check_columns, check_types, end_columns, table_entities
 
 ROWS_MAX = 100_000
 BYTES_MAX = 64 * 1024 * 1024
-SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 _NODE_FIELDS = frozenset({"type", "data"})
 _EDGE_FIELDS = frozenset({"edge", "from", "to", "data"})
+_ENDS = {"src": "from", "dst": "to", "from": "from", "to": "to"}
 
 Source: TypeAlias = (
     "str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Iterable[Mapping[str, Any]] | Mapping[str, Any]"
 )
-
-DIGITS_MAX = 100  # of a number; a longer one is not worth reading
 
 
 class TooLargeForProcess(BadRequest):
@@ -61,12 +73,13 @@ class Input:
 
     raw: list[tuple[Place, Any]] = field(default_factory=list)
     tables: tuple[str, ...] = ()  # types that tables were given for, with rows or without
+    files: tuple[SourceFile, ...] = ()
 
     def entities(self) -> "Iterator[tuple[Place, Entity | str]]":
         """Each entity, or why it can't be read as one."""
         for place, raw in self.raw:
             try:
-                yield place, _entity(place, raw)
+                yield place, entity_of(place, raw)
             except ValueError as error:
                 yield place, str(error)
 
@@ -82,122 +95,139 @@ class Limits:
         if rows > self.rows or size > self.bytes:
             raise TooLargeForProcess(
                 f"The input has more than {self.rows:,} rows or {self.bytes // 2**20} MiB, which is for the bulk "
-                'engine, and this release has none yet: split the input, or insist with engine="local".'
+                'engine: load it with engine="spark", or insist on this process with engine="local".'
             )
 
 
 UNLIMITED = Limits(2**62, 2**62)
 
 
-def read_input(source: Source, limits: Limits | None = None) -> Input:
-    """Read everything, up to the limits."""
+def read_input(
+    source: Source,
+    limits: Limits | None = None,
+    *,
+    catalog: Callable[[], Catalog] | None = None,
+    type_name: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Input:
+    """Read everything, up to the limits. The catalog is asked for only if there are files that need a type."""
     limits = limits or Limits()
-    found = Input(tables=tuple(source) if isinstance(source, Mapping) else ())
+    if is_files(source):
+        found, entities = _files(source, limits, catalog, type_name, storage_options)
+    elif type_name is not None:
+        raise BadRequest("A type is for files of rows, CSV or Parquet: entities and tables say theirs.")
+    else:
+        found = Input(tables=tuple(source) if isinstance(source, Mapping) else ())
+        entities = _given_entities(source, limits, catalog)
     size = 0
-    for place, raw, length in _raw_entities(source, limits):
+    for place, raw, length in entities:
         size += length
         found.raw.append((place, raw))
         limits.check(len(found.raw), size)
     return found
 
 
-def paths_of(source: Source) -> list[Path]:
-    """The files of a source, in name order; none where it is not about files."""
-    if isinstance(source, Mapping):
-        return []
-    if isinstance(source, str | os.PathLike):
-        return _files(os.fspath(source))
-    if isinstance(source, list | tuple) and source and all(isinstance(one, str | os.PathLike) for one in source):
-        return [path for one in source for path in _files(os.fspath(one))]
-    return []
-
-
-def _files(text: str) -> list[Path]:
-    text = text.removeprefix("file://")
-    if "://" in text:
-        raise BadRequest(f"{text} can't be loaded from its store yet: copy it to a local file and load that.")
-    path = Path(text)
-    if path.is_dir():
-        found = [entry for entry in sorted(path.rglob("*")) if entry.is_file() and entry.name.endswith(SUFFIXES)]
-        if not found:
-            raise BadRequest(f"{text} holds no {SUFFIXES[0]} or {SUFFIXES[2]} file: nothing to load.")
-        return found
-    found = [path] if path.is_file() else [Path(name) for name in sorted(glob.glob(text, recursive=True))]
-    if not found:
-        raise BadRequest(f"{text} does not exist: check the path.")
-    for one in found:
-        if not one.name.endswith(SUFFIXES):
-            raise BadRequest(f"{one} is of no kind that can be loaded: give {', '.join(SUFFIXES)}, or a directory.")
-    return found
-
-
 _Raw: TypeAlias = tuple[Place, Any, int]
 
 
-def _raw_entities(source: Source, limits: Limits) -> Iterator[_Raw]:
-    paths = paths_of(source)
-    if paths:
-        plain = [path for path in paths if path.suffix != ".gz"]
-        limits.check(0, sum(path.stat().st_size for path in plain))
-        alike = len({path.name for path in paths}) < len(paths)
-        return chain.from_iterable(_lines(path, str(path) if alike else path.name) for path in paths)
+def _given_entities(source: Any, limits: Limits, catalog: Callable[[], Catalog] | None) -> Iterator[_Raw]:
     if isinstance(source, Mapping):
-        return chain.from_iterable(_table_rows(name, table, limits) for name, table in source.items())
+        return chain.from_iterable(_table_rows(name, table, limits, catalog) for name, table in source.items())
     if not isinstance(source, Iterable):
         raise BadRequest(f"{type(source).__name__} can't be loaded: give a file, entities or tables.")
-    entities: Any = source
-    return ((Place("", "entity", number), entity, 0) for number, entity in enumerate(entities, 1))
+    return ((Place("", "entity", number), entity, 0) for number, entity in enumerate(source, 1))
 
 
-def _lines(path: Path, name: str) -> Iterator[_Raw]:
-    opened: Any = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rb") as file:
-        try:
-            for number, line in enumerate(file, 1):
-                text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-                if not text.isspace() and text:
-                    yield Place(name, "line", number), text, len(line)
-        except (OSError, EOFError) as error:
-            raise BadRequest(
-                f"{path} can't be read to its end, {_why(error)}: nothing was written, give a whole file."
-            ) from error
+def _files(
+    source: Any,
+    limits: Limits,
+    catalog: Callable[[], Catalog] | None,
+    type_name: str | None,
+    options: Mapping[str, str] | None,
+) -> tuple[Input, Iterator[_Raw]]:
+    found = find_files(source, options)
+    limits.check(0, sum(file.size for file in found if not file.kind.endswith(".gz")))
+    types: Catalog | None = None
+    if type_name is not None or any(file.kind in TYPED_KINDS for file in found):
+        if catalog is None:
+            raise BadRequest(f"{found[0].shown} has rows of one type, and no schema is known: load it into a graph.")
+        types = catalog()
+        check_type(types, type_name)
+        found = [typed(file, types, type_name) for file in found]
+    names = dict.fromkeys(file.type_name for file in found if file.type_name is not None)
+    rows = chain.from_iterable(_file_rows(file, types, limits, options) for file in found)
+    return Input(tables=tuple(names), files=tuple(found)), rows
 
 
-def _why(error: OSError | EOFError) -> str:
-    if isinstance(error, gzip.BadGzipFile):
-        return "it is not gzipped"
-    return "it is cut off" if isinstance(error, EOFError) else error.strerror or str(error)
+def _file_rows(
+    file: SourceFile, catalog: Catalog | None, limits: Limits, options: Mapping[str, str] | None
+) -> Iterator[_Raw]:
+    where = (file.path, file.shown, file.size)
+    if file.kind == "ndjson":
+        return _lines(owned_stretches(*where, 0, file.size, options), file.shown)
+    if file.kind == "ndjson.gz":
+        return _lines(gzip_stretches(*where, options), file.shown)
+    assert catalog is not None, "no file of this kind is without a type"
+    assert file.type_name is not None, "no file of this kind is without a type"
+    definition = catalog.by_name[file.type_name]
+    if file.kind == "parquet":
+        return _parquet_rows(file, definition, limits, options)
+    chunks = FileChunks(*where, options)
+    records = csv_entities(chunks.unpacked() if file.kind == "csv.gz" else chunks.plain(), file.shown, definition)
+    return ((Place(file.shown, "line", number), raw, length) for number, raw, length in records)
 
 
-def _table_rows(name: str, table: Any, limits: Limits) -> Iterator[_Raw]:
-    """The rows of an Arrow table or a pandas frame; a column that is not there says nothing about its property."""
-    rows = _arrow_table(name, table)
-    limits.check(rows.num_rows, rows.nbytes)
-    edges = {"src": "from", "dst": "to", "from": "from", "to": "to"}
-    is_edge = bool(edges.keys() & set(rows.column_names))
+def _lines(stretches: Iterator[Stretch], shown: str) -> Iterator[_Raw]:
     number = 0
-    for batch in rows.to_batches(max_chunksize=10_000):
-        for row in batch.to_pylist():
+    for stretch in stretches:
+        if stretch.too_long:
             number += 1
-            ends = {edges[column]: row.pop(column) for column in list(row) if column in edges} if is_edge else {}
-            yield Place(name, "row", number), {"edge" if is_edge else "type": name, **ends, "data": row}, 0
+            yield Place(shown, "line", number), Unreadable(stretch.data, LINE_TOO_LONG), len(stretch.data)
+            continue
+        for line in io.BytesIO(stretch.data):
+            number += 1
+            if len(line) > LINE_BYTES_MAX:
+                yield Place(shown, "line", number), Unreadable(line[:SHOWN_BYTES], LINE_TOO_LONG), len(line)
+            elif not line.isspace() and line:
+                yield Place(shown, "line", number), line, len(line)
 
 
-def _arrow_table(name: str, table: Any) -> Any:
+def _parquet_rows(
+    file: SourceFile, definition: TypeDef, limits: Limits, options: Mapping[str, str] | None
+) -> Iterator[_Raw]:
+    with open_parquet(file.path, file.shown, file.size, options) as parquet:
+        limits.check(parquet.metadata.num_rows, 0)
+        check_columns(file.shown, definition, parquet.schema_arrow.names)
+        check_types(file.shown, definition, parquet.schema_arrow)
+        rows = parquet.read()
+    entities = table_entities(rows, definition.name, end_columns(definition), is_edge=definition.kind == "edge")
+    for number, entity in enumerate(entities, 1):
+        yield Place(file.shown, "row", number), entity, 0
+
+
+def _table_rows(name: str, table: Any, limits: Limits, catalog: Callable[[], Catalog] | None) -> Iterator[_Raw]:
+    """The rows of an Arrow table or a pandas frame; which columns are ends, the type says if there may be any."""
+    rows = arrow_table(name, table)
+    limits.check(rows.num_rows, rows.nbytes)
+    ends, is_edge = _ENDS, bool(_ENDS.keys() & set(rows.column_names))
+    definition = catalog().by_name.get(name) if is_edge and catalog is not None else None
+    if definition is not None:
+        ends, is_edge = end_columns(definition), definition.kind == "edge"
+    for number, entity in enumerate(table_entities(rows, name, ends, is_edge=is_edge), 1):
+        yield Place(name, "row", number), entity, 0
+
+
+def arrow_table(name: str, table: Any) -> Any:
     import pyarrow as pa
 
     if type(table).__module__.startswith("pyspark"):
-        raise TooLargeForProcess(f"{name} is a Spark DataFrame, and this release has no bulk engine yet: collect it.")
+        raise TooLargeForProcess(f'{name} is a Spark DataFrame, which is for the bulk engine: use engine="spark".')
     if isinstance(table, pa.RecordBatch):
         table = pa.table(table)
     elif not isinstance(table, pa.Table):
         if type(table).__module__.partition(".")[0] != "pandas":
             raise BadRequest(f"{name} is a {type(table).__name__}: give an Arrow table or a pandas DataFrame.")
         table = _whole_numbers(pa.Table.from_pandas(table, preserve_index=False))
-    for index, column in enumerate(table.schema):
-        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":  # Python's times end at microseconds
-            micros = pa.timestamp("us", column.type.tz)
-            table = table.set_column(index, column.name, table.column(index).cast(micros, safe=False))
     return table
 
 
@@ -214,36 +244,22 @@ def _whole_numbers(table: Any) -> Any:
     return table
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose names are given once: of two values one would be lost without a word."""
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r} is given twice: keep one of them")
-    return made
-
-
-def _number(digits: str) -> int:
-    if len(digits) > DIGITS_MAX:
-        raise ValueError(f"the number {digits[:20]}… has {len(digits)} digits: no type holds so many")
-    return int(digits)
-
-
-_parsed = json.JSONDecoder(object_pairs_hook=_once, parse_int=_number).decode
-
-
-def _entity(place: Place, raw: Any) -> Entity:
+def entity_of(place: Place, raw: Any) -> Entity:
     """The entity; ValueError with the reason where it is none."""
+    if isinstance(raw, Unreadable):
+        raise ValueError(raw.reason)
     if isinstance(raw, bytes):
         try:
-            raw = _parsed(raw.decode())
+            raw = parse_json(raw.decode())
         except UnicodeDecodeError:
             raise ValueError("the line is not UTF-8: write it in that encoding") from None
         except RecursionError:
             raise ValueError("the line nests too deeply: an entity has no more than lists of values") from None
         except json.JSONDecodeError as error:
-            raise ValueError(f"the line is no JSON ({error}): write one entity a line") from None
+            why = error.msg[:1].lower() + error.msg[1:]
+            raise ValueError(
+                f"the line is no JSON ({why} at character {error.pos + 1}): write one entity a line"
+            ) from None
     if not isinstance(raw, Mapping):
         raise ValueError('an entity is an object such as {"type": …, "data": {…}}')
     is_edge = "edge" in raw

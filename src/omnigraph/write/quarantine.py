@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import BadRequest, ConstraintViolation, InvalidInput, Violation
+from omnigraph.write.input_files import Unreadable
 from omnigraph.write.ndjson import Place
-from omnigraph.write.violations import together
+from omnigraph.write.violations import kept, together
 
 PROBLEMS_SHOWN_MAX = 20
 
@@ -47,7 +48,7 @@ class Rejects:
             return InvalidInput(tuple(listed[:PROBLEMS_SHOWN_MAX]), len(self._reasons))
         error = together(self._violations)
         assert error is not None, "nothing was rejected"
-        return error
+        return kept(error)
 
     def write(self, path: Path, raw: Iterable[tuple[Place, Any]]) -> None:
         """One JSON object a line: where it stood, why it was left out, and what it was."""
@@ -55,7 +56,7 @@ class Rejects:
             with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
                 for place, original in raw:
                     if place in self._reasons:
-                        entry = {"place": str(place), "reasons": self._reasons[place]} | _original(original)
+                        entry = {"place": str(place), "reasons": self._reasons[place]} | original_of(original)
                         file.write(json.dumps(entry, ensure_ascii=False) + "\n")
         except OSError as error:
             raise BadRequest(
@@ -65,6 +66,17 @@ class Rejects:
 
     def _in_order(self) -> Sequence[tuple[Place, list[str]]]:
         return sorted(self._reasons.items(), key=lambda entry: (entry[0].source, entry[0].number))
+
+
+def over_limit(
+    error: InvalidInput | ConstraintViolation, rejected: int, allowed: int
+) -> InvalidInput | ConstraintViolation:
+    """The error of a load whose quarantine would have to take more rows than it may: it says so."""
+    if isinstance(error, InvalidInput):
+        return InvalidInput(error.problems, error.total, allowed)
+    message = f"{error.message.removesuffix('.')} ({rejected} rows are rejected, max_errors allows {allowed})."
+    fields = (error.property_name, error.violations, error.unlisted)
+    return ConstraintViolation(error.constraint, error.type_name, error.entity_ids, message, *fields)
 
 
 def reason(violation: Violation) -> str:
@@ -85,7 +97,10 @@ def default_path(paths: Sequence[Path], token: str) -> Path:
     return folder / f"{stem}.rejected-{token}.json"
 
 
-def _original(raw: Any) -> dict[str, Any]:
+def original_of(raw: Any) -> dict[str, Any]:
+    """A line or an entity as a quarantine keeps it."""
+    if isinstance(raw, Unreadable):
+        raw = raw.raw
     if isinstance(raw, bytes):
         return {"line": raw.decode("utf-8", "backslashreplace").rstrip("\r\n")}
     return {} if raw is None else {"entity": json.loads(json.dumps(raw, default=str))}

@@ -11,13 +11,16 @@ from functools import partial
 from omnigraph.manifest.model import TableKey, TableRef, Touch
 from omnigraph.manifest.plan import (
     Append,
+    Bulk,
     Change,
     Create,
     Delete,
     Drop,
     Index,
+    Move,
     Overwrite,
     PublishPlan,
+    Reshape,
     Rewrite,
     StagedTable,
     TableAction,
@@ -124,7 +127,7 @@ class Stager:
                 if isinstance(action, Overwrite):
                     return self._tables.overwrite(at, rows)
                 return self._tables.upsert(at, rows) if isinstance(action, Upsert) else self._tables.append(at, rows)
-            case Drop() | Rewrite() | Index():
+            case Drop() | Rewrite() | Index() | Bulk() | Reshape() | Move():
                 raise AssertionError(f"{action} is staged by the verb that plans it")
 
 

@@ -81,7 +81,7 @@ def graph_checks(constraints: Constraints, delta: Delta, answers: Answers) -> li
     for key, table in delta.tables.items():
         own = constraints.of(key)
         if table.ids_must_be_new and not table.fresh_ids and not table.replaces_all and table.ids:
-            checks.append(IdsAbsent(key, table.ids, _identity(own, key)))
+            checks.append(IdsAbsent(key, table.ids, identity_name(own, key)))
         for constraint in own:
             if isinstance(constraint, Unique) and not table.replaces_all:
                 checks += unique_checks(constraint, table, answers)
@@ -94,7 +94,8 @@ def graph_checks(constraints: Constraints, delta: Delta, answers: Answers) -> li
     return [*checks, *_ends_exist(ends, delta)]
 
 
-def _identity(constraints: Iterable[Constraint], key: TableKey) -> str:
+def identity_name(constraints: Iterable[Constraint], key: TableKey) -> str:
+    """How reports name the rule that an id is there once."""
     keys = (constraint.name for constraint in constraints if isinstance(constraint, Key))
     return next(keys, f"{key.partition(':')[2]} id")
 
@@ -129,7 +130,7 @@ def _ends_exist(ends: Iterable[Ends], delta: Delta) -> list[Check]:
     for one in ends:
         by_table.setdefault(one.endpoint.node_table, []).append(one)
     checks: list[Check] = []
-    for key, group in by_table.items():
+    for key, group in sorted(by_table.items()):
         needed = frozenset(node for one in group for node in one.edges)
         gone = needed if delta.replaces_all(key) else needed & delta.removed(key)
         checks.append(EndsExist(key, tuple(group), gone))

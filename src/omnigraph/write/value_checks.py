@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.errors import BadRequest, Violation
+from omnigraph.errors import Violation
 from omnigraph.query.values import shown
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.constraints import CheckPattern, Constraint, EnumValue, Key, Range, Required, Unique, ValueType
-from omnigraph.schema.identity import id_of
 from omnigraph.schema.types import ListOf, Scalar, Vector
 from omnigraph.write.delta import texts
+from omnigraph.write.ids import derived_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,18 +137,13 @@ def _pattern(constraint: CheckPattern, rows: "pa.Table") -> Violation | None:
 
 def _key(constraint: Key, definition: TypeDef, rows: "pa.Table") -> Violation | None:
     """The id is the key's, which a changed key no longer gives. A null in a key is `Required`'s to refuse."""
-    columns = [rows.column(name).to_pylist() for name in constraint.columns]
-    bad, wanted = [], ""
-    for entity, *values in zip(texts(rows, "id"), *columns, strict=True):
-        if None in values:
-            continue
-        try:
-            derived = id_of(definition, dict(zip(constraint.properties, values, strict=True)))
-        except BadRequest:
-            continue  # not a value that a key can have: its type says so
-        if derived != entity:
-            bad.append(entity)
-            wanted = wanted or derived
+    import pyarrow.compute as compute
+
+    pc: Any = compute
+    derived = derived_ids(definition, rows)
+    other = pc.not_equal(rows.column("id").combine_chunks(), derived)  # null for what is no key: its type says so
+    bad = _ids(rows, other)
+    wanted = str(derived.filter(other)[0]) if bad else ""
     problem = f"has the key of {wanted!r}"
     return broken(constraint, bad, problem, "leave the id out, or insert a row with the new key: a key never changes")
 
@@ -161,8 +156,13 @@ def _unique_within(constraint: Unique, rows: "pa.Table") -> Violation | None:
         if other != entity:
             bad.append(entity)
             first = first or other
+    return same_as_written(constraint, bad, first)
+
+
+def same_as_written(constraint: Unique, ids: Sequence[str], first: str) -> Violation | None:
+    """Rows with values that another row of the same write has; `first` is the one that the first of them meets."""
     named = ", ".join(constraint.properties)
-    return broken(constraint, bad, f"has the same {named} as {first!r} in this write", "keep one of them")
+    return broken(constraint, ids, f"has the same {named} as {first!r} in this write", "keep one of them")
 
 
 def unique_values(constraint: Unique, rows: "pa.Table") -> list[tuple[str, tuple[object, ...]]]:

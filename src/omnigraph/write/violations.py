@@ -3,19 +3,19 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from omnigraph.errors import IDS_SHOWN_MAX, ConstraintViolation, Violation
+from omnigraph.errors import IDS_SHOWN_MAX, VIOLATIONS_KEPT_MAX, ConstraintViolation, Violation
 from omnigraph.manifest.model import TableKey
 
 SENTENCES_MAX = 1  # a message is one sentence; the others are in the details
 
 
-def together(violations: Iterable[Violation]) -> ConstraintViolation | None:
-    """One error for all of them; None where there are none."""
+def together(violations: Iterable[Violation], unlisted: tuple[int, int] = (0, 0)) -> ConstraintViolation | None:
+    """One error for all of them; None where there are none. `unlisted` are violations and rows only counted."""
     merged = _merged(violations)
     if not merged:
         return None
     first = merged[0]
-    others = len(merged) - SENTENCES_MAX
+    others = len(merged) + unlisted[0] - SENTENCES_MAX
     counts = ", ".join(f"{one.constraint}: {one.count}" for one in merged[1:4])
     more = f" (and {others} more broken: {counts}{', …' if others > 3 else ''})" if others > 0 else ""
     return ConstraintViolation(
@@ -25,6 +25,23 @@ def together(violations: Iterable[Violation]) -> ConstraintViolation | None:
         f"{first.sentence}{more}.",
         first.property_name,
         merged,
+        unlisted,
+    )
+
+
+def kept(error: ConstraintViolation) -> ConstraintViolation:
+    """The error as it is reported: so many violations and ids, and of the others their number."""
+    every = violations_of(error)
+    listed, more = every[:VIOLATIONS_KEPT_MAX], every[VIOLATIONS_KEPT_MAX:]
+    unlisted = (error.unlisted[0] + len(more), error.unlisted[1] + sum(violation.count for violation in more))
+    return ConstraintViolation(
+        error.constraint,
+        error.type_name,
+        error.entity_ids,
+        error.message,
+        error.property_name,
+        tuple(violation.kept() for violation in listed),
+        unlisted,
     )
 
 
@@ -44,14 +61,17 @@ def violations_of(error: ConstraintViolation) -> tuple[Violation, ...]:
 
 def placed(error: ConstraintViolation, places: Callable[[str, str], str | None]) -> ConstraintViolation:
     """The error with the places of its rows: `places(table_key, id)` says where one stands in what was loaded."""
+    every = violations_of(error)
+    if all(violation.places for violation in every):
+        return kept(error)
     found = []
-    for violation in violations_of(error):
+    for violation in every:
         if violation.places:
             found.append(violation)
             continue
         where = [place for row in violation.offenders if (place := places(violation.table_key, row)) is not None]
         found.append(replace(violation, places=tuple(where)))
-    return together(found) or error
+    return kept(together(found) or error)
 
 
 def _merged(violations: Iterable[Violation]) -> tuple[Violation, ...]:
@@ -68,7 +88,11 @@ def _one(group: Sequence[Violation]) -> Violation:
     ids = dict.fromkeys(entity for one in group for entity in one.entity_ids)
     rows = dict.fromkeys(row for one in group for row in one.offenders)
     places = tuple(place for one in group for place in one.places)
-    return replace(group[0], entity_ids=tuple(ids), rows=tuple(rows), places=places)
+    more_ids = sum(one.more_ids for one in group)
+    more_rows = sum(one.count for one in group) - len(rows)  # lines may share an id, or have none
+    return replace(
+        group[0], entity_ids=tuple(ids), rows=tuple(rows), places=places, more_ids=more_ids, more_rows=more_rows
+    )
 
 
 def existing(table: TableKey, ids: Iterable[str], constraint: str = "key") -> list[Violation]:

@@ -1,0 +1,77 @@
+"""Ids of keyed rows for whole columns: `schema/identity.py` says what they are, this only says it faster."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.schema.catalog import TypeDef
+from omnigraph.schema.identity import canonical_text, id_from_texts
+from omnigraph.schema.types import INTEGER_BOUNDS, Enumeration, PropertyType, Scalar
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ESCAPED_IN_JSON = r'[\x00-\x1f"\\]'
+
+
+def derived_ids(definition: TypeDef, columns: "Mapping[str, Any] | pa.Table") -> Any:
+    """The ids that keys give, from columns by their name in the table; null where a part of a key has no text.
+
+    That is a null, or a number that is not finite. The type must have a key.
+    """
+    texts: list[Any] = []
+    for name in definition.key:
+        prop = definition.by_name[name]
+        texts.append(_canonical(_array(columns, prop.column), prop.type))
+    return texts[0] if len(texts) == 1 else _composite(texts)
+
+
+def _array(columns: Any, name: str) -> Any:
+    import pyarrow as pa
+
+    column = columns.column(name) if isinstance(columns, pa.Table) else columns[name]
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _canonical(column: Any, kind: PropertyType) -> Any:
+    """The canonical texts of a column's values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(kind, Enumeration) or kind == Scalar("String"):
+        return column
+    match kind:
+        case Scalar("Bool"):
+            return pc.if_else(column, "true", "false")
+        case Scalar(name) if name in INTEGER_BOUNDS or name == "Date":
+            return column.cast(pa.string())
+        case Scalar("DateTime"):
+            return pc.replace_substring(column.cast(pa.string()), " ", "T")
+        case _:
+            return pa.array([_text(value, kind) for value in column.to_pylist()], pa.string())
+
+
+def _text(value: Any, kind: PropertyType) -> str | None:
+    try:
+        return None if value is None else canonical_text(value, kind)
+    except ValueError:
+        return None
+
+
+def _composite(texts: list[Any]) -> Any:
+    """JSON arrays of texts. Those with a character that JSON escapes are left to the encoder."""
+    import pyarrow as pa
+    import pyarrow.compute as compute
+
+    pc: Any = compute
+    joined = pc.binary_join_element_wise('["', pc.binary_join_element_wise(*texts, '","'), '"]', "")
+    awkward = pc.match_substring_regex(texts[0], _ESCAPED_IN_JSON)
+    for text in texts[1:]:
+        awkward = pc.or_(awkward, pc.match_substring_regex(text, _ESCAPED_IN_JSON))
+    awkward = pc.fill_null(awkward, False)
+    if not pc.any(awkward, min_count=0).as_py():
+        return joined
+    rows = zip(*(text.filter(awkward).to_pylist() for text in texts), strict=True)
+    encoded = pa.array([None if None in row else id_from_texts(row) for row in rows], pa.string())
+    return pc.replace_with_mask(joined, awkward, encoded)

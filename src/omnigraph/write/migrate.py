@@ -1,0 +1,167 @@
+"""`schema plan` and `schema apply`: a change of the schema, looked at with the rows that are there, and made.
+
+One atomic commit. It is strict: a write that lands first on a table that the change looked at or reshapes refuses it,
+and a write that planned on the old schema plans again or is refused, so nothing is ever read by the wrong schema.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from omnigraph.errors import PreconditionFailed, SchemaChangeRefused
+from omnigraph.manifest.model import MAIN, CommitId, TableKey, Touch, TxnId
+from omnigraph.manifest.plan import (
+    Change,
+    Drop,
+    Move,
+    PublishPlan,
+    Reshape,
+    StagedTable,
+    Stance,
+    TableAction,
+)
+from omnigraph.manifest.publish import PublishedCommit, Recourse
+from omnigraph.manifest.repository import Repository
+from omnigraph.manifest.txn import WriteTxn
+from omnigraph.schema.migration import MigrationPlan, TypeChange, fillings, plan_migration
+from omnigraph.schema.steps import Step
+from omnigraph.storage import meter
+from omnigraph.storage.meter import Cost
+from omnigraph.storage.parallel import gather
+from omnigraph.storage.tables import TableVersion
+from omnigraph.write.assess import assess
+from omnigraph.write.reshape import reshape
+from omnigraph.write.violations import refuse
+
+KIND = "schema_apply"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaApplied:
+    """What was done: the steps, and the commit that made them, or none where there was nothing to change."""
+
+    plan: MigrationPlan
+    commit: PublishedCommit | None
+    cost: Cost = field(default_factory=Cost)
+
+    @property
+    def applied(self) -> bool:
+        return self.commit is not None
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.plan.steps
+
+
+def plan_schema(repository: Repository, text: str, *, branch: str = MAIN, name: str = "schema.pg") -> MigrationPlan:
+    """The steps to a wanted schema, each decided with the rows of the branch; changes nothing."""
+    with meter.operation("schema_plan"):
+        snapshot = repository.snapshot(branch)
+        return assess(repository.tables, snapshot, plan_migration(snapshot.schema, text, name)).plan
+
+
+def apply_schema(
+    repository: Repository,
+    text: str,
+    *,
+    allow_data_loss: bool = False,
+    branch: str = MAIN,
+    actor: str | None = None,
+    if_commit: CommitId | None = None,
+    txn_id: TxnId | None = None,
+    name: str = "schema.pg",
+) -> SchemaApplied:
+    """Make a schema the branch's. What is not supported, and what rows would break, is refused before any write."""
+    repository.require_writable("Changing the schema")
+    with meter.operation(KIND) as operation:
+        base = repository.open_txn(branch)
+        published = repository.publisher.landed_earlier(base, txn_id) if txn_id else None
+        plan = plan_migration(base.schema, text, name)
+        if published is None:
+            if if_commit not in (None, base.commit_id):
+                raise PreconditionFailed(str(if_commit), base.commit_id)
+            plan, published = _landed(
+                _Migration(repository, plan, allow_data_loss), base, actor=actor, if_commit=if_commit, txn_id=txn_id
+            )
+    return SchemaApplied(plan, published, operation.cost)
+
+
+def _landed(
+    migration: "_Migration", base: WriteTxn, *, actor: str | None, if_commit: CommitId | None, txn_id: TxnId | None
+) -> tuple[MigrationPlan, PublishedCommit | None]:
+    repository, plan = migration.repository, migration.plan
+    if not plan.steps:
+        return plan, None
+    assessed = assess(repository.tables, base, plan)
+    if assessed.refused:
+        raise SchemaChangeRefused(
+            assessed.plan.to_json(), tuple((s.subject, s.message, s.code) for s in assessed.refused)
+        )
+    refuse(assessed.violations)
+    tasks: list[Callable[[], Any]] = [partial(migration.staged, base), partial(repository.schemas.write, plan.wanted)]
+    staged: dict[TableKey, StagedTable] = gather(tasks)[0]
+    publish = PublishPlan(
+        txn_id=repository.runtime.ids.txn_id() if txn_id is None else txn_id,
+        stance=Stance.STRICT,
+        effect=Change(KIND, migration.actions(base, staged), staged, schema=plan.wanted.hash),
+        actor=actor,
+        read_rows=migration.reads,
+        if_commit=if_commit,
+        idempotent=txn_id is not None,
+    )
+    published = repository.publisher.publish(base, publish, Recourse(restage=migration.restage))
+    return assessed.plan, published
+
+
+class _Migration:
+    """What a plan means for tables."""
+
+    def __init__(self, repository: Repository, plan: MigrationPlan, physical: bool) -> None:
+        self.repository, self.plan, self.physical = repository, plan, physical
+        self.changes = {change.after.table_key: change for change in plan.going_on}
+
+    @property
+    def reads(self) -> frozenset[TableKey]:
+        """Tables whose rows, or whose absence, the steps rely on, by their names in the accepted schema."""
+        looked_at = {step.table for step in self.plan.steps if step.needs is not None and step.table is not None}
+        made = {change.before.table_key for change in self.plan.going_on if change.renamed or _fills(change)}
+        return frozenset(looked_at | made)
+
+    def actions(self, base: WriteTxn, staged: Mapping[TableKey, StagedTable]) -> tuple[TableAction, ...]:
+        tables = base.base.tables
+        drops = [Drop(definition.table_key) for definition in self.plan.dropped]
+        moves = [
+            Move(change.after.table_key, change.before.table_key)
+            for change in self.plan.going_on
+            if change.renamed and change.before.table_key in tables
+        ]
+        return (*drops, *moves, *(Reshape(key) for key in staged))
+
+    def staged(self, base: WriteTxn) -> dict[TableKey, StagedTable]:
+        made = gather([partial(self.one, base, change) for change in self.changes.values()])
+        return {key: table for key, table in zip(self.changes, made, strict=True) if table is not None}
+
+    def restage(self, base: WriteTxn, plan: PublishPlan, keys: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
+        """Maintenance moved some tables: derive what was made of them again (rule 9)."""
+        again = sorted(keys)
+        made = gather([partial(self.one, base, self.changes[key]) for key in again])
+        renewed = {key: table for key, table in zip(again, made, strict=True) if table is not None}
+        kept = {key: table for key, table in plan.staged.items() if key not in keys}
+        return plan.with_staged({**kept, **renewed})
+
+    def one(self, base: WriteTxn, change: TypeChange) -> StagedTable | None:
+        ref = base.base.tables.get(change.before.table_key)
+        if ref is None or change.before == change.after:
+            return None
+        at = TableVersion(ref.table_id, ref.table_version)
+        tables, ids = self.repository.tables, self.repository.runtime.ids
+        made = reshape(tables, ids, at, change, self.physical)
+        if made == at:
+            return None
+        base_of = (ref.table_id, ref.table_version)
+        return StagedTable(made.table_id, made.table_version, ref.rows, Touch(), base_of)
+
+
+def _fills(change: TypeChange) -> bool:
+    return bool(fillings(change.before, change.after))

@@ -1,0 +1,67 @@
+"""A table as another definition of its type wants it: columns that come, columns that go for good, indexes.
+
+Nothing is read but the columns that a new one is made from, and nothing is written but new columns: only `physical`,
+which takes the values of dropped properties out of the newest version, copies the table.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.query.values import parse_value
+from omnigraph.runtime import IdSource
+from omnigraph.schema.definitions import TypeDef
+from omnigraph.schema.indexes import declared_indexes
+from omnigraph.schema.migration import Filling, TypeChange, fillings
+from omnigraph.storage.reshaping import FilledColumn
+from omnigraph.storage.tables import Tables, TableVersion
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """The version that fits, and whether its rows got values that they never had."""
+
+    at: TableVersion
+    says_more: bool
+
+
+def fitted(tables: Tables, at: TableVersion, before: TypeDef, after: TypeDef) -> Fitted:
+    """The table with all columns of `after`: null, a default, or the values of the column they were in before."""
+    missing = fillings(before, after)
+    valued = [filled(entry) for entry in missing if not entry.is_null]
+    empty = [field_of(entry) for entry in missing if entry.is_null]
+    if valued:
+        at = tables.fill_columns(at, valued).at
+    if empty:
+        at = tables.add_columns(at, empty).at
+    return Fitted(at, any(entry.default is not None for entry in missing))
+
+
+def reshape(tables: Tables, ids: IdSource, at: TableVersion, change: TypeChange, physical: bool) -> TableVersion:
+    """The table as the changed type wants it; `at` itself where it is so already."""
+    before, after = change.before, change.after
+    made = fitted(tables, at, before, after).at
+    old, new = declared_indexes(before), declared_indexes(after)
+    if physical and change.drops:
+        columns = [*after.physical_columns, *(prop.column for prop in after.properties)]
+        return tables.reindex(tables.copy_columns(made, ids.short_id(), columns).at, (), new)
+    known = {(index.column, index.kind): index for index in old}
+    nulls = {entry.column for entry in fillings(before, after) if entry.is_null}
+    wanted = [index for index in new if index not in old and index.column not in nulls]
+    stale = [index.name for index in wanted if (index.column, index.kind) in known]
+    return tables.reindex(made, stale, wanted) if wanted else made
+
+
+def filled(entry: Filling) -> FilledColumn:
+    value = None if entry.default is None else parse_value(entry.default, entry.type)
+    return FilledColumn(field_of(entry), entry.source, value)
+
+
+def field_of(entry: Filling) -> "pa.Field[Any]":
+    import pyarrow as pa
+
+    from omnigraph.schema.arrow import arrow_type
+
+    return pa.field(entry.column, arrow_type(entry.type))

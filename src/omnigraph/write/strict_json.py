@@ -1,0 +1,26 @@
+"""JSON as a load takes it: no name twice in an object, no number that nobody could have meant."""
+
+import json
+from typing import Any
+
+DIGITS_MAX = 100  # of a number; a longer one is not worth reading
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names are given once: of two values one would be lost without a word."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} is given twice: keep one of them")
+    return made
+
+
+def _number(digits: str) -> int:
+    if len(digits) > DIGITS_MAX:
+        raise ValueError(f"the number {digits[:20]}… has {len(digits)} digits: no type holds so many")
+    return int(digits)
+
+
+parse_json = json.JSONDecoder(object_pairs_hook=_once, parse_int=_number).decode
+"""The value of a text; ValueError (often JSONDecodeError) or RecursionError where it is none."""

@@ -1,0 +1,149 @@
+"""Rows of tables and files of one type (Arrow, Parquet, CSV) as entities, and which columns they may have."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.errors import BadRequest
+from omnigraph.schema.catalog import TypeDef
+from omnigraph.schema.types import INTEGER_BOUNDS, Enumeration, ListOf, PropertyType, Scalar, Vector
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_ROWS = 10_000
+_TEXT = Scalar("String")
+
+
+def end_columns(definition: TypeDef) -> dict[str, str]:
+    """Columns that are an edge's ends: only `src` and `dst` where the type has a property `from` or `to`."""
+    if definition.kind == "node":
+        return {}
+    own = definition.by_name.keys() & {"from", "to"}
+    return {"src": "from", "dst": "to"} | ({} if own else {"from": "from", "to": "to"})
+
+
+def check_columns(shown: str, definition: TypeDef, names: Iterable[str], hint: str = "") -> None:
+    """BadRequest where a file has a column that its type has not, one twice, or an edge no ends."""
+    ends = end_columns(definition)
+    seen: set[str] = set()
+    for name in names:
+        if name != "id" and name not in ends and name not in definition.by_name:
+            raise BadRequest(
+                f"{shown} has a column {name!r}, which {definition.name} has not: its columns are "
+                f"{', '.join(columns_of(definition))}{hint}."
+            )
+        meant = f"{ends[name]}=" if name in ends else name
+        if meant in seen:
+            raise BadRequest(f"{shown} has the column {name!r} twice, as one name or two: keep one of them.")
+        seen.add(meant)
+    for end in ("from", "to") if ends else ():
+        if f"{end}=" not in seen:
+            column = next(name for name, meant in ends.items() if meant == end)
+            raise BadRequest(
+                f"{shown} has no column {end if end in ends else column!r}, but {definition.name} is an edge type: its "
+                f"columns are {', '.join(columns_of(definition))}{hint}."
+            )
+
+
+def columns_of(definition: TypeDef) -> list[str]:
+    """The columns that a file of this type may have."""
+    ends = end_columns(definition)
+    shown = [] if not ends else ["from", "to"] if "from" in ends else ["src", "dst"]
+    return ["id", *shown, *definition.by_name]
+
+
+def check_types(shown: str, definition: TypeDef, schema: "pa.Schema") -> None:
+    """BadRequest where a column's type can't be the property's, whatever its values are."""
+    ends = end_columns(definition)
+    for column in schema:
+        kind = _TEXT if column.name == "id" or column.name in ends else definition.by_name[column.name].type
+        if not fits(column.type, kind):
+            wanted = "text" if kind is _TEXT else str(kind)
+            raise BadRequest(
+                f"{shown} has {column.type} in the column {column.name!r}, but {definition.name}.{column.name} is "
+                f"{wanted}: cast the column, or change the schema."
+            )
+
+
+def fits(held: Any, kind: PropertyType) -> bool:
+    """Whether a column of this Arrow type may hold values of a property's type."""
+    import pyarrow as pa
+
+    is_type: Any = pa.types
+    if is_type.is_dictionary(held):
+        held = held.value_type
+    if is_type.is_null(held):
+        return True
+    text = bool(is_type.is_string(held) or is_type.is_large_string(held) or is_type.is_string_view(held))
+    match kind:
+        case Enumeration() | Scalar("String"):
+            return text
+        case Scalar("Bool"):
+            return bool(is_type.is_boolean(held))
+        case Scalar("I64" | "U64"):
+            return bool(is_type.is_integer(held)) or text
+        case Scalar(name) if name in INTEGER_BOUNDS:
+            return bool(is_type.is_integer(held))
+        case Scalar("F32" | "F64"):
+            return bool(is_type.is_integer(held) or is_type.is_floating(held))
+        case Scalar("Date"):
+            return bool(is_type.is_date(held)) or text
+        case Scalar("DateTime"):
+            return bool(is_type.is_timestamp(held)) or text
+        case Scalar():
+            return text or any(
+                check(held)
+                for check in (
+                    is_type.is_binary,
+                    is_type.is_large_binary,
+                    is_type.is_binary_view,
+                    is_type.is_fixed_size_binary,
+                )
+            )
+        case ListOf(item):
+            return _is_list(held) and fits(held.value_type, item)
+        case Vector():
+            return _is_list(held) and fits(held.value_type, Scalar("F32"))
+
+
+def _is_list(held: Any) -> bool:
+    import pyarrow as pa
+
+    is_type: Any = pa.types
+    checks = (is_type.is_list, is_type.is_large_list, is_type.is_fixed_size_list, is_type.is_list_view)
+    return any(check(held) for check in checks) or bool(is_type.is_large_list_view(held))
+
+
+def table_entities(rows: "pa.Table", name: str, ends: Mapping[str, str], *, is_edge: bool) -> Iterator[dict[str, Any]]:
+    """Each row as an entity: a column that is not there says nothing about its property, nor does a null id."""
+    for batch in printable(rows).to_batches(max_chunksize=BATCH_ROWS):
+        for row in batch.to_pylist():
+            given = {ends[column]: row.pop(column) for column in list(row) if column in ends} if is_edge else {}
+            if row.get("id", "") is None:
+                del row["id"]
+            yield {"edge" if is_edge else "type": name, **given, "data": row}
+
+
+def printable(rows: "pa.Table") -> "pa.Table":
+    """The table with times that Python can hold: to the microsecond, and those beyond its years as text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for index, column in enumerate(rows.schema):
+        values: Any = rows.column(index)
+        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+            floored: Any = pc.floor_temporal(values, unit="microsecond")
+            values = floored.cast(pa.timestamp("us", column.type.tz))
+            rows = rows.set_column(index, column.name, values)
+        if (pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)) and not within_years(values):
+            rows = rows.set_column(index, column.name, values.cast(pa.string()))
+    return rows
+
+
+def within_years(values: Any) -> bool:
+    """Whether all dates or times are of the years 1 to 9999, which Python's are."""
+    import pyarrow.compute as pc
+
+    years = pc.min_max(pc.year(values))
+    low, high = years["min"].as_py(), years["max"].as_py()
+    return low is None or (low >= 1 and high <= 9999)
