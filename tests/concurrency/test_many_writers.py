@@ -22,7 +22,7 @@ from support.s3 import S3Location
 
 WRITERS, COMMITS = 12, 25
 ALL = WRITERS * COMMITS
-SECONDS_MAX = 60.0
+SECONDS_MAX = 240.0  # no aim, but an end: who is starved waits for ever
 
 
 def test_on_a_local_disk_all_commits_of_all_writers_land(tmp_path: Path) -> None:

@@ -1,0 +1,95 @@
+"""The way through history from a state to a later one that has it among its ancestors.
+
+Each step is one manifest and the one it was made from, so along the way nothing is lost and nothing counts twice.
+Maintenance lies on it like commits do; whoever compares neighbours can tell the two apart by `changed_at`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from omnigraph.manifest.keys import parse_commit_id
+from omnigraph.manifest.landed import entries_back
+from omnigraph.manifest.model import BranchId, CommitClass, Entry, Manifest, Point
+from omnigraph.manifest.store import Manifests
+
+STEPS_MAX = 1_000  # beyond it, reading what lies between would cost more than comparing the ends
+_TOO_LONG = f"more than {STEPS_MAX:,} steps lie between the two"
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The states from the older one to the newer, both included; or why there is no such way."""
+
+    states: tuple[Manifest, ...] = ()
+    obstacle: str | None = None
+
+    @property
+    def commits(self) -> int:
+        """How many logical commits lie on the way."""
+        return sum(is_logical(state) for state in self.states[1:])
+
+
+def is_logical(entry: Entry) -> bool:
+    return any(commit.commit_class is CommitClass.LOGICAL for commit in entry.commits)
+
+
+def includes(ancestry: Mapping[BranchId, int], point: Point) -> bool:
+    """Whether a manifest is among the ancestors that a vector describes."""
+    return point.manifest_version <= ancestry.get(point.branch_id, 0)
+
+
+def find_lineage(manifests: Manifests, older: Manifest, newer: Manifest) -> Lineage:
+    """The way down from `newer` to `older`, through a merge where it came that way; told from old to new."""
+    older = _origin(manifests, older)
+    if not includes(newer.ancestry, older.point):
+        return Lineage(obstacle=f"{older.logical_head} is no ancestor of {newer.logical_head}")
+    if older.branch_id == newer.branch_id and newer.manifest_version - older.manifest_version > STEPS_MAX:
+        return Lineage(obstacle=_TOO_LONG)
+    way = [newer]
+    while way[-1].point != older.point:
+        known = len(way)
+        for entry in _steps_down(manifests, way[-1], older.point):
+            if not isinstance(entry, Manifest):
+                expired = f"{entry.branch_id}.{entry.manifest_version}"
+                return Lineage(obstacle=f"cleanup has expired {expired}, which lies between the two")
+            way.append(entry)
+            if len(way) > STEPS_MAX + 1:
+                return Lineage(obstacle=_TOO_LONG)
+        if len(way) == known:
+            return Lineage(obstacle="history no longer says how the two are connected")
+    return Lineage(tuple(reversed(way)))
+
+
+def _origin(manifests: Manifests, state: Manifest) -> Manifest:
+    """Of a branch that has only just begun the state that it is a copy of, which others may have come from too."""
+    while state.fork is not None and state.manifest_version == 1:
+        entry = manifests.read(state.fork)
+        if not isinstance(entry, Manifest):
+            break
+        state = entry
+    return state
+
+
+def _steps_down(manifests: Manifests, start: Manifest, older: Point) -> Iterator[Entry]:
+    """Down the first parents for as long as they have `older` below them; else one step to what was merged here."""
+    stayed = False
+    for entry in _line_below(manifests, start, older):
+        if not includes(entry.ancestry, older):
+            break
+        stayed = True
+        yield entry
+    if not stayed:
+        merged = (commit.merged_parent for commit in start.commits if commit.merged_parent is not None)
+        entries = (manifests.read(parse_commit_id(commit)) for commit in merged)
+        yield from [entry for entry in entries if entry is not None and includes(entry.ancestry, older)][:1]
+
+
+def _line_below(manifests: Manifests, start: Manifest, older: Point) -> Iterator[Entry]:
+    """The manifests below one on its own branch, then its fork point."""
+    on_its_branch = start.branch_id == older.branch_id
+    oldest = older.manifest_version if on_its_branch else 1
+    yield from entries_back(manifests, start.manifest_version - 1, oldest, start.branch_id)
+    if not on_its_branch and start.fork is not None:
+        forked_from = manifests.read(start.fork)
+        if forked_from is not None:
+            yield forked_from
