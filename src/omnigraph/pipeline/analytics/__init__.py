@@ -1,0 +1,1 @@
+"""PageRank, components, degrees, triangles: numpy on one machine, DataFrames on many."""

@@ -1,0 +1,236 @@
+"""`analyze`: PageRank, components, degrees and triangles of a graph, shown, or written back as one commit.
+
+What fits in this process runs here, numpy over numbers; what does not, on Spark. Both give the same answer, but for the
+last bits of a rank, which on Spark depend on the order in which sums were formed.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from omnigraph.errors import BadRequest, PreconditionFailed
+from omnigraph.manifest.model import MAIN, CommitId, TxnId
+from omnigraph.manifest.plan import Bulk, Change, PublishPlan, Stance
+from omnigraph.manifest.publish import PublishedCommit, Recourse
+from omnigraph.manifest.repository import Repository
+from omnigraph.manifest.txn import Snapshot, WriteTxn
+from omnigraph.pipeline.analytics.question import Question, asked
+from omnigraph.storage import meter
+from omnigraph.storage.meter import Cost
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from omnigraph.pipeline.analytics.write import Answer
+
+Engine: TypeAlias = Literal["auto", "local", "spark"]
+
+BYTES_A_VERTEX, BYTES_AN_EDGE = 300, 200  # that an analysis takes in memory, ids included
+MEMORY_SHARE = 0.5  # of what is free
+LIMIT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What was found: `table` has type, id and value of the first rows, the largest values first."""
+
+    algorithm: str
+    engine: str
+    commit_id: CommitId  # of the state that was analysed
+    vertices: int
+    edges: int
+    table: "pa.Table"
+    iterations: int | None = None
+    converged: bool | None = None
+    commit: PublishedCommit | None = None  # of the answer, if it was written and changed something
+    cost: Cost = field(default_factory=Cost)
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """Where an analysis runs."""
+
+    engine: str
+    spark: "SparkSession | None" = None
+
+    def answer(self, repository: Repository, snapshot: Snapshot, question: Question) -> "Answer":
+        if self.spark is None:
+            from omnigraph.pipeline.analytics import local as analytics_local
+
+            return analytics_local.answer(repository.tables, snapshot, question)
+        from omnigraph.pipeline.analytics import spark as analytics_spark
+
+        return analytics_spark.answer(self.spark, repository, snapshot, question)
+
+
+def analyze(
+    repository: Repository,
+    algorithm: str,
+    *,
+    edges: Sequence[str] | None = None,
+    write: str | None = None,
+    direction: str | None = None,
+    damping: float = 0.85,
+    tolerance: float = 1e-6,
+    iterations: int = 100,
+    branch: str = MAIN,
+    at: str | datetime | None = None,
+    limit: int | None = LIMIT,
+    engine: str = "auto",
+    spark: "SparkSession | None" = None,
+    master: str | None = None,
+    actor: str | None = None,
+    if_commit: CommitId | None = None,
+    txn_id: TxnId | None = None,
+    on_start: Callable[[str], None] | None = None,
+) -> Analysis:
+    """Analyse a state of the graph; with `write`, such as `Person.rank`, every row of that type gets its value."""
+    if engine not in ("auto", "local", "spark"):
+        raise BadRequest(f"{engine!r} is no engine: use auto, local or spark.")
+    if limit is not None and limit < 0:
+        raise BadRequest(f"A limit of {limit} makes no sense: give 0 or more.")
+
+    def question_for(snapshot: Snapshot | WriteTxn) -> Question:
+        return asked(
+            snapshot.catalog,
+            algorithm,
+            edges=edges,
+            direction=direction,
+            damping=damping,
+            tolerance=tolerance,
+            iterations=iterations,
+            write=write,
+        )
+
+    with meter.operation("analyze") as operation:
+        if write is not None:
+            repository.require_writable("Writing")
+        pinned = repository.snapshot(branch, at)
+        with _running(pinned, question_for(pinned), engine, spark, master, on_start) as where:
+            if write is None:
+                found = _analysed(repository, pinned, question_for(pinned), where, limit)[0]
+            else:
+                job = _Job(repository, question_for, where, limit, pinned if at is not None else None)
+                found = job.publish(branch, actor, if_commit, txn_id)
+    return replace(found, cost=operation.cost)
+
+
+class _Job:
+    """An analysis on its way to a commit: done again when what it read has changed."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        question_for: Callable[[Snapshot | WriteTxn], Question],
+        where: _Where,
+        limit: int | None,
+        pinned: Snapshot | None,
+    ) -> None:
+        self._repository = repository
+        self._question_for = question_for
+        self._where = where
+        self._limit = limit
+        self._pinned = pinned  # an older state that was asked for: then the rows at the head went into nothing
+        self._found: tuple[Analysis, Answer] | None = None
+
+    def publish(self, branch: str, actor: str | None, if_commit: CommitId | None, txn_id: TxnId | None) -> Analysis:
+        own_id = txn_id or self._repository.runtime.ids.txn_id()
+        txn = self._repository.open_txn(branch)
+        publisher = self._repository.publisher
+        commit = publisher.landed_earlier(txn, own_id) if txn_id is not None else None
+        if commit is None:
+            if if_commit not in (None, txn.commit_id):
+                raise PreconditionFailed(str(if_commit), txn.commit_id)
+
+            def plan_on(base: WriteTxn) -> PublishPlan:
+                return self._plan(base, own_id, actor, if_commit, idempotent=txn_id is not None)
+
+            commit = publisher.publish(txn, plan_on(txn), Recourse(self._restage, None, plan_on))
+        found = self._found or self._answer(txn)
+        return replace(found[0], commit=commit)
+
+    def _plan(
+        self, txn: WriteTxn, own_id: TxnId, actor: str | None, if_commit: CommitId | None, *, idempotent: bool
+    ) -> PublishPlan:
+        from omnigraph.pipeline.analytics.write import stage
+
+        question = self._question_for(txn)
+        assert question.target is not None
+        self._found = self._answer(txn)
+        key = question.target.definition.table_key
+        staged = stage(self._repository.tables, self._repository.location, txn, question.target, self._found[1])
+        return PublishPlan(
+            own_id,
+            Stance.CONSTRUCTIVE,
+            Change("analyze", (Bulk(key),), {} if staged is None else {key: staged}),
+            actor=actor,
+            read_rows=question.tables if self._pinned is None else frozenset(),
+            if_commit=if_commit,
+            idempotent=idempotent,
+        )
+
+    def _restage(self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[str], from_scratch: bool) -> PublishPlan:
+        """The same answer on another version of its table, after a compaction say."""
+        del tables, from_scratch  # there is one, and nothing of it is carried over
+        from omnigraph.pipeline.analytics.write import stage
+
+        target = self._question_for(txn).target
+        assert target is not None
+        assert self._found is not None
+        staged = stage(self._repository.tables, self._repository.location, txn, target, self._found[1])
+        return plan.with_staged({} if staged is None else {target.definition.table_key: staged})
+
+    def _answer(self, txn: WriteTxn) -> "tuple[Analysis, Answer]":
+        if self._pinned is not None and self._found is not None:
+            return self._found
+        state = self._pinned or Snapshot(txn.base, txn.schema)
+        return _analysed(self._repository, state, self._question_for(state), self._where, self._limit)
+
+
+def _analysed(
+    repository: Repository, snapshot: Snapshot, question: Question, where: _Where, limit: int | None
+) -> "tuple[Analysis, Answer]":
+    answer = where.answer(repository, snapshot, question)
+    found = Analysis(
+        question.algorithm,
+        where.engine,
+        snapshot.commit_id,
+        answer.vertices,
+        answer.edges,
+        answer.rows(limit, question),
+        answer.iterations,
+        answer.converged,
+    )
+    return found, answer
+
+
+@contextmanager
+def _running(
+    snapshot: Snapshot,
+    question: Question,
+    engine: str,
+    spark: "SparkSession | None",
+    master: str | None,
+    on_start: Callable[[str], None] | None,
+) -> Iterator[_Where]:
+    """By size: this process, if the graph's ids and numbers fit into half of its memory."""
+    if engine == "local" or (engine == "auto" and spark is None and master is None and _fits(snapshot, question)):
+        yield _Where("local")
+        return
+    from omnigraph.pipeline.spark.session import obtain
+
+    with obtain(spark, master, on_start=on_start) as session:
+        yield _Where("spark", session.spark)
+
+
+def _fits(snapshot: Snapshot, question: Question) -> bool:
+    from omnigraph.pipeline.spark.machine import free_memory
+
+    refs = {key: snapshot.table(key) for key in question.tables}
+    rows = {key: 0 if ref is None else ref.rows for key, ref in refs.items()}
+    nodes = sum(rows[definition.table_key] for definition in question.vertices)
+    edges = sum(rows[definition.table_key] for definition in question.edges)
+    return nodes * BYTES_A_VERTEX + edges * BYTES_AN_EDGE < free_memory() * MEMORY_SHARE

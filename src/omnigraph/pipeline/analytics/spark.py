@@ -1,0 +1,333 @@
+"""Analyses on Spark, for graphs that one machine can't hold: joins over vertex numbers, round after round.
+
+A vertex's number follows from its fragment and its place there, so that executors number vertices without asking
+anybody. Ids are joined once, to number the ends of edges; the rounds move numbers only. Every round is checkpointed, or
+the plan of the next one would hold all rounds before it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.manifest.repository import Repository
+from omnigraph.manifest.txn import Snapshot
+from omnigraph.pipeline.analytics.question import VALUE_NAMES, Question
+from omnigraph.pipeline.source.scans import PART_ROWS, Pinned, divided, pinned_in, read_part
+from omnigraph.pipeline.spark.runner import explained
+from omnigraph.storage.column_updates import ROW_ADDRESS, addressed_batches, fragment_sizes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+ROWS_A_PART = 1_000_000  # of numbers, in one task of a round
+_NODES = "number long, kind int, id string"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkAnswer:
+    """A frame with a value for every vertex: number, kind, id, value."""
+
+    frame: "DataFrame"
+    types: tuple[str, ...]
+    vertices: int
+    edges: int
+    iterations: int | None = None
+    converged: bool | None = None
+
+    def rows(self, limit: int | None, question: Question) -> "pa.Table":
+        """As `LocalAnswer.rows`."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        kinds = F.array(*map(F.lit, self.types))
+        value = F.col("value")
+        order = value.asc() if question.algorithm == "components" else value.desc()
+        named = self.frame.select(
+            F.element_at(kinds, F.col("kind") + 1).alias("type"), "id", value.alias(VALUE_NAMES[question.algorithm])
+        )
+        ordered = named.withColumnRenamed(VALUE_NAMES[question.algorithm], "value").orderBy(order, "type", "id")
+        shown = (ordered if limit is None else ordered.limit(limit)).withColumnRenamed(
+            "value", VALUE_NAMES[question.algorithm]
+        )
+        with spoken("analyze"):
+            table: pa.Table = shown.toArrow()
+        return table
+
+    def of_type(self, type_name: str) -> "DataFrame":
+        """The ids of a type, and their values."""
+        return self.frame.where(self.frame.kind == self.types.index(type_name)).select("id", "value")
+
+
+def answer(spark: "SparkSession", repository: Repository, snapshot: Snapshot, question: Question) -> SparkAnswer:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    with spoken("analyze"):
+        spark = _tuned(spark, snapshot, question)
+        vertices = [pinned_in(repository, snapshot, definition.name) for definition in question.vertices]
+        names = tuple(definition.name for definition in question.vertices)
+        nodes = kept(_nodes(spark, vertices))
+        links = [
+            _links(spark, nodes, pinned_in(repository, snapshot, edge.name), names.index(edge.source or ""),
+                   names.index(edge.target or ""))
+            for edge in question.edges
+        ]  # fmt: skip
+        edges = kept(reduce(lambda one, other: one.unionByName(other), links))
+        counted, edge_count = nodes.count(), edges.count()
+        if question.direction == "in":
+            edges = edges.select(F.col("t").alias("s"), F.col("s").alias("t"))
+        values, rounds, converged = _values(nodes, edges, counted, question, names)
+        frame = kept(nodes.join(values, "number", "left").select("number", "kind", "id", "value"))
+    return SparkAnswer(frame, names, counted, edge_count, rounds, converged)
+
+
+def _values(
+    nodes: "DataFrame", edges: "DataFrame", count: int, question: Question, names: Sequence[str]
+) -> "tuple[DataFrame, int | None, bool | None]":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    match question.algorithm:
+        case "pagerank":
+            if question.direction == "both":
+                edges = edges.unionByName(_reversed(edges.where("s <> t")))
+            return _pagerank(nodes, edges, count, question)
+        case "components":
+            return _named(nodes, _components(nodes, edges), question, names), None, None
+        case "degrees":
+            ends = edges.select(F.col("s").alias("number"))
+            if question.direction == "both":
+                ends = ends.union(edges.select(F.col("t").alias("number")))
+            counts = ends.groupBy("number").agg(F.count("*").alias("value"))
+        case "triangles":
+            counts = _triangles(edges)
+    with_all = nodes.select("number").join(counts, "number", "left")
+    return with_all.select("number", F.coalesce("value", F.lit(0)).cast("long").alias("value")), None, None
+
+
+def _pagerank(nodes: "DataFrame", edges: "DataFrame", count: int, question: Question) -> "tuple[DataFrame, int, bool]":
+    """From the node table outwards, so that vertices that no edge leads to stay."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    leaving = edges.groupBy("s").agg(F.count("*").alias("leaving"))
+    weights = edges.groupBy("s", "t").agg(F.count("*").alias("times")).join(leaving, "s")
+    links = kept(weights.select("s", "t", (F.col("times") / F.col("leaving")).alias("share")))
+    flagged = nodes.select("number").join(leaving, nodes.number == leaving.s, "left")
+    ranks = kept(
+        flagged.select("number", F.col("leaving").isNull().alias("dead_end"), F.lit(1.0 / max(count, 1)).alias("rank"))
+    )
+    damping, lost = question.damping, _sum(ranks, F.when(F.col("dead_end"), F.col("rank")))
+    for number in range(1, question.iterations + 1):
+        arriving = (
+            links.join(ranks, links.s == ranks.number)
+            .groupBy("t")
+            .agg(F.sum(F.col("rank") * F.col("share")).alias("arriving"))
+        )
+        base = damping * lost / max(count, 1) + (1.0 - damping) / max(count, 1)
+        moved = ranks.join(arriving, ranks.number == arriving.t, "left").select(
+            "number",
+            "dead_end",
+            F.col("rank").alias("before"),
+            (F.coalesce("arriving", F.lit(0.0)) * damping + base).alias("rank"),
+        )
+        ranks = kept(moved)
+        change, lost = _sums(ranks, F.abs(F.col("rank") - F.col("before")), F.when(F.col("dead_end"), F.col("rank")))
+        if change < question.tolerance or not count:
+            return ranks.select("number", F.col("rank").alias("value")), number, True
+    return ranks.select("number", F.col("rank").alias("value")), question.iterations, False
+
+
+def _components(nodes: "DataFrame", edges: "DataFrame") -> "DataFrame":
+    """The smallest number that each vertex is connected with, in the rounds of `analytics_local.components`."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    both = kept(edges.unionByName(_reversed(edges)).where("s <> t").distinct())
+    parents = kept(nodes.select("number", F.col("number").alias("parent")))
+    while True:
+        above = parents.select(F.col("number").alias("parent"), F.col("parent").alias("above"))
+        known = kept(parents.join(above, "parent"))  # number, parent, above
+        ends = both.join(known.select(F.col("number").alias("t"), "above"), "t").join(
+            known.select(F.col("number").alias("s"), "parent"), "s"
+        )
+        offers = (
+            ends.select(F.col("parent").alias("number"), F.col("above").alias("offer"))
+            .union(ends.select(F.col("s").alias("number"), F.col("above").alias("offer")))
+            .union(known.select("number", F.col("above").alias("offer")))
+        )
+        best = offers.groupBy("number").agg(F.min("offer").alias("offer"))
+        hooked = parents.join(best, "number", "left").select(
+            "number", F.col("parent").alias("before"), F.least("parent", F.coalesce("offer", "parent")).alias("parent")
+        )
+        parents = kept(hooked)
+        if parents.where("before <> parent").isEmpty():
+            return parents.select("number", "parent")
+        parents = parents.select("number", "parent")
+
+
+def _named(nodes: "DataFrame", parents: "DataFrame", question: Question, names: Sequence[str]) -> "DataFrame":
+    """Components by the smallest id in them, or by its place among those of all components."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812
+
+    smallest = (
+        nodes.join(parents, "number")
+        .groupBy("parent")
+        .agg(F.min(F.struct("id", "kind")).alias("first"))
+        .select("parent", "first.id", "first.kind")
+    )
+    if question.numbered:
+        place = F.row_number().over(Window.orderBy("id", "kind")) - 1
+        labels = smallest.select("parent", place.cast("long").alias("value"))
+    elif len(names) > 1:
+        kind = F.element_at(F.array(*map(F.lit, names)), F.col("kind") + 1)
+        labels = smallest.select("parent", F.concat(kind, F.lit(":"), F.col("id")).alias("value"))
+    else:
+        labels = smallest.select("parent", F.col("id").alias("value"))
+    return parents.join(labels, "parent").select("number", "value")
+
+
+def _triangles(edges: "DataFrame") -> "DataFrame":
+    """Each edge from the end with fewer neighbours; two that leave one vertex and a third that closes them."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    pairs = kept(edges.where("s <> t").select(F.least("s", "t").alias("a"), F.greatest("s", "t").alias("b")).distinct())
+    degrees = kept(
+        pairs.select(F.col("a").alias("v"))
+        .union(pairs.select(F.col("b").alias("v")))
+        .groupBy("v")
+        .agg(F.count("*").alias("degree"))
+    )
+    one, other = degrees.toDF("a", "degree_a"), degrees.toDF("b", "degree_b")
+    turned = (F.col("degree_a") > F.col("degree_b")) | (
+        (F.col("degree_a") == F.col("degree_b")) & (F.col("a") > F.col("b"))
+    )
+    leading = kept(
+        pairs.join(one, "a")
+        .join(other, "b")
+        .select(F.when(turned, F.col("b")).otherwise(F.col("a")).alias("x"),
+                F.when(turned, F.col("a")).otherwise(F.col("b")).alias("y"))
+    )  # fmt: skip
+    second = leading.select("x", F.col("y").alias("z"))
+    wedges = leading.join(second, "x").where("y < z")
+    closed = kept(wedges.join(pairs.select(F.col("a").alias("y"), F.col("b").alias("z")), ["y", "z"]))
+    corners = closed.select(F.explode(F.array("x", "y", "z")).alias("number"))
+    return corners.groupBy("number").agg(F.count("*").alias("value"))
+
+
+# Reading
+
+
+def _nodes(spark: "SparkSession", pinned: Sequence[Pinned]) -> "DataFrame":
+    """Every vertex: its number, the number of its type, its id."""
+    starts: list[dict[int, int]] = []
+    total = 0
+    for one in pinned:
+        own: dict[int, int] = {}
+        for fragment, rows in () if one.at is None else fragment_sizes(one.location, one.at).items():
+            own[fragment] = total
+            total += rows
+        starts.append(own)
+    parts = [(kind, list(group)) for kind, one in enumerate(pinned) for group in divided(one, PART_ROWS)]
+    if not parts:
+        return spark.createDataFrame([], _NODES)
+    listed = spark.createDataFrame(parts, "kind int, fragments array<int>").repartition(len(parts))
+    return listed.mapInArrow(partial(_read_nodes, list(pinned), starts), _NODES)
+
+
+def _read_nodes(
+    pinned: Sequence[Pinned], starts: Sequence[Mapping[int, int]], batches: "Iterator[pa.RecordBatch]"
+) -> "Iterator[pa.RecordBatch]":
+    import numpy as np
+    import pyarrow as pa
+
+    for kind, fragments in _listed(batches):
+        at = pinned[kind].at
+        assert at is not None
+        for rows in addressed_batches(pinned[kind].location, at, ["id"], fragments):
+            addresses = np.asarray(rows.column(ROW_ADDRESS), np.uint64)
+            places, inverse = np.unique(addresses >> np.uint64(32), return_inverse=True)
+            before = np.array([starts[kind][int(place)] for place in places], np.int64)
+            numbers = before[inverse] + (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
+            kinds = pa.array(np.full(len(numbers), kind, np.int32))
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(numbers), kinds, rows.column("id").cast(pa.string())], names=["number", "kind", "id"]
+            )
+
+
+def _links(spark: "SparkSession", nodes: "DataFrame", pinned: Pinned, source: int, target: int) -> "DataFrame":
+    """The edges of a type by the numbers of their ends."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    groups = divided(pinned, PART_ROWS)
+    if not groups:
+        return spark.createDataFrame([], "s long, t long")
+    listed = spark.createDataFrame([(0, list(group)) for group in groups], "kind int, fragments array<int>")
+    ends = listed.repartition(len(groups)).mapInArrow(partial(_read_ends, pinned), "src string, dst string")
+    sources = nodes.where(nodes.kind == source).select(F.col("id").alias("src"), F.col("number").alias("s"))
+    targets = nodes.where(nodes.kind == target).select(F.col("id").alias("dst"), F.col("number").alias("t"))
+    return ends.join(sources, "src").join(targets, "dst").select("s", "t")
+
+
+def _read_ends(pinned: Pinned, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    for _, fragments in _listed(batches):
+        yield from read_part(pinned, fragments, ["src", "dst"])
+
+
+def _listed(batches: "Iterator[pa.RecordBatch]") -> Iterator[tuple[int, list[int]]]:
+    for batch in batches:
+        yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+
+
+# Helpers
+
+
+def _tuned(spark: "SparkSession", snapshot: Snapshot, question: Question) -> "SparkSession":
+    """A session on the same executors for rounds of equal joins.
+
+    Every round has the sizes of the first, so nothing is learnt by planning each stage anew; and what was divided by
+    vertex number once stays so. The caller's settings are not touched.
+    """
+    refs = [snapshot.table(key) for key in question.tables]
+    rows = sum(ref.rows for ref in refs if ref is not None)
+    parallelism = int(spark.sparkContext.defaultParallelism)
+    own = spark.newSession()
+    own.conf.set("spark.sql.adaptive.enabled", "false")
+    own.conf.set(
+        "spark.sql.shuffle.partitions", str(min(max(1, rows // 10_000), max(parallelism, rows // ROWS_A_PART)))
+    )
+    return own
+
+
+def kept(frame: "DataFrame") -> "DataFrame":
+    """Computed now, once, with a plan of its own: on the cluster's checkpoint directory, if it has one."""
+    context = frame.sparkSession.sparkContext
+    return frame.checkpoint() if context.getCheckpointDir() else frame.localCheckpoint()
+
+
+@contextmanager
+def spoken(stage: str) -> Iterator[None]:
+    """Spark's failures as ours."""
+    try:
+        yield
+    except Exception as error:
+        told = explained(error, stage)
+        if told is error:
+            raise
+        raise told from error
+
+
+def _reversed(edges: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return edges.select(F.col("t").alias("s"), F.col("s").alias("t"))
+
+
+def _sum(frame: "DataFrame", column: "Column") -> float:
+    return _sums(frame, column)[0]
+
+
+def _sums(frame: "DataFrame", *columns: "Column") -> list[float]:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    row: Any = frame.agg(*(F.sum(column) for column in columns)).first()
+    return [float(value or 0.0) for value in row]

@@ -1,0 +1,157 @@
+"""An analysis written back: other values in one column, staged beside the table's files, published once.
+
+Values belong to rows by id. On another version of the table, after a compaction say, they are matched again; when
+the rows themselves have changed, the analysis is done again (rule 11), unless it was asked of an older state.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from omnigraph.errors import OmnigraphError
+from omnigraph.manifest.model import Touch
+from omnigraph.manifest.plan import StagedTable
+from omnigraph.manifest.txn import WriteTxn
+from omnigraph.pipeline.analytics.local import LocalAnswer
+from omnigraph.pipeline.analytics.question import Target, cast_values
+from omnigraph.pipeline.analytics.spark import SparkAnswer, spoken
+from omnigraph.pipeline.spark.runner import TaskFailure
+from omnigraph.schema.constraints import Constraint
+from omnigraph.schema.indexes import declared_indexes
+from omnigraph.storage.column_updates import (
+    FRAGMENT,
+    ID,
+    UpdatedFragment,
+    addressed_batches,
+    fragment_sizes,
+    ids_by_fragment,
+    update_fragment,
+    with_updates,
+)
+from omnigraph.storage.location import Location
+from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.write.validate import constraints_for
+from omnigraph.write.value_checks import value_violations
+from omnigraph.write.violations import refuse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Answer: TypeAlias = LocalAnswer | SparkAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What a task needs to know of the column that it writes."""
+
+    location: Location
+    at: TableVersion
+    target: Target
+    constraints: tuple[Constraint, ...]
+
+    @property
+    def name(self) -> str:
+        return self.target.prop.column
+
+    def checked(self, values: "pa.Table") -> "pa.Table":
+        """The values as the property has them, if the schema allows them."""
+        import pyarrow as pa
+
+        rows = pa.table({ID: values.column(ID), self.name: cast_values(values.column("value"), self.target)})
+        refuse(value_violations(self.constraints, self.target.definition, rows))
+        return rows
+
+
+def stage(tables: Tables, location: Location, txn: WriteTxn, target: Target, answer: Answer) -> StagedTable | None:
+    """A version of the target's table with the answer in it; None for a type without rows."""
+    key = target.definition.table_key
+    ref = txn.table(key)
+    if ref is None:
+        return None
+    at = TableVersion(ref.table_id, ref.table_version)
+    own = tuple(
+        constraint
+        for constraint in constraints_for(txn).of(key)
+        if constraint.columns == (target.prop.column,) and constraint.table_key == key
+    )
+    column = Column(location, at, target, own)
+    updates = _on_spark(column, answer) if isinstance(answer, SparkAnswer) else list(_here(column, answer))
+    changed = sum(update.changed for update in updates)
+    made = with_updates(location, at, updates).at
+    if changed:
+        indexes = [index for index in declared_indexes(target.definition) if index.column == column.name]
+        made = tables.reindex(made, [index.name for index in indexes], indexes) if indexes else made
+    return StagedTable(
+        made.table_id, made.table_version, ref.rows, Touch(updated=changed), (ref.table_id, at.table_version)
+    )
+
+
+def _here(column: Column, answer: LocalAnswer) -> Iterator[UpdatedFragment]:
+    """Fragment by fragment in this process; ids are matched once."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ids, values = answer.of_type(column.target.definition.name)
+    rows = column.checked(pa.table({ID: ids, "value": values}))
+    stored = ids_by_fragment(column.location, column.at)
+    place: Any = pc.index_in(stored.column(ID), value_set=ids)
+    there = place.is_valid()
+    places: Any = place.filter(there)
+    wanted, owners = rows.take(places), np.asarray(stored.column(FRAGMENT).filter(there))
+    order = np.argsort(owners, kind="stable")
+    wanted, owners = wanted.take(order), owners[order]
+    for fragment in np.unique(owners).tolist():
+        first, last = np.searchsorted(owners, [fragment, fragment + 1])
+        yield update_fragment(column.location, column.at, fragment, column.name, wanted.slice(first, last - first))
+
+
+def _on_spark(column: Column, answer: SparkAnswer) -> list[UpdatedFragment]:
+    """Each fragment by a task that gets the values of its rows: none passes through the driver."""
+    spark = answer.frame.sparkSession
+    numbers = list(fragment_sizes(column.location, column.at))
+    if not numbers:
+        return []
+    with spoken("write"):
+        listed = spark.createDataFrame([(number,) for number in numbers], f"{FRAGMENT} int")
+        stored = listed.repartition(len(numbers)).mapInArrow(partial(_read_ids, column), f"id string, {FRAGMENT} int")
+        joined = stored.join(answer.of_type(column.target.definition.name), "id")
+        written = joined.groupBy(FRAGMENT).applyInArrow(
+            _writing(column), "document string, changed long, fields array<int>"
+        )
+        return [UpdatedFragment(row.document, int(row.changed), tuple(row.fields)) for row in written.collect()]
+
+
+def _read_ids(column: Column, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    import pyarrow as pa
+
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            assert number is not None
+            for rows in addressed_batches(column.location, column.at, [ID], [number]):
+                same = pa.array([number] * rows.num_rows, pa.int32())
+                yield pa.RecordBatch.from_arrays([rows.column(ID).cast(pa.string()), same], names=[ID, FRAGMENT])
+
+
+def _writing(column: Column) -> Any:
+    """A function whose hints are types, not their names: Spark looks at them."""
+    import pyarrow as pa
+
+    def write(rows: pa.Table) -> pa.Table:
+        return _write_group(column, rows)
+
+    return write
+
+
+def _write_group(column: Column, rows: "pa.Table") -> "pa.Table":
+    import pyarrow as pa
+
+    try:
+        fragment: Any = rows.column(FRAGMENT)[0].as_py()
+        made = update_fragment(column.location, column.at, fragment, column.name, column.checked(rows))
+    except OmnigraphError as error:
+        raise TaskFailure(error) from None
+    kinds: Any = [("document", pa.string()), ("changed", pa.int64()), ("fields", pa.list_(pa.int32()))]
+    answered = {"document": made.document, "changed": made.changed, "fields": list(made.fields)}
+    return pa.Table.from_pylist([answered], schema=pa.schema(kinds))

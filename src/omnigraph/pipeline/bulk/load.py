@@ -1,0 +1,374 @@
+"""Bulk load: any amount of input as one atomic commit, by tasks that run here or on Spark.
+
+    stage     tasks parse their split, write Lance fragments, answer a few lines of JSON        (stage.py)
+    assemble  the driver makes detached versions of the fragments                               (assemble.py)
+    verify    SQL over key columns of those versions and of the base                            (verify.py)
+    publish   one put; a lost race is verified again on the new head, a merge staged again
+
+Nothing is visible before the put. An intent keeps cleanup from the files meanwhile, and tells a later run with the
+same job id what is done.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from omnigraph.errors import (
+    AlreadyExists,
+    BadRequest,
+    BranchNotFound,
+    PreconditionFailed,
+)
+from omnigraph.manifest.conflicts import changed_at
+from omnigraph.manifest.intents import HeldIntent
+from omnigraph.manifest.landed import fences_honour
+from omnigraph.manifest.model import MAIN, CommitId, Manifest, Point, TableKey, TxnId
+from omnigraph.manifest.plan import Bulk, Change, PublishPlan, Stance
+from omnigraph.manifest.publish import PublishedCommit, Publisher, PublishPolicy, Recourse
+from omnigraph.manifest.repository import Repository
+from omnigraph.manifest.txn import WriteTxn
+from omnigraph.pipeline.bulk.engines import DuckKeys, KeyEngine, SparkKeys
+from omnigraph.pipeline.bulk.intent import Job, clear_away, held_intent
+from omnigraph.pipeline.bulk.job import SplitResult
+from omnigraph.pipeline.bulk.plan import Pass, Planned, Planner, Policy
+from omnigraph.pipeline.bulk.resume import (
+    Details,
+    fingerprint_of,
+    finished_splits,
+    job_for,
+    staged_before,
+    staged_on,
+    txn_of_job,
+)
+from omnigraph.pipeline.bulk.spool import Spooled
+from omnigraph.pipeline.bulk.stage import Clock, stage_split
+from omnigraph.pipeline.progress import Progress, Watched
+from omnigraph.pipeline.runner import Runner
+from omnigraph.storage import meter
+from omnigraph.storage.files import is_remote, modified
+from omnigraph.storage.parallel import gather
+from omnigraph.write.load import LoadResult, OnError
+from omnigraph.write.modes import MODES, Mode
+from omnigraph.write.quarantine import default_path
+from omnigraph.write.sources import SourceFile, resolve
+from omnigraph.write.splits import SPLIT_BYTES, Split, plan_splits
+
+SPLITS_WANTED_MAX = 4000  # above it they are larger, so that the driver has not too many fragments to name
+SPLIT_BYTES_MAX = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BulkSettings:
+    """What is rarely set by hand."""
+
+    split_bytes: int | None = None  # None: by the size of the input
+    spark_keys_min: int = 100_000_000  # rows whose keys are verified by Spark SQL, where there is Spark
+    memory_mb: int | None = None  # of DuckDB's verification; None: a share of what is free
+    publish_s: float = 3600.0  # how long races may be lost; each one lost costs a verification
+
+
+def bulk_load(
+    repository: Repository,
+    runner: Runner,
+    source: Any,
+    *,
+    mode: Mode = "append",
+    branch: str = MAIN,
+    from_: str | None = None,
+    on_error: OnError = "fail",
+    max_errors: int | None = None,
+    quarantine: Path | None = None,
+    type: str | None = None,
+    job_id: str | None = None,
+    actor: str | None = None,
+    if_commit: CommitId | None = None,
+    txn_id: TxnId | None = None,
+    progress: Progress | None = None,
+    settings: BulkSettings | None = None,
+) -> LoadResult:
+    """Load files of any size as one commit; everything or nothing, or with a quarantine everything that can be taken.
+
+    With a `job_id` the load can be started again after a crash: it goes on where it stood, and one that has landed
+    is answered by its commit.
+    """
+    _check_options(mode, on_error, max_errors, job_id, txn_id)
+    repository.require_writable("Loading")
+    with meter.operation("load") as operation:
+        load = _BulkLoad(
+            repository, runner, mode, branch, from_, on_error, max_errors, actor, if_commit, settings or BulkSettings()
+        )
+        load.progress = progress or Progress()
+        load.job_id, load.txn_id = job_id, txn_of_job(job_id) if job_id is not None else txn_id
+        result = load.run(source, type, quarantine)
+    commit = None if result.commit is None else replace(result.commit, cost=operation.cost)
+    return replace(result, commit=commit, cost=operation.cost)
+
+
+def _check_options(mode: str, on_error: str, max_errors: int | None, job_id: str | None, txn_id: TxnId | None) -> None:
+    if mode not in MODES:
+        raise BadRequest(f"There is no load mode {mode!r}: use {', '.join(MODES)}.")
+    if on_error not in ("fail", "quarantine"):
+        raise BadRequest(f"on_error={on_error!r} makes no sense: use fail or quarantine.")
+    if max_errors is not None and max_errors < 0:
+        raise BadRequest(f"max_errors={max_errors} makes no sense: give 0 or more.")
+    if job_id is not None and txn_id is not None:
+        raise BadRequest("A job id and a txn id were both given: a job has its own txn id, leave the other out.")
+
+
+@dataclass
+class _BulkLoad:
+    repository: Repository
+    runner: Runner
+    mode: Mode
+    branch: str
+    from_: str | None
+    on_error: OnError
+    max_errors: int | None
+    actor: str | None
+    if_commit: CommitId | None
+    settings: BulkSettings
+    job_id: str | None = None
+    txn_id: TxnId | None = None
+    progress: Progress = field(default_factory=Progress)
+
+    def __post_init__(self) -> None:
+        self._clock = Clock()
+        self._files: list[SourceFile] = []
+        self._spooled: Spooled | None = None
+        self._splits: list[Split] = []
+        self._policy = Policy()
+        self._pass: Pass | None = None
+        self._planner: Planner | None = None
+        self._planned: Planned | None = None
+        self._is_new_branch = False
+        self._held: HeldIntent | None = None
+        self._details: Details | None = None
+
+    def run(self, source: Any, type_name: str | None, quarantine: Path | None) -> LoadResult:
+        base = self._base()
+        if self.txn_id is not None and not self._is_new_branch:
+            # Whenever the job is started again: a bulk load can afford to look through the whole branch.
+            everything = Point(base.base.branch_id, 0)
+            landed = self.repository.publisher.landed_earlier(base, self.txn_id, since=everything)
+            if landed is not None:
+                clear_away(self.repository, self.txn_id)
+                return self._landed(landed)
+        if self.if_commit not in (None, base.commit_id):
+            raise PreconditionFailed(str(self.if_commit), base.commit_id)
+        if isinstance(source, Spooled):
+            self._spooled, self._files = source, source.files
+        else:
+            self._files = resolve(source, base.catalog, type_name, self.repository.location.options)
+        if self.on_error == "quarantine":
+            named = [] if self._spooled is not None else self._files
+            local = [Path(file.path) for file in named if not is_remote(file.path)]
+            path = quarantine or default_path(local, self.repository.runtime.ids.short_id())
+            self._policy = Policy(True, self.max_errors, path)
+        job = Job(self.job_id, self.txn_id, self.actor)
+        split_bytes = self.settings.split_bytes or _split_bytes(self._files)
+        with held_intent(self.repository, job, base, self._fingerprint(type_name), split_bytes) as (held, details):
+            self._held, self._details = held, details
+            self._splits = self._planned_splits(details.split_bytes)
+            landed = self._landed_since(base, held)
+            commit = landed or self._publish(base, held)
+        return self._landed(landed) if landed is not None else self._result(commit)
+
+    # The base, and the branch that may have to be made.
+
+    def _base(self) -> WriteTxn:
+        """The branch's head; for a branch that is not there yet, that of the branch it is to be forked from."""
+        try:
+            return self.repository.open_txn(self.branch)
+        except BranchNotFound:
+            if self.from_ is None:
+                raise
+            self._is_new_branch = True
+            return self.repository.open_txn(self.from_)
+
+    def _forked(self, txn: WriteTxn, plan: PublishPlan) -> tuple[WriteTxn, PublishPlan]:
+        """The branch is made when it is known that the input can be loaded there, and not before."""
+        with suppress(AlreadyExists):  # somebody else has just made it: as good
+            self.repository.branches.create(self.branch, txn.base, self.actor)
+        there = self.repository.open_txn(self.branch)
+        same = there.base.tables == txn.base.tables and there.base.schema == txn.base.schema
+        return there, replace(plan, intent_base=self._since(there)) if same else self._plan_on(there)
+
+    def _since(self, txn: WriteTxn) -> Point:
+        """From where on this job may have landed: its intent's first base, or the beginning of the branch it forked."""
+        assert self._held is not None
+        first = self._held.base
+        return first if first.branch_id == txn.base.branch_id else Point(txn.base.branch_id, 1)
+
+    def _planned_splits(self, split_bytes: int) -> list[Split]:
+        if self._spooled is not None:
+            return list(self._spooled.splits)
+        return plan_splits(self._files, split_bytes, self.repository.location.options)
+
+    def _fingerprint(self, type_name: str | None) -> str:
+        """Needed only where there may be another run of the same job."""
+        if self._spooled is not None:
+            return self._spooled.fingerprint
+        if self.txn_id is None:
+            return ""
+        options = self.repository.location.options
+        times: list[datetime | None] = gather([partial(modified, file.path, options) for file in self._files])
+        files = [(file.path, file.size, str(time)) for file, time in zip(self._files, times, strict=True)]
+        return fingerprint_of(files, self.mode, self.branch, type_name)
+
+    def _landed_since(self, base: WriteTxn, held: HeldIntent) -> PublishedCommit | None:
+        if not held.adopted or self._is_new_branch:
+            return None
+        return self.repository.publisher.landed_earlier(base, held.txn_id, since=self._since(base))
+
+    # Publishing.
+
+    def _publish(self, base: WriteTxn, held: HeldIntent) -> PublishedCommit | None:
+        strict = self.mode == "overwrite"
+        txn, plan = base, self._plan_on(base)
+        if self._is_new_branch:
+            txn, plan = self._forked(txn, plan)
+        policy = PublishPolicy(time_limit_s=self.settings.publish_s)
+        publisher = Publisher(self.repository.manifests, self.repository.schemas, self.repository.runtime, policy)
+        held.check()
+        self.progress.stage("publishing")
+        with self._clock.on("publish"):
+            return publisher.publish(txn, plan, Recourse(self._restage, None, None if strict else self._plan_on))
+
+    def _plan_on(self, txn: WriteTxn) -> PublishPlan:
+        """The load on this base: staged before, if that can be used here, otherwise now."""
+        staged = self._staged(txn)
+        self._planner = Planner(
+            Watched(self.runner, self.progress), self._engine(staged), self.repository.store, staged, self._policy
+        )
+        self.progress.stage("verifying")
+        with self._clock.on("verify"):
+            self._planned = self._planner.plan(txn)
+        assert self._held is not None
+        return PublishPlan(
+            txn_id=self._held.txn_id,
+            stance=Stance.STRICT if self.mode == "overwrite" else Stance.CONSTRUCTIVE,
+            effect=Change("load", tuple(Bulk(key) for key in self._planned.staged), self._planned.staged),
+            actor=self.actor,
+            read_rows=self._planned.read_rows,
+            if_commit=self.if_commit,
+            idempotent=self.txn_id is not None,
+            intent=self._held.txn_id,
+            intent_base=self._since(txn),
+        )
+
+    def _restage(
+        self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool
+    ) -> PublishPlan:
+        if from_scratch:  # a cleanup passed that did not know of us
+            self._pass = None
+            return plan.with_staged(self._plan_on(txn).staged)
+        assert self._planner is not None
+        assert self._planned is not None
+        return plan.with_staged({**plan.staged, **self._planner.again(txn, self._planned, tables)})
+
+    def _engine(self, staged: Pass) -> KeyEngine:
+        """DuckDB up to a size; above it, and where there is Spark, Spark SQL."""
+        keys = sum(result.rows for result in staged.results) + sum(ref.rows for ref in staged.txn.base.tables.values())
+        spark = getattr(self.runner, "spark", None) if keys >= self.settings.spark_keys_min else None
+        return DuckKeys(self.settings.memory_mb) if spark is None else SparkKeys(spark)
+
+    # Staging.
+
+    def _staged(self, txn: WriteTxn) -> Pass:
+        """The input staged on this base, or on an older one that serves as well."""
+        assert self._held is not None
+        assert self._details is not None
+        if self._pass is None and self._held.adopted:
+            earlier = staged_before(self.repository, self._details)
+            if earlier is not None:
+                self._pass = self._begun(earlier)
+        if self._pass is None or not self._serves(self._pass, txn):
+            if self._details.staged_on != txn.base.point:
+                self._details = staged_on(self._details, txn)
+                self._held.refresh(self._details.to_json())
+            self._pass = self._begun(txn)
+        done = {result.split for result in self._pass.results}
+        todo = [split for split in self._splits if split.number not in done]
+        watched = Watched(self.runner, self.progress)
+        with self._clock.on("stage"):
+            made = watched.run(partial(stage_split, self._pass.job), todo, stage="loading", on_done=self._heard)
+        self._pass = replace(self._pass, results=sorted([*self._pass.results, *made], key=lambda one: one.split))
+        return self._pass
+
+    def _begun(self, txn: WriteTxn) -> Pass:
+        assert self._held is not None
+        assert self._details is not None
+        job = job_for(self.repository, self._held, self._details, txn, self.mode, self.repository.location.options)
+        found = finished_splits(self.repository.store, job, self._splits)
+        return Pass(txn, job, self._splits, list(found.values()))
+
+    def _serves(self, staged: Pass, txn: WriteTxn) -> bool:
+        """Whether fragments staged on one base may be used on another."""
+        before, now = staged.txn.base, txn.base
+        if before.schema != now.schema or not self._survived(before, now):
+            return False
+        if self.mode != "merge":
+            return True
+        complete = len(staged.results) == len(self._splits)
+        keys = (
+            {key for result in staged.results for key in result.tables} if complete else {*before.tables, *now.tables}
+        )
+        return all(changed_at(before, key) == changed_at(now, key) for key in keys)
+
+    def _survived(self, before: Manifest, now: Manifest) -> bool:
+        """No cleanup passed that may have swept what was staged."""
+        assert self._held is not None
+        if before.branch_id != now.branch_id:
+            return now.fenced_at == 0
+        return before.fenced_at == now.fenced_at or fences_honour(
+            self.repository.manifests, before, now, self._held.txn_id
+        )
+
+    def _heard(self, _: SplitResult) -> None:
+        assert self._held is not None
+        self._held.check()
+
+    # Results.
+
+    def _landed(self, commit: PublishedCommit) -> LoadResult:
+        """An earlier run's commit: what it took is told from it, and that this run has done nothing."""
+        counts = {
+            key.partition(":")[2]: touch.get("inserted", 0) + touch.get("updated", 0)
+            for key, touch in commit.touched.items()
+        }
+        job = f"The load {self.txn_id}" if self.job_id is None else f"The job {self.job_id}"
+        note = f"{job} has landed before: nothing was loaded now, another input needs another id."
+        return LoadResult(commit, counts, reports=(note,), job_id=self.job_id)
+
+    def _result(self, commit: PublishedCommit | None) -> LoadResult:
+        planned = self._planned or Planned()
+        rejects = planned.rejects
+        count = 0 if rejects is None else len(rejects)
+        return LoadResult(
+            commit,
+            planned.counts,
+            count,
+            self._policy.path if count else None,
+            tuple(planned.reports),
+            job_id=self.job_id,
+            summary=planned.summary,
+            phases=self._phases(),
+        )
+
+    def _phases(self) -> Mapping[str, float]:
+        """CPU seconds by phase; those of tasks are measured where they ran."""
+        spent = dict(self._clock.spent)
+        spent.pop("stage", None)
+        for result in self._pass.results if self._pass is not None else ():
+            for phase, seconds in result.cpu_s.items():
+                spent[phase] = spent.get(phase, 0.0) + seconds
+        return {phase: round(seconds, 3) for phase, seconds in spent.items()}
+
+
+def _split_bytes(files: list[SourceFile]) -> int:
+    total = sum(file.size for file in files)
+    return max(SPLIT_BYTES, min(SPLIT_BYTES_MAX, -(-total // SPLITS_WANTED_MAX)))

@@ -1,0 +1,1 @@
+"""Vectors for texts, in batches: `embed`."""

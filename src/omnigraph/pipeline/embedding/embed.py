@@ -1,0 +1,340 @@
+"""`embed`: vectors for the rows that lack them, asked of a provider in batches, committed as they come.
+
+Every commit is progress: a run that was interrupted, refused or killed is gone on with by running it again, because
+what is left are the rows whose vector is null. A text that changed while its vector was on the way keeps the null, and
+is embedded by the next pass. The commit that first fills a property records in the schema which model made its vectors.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.errors import BadRequest, OmnigraphError
+from omnigraph.manifest.model import MAIN
+from omnigraph.manifest.plan import Change, PublishPlan, Stance, Upsert
+from omnigraph.manifest.publish import PublishedCommit, Recourse
+from omnigraph.manifest.repository import Repository
+from omnigraph.manifest.txn import Snapshot, WriteTxn
+from omnigraph.pipeline.embedding.rows import Target, by_id, filled_rows, found_again, with_model
+from omnigraph.pipeline.embedding.tasks import Batch, Embedded, Pacer, Provider, Threads, embed_batch
+from omnigraph.pipeline.runner import Runner
+from omnigraph.read.embedding import BATCH_TEXTS_MAX, Embedder, embedder_from, require_same_model
+from omnigraph.schema.catalog import Catalog
+from omnigraph.storage import meter
+from omnigraph.storage.meter import Cost
+from omnigraph.storage.tables import TableVersion
+from omnigraph.write.stage import Stager
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+CHARACTERS_A_TOKEN = 4  # of English, about
+COMMIT_EVERY = 100  # batches: enough rows for segments of the vector index
+CONCURRENCY = 4
+PASSES_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What filling one property takes: an estimate, for texts that are neither null nor blank."""
+
+    type_name: str
+    property_name: str
+    rows: int
+    characters: int
+    requests: int
+    skipped: int = 0  # rows without a text
+
+    @property
+    def tokens(self) -> int:
+        return -(-self.characters // CHARACTERS_A_TOKEN)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedResult:
+    """What was found to do, and what was done of it."""
+
+    estimates: tuple[Estimate, ...]
+    provider: str
+    model: str
+    price_per_1k: float | None = None
+    embedded: int = 0
+    refused: tuple[tuple[str, str], ...] = ()  # rows whose text the provider does not take, and why
+    commits: tuple[PublishedCommit, ...] = ()
+    cost: Cost = field(default_factory=Cost)
+
+    @property
+    def rows(self) -> int:
+        return sum(estimate.rows for estimate in self.estimates)
+
+    @property
+    def tokens(self) -> int:
+        return sum(estimate.tokens for estimate in self.estimates)
+
+    @property
+    def price(self) -> float | None:
+        return None if self.price_per_1k is None else self.tokens / 1000 * self.price_per_1k
+
+
+def embed(
+    repository: Repository,
+    type_name: str | None = None,
+    property_name: str | None = None,
+    *,
+    branch: str = MAIN,
+    batch: int = BATCH_TEXTS_MAX,
+    commit_every: int | None = COMMIT_EVERY,
+    rate_limit: float | None = None,
+    concurrency: int = CONCURRENCY,
+    dry_run: bool = False,
+    price_per_1k: float | None = None,
+    engine: str = "local",
+    spark: "SparkSession | None" = None,
+    master: str | None = None,
+    actor: str | None = None,
+    embedder: Embedder | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> EmbedResult:
+    """Fill the vectors of one property, of a type, or of all types; `rate_limit` is in requests a minute."""
+    _require_sense(batch, commit_every, rate_limit, concurrency, price_per_1k, engine)
+    chosen = embedder_from(os.environ, repository.runtime) if embedder is None else embedder
+    with meter.operation("embed") as operation:
+        if not dry_run:
+            repository.require_writable("Embedding")
+        snapshot = repository.snapshot(branch)
+        targets = targets_in(snapshot.catalog, type_name, property_name)
+        for target in targets:
+            require_same_model(chosen, target.vector, target.definition.name)
+        estimates = tuple(estimated(repository, snapshot, target, batch) for target in targets)
+        result = EmbedResult(estimates, chosen.provider, chosen.model, price_per_1k)
+        if not dry_run and result.rows:
+            pause_s = 60.0 / rate_limit if rate_limit else 0.0
+            with _running(repository, engine, spark, master, concurrency, pause_s) as (runner, share_s):
+                job = _Job(repository, branch, actor, chosen, runner, batch, commit_every, share_s, on_progress)
+                job.total = result.rows
+                for target in targets:
+                    job.fill(target)
+            result = replace(
+                result,
+                embedded=job.embedded,
+                refused=tuple((f"{kind} {row}", why) for (kind, row), why in job.refused.items()),
+                commits=tuple(job.commits),
+            )
+    return replace(result, cost=operation.cost)
+
+
+def targets_in(catalog: Catalog, type_name: str | None, property_name: str | None) -> list[Target]:
+    """The vectors with `@embed` that are meant."""
+    if type_name is not None and type_name not in catalog.by_name:
+        raise BadRequest(f"The schema has no type {type_name!r}: its types are {', '.join(sorted(catalog.by_name))}.")
+    found = [
+        Target(definition, prop, definition.by_name[prop.embed.source])
+        for definition in catalog.types
+        for prop in definition.properties
+        if prop.embed is not None and type_name in (None, definition.name) and property_name in (None, prop.name)
+    ]
+    if not found:
+        named = ".".join(part for part in (type_name, property_name) if part) or "The schema"
+        raise BadRequest(f'{named} has no vector with @embed: declare one, such as `vec: Vector(256)? @embed("text")`.')
+    return found
+
+
+def estimated(repository: Repository, snapshot: Snapshot, target: Target, batch: int) -> Estimate:
+    rows = characters = skipped = 0
+    for _, texts in _lacking(repository, snapshot, target):
+        said = [text for text in texts if _has_words(text)]
+        rows, characters = rows + len(said), characters + sum(map(len, said))
+        skipped += len(texts) - len(said)
+    return Estimate(target.definition.name, target.vector.name, rows, characters, -(-rows // batch), skipped)
+
+
+class _Job:
+    """One run: batches go out, vectors come back, and every so often there is a commit."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        branch: str,
+        actor: str | None,
+        embedder: Embedder,
+        runner: Runner,
+        batch: int,
+        commit_every: int | None,
+        pause_s: float,
+        on_progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self._repository = repository
+        self._branch = branch
+        self._actor = actor
+        self._embedder = embedder
+        self._runner = runner
+        self._batch = batch
+        self._commit_every = commit_every
+        self._pause_s = pause_s
+        self._on_progress = on_progress
+        self.total = 0
+        self.embedded = 0
+        self.refused: dict[tuple[str, str], str] = {}  # by type and id
+        self.commits: list[PublishedCommit] = []
+
+    def fill(self, target: Target) -> None:
+        """Until no row that has a text lacks its vector, or those that do keep changing faster than we ask."""
+        for _ in range(PASSES_MAX):
+            snapshot = self._repository.snapshot(self._branch)
+            asked = 0
+            before = self.embedded
+            for group in self._groups(snapshot, target):
+                asked += sum(len(batch.ids) for batch in group)
+                self._ask_and_commit(target, group)
+            if not asked or self.embedded - before == asked:
+                return
+
+    def _ask_and_commit(self, target: Target, group: list[Batch]) -> None:
+        done: list[Embedded] = []
+        heard: set[int] = set()
+
+        def on_done(answer: Embedded) -> None:
+            if answer.number not in heard:
+                heard.add(answer.number)
+                done.append(answer)
+                if self._on_progress is not None:
+                    self._on_progress(self.embedded + sum(len(one.ids) for one in done), self.total)
+
+        try:
+            self._runner.run(embed_batch, group, stage="embed", on_done=on_done)
+        except BaseException:
+            with suppress(OmnigraphError):  # what was paid for is kept, and the reason of the end is the first one
+                self._commit(target, done)
+            raise
+        self._commit(target, done)
+
+    def _commit(self, target: Target, done: Sequence[Embedded]) -> None:
+        """One commit of the vectors whose texts are still those that were asked about."""
+        name = target.definition.name
+        self.refused.update({(name, row): why for answer in done for row, why in answer.refused})
+        vectors = by_id(done, target.dimension)
+        if not vectors:
+            return
+        own_id = self._repository.runtime.ids.txn_id()
+        stager = Stager(self._repository.tables, self._repository.runtime.ids)
+
+        def plan_on(txn: WriteTxn) -> PublishPlan:
+            rows, schema = self._filled(txn, target, vectors)
+            actions = (Upsert(target.definition.table_key, rows),) if rows is not None and rows.num_rows else ()
+            effect = Change("embed", actions, schema=schema if actions else None)
+            reads = frozenset({target.definition.table_key})
+            return stager.stage(txn, PublishPlan(own_id, Stance.CONSTRUCTIVE, effect, self._actor, read_rows=reads))
+
+        txn = self._repository.open_txn(self._branch)
+        commit = self._repository.publisher.publish(txn, plan_on(txn), Recourse(stager.restage, None, plan_on))
+        if commit is not None:
+            self.commits.append(commit)
+            self.embedded += sum(touch.updated for touch in commit.commit.touched.values())
+
+    def _filled(
+        self, txn: WriteTxn, target: Target, vectors: "dict[str, tuple[str, Any]]"
+    ) -> "tuple[pa.Table | None, str | None]":
+        """The rows with their vectors, as the base has them, and the schema that says who made them."""
+        current = found_again(txn.catalog, target)
+        ref = txn.table(target.definition.table_key) if current is not None else None
+        if current is None or ref is None:
+            return None, None  # dropped meanwhile
+        require_same_model(self._embedder, current.vector, current.definition.name)
+        rows = filled_rows(self._repository.tables, TableVersion(ref.table_id, ref.table_version), current, vectors)
+        if current.vector.embed is not None and current.vector.embed.model == self._embedder.model:
+            return rows, None
+        return rows, self._repository.schemas.write(with_model(txn.schema, current, self._embedder))
+
+    def _groups(self, snapshot: Snapshot, target: Target) -> Iterator[list[Batch]]:
+        """Batches of rows that lack their vector, as many as make a commit."""
+        group: list[Batch] = []
+        ids: list[str] = []
+        texts: list[str] = []
+        provider = Provider.of(self._embedder)
+        here = self._embedder if self._runner.name == "local" else None
+
+        def closed() -> Batch:
+            batch = Batch(len(group), tuple(ids), tuple(texts), target.dimension, provider, self._pause_s, here)
+            ids.clear()
+            texts.clear()
+            return batch
+
+        for some, said in _lacking(self._repository, snapshot, target):
+            for row, text in zip(some, said, strict=True):
+                if not _has_words(text) or (target.definition.name, row) in self.refused:
+                    continue
+                ids.append(row)
+                texts.append(text)
+                if len(ids) == self._batch:
+                    group.append(closed())
+                if self._commit_every is not None and len(group) == self._commit_every:
+                    yield group
+                    group = []
+        if ids:
+            group.append(closed())
+        if group:
+            yield group
+
+
+def _lacking(repository: Repository, snapshot: Snapshot, target: Target) -> Iterator[tuple[list[str], list[Any]]]:
+    """Ids and texts of the rows without a vector, some at a time."""
+    ref = snapshot.table(target.definition.table_key)
+    if ref is None:
+        return
+    source, vector = target.source.column, target.vector.column
+    at = TableVersion(ref.table_id, ref.table_version)
+    for batch in repository.tables.batches(at, ["id", source], f"`{vector}` IS NULL"):
+        ids: Any = batch.column("id").to_pylist()
+        yield ids, batch.column(source).to_pylist()
+
+
+def _has_words(text: str | None) -> bool:
+    return text is not None and bool(text.strip())
+
+
+def _require_sense(
+    batch: int,
+    commit_every: int | None,
+    rate_limit: float | None,
+    concurrency: int,
+    price_per_1k: float | None,
+    engine: str,
+) -> None:
+    numbers = {
+        "A batch": batch,
+        "Concurrency": concurrency,
+        "commit_every": 1 if commit_every is None else commit_every,
+    }
+    for what, number in numbers.items():
+        if number < 1:
+            raise BadRequest(f"{what} of {number} makes no sense: give at least 1.")
+    if batch > BATCH_TEXTS_MAX:
+        raise BadRequest(f"A batch of {batch} texts is too large: providers take {BATCH_TEXTS_MAX} in a request.")
+    if rate_limit is not None and not rate_limit > 0:
+        raise BadRequest(f"A rate limit of {rate_limit} makes no sense: give the requests a minute, or leave it out.")
+    if price_per_1k is not None and price_per_1k < 0:
+        raise BadRequest(f"A price of {price_per_1k} makes no sense: give what 1,000 tokens cost.")
+    if engine not in ("local", "spark"):
+        raise BadRequest(f"{engine!r} is no engine for embedding: use local or spark.")
+
+
+@contextmanager
+def _running(
+    repository: Repository,
+    engine: str,
+    spark: "SparkSession | None",
+    master: str | None,
+    concurrency: int,
+    pause_s: float,
+) -> Iterator[tuple[Runner, float]]:
+    """Where batches are asked for, and how long each process pauses between two so that all keep to the limit."""
+    if engine == "local" and spark is None and master is None:
+        yield Threads(concurrency, Pacer(pause_s, repository.runtime)), pause_s
+        return
+    from omnigraph.pipeline.spark.session import obtain
+
+    with obtain(spark, master) as session:
+        yield session.runner, pause_s * session.parallelism

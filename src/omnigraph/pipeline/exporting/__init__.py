@@ -1,0 +1,1 @@
+"""Export: parts written by tasks, in files that load again."""

@@ -1,0 +1,67 @@
+"""Which engine runs a query. Importing this loads neither of them."""
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from omnigraph.errors import BadRequest, SparkNotReady
+from omnigraph.query.ir import ReadQuery
+from omnigraph.storage.location import Location
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from omnigraph.read.result import QueryResult
+    from omnigraph.read.state import Reader
+
+QueryEngine: TypeAlias = Literal["auto", "local", "spark"]
+
+
+def run_with(
+    engine: QueryEngine,
+    reader: "Reader",
+    location: Location,
+    query: ReadQuery,
+    *,
+    explain: bool = False,
+    spark: "SparkSession | None" = None,
+    master: str | None = None,
+    on_start: "Callable[[str], None] | None" = None,
+) -> "QueryResult":
+    """The result of a bound query: of this process, or of Spark's executors. It is the same.
+
+    `auto` starts Spark only for what has outgrown this process; a result is wholly here before Spark is stopped.
+    """
+    from omnigraph.read.csr import NoRoom
+    from omnigraph.read.run import run_query
+
+    if engine not in ("auto", "local", "spark"):
+        raise BadRequest(f"{engine!r} is no engine: use auto, local or spark.")
+    if engine != "spark":
+        try:
+            return run_query(reader, query, explain=explain)
+        except NoRoom as error:
+            if engine == "local":
+                raise
+            try:
+                return _on_spark(reader, location, query, explain, spark, master, on_start)
+            except SparkNotReady:
+                raise error from None
+    return _on_spark(reader, location, query, explain, spark, master, on_start)
+
+
+def _on_spark(
+    reader: "Reader",
+    location: Location,
+    query: ReadQuery,
+    explain: bool,
+    spark: "SparkSession | None",
+    master: str | None,
+    on_start: "Callable[[str], None] | None",
+) -> "QueryResult":
+    from omnigraph.pipeline.spark.session import obtain
+
+    with obtain(spark, master, on_start=on_start) as session:
+        from omnigraph.pipeline.querying.query import run_on_spark, session_for_queries
+
+        return run_on_spark(session_for_queries(session.spark), reader, location, query, explain=explain)

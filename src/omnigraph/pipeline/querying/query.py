@@ -1,0 +1,308 @@
+"""Queries on Spark: the IR as DataFrames, for graphs that one machine can't hold. The answers are those in-process.
+
+    query_scan.py     tables: fragments read by Python tasks, filtered there, as few columns as possible
+    query_match.py    patterns: joins, negation by anti-joins    query_reach.py    traversals, hops by iterated joins
+    query_filters.py  comparisons between variables              query_sums.py     aggregates that are rounded once
+    query_output.py   columns back in their own types
+
+Search runs here, on the driver, through the in-process engine's own functions: what a text filter finds, and the rank
+of each entity that matches, are joined in as frames. The result comes to the driver as a whole.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from omnigraph.errors import BadRequest
+from omnigraph.pipeline.querying.match import Bound, Context, Uses, matched, uses_of
+from omnigraph.pipeline.querying.output import Fetched, outputs
+from omnigraph.pipeline.querying.scan import FloatPart, Frames, Stored
+from omnigraph.pipeline.querying.sums import Argument, Grouping, is_float_sum
+from omnigraph.pipeline.spark.runner import explained
+from omnigraph.query.ir import (
+    Aggregate,
+    Bm25,
+    EntityId,
+    Literal,
+    Nearest,
+    OrderKey,
+    Prop,
+    ReadQuery,
+    Rrf,
+    WholeNode,
+)
+from omnigraph.read import search
+from omnigraph.read.explain import Plan
+from omnigraph.read.filters import column_name
+from omnigraph.read.output import Shaped, ranks_of, top_of
+from omnigraph.read.result import QueryResult
+from omnigraph.read.state import Reader
+from omnigraph.runtime import RandomIds
+from omnigraph.schema.types import Scalar
+from omnigraph.storage.location import Location
+
+LATE_ROWS_MAX = 10_000  # of a result: so few are looked up by id at the end instead of carried along
+BROADCAST_BYTES_MAX = 32 * 1024 * 1024
+_TOO_LARGE = re.compile(r"sum\([^)]*\) is [^\n]*?, which \w+ can't hold: use avg\.")
+# What answers depend on is set, not taken over: the session may be the caller's.
+_SETTINGS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "true",
+    # Spark knows no table's size beforehand. Small ones are marked, the rest is decided by what comes.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.adaptive.autoBroadcastJoinThreshold": str(BROADCAST_BYTES_MAX),
+}
+
+
+@dataclass
+class SparkPlan(Plan):
+    """What the query was lowered to, and how Spark runs that."""
+
+    physical: str = ""
+
+    def __str__(self) -> str:
+        lowered = "\n".join(step.what for step in self.steps)
+        return f"{lowered}\n\n{self.physical}".rstrip()
+
+    def to_json(self) -> list[dict[str, object]]:
+        return [*super().to_json(), {"step": "Spark", "estimated_rows": None, "rows": None, "plan": self.physical}]
+
+
+_sessions: "WeakKeyDictionary[SparkSession, SparkSession]" = WeakKeyDictionary()
+
+
+def session_for_queries(spark: SparkSession) -> SparkSession:
+    """A session beside the given one, on the same executors, with settings of its own; made once."""
+    own = _sessions.get(spark)
+    if own is None:
+        own = _sessions[spark] = spark.newSession()
+        for name, value in _SETTINGS.items():
+            own.conf.set(name, value)
+    return own
+
+
+def run_on_spark(
+    spark: SparkSession, reader: Reader, location: Location, query: ReadQuery, *, explain: bool = False
+) -> QueryResult:
+    """The result of a bound query at the reader's snapshot; `spark` is from `session_for_queries`."""
+    plan = SparkPlan()
+    context = Context(Frames(spark, reader, location), plan)
+    with _running(spark), _dropping(context):
+        lowering = _Lowering(context, query)
+        result = lowering.result()
+        fetched = Fetched(result.toArrow().slice(0, query.limit), reader)
+        if explain:
+            plan.physical = _physical(result)
+        shaped = Shaped(fetched.count, outputs(query, fetched, lowering.names))
+    return QueryResult(shaped, reader.commit_id, reader.options.batch_rows, plan if explain else None)
+
+
+@contextmanager
+def _running(spark: SparkSession) -> Iterator[None]:
+    """Ctrl-C cancels the query's jobs and no others; what Spark says is said in a sentence."""
+    context = spark.sparkContext
+    group = f"omnigraph-{RandomIds().short_id()}"
+    context.setJobGroup(group, "query", interruptOnCancel=False)
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        told = _TOO_LARGE.search(str(error))
+        raise (BadRequest(told[0]) if told else explained(error, "query")) from error
+    except BaseException:
+        context.cancelJobGroup(group)
+        raise
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type] # removes it
+        context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+
+
+@contextmanager
+def _dropping(context: Context) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        context.held.drop()
+
+
+def _physical(frame: DataFrame) -> str:
+    execution: Any = frame._jdf.queryExecution()
+    jvm: Any = frame.sparkSession.sparkContext._jvm
+    return str(jvm.PythonSQLUtils.explainString(execution, "formatted")).strip()
+
+
+class _Lowering:
+    """One query as a DataFrame; `names` tells the column of each expression in it."""
+
+    def __init__(self, context: Context, query: ReadQuery) -> None:
+        self.context = context
+        self.query = query
+        self.reader = context.frames.reader
+        self.is_late = not query.grouped and query.limit is not None and query.limit <= LATE_ROWS_MAX
+        self.bound: dict[str, Bound] = {}
+        self.names: dict[Any, str] = {}  # of expressions; of (variable, stored column)
+
+    def result(self) -> DataFrame:
+        query = self.query
+        rows, self.bound = matched(self.context, query.pattern, self._uses())
+        rows = self._ranked(rows)
+        self._name()
+        if query.grouped:
+            rows = self._grouped(rows)
+        order = [key for key in (*query.order, *query.tiebreak) if not isinstance(key.expr, Literal)]
+        if order:
+            rows = rows.orderBy(*(self._sorted(key) for key in order))
+        if query.limit is not None:
+            rows = rows.limit(max(query.limit, 1))  # with none Spark would look at nothing, wrong sums neither
+        columns = [name for expr, name in self.names.items() if not isinstance(expr, OrderKey)]
+        return rows.select(*dict.fromkeys(columns)) if columns else rows.select(sf.lit(1).alias("one"))
+
+    # What is wanted of the variables
+
+    def _uses(self) -> Uses:
+        uses = uses_of(self.query.pattern)
+        for expr in self._exprs():
+            if isinstance(expr, Prop):
+                uses.setdefault(expr.var, {})[Stored(column_name(expr))] = None
+            elif isinstance(expr, WholeNode):
+                uses.setdefault(expr.var, {}).update({Stored(column.column): None for column in expr.columns})
+            elif isinstance(expr, Aggregate) and isinstance(expr.arg, Prop):
+                column, wanted = column_name(expr.arg), uses.setdefault(expr.arg.var, {})
+                parts = [FloatPart(column, True), FloatPart(column, False)]
+                wanted.update(dict.fromkeys(parts if is_float_sum(expr) else [Stored(column)]))
+        return uses
+
+    def _exprs(self) -> Iterator[Any]:
+        """All expressions whose values Spark has to have; a late one is looked up when the rows are here."""
+        yield from (
+            key.expr for key in (*self.query.order, *self.query.tiebreak) if not isinstance(key.expr, WholeNode)
+        )
+        if not self.is_late:
+            yield from (projection.expr for projection in self.query.returns)
+
+    def _name(self) -> None:
+        """The columns of what is returned, before grouping."""
+        for projection in self.query.returns:
+            expr = projection.expr
+            if isinstance(expr, Prop | EntityId | WholeNode):
+                bound = self.bound[expr.var]
+                self.names[EntityId(expr.var, expr.table_key)] = bound.id
+                if isinstance(expr, WholeNode):
+                    stored = [column.column for column in expr.columns]
+                else:
+                    stored = [column_name(expr)] if isinstance(expr, Prop) else []
+                for column in stored:
+                    if Stored(column) in bound.columns:
+                        self.names[expr.var, column] = bound.columns[Stored(column)]
+
+    def _column_of(self, expr: Prop | EntityId | WholeNode) -> str:
+        bound = self.bound[expr.var]
+        return bound.columns[Stored(column_name(expr))] if isinstance(expr, Prop) else bound.id
+
+    # Search
+
+    def _ranked(self, rows: DataFrame) -> DataFrame:
+        """With a column for each rank, over the entities of the rows that match; `keeps` drops what has none."""
+        ranks = ranks_of(self.query)
+        if not ranks:
+            return rows
+        rows = self.context.held.keep(rows)
+        for number, rank in enumerate(ranks):
+            name = self.names[rank] = f"r{number}"
+            rows = self._fused(rows, rank, name) if isinstance(rank, Rrf) else self._scored(rows, rank, name)
+        for rank in self.query.keeps:
+            rows = rows.where(sf.col(self.names[rank]).isNotNull())
+        return rows
+
+    def _scored(self, rows: DataFrame, rank: Nearest | Bm25, name: str) -> DataFrame:
+        ids = self._entities(rows, rank)
+        return self._with(rows, rank, name, ids, search.rank_scores(self.reader, rank, ids, top_of(self.query, rank)))
+
+    def _fused(self, rows: DataFrame, rank: Rrf, name: str) -> DataFrame:
+        assert isinstance(rank.k, Literal)
+        parts = [f"{name}p{number}" for number in range(len(rank.ranks))]
+        for part, one in zip(parts, rank.ranks, strict=True):
+            ids = self._entities(rows, one)
+            places: Any = search.rank_places(self.reader, one, ids)
+            shares = pa.array(1 / (rank.k.value + places), mask=places == 0)
+            rows = self._with(rows, one, part, ids, shares)
+        first, second = (sf.col(part) for part in parts)
+        total = sf.coalesce(first, sf.lit(0.0)) + sf.coalesce(second, sf.lit(0.0))
+        return rows.withColumn(name, sf.when(first.isNotNull() | second.isNotNull(), total))
+
+    def _entities(self, rows: DataFrame, rank: Nearest | Bm25) -> Any:
+        found = rows.select(self.bound[rank.field.var].id).distinct().toArrow()
+        return found.column(0).combine_chunks().cast(pa.string())
+
+    def _with(self, rows: DataFrame, rank: Nearest | Bm25, name: str, ids: Any, values: Any) -> DataFrame:
+        key = self.bound[rank.field.var].id
+        scores = pa.table({key: ids, name: values.cast(pa.float64())})
+        return rows.join(self.context.frames.spark.createDataFrame(scores), on=key, how="left")
+
+    # Groups
+
+    def _grouped(self, rows: DataFrame) -> DataFrame:
+        query = self.query
+        keys: dict[str, None] = {}
+        for place in query.group_by:
+            expr = query.returns[place].expr
+            if isinstance(expr, Prop | EntityId | WholeNode):
+                keys[self._column_of(expr)] = None
+            elif isinstance(expr, Nearest | Bm25 | Rrf):
+                keys[self.names[expr]] = None
+        if query.group_by and not keys:  # constants only: one group, but none over nothing
+            keys["constant"] = None
+            rows = rows.withColumn("constant", sf.lit(1))
+        carried = [name for name in self._carried() if name not in keys]
+        grouping = Grouping(list(keys), carried)
+        for aggregate in self._aggregates():
+            name = self.names[aggregate] = f"a{len(self.names)}"
+            grouping.add(name, aggregate, self._argument(aggregate))
+        self.context.plan.add(f"Group by {', '.join(query.returns[i].name for i in query.group_by) or 'nothing'}")
+        return grouping.over(rows)
+
+    def _carried(self) -> list[str]:
+        """Columns that have one value in a group, because the variable's id is one of its keys."""
+        found = [name for key, name in self.names.items() if isinstance(key, tuple | EntityId)]
+        for key in (*self.query.order, *self.query.tiebreak):
+            if isinstance(key.expr, Prop | EntityId | WholeNode):
+                found.append(self._column_of(key.expr))
+        return list(dict.fromkeys(found))
+
+    def _aggregates(self) -> list[Aggregate]:
+        exprs = [*(p.expr for p in self.query.returns), *(k.expr for k in self.query.order)]
+        return list(dict.fromkeys(expr for expr in exprs if isinstance(expr, Aggregate)))
+
+    def _argument(self, aggregate: Aggregate) -> Argument:
+        arg = aggregate.arg
+        if arg is None:
+            return Argument()
+        columns = self.bound[arg.var].columns
+        if is_float_sum(aggregate):
+            column = column_name(arg)
+            return Argument(None, columns[FloatPart(column, True)], columns[FloatPart(column, False)])
+        return Argument(self._column_of(arg))
+
+    # Order
+
+    def _sorted(self, key: OrderKey) -> Column:
+        expr: Any = key.expr
+        if isinstance(expr, Aggregate | Nearest | Bm25 | Rrf):
+            column = sf.col(self.names[expr])
+        else:
+            column = sf.col(self._column_of(expr))
+        if expr.type in (Scalar("F32"), Scalar("F64")):
+            column = column + sf.lit(0.0)  # one zero
+        if key.descending:
+            return column.desc_nulls_first() if key.nulls_first else column.desc_nulls_last()
+        return column.asc_nulls_first() if key.nulls_first else column.asc_nulls_last()

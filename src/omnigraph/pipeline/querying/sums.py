@@ -1,0 +1,162 @@
+"""Sums and averages that are rounded once, as the in-process engine's are: whatever the order Spark adds in.
+
+Integers are added as decimals. Floats are added in parts (`query_scan.FloatPart`), a sum for each bucket of
+exponents, in two rounds: by group and bucket, then by group. What is left for the end is a few integers a group.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.functions import arrow_udf
+
+from omnigraph.query.ir import F64, Aggregate, Prop
+from omnigraph.schema.types import INTEGER_BOUNDS, Scalar
+
+if TYPE_CHECKING:
+    Values: TypeAlias = pa.Array[Any]
+else:
+    Values = pa.Array  # Spark reads it from the signatures below
+
+_FLOATS = (Scalar("F32"), Scalar("F64"))
+_BUCKET_BITS = 8
+_WHOLE = "decimal(38,0)"
+
+
+def is_float_sum(aggregate: Aggregate) -> bool:
+    """Whether it needs the parts of floats."""
+    return aggregate.fn in ("sum", "avg") and aggregate.arg is not None and aggregate.arg.type in _FLOATS
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """The columns of an aggregate's argument: its value, or where floats are added bucket and part."""
+
+    value: str | None = None
+    bucket: str | None = None
+    part: str | None = None
+
+
+@dataclass
+class Grouping:
+    """The aggregates of a query over groups of equal `keys`; `carried` are columns that are equal in a group."""
+
+    keys: Sequence[str]
+    carried: Sequence[str] = ()
+    first: list[Column] = field(default_factory=list)  # over rows
+    second: list[Column] = field(default_factory=list)  # over what the first round made
+    last: list[Column] = field(default_factory=list)  # of each group
+    checks: list[Column] = field(default_factory=list)
+    buckets: dict[str, None] = field(default_factory=dict)
+
+    def add(self, name: str, aggregate: Aggregate, argument: Argument) -> None:
+        """An aggregate, whose values are to be in the column `name`."""
+        if is_float_sum(aggregate):
+            self._add_float(name, aggregate, argument)
+            return
+        value = sf.col(argument.value) if argument.value is not None else sf.lit(1)
+        match aggregate.fn:
+            case "count":
+                self._count(name, value)
+                self.last.append(sf.col(name))
+            case "min" | "max":
+                extreme = sf.min if aggregate.fn == "min" else sf.max
+                self._both(name, extreme(value), extreme(name))
+                self.last.append(sf.col(name))
+            case "sum" | "avg":
+                self._both(
+                    f"{name}s", sf.sum(value.cast("decimal(20,0)")).cast(_WHOLE), sf.sum(f"{name}s").cast(_WHOLE)
+                )
+                if aggregate.fn == "sum":
+                    self.last.append(sf.col(f"{name}s").alias(name))
+                    self._check(name, aggregate)
+                else:
+                    self._count(f"{name}n", value)
+                    self.last.append(_finished(whole_means)(f"{name}s", f"{name}n").alias(name))
+
+    def _add_float(self, name: str, aggregate: Aggregate, argument: Argument) -> None:
+        assert argument.bucket is not None
+        assert argument.part is not None
+        self.buckets[argument.bucket] = None
+        self.first.append(sf.sum(sf.col(argument.part).cast("decimal(20,0)")).cast(_WHOLE).alias(f"{name}s"))
+        pair = sf.struct(sf.col(argument.bucket).alias("bucket"), sf.col(f"{name}s").alias("part"))
+        self.second.append(sf.collect_list(pair).alias(f"{name}s"))
+        self._count(f"{name}n", sf.col(argument.part))
+        finish = _finished(float_sums if aggregate.fn == "sum" else float_means)
+        self.last.append(finish(f"{name}s", f"{name}n").alias(name))
+        if aggregate.fn == "sum":
+            self._check(name, aggregate)
+
+    def _count(self, name: str, value: Column) -> None:
+        self._both(name, sf.count(value), sf.coalesce(sf.sum(name), sf.lit(0)).cast("bigint"))
+
+    def _both(self, name: str, first: Column, second: Column) -> None:
+        self.first.append(first.alias(name))
+        self.second.append(second.alias(name))
+
+    def _check(self, name: str, aggregate: Aggregate) -> None:
+        """A sum that its type can't hold is an error, also of a group that a limit leaves out."""
+        assert isinstance(aggregate.type, Scalar)
+        total = sf.col(name)
+        if aggregate.type == F64:
+            fits = total.isNull() | (sf.abs(total) < sf.lit(math.inf))
+        else:
+            low, high = (sf.lit(Decimal(bound)).cast(_WHOLE) for bound in INTEGER_BOUNDS[aggregate.type.name])
+            fits = total.isNull() | ((total >= low) & (total <= high))
+        arg = aggregate.arg
+        what = f"sum({arg.var if arg else ''}.{arg.column.name if isinstance(arg, Prop) else 'id'})"
+        shown = total.cast("string") if aggregate.type != F64 else sf.lit("inf")
+        said = sf.concat(sf.lit(f"{what} is "), shown, sf.lit(f", which {aggregate.type} can't hold: use avg."))
+        self.checks.append(sf.when(fits, sf.lit(True)).otherwise(sf.raise_error(said).cast("boolean")))
+
+    def over(self, rows: DataFrame) -> DataFrame:
+        """The groups: their keys, what is carried, and the aggregates."""
+        carried = [sf.first(name).alias(name) for name in self.carried]
+        groups = rows.groupBy(*self.keys, *self.buckets).agg(*self.first, *carried)
+        if self.buckets:
+            groups = groups.groupBy(*self.keys).agg(*self.second, *carried)
+        groups = groups.select(*self.keys, *self.carried, *self.last)
+        for check in self.checks:
+            groups = groups.where(check)
+        return groups
+
+
+def _finished(function: Callable[[Values, Values], Values]) -> Callable[[str, str], Column]:
+    """A function of two Arrow arrays as one of two columns."""
+    made: Any = arrow_udf
+    return made(function, "double")  # type: ignore[no-any-return]
+
+
+# What a group's integers come to. Run on executors, an array of groups at a time.
+
+
+def whole_means(sums: Values, counts: Values) -> Values:
+    pairs: Any = zip(sums.to_pylist(), counts.to_pylist(), strict=True)
+    return pa.array([int(total) / count if count else None for total, count in pairs], pa.float64())
+
+
+def float_sums(parts: Values, counts: Values) -> Values:
+    pairs: Any = zip(parts.to_pylist(), counts.to_pylist(), strict=True)
+    return pa.array([exact_sum(found) if count else None for found, count in pairs], pa.float64())
+
+
+def float_means(parts: Values, counts: Values) -> Values:
+    pairs: Any = zip(parts.to_pylist(), counts.to_pylist(), strict=True)
+    return pa.array([exact_sum(found) / count if count else None for found, count in pairs], pa.float64())
+
+
+def exact_sum(parts: list[dict[str, Any]]) -> float:
+    """The sum of `part * 2^(8 * bucket)`, rounded once; infinite where no double is as large."""
+    known = [(entry["bucket"], int(entry["part"])) for entry in parts if entry["bucket"] is not None]
+    lowest = min(bucket for bucket, _ in known)
+    total = sum(part << (_BUCKET_BITS * (bucket - lowest)) for bucket, part in known)
+    shift = _BUCKET_BITS * lowest
+    try:
+        return float(total << shift) if shift >= 0 else total / (1 << -shift)
+    except OverflowError:
+        return math.inf
