@@ -1,21 +1,20 @@
 """The public façade: `init`, `open`, `Graph`. Every capability in one place, every verb metered."""
 
 import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from itertools import islice
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
+from omnigraph.branch.commands import HistoryCommands, TagCommands
 from omnigraph.errors import BadRequest
-from omnigraph.manifest.history import find_commit, log
-from omnigraph.manifest.model import MAIN, Commit, CommitId, TxnId
+from omnigraph.manifest.model import MAIN, CommitId, TxnId
 from omnigraph.manifest.plan import Check, TableAction
 from omnigraph.manifest.publish import PublishedCommit
 from omnigraph.manifest.repository import Repository, init_repository, open_repository
 from omnigraph.manifest.txn import Snapshot, WriteTxn
+from omnigraph.pipeline.commands import BulkCommands
 from omnigraph.query.compile import compile_queries
 from omnigraph.read import table as read_table
 from omnigraph.schema.catalog import Catalog, Schema, catalog_from_json
@@ -27,14 +26,16 @@ from omnigraph.write.commit import Changes, OnConflict, Planner, commit_changes
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
+    from omnigraph.branch.merge import Engine as MergeEngine
+    from omnigraph.branch.merge import MergeResult
+    from omnigraph.pipeline.querying.engines import QueryEngine
     from omnigraph.query.ir import MutationQuery
     from omnigraph.read.caches import ReadCaches
-    from omnigraph.read.export import Exported
     from omnigraph.read.result import QueryResult
-    from omnigraph.write.load import Engine, LoadResult, OnError
-    from omnigraph.write.modes import Mode
-    from omnigraph.write.ndjson import Source
+    from omnigraph.schema.migration import MigrationPlan
+    from omnigraph.write.migrate import SchemaApplied
 
 NO_PARAMS: Mapping[str, object] = {}
 
@@ -56,6 +57,12 @@ def init(
 def _require_text(gq: object) -> None:
     if not isinstance(gq, str):
         raise BadRequest(f"A query is text, not {type(gq).__name__}: give what a .gq file holds.")
+
+
+def _schema_text(text: object) -> str:
+    if not isinstance(text, str):
+        raise BadRequest(f"A schema is text, not {type(text).__name__}: give what a .pg file holds.")
+    return text
 
 
 def _catalog(schema: Catalog | Mapping[str, Any]) -> Catalog:
@@ -126,16 +133,21 @@ class GraphSnapshot:
 
 
 class BranchCommands:
-    """`g.branches`: create, list, delete."""
+    """`g.branches`: create, list, delete, merge."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
 
-    def create(self, name: str, from_: str = MAIN, *, actor: str | None = None) -> Cost:
-        """Fork a branch: nothing is copied, whatever the size. Answers what it cost."""
+    def create(
+        self, name: str, from_: str = MAIN, at: str | datetime | None = None, *, actor: str | None = None
+    ) -> Cost:
+        """Fork a branch: nothing is copied, whatever the size. Answers what it cost.
+
+        From the head of a branch or, as `at` says, an older state of it; `from_` may also be a commit or a tag.
+        """
         self._repository.require_writable("Creating a branch")
         with meter.operation("branch_create") as operation:
-            fork = self._repository.branches.find(from_).head
+            fork = self._repository.state_named(from_) if at is None else self._repository.snapshot(from_, at).manifest
             self._repository.branches.create(name, fork, actor)
         return operation.cost
 
@@ -149,9 +161,40 @@ class BranchCommands:
             self._repository.branches.delete(name, actor)
         return operation.cost
 
+    def merge(
+        self,
+        source: str,
+        into: str = MAIN,
+        delete_branch: bool = False,
+        dry_run: bool = False,
+        *,
+        actor: str | None = None,
+        if_commit: CommitId | None = None,
+        txn_id: TxnId | None = None,
+        engine: "MergeEngine" = "auto",
+        spark: "SparkSession | None" = None,
+        master: str | None = None,
+    ) -> "MergeResult":
+        """Merge a branch into another as one atomic commit; conflicts come all together, and nothing changes."""
+        from omnigraph.pipeline.merge import merge_branches
+
+        return merge_branches(
+            self._repository,
+            source,
+            into,
+            delete_branch=delete_branch,
+            dry_run=dry_run,
+            actor=actor,
+            if_commit=if_commit,
+            txn_id=txn_id,
+            engine=engine,
+            spark=spark,
+            master=master,
+        )
+
 
 class SchemaCommands:
-    """`g.schema`: what types the graph has."""
+    """`g.schema`: what types the graph has, and how they change."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
@@ -162,8 +205,39 @@ class SchemaCommands:
             schema = self._repository.snapshot(branch, at).schema
         return schema.source or print_schema(schema.catalog)
 
+    def plan(self, text: str, branch: str = MAIN, *, name: str = "schema.pg") -> "MigrationPlan":
+        """The steps from the branch's schema to a wanted one, decided with the rows that are there; changes nothing."""
+        from omnigraph.write.migrate import plan_schema
 
-class Graph:
+        return plan_schema(self._repository, _schema_text(text), branch=branch, name=name)
+
+    def apply(
+        self,
+        text: str,
+        allow_data_loss: bool = False,
+        branch: str = MAIN,
+        *,
+        actor: str | None = None,
+        if_commit: CommitId | None = None,
+        txn_id: TxnId | None = None,
+        name: str = "schema.pg",
+    ) -> "SchemaApplied":
+        """Make a schema the branch's as one atomic commit; none where there is nothing to change."""
+        from omnigraph.write.migrate import apply_schema
+
+        return apply_schema(
+            self._repository,
+            _schema_text(text),
+            allow_data_loss=allow_data_loss,
+            branch=branch,
+            actor=actor,
+            if_commit=if_commit,
+            txn_id=txn_id,
+            name=name,
+        )
+
+
+class Graph(HistoryCommands, BulkCommands):
     """An open graph. Usable from threads; opening it again elsewhere is as good as sharing it."""
 
     def __init__(self, repository: Repository, cost: Cost) -> None:
@@ -171,6 +245,7 @@ class Graph:
         self.cost = cost  # of opening or making it
         self.branches = BranchCommands(repository)
         self.schema = SchemaCommands(repository)
+        self.tags = TagCommands(repository)
 
     @property
     def uri(self) -> str:
@@ -182,20 +257,6 @@ class Graph:
             pinned = self.repository.snapshot(branch, at)
         return GraphSnapshot(pinned, self.repository, operation.cost)
 
-    def commits(
-        self, branch: str = MAIN, limit: int | None = 50, actor: str | None = None, *, maintenance: bool = False
-    ) -> list[Commit]:
-        """The commits of a branch, newest first, on through its fork point."""
-        if limit is not None and limit < 0:
-            raise BadRequest(f"A limit of {limit} makes no sense: give 0 or more.")
-        with meter.operation("commits"):
-            wanted = None if limit is None else min(limit, sys.maxsize)
-            return list(islice(self._log(branch, actor, maintenance), wanted))
-
-    def commit(self, commit_id: CommitId) -> Commit:
-        with meter.operation("commit_show"):
-            return find_commit(self.repository.manifests, commit_id)[1]
-
     def query(
         self,
         gq: str,
@@ -205,10 +266,17 @@ class Graph:
         at: str | datetime | None = None,
         *,
         explain: bool = False,
+        engine: "QueryEngine" = "auto",
+        spark: "SparkSession | None" = None,
+        master: str | None = None,
+        on_start: "Callable[[str], None] | None" = None,
     ) -> "QueryResult":
-        """Run a read query at one pinned state; `name` may be left out where the text holds one query."""
+        """Run a read query at one pinned state; `name` may be left out where the text holds one query.
+
+        `engine="auto"` runs here, and on Spark what outgrows this process. `spark` is a session of the caller's.
+        """
         _require_text(gq)
-        from omnigraph.read.run import run_query
+        from omnigraph.pipeline.querying.engines import run_with
         from omnigraph.read.state import Reader
 
         with meter.operation("query") as operation:
@@ -216,7 +284,16 @@ class Graph:
             compiled = compile_queries(gq, snapshot.catalog, name, schema_hash=snapshot.manifest.schema)
             bound = compiled.bind_read(NO_PARAMS if params is None else params, now=self.repository.runtime.clock.now())
             reader = Reader(self.repository.tables, snapshot, self._read_caches, store=self.repository.store)
-            result = run_query(reader, bound, explain=explain)
+            result = run_with(
+                engine,
+                reader,
+                self.repository.location,
+                bound,
+                explain=explain,
+                spark=spark,
+                master=master,
+                on_start=on_start,
+            )
         result.branch, result.query, result.cost = branch, compiled.name, operation.cost
         return result
 
@@ -251,50 +328,6 @@ class Graph:
             txn_id=txn_id,
             on_conflict=on_conflict,
         )
-
-    def load(
-        self,
-        source: "Source",
-        mode: "Mode" = "append",
-        branch: str = MAIN,
-        engine: "Engine" = "auto",
-        on_error: "OnError" = "fail",
-        *,
-        from_: str | None = None,
-        max_errors: int | None = None,
-        actor: str | None = None,
-        if_commit: CommitId | None = None,
-        txn_id: TxnId | None = None,
-    ) -> "LoadResult":
-        """Load entities of any number of types as one atomic commit."""
-        from omnigraph.write.load import load
-
-        return load(
-            self.repository,
-            source,
-            mode=mode,
-            branch=branch,
-            engine=engine,
-            on_error=on_error,
-            from_=from_,
-            max_errors=max_errors,
-            actor=actor,
-            if_commit=if_commit,
-            txn_id=txn_id,
-        )
-
-    def export(
-        self,
-        dest: "str | os.PathLike[str] | IO[bytes]",
-        branch: str = MAIN,
-        at: str | datetime | None = None,
-        types: Sequence[str] | None = None,
-    ) -> "Exported":
-        """Write the entities of a state as NDJSON, ordered by type and id, so that loading them gives the same."""
-        from omnigraph.read.export import export
-
-        with meter.operation("export"):
-            return export(self.repository.tables, self.repository.snapshot(branch, at), dest, types)
 
     @cached_property
     def _read_caches(self) -> "ReadCaches":
@@ -332,9 +365,3 @@ class Graph:
             txn_id=txn_id,
             on_conflict=on_conflict,
         )
-
-    def _log(self, branch: str, actor: str | None, maintenance: bool) -> Iterator[Commit]:
-        head = self.repository.branches.find(branch).head
-        for _, commit in log(self.repository.manifests, head, maintenance=maintenance):
-            if actor is None or commit.actor == actor:
-                yield commit

@@ -123,6 +123,21 @@ def test_several_files_directories_patterns_and_packed_files_are_one_commit(
     assert knows
 
 
+def test_rows_of_csv_and_parquet_have_the_type_that_is_given_or_their_name(
+    graph: Graph, store: str, tmp_path: Path, cli: Cli
+) -> None:
+    (tmp_path / "people.csv").write_text("slug,name,age\nada,Ada,36\nbob,Bob,\n")
+    (tmp_path / "Knows.csv").write_text("from,to\nada,bob\n")
+
+    untyped = cli("load", "--data", str(tmp_path / "people.csv"), "--store", store)
+    assert untyped.code == 1
+    assert "people.csv does not say of which type its rows are: name the type (--type" in untyped.err
+    cli("load", "--type", "Person", "--data", str(tmp_path / "people.csv"), "--store", store)
+    cli("load", "--data", str(tmp_path / "Knows.csv"), "--store", store)
+
+    assert rows(graph) == {"Person": 2, "Knows": 1}
+
+
 def test_files_that_a_shell_puts_behind_data_are_loaded_too(graph: Graph, store: str, tmp_path: Path, cli: Cli) -> None:
     ada, bob = write(tmp_path / "ada.jsonl", ADA), write(tmp_path / "bob.jsonl", BOB)
 
@@ -239,7 +254,7 @@ def test_max_errors_bounds_a_quarantine(graph: Graph, store: str, tmp_path: Path
         (["load", "--data", "a.jsonl"], "OMNIGRAPH_STORE"),
         (["load", "--data", "a.jsonl", "one", "two"], "can't both be the store"),
         (["load", "--data", "a.jsonl", "--store", "g", "--mode", "replace"], "--mode"),
-        (["load", "--data", "a.jsonl", "--store", "g", "--engine", "spark"], "--engine"),
+        (["load", "--data", "a.jsonl", "--store", "g", "--engine", "duck"], "--engine"),
         (["load", "--data", "a.jsonl", "--store", "g", "--max-errors", "3"], "--on-error"),
         (["load", "--data", "a.jsonl", "--store", "g", "--max-errors", "-3"], "--max-errors"),
         (["load", "--data", "-", "--store", "g", "--on-error", "quarantine"], "stdin"),

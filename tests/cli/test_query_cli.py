@@ -419,11 +419,12 @@ def test_what_cant_be_run_is_refused_by_name(
         (["query", "-e", EVERYONE, "--store", "a", "--params", "[" * 100_000], "nested"),
         (["query", "-e", EVERYONE, "--store", "a", "--params", "@nowhere.json"], "nowhere.json does not exist"),
         (["query", "-e", EVERYONE, "--store", "a", "--format", "xml"], "--format"),
-        (["query", "-e", EVERYONE, "--store", "a", "--engine", "spark"], "--engine"),
+        (["query", "-e", EVERYONE, "--store", "a", "--engine", "flink"], "--engine"),
         (["query", "-e", EVERYONE, "--store", "a", "--json", "--format", "csv"], "choose one"),
         (["lint"], "FILE"),
         (["lint", "x.gq"], "OMNIGRAPH_STORE"),
         (["lint", "x.gq", "--schema", "x.pg", "--store", "a"], "one of them"),
+        (["lint", "x.gq", "--schema", "x.pg", "--at", "2026-01-31"], "for a graph"),
         (["init", "a"], "--schema"),
     ],
 )
@@ -627,6 +628,14 @@ def test_lint_with_warnings_alone_exits_0_with_errors_1(tmp_path: Path, pg: str,
     assert warned.out.splitlines()[2].endswith("^")
     assert failed.out.count("error: ") == 1
     assert failed.err == f"{path}: 1 error, 1 warning\n"
+
+
+def test_lint_against_an_older_state_of_a_graph(gq: str, graph: Graph, store: str, cli: Cli) -> None:
+    before = head(graph)
+    graph.schema.apply(SCHEMA.replace("name: String", 'title: String @rename_from("name")'))
+
+    assert cli("lint", gq, "--store", store).code == 1
+    assert cli("lint", gq, "--store", store, "--at", before).code == 0
 
 
 def test_lint_json_is_the_list_of_findings(tmp_path: Path, pg: str, cli: Cli) -> None:

@@ -64,7 +64,7 @@ def test_a_bad_line_is_told_in_the_users_words(graph: Graph, tmp_path: Path, lin
 def test_a_file_that_is_not_gzipped_says_so(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "plain.jsonl.gz").write_text("no")
 
-    with pytest.raises(BadRequest, match="it is not gzipped"):
+    with pytest.raises(BadRequest, match="is not gzipped"):
         graph.load(tmp_path / "plain.jsonl.gz")
 
 

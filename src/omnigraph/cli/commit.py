@@ -1,20 +1,36 @@
-"""`commit`: the history of a branch, and single commits."""
+"""`commit`: the history of a branch, single commits, and what they changed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from omnigraph.cli.common import Settings, common_options, pass_settings, store_argument
-from omnigraph.cli.output import Document, Paint, fields, iso_time, table
+from omnigraph.cli.changed import change_options, write_changes
+from omnigraph.cli.common import Settings, at_option, common_options, pass_settings, store_argument
+from omnigraph.cli.graph_lines import draw
+from omnigraph.cli.output import Document, Paint, fields, iso_time, printable, table
 from omnigraph.cli.published import counts_text, touched_text
 
 if TYPE_CHECKING:
+    from omnigraph.manifest.graph_log import LoggedCommit
     from omnigraph.manifest.model import Commit
 
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 10**9
-FILTERS = ("actor",)
+FILTERS = ("actor", "kind", "type")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What `--filter` said: a commit has one actor and one kind, but may touch many types."""
+
+    actor: str | None = None
+    kind: str | None = None
+    types: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self != Wanted()
 
 
 @click.group()
@@ -23,22 +39,30 @@ def commit() -> None:
     """Commits: the history of a branch, and single ones."""
 
 
-def _parse_filters(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    filters: dict[str, str] = {}
+def _parse_filters(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> Wanted:
+    single: dict[str, str] = {}
+    types: list[str] = []
     for text in values:
         key, equals, value = text.partition("=")
         if key not in FILTERS or not equals:
             valid = ", ".join(f"{name}=…" for name in FILTERS)
             raise click.BadParameter(f"{text!r} is no filter: the valid ones are {valid}.")
-        if filters.setdefault(key, value) != value:
+        if key == "type":
+            types.append(value)
+        elif single.setdefault(key, value) != value:
             raise click.BadParameter(f"{key} is given twice with different values: no commit has both.")
-    return filters
+    return Wanted(single.get("actor"), single.get("kind"), tuple(types))
 
 
 @commit.command("list")
 @store_argument
 @click.option(
-    "--filter", "filters", metavar="KEY=VALUE", multiple=True, callback=_parse_filters, help="Only these: actor=NAME."
+    "--filter",
+    "wanted",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_parse_filters,
+    help="Only these: actor=NAME, kind=KIND, type=TYPE; may be repeated.",
 )
 @click.option(
     "--limit",
@@ -49,15 +73,52 @@ def _parse_filters(_context: click.Context, _parameter: click.Parameter, values:
     help="At most so many.",
 )
 @click.option("--all", "maintenance", is_flag=True, help="Maintenance commits too.")
+@click.option("--graph", "drawn", is_flag=True, help="Draw all branches, or the one of --branch, through their merges.")
+@at_option
 @common_options
 @pass_settings
-def list_(settings: Settings, place: str | None, filters: dict[str, str], limit: int, maintenance: bool) -> None:
+def list_(
+    settings: Settings,
+    place: str | None,
+    wanted: Wanted,
+    limit: int,
+    maintenance: bool,
+    drawn: bool,
+    at: str | None,
+) -> None:
     """List a branch's commits, newest first, on through the point where it was forked."""
+    if drawn:
+        if wanted or at is not None:
+            raise click.UsageError("--graph draws every commit: leave out --filter and --at.")
+        _list_graph(settings, place, limit, maintenance)
+        return
     graph = settings.open_graph(place, read_only=True)
-    found = graph.commits(settings.branch_or_main, limit + 1, filters.get("actor"), maintenance=maintenance)
-    shown, more = found[:limit], len(found) > limit
+    found = graph.commits(
+        settings.branch_or_main,
+        limit + 1,
+        wanted.actor,
+        kind=wanted.kind,
+        types=wanted.types,
+        maintenance=maintenance,
+        at=at,
+    )
+    shown = found[:limit]
     settings.output.data({"commits": [_document(entry) for entry in shown]}, lambda paint: _lines(shown, paint))
-    if more:
+    _note_rest(settings, len(found), len(shown), limit)
+
+
+def _list_graph(settings: Settings, place: str | None, limit: int, maintenance: bool) -> None:
+    graph = settings.open_graph(place, read_only=True)
+    branches = None if settings.branch is None else [settings.branch]
+    found = graph.commit_graph(branches, limit + 1, maintenance=maintenance)
+    shown = found[:limit]
+    documents = [{**_document(entry.commit), "branch": entry.branch, "parents": [*entry.parents]} for entry in shown]
+    settings.output.data({"commits": documents}, lambda paint: _drawing(shown, paint))
+    _note_rest(settings, len(found), len(shown), limit)
+
+
+def _note_rest(settings: Settings, found: int, shown: int, limit: int) -> None:
+    if found > shown:
         settings.output.note(f"There are older ones: see more with --limit N (now {limit}).")
     elif not shown:
         settings.output.note("No commit matches.")
@@ -68,12 +129,40 @@ def list_(settings: Settings, place: str | None, filters: dict[str, str], limit:
 @common_options
 @pass_settings
 def show(settings: Settings, id_: str) -> None:
-    """Show the commit ID, on whatever branch it is."""
-    found = settings.open_graph(read_only=True).commit(id_)
-    document = _document(found)
+    """Show the commit ID, which may be a tag, on whatever branch it is."""
+    details = settings.open_graph(read_only=True).commit_details(id_)
+    document = _document(details.commit)
+    place = {
+        "branch": details.branch,
+        "manifest_version": details.manifest_version,
+        "schema_changed": details.schema_changed,
+        "expired": details.expired,
+    }
     plain = [(name, value) for name, value in document.items() if name != "touched"]
+    told = [(name, "yes" if value is True else "no" if value is False else value) for name, value in place.items()]
     touched = [(f"touched {key}", counts_text(counts)) for key, counts in document["touched"].items()]
-    settings.output.data({"commit": document}, lambda _: fields([*plain, *touched]))
+    settings.output.data({"commit": document, **place}, lambda _: fields([*plain, *told, *touched]))
+
+
+@commit.command()
+@click.argument("id_", metavar="ID")
+@change_options
+@common_options
+@pass_settings
+def changes(
+    settings: Settings,
+    id_: str,
+    kinds: Sequence[str] | None,
+    types: Sequence[str] | None,
+    operations: Sequence[str] | None,
+    limit: int | None,
+    page: str | None,
+    explain: bool,
+) -> None:
+    """Show what the commit ID changed, against the state that it was made on."""
+    graph = settings.open_graph(read_only=True)
+    found = graph.commit_changes(id_, kinds, types, operations, limit=limit, page=page)
+    write_changes(settings, found, explain)
 
 
 def _document(entry: "Commit") -> Document:
@@ -97,3 +186,14 @@ def _lines(commits: list["Commit"], paint: Paint) -> Iterable[str]:
     documents = [_document(entry) for entry in commits]
     rows = [(d["id"], d["authored_at"], d["actor"], d["kind"], touched_text(d["touched"]) or None) for d in documents]
     return table(paint, ("COMMIT", "AUTHORED AT", "ACTOR", "KIND", "TOUCHED"), rows)
+
+
+def _drawing(commits: "list[LoggedCommit]", paint: Paint) -> Iterable[str]:
+    for drawn, logged in draw(commits):
+        if logged is None:
+            yield drawn
+            continue
+        entry = _document(logged.commit)
+        facts = [entry["authored_at"], logged.branch, entry["kind"], entry["actor"], touched_text(entry["touched"])]
+        text = "  ".join(printable(str(fact)) for fact in facts if fact)
+        yield f"{drawn}  {paint.heading(entry['id'])}  {text}"

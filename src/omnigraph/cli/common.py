@@ -63,7 +63,7 @@ def common_options(command: Command) -> Command:
 
 store_argument = click.argument("place", required=False, metavar="[STORE]")  # `store` is the flag's name
 at_option = click.option(
-    "--at", metavar="COMMIT|TIME", help="An older state: a commit id, or a time such as 2026-01-31T12:00Z."
+    "--at", metavar="COMMIT|TAG|TIME", help="An older state: a commit id, a tag, or a time such as 2026-01-31T12:00Z."
 )
 if_commit_option = click.option(
     "--if-commit", metavar="ID", help="Only if this is the branch's newest commit; otherwise exit with 4."

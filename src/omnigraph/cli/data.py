@@ -20,16 +20,19 @@ from omnigraph.cli.common import (
     txn_id_option,
 )
 from omnigraph.cli.files import STDIN
-from omnigraph.cli.output import cost_document, counted, write_bytes
+from omnigraph.cli.output import cost_document, counted, paint_for, table, write_bytes
 from omnigraph.cli.progress import working
 from omnigraph.cli.published import commit_document, commit_sentence
 from omnigraph.errors import BadRequest
+from omnigraph.pipeline.progress import Progress
 
 if TYPE_CHECKING:
     from omnigraph.write.load import LoadResult
 
 DATA_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".parquet", ".gz")
 MODES = ("append", "merge", "overwrite")
+EXPORT_FORMATS = ("jsonl", "parquet", "csv")
+ENGINES = ("auto", "local", "spark")
 
 
 @click.command()
@@ -40,7 +43,11 @@ MODES = ("append", "merge", "overwrite")
     metavar="PATH",
     multiple=True,
     required=True,
-    help="What to load: .jsonl or .jsonl.gz files, globs, directories; - is stdin. May be repeated.",
+    help="What to load: .jsonl, .csv (also .gz) and .parquet files, globs, directories, URIs; - is NDJSON on stdin. "
+    "May be repeated.",
+)
+@click.option(
+    "--type", "type_name", metavar="TYPE", help="Of the rows of CSV and Parquet files that are not named after theirs."
 )
 @click.option(
     "--mode",
@@ -51,7 +58,14 @@ MODES = ("append", "merge", "overwrite")
 )
 @click.option("--from", "base", metavar="BRANCH", help="Fork --branch from this one first, if it does not exist.")
 @click.option(
-    "--engine", type=click.Choice(("auto", "local")), default="auto", help="local loads any size in this process."
+    "--engine",
+    type=click.Choice(ENGINES),
+    default="auto",
+    help="Where to run: auto takes Spark above 100,000 rows or 64 MiB.",
+)
+@click.option("--master", metavar="URL", help="The Spark master of a large load.  [default: a local session]")
+@click.option(
+    "--job-id", metavar="ID", help="A name for a large load: started again with it after a crash, it goes on."
 )
 @click.option(
     "--on-error",
@@ -69,9 +83,12 @@ def load(
     settings: Settings,
     more: tuple[str, ...],
     paths: tuple[str, ...],
+    type_name: str | None,
     mode: str,
     base: str | None,
     engine: str,
+    master: str | None,
+    job_id: str | None,
     on_error: str,
     max_errors: int | None,
     if_commit: str | None,
@@ -79,7 +96,7 @@ def load(
 ) -> None:
     """Load nodes and edges as one atomic commit.
 
-    Arguments behind the options are further files if they end like one (.jsonl, .jsonl.gz), as a shell makes them
+    Arguments behind the options are further files if they end like one (.jsonl, .csv, .parquet), as a shell makes them
     from a pattern; one that does not is the store, unless --store names it.
     """
     paths, place = _paths_and_store(settings, paths, more)
@@ -88,20 +105,25 @@ def load(
     if STDIN in paths and on_error == "quarantine":
         raise click.UsageError("What comes from stdin can't be quarantined: save it to a file and load that.")
     graph = settings.open_graph(place)
-    with _spooled(paths) as sources, working("Loading", _size(sources), quiet=settings.quiet or settings.json):
+    progress, quiet = Progress(), settings.quiet or settings.json
+    with _spooled(paths) as sources, working("Loading", _size(sources), quiet=quiet, progress=progress):
         result = graph.load(
             sources,
             cast(Literal["append", "merge", "overwrite"], mode),
             settings.branch_or_main,
-            cast(Literal["auto", "local"], engine),
-            cast(Literal["fail", "quarantine"], on_error),
+            cast(Literal["auto", "local", "spark"], engine),
+            on_error=cast(Literal["fail", "quarantine"], on_error),
             from_=base,
+            type=type_name,
+            master=master,
+            job_id=job_id,
+            progress=progress,
             max_errors=max_errors,
             actor=settings.actor,
             if_commit=if_commit,
             txn_id=txn_id,
         )
-    document = {
+    document: dict[str, Any] = {
         "commit": None if result.commit is None else commit_document(result.commit),
         "cost": cost_document(result.cost),
         "counts": dict(result.counts),
@@ -109,6 +131,8 @@ def load(
         "quarantine": None if result.quarantine is None else str(result.quarantine),
         "notes": list(result.reports),
     }
+    if result.summary:
+        document["summary"] = [{"type": name, "reason": why, "rows": rows} for name, why, rows in result.summary]
     settings.output.done(document, commit_sentence(result.commit, result.cost))
     for note in _notes(result):
         settings.output.note(note)
@@ -117,18 +141,61 @@ def load(
 @click.command()
 @store_argument
 @click.option("--type", "types", metavar="TYPE", multiple=True, help="Only this type; may be repeated.")
-@click.option("--out", metavar="PATH", help="Write to this file, gzipped if it ends with .gz.  [default: stdout]")
+@click.option(
+    "--out",
+    metavar="PATH",
+    help="Write to this file (gzipped if it ends with .gz), or with --format to this directory or URI.  "
+    "[default: stdout]",
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(EXPORT_FORMATS),
+    help="Of the files of a directory; a file's is in its name.  [default: jsonl]",
+)
+@click.option(
+    "--engine", type=click.Choice(ENGINES), default="auto", help="Where to run: auto takes Spark above a million rows."
+)
+@click.option("--master", metavar="URL", help="The Spark master of --engine spark.  [default: a local session]")
+@click.option("--overwrite", is_flag=True, help="Replace an export that is in the directory.")
 @at_option
 @common_options
 @pass_settings
-def export(settings: Settings, place: str | None, types: tuple[str, ...], out: str | None, at: str | None) -> None:
-    """Write nodes and edges as NDJSON, by type and id: loading that gives the same graph."""
+def export(
+    settings: Settings,
+    place: str | None,
+    types: tuple[str, ...],
+    out: str | None,
+    format_: str | None,
+    engine: str,
+    master: str | None,
+    overwrite: bool,
+    at: str | None,
+) -> None:
+    """Write nodes and edges by type and id: loading that gives the same graph."""
+    if out in (None, STDIN) and format_ not in (None, "jsonl"):
+        raise click.UsageError(f"--format {format_} needs --out: a directory, or a file that ends with .{format_}.")
     graph = settings.open_graph(place, read_only=True)
     dest: Any = _Stdout() if out in (None, STDIN) else out
-    done = graph.export(dest, settings.branch_or_main, at, types or None)
+    progress = Progress()
+    with working("Exporting", out or "", quiet=settings.quiet or settings.json or dest is not out, progress=progress):
+        done = graph.export(
+            dest,
+            settings.branch_or_main,
+            at,
+            types or None,
+            cast(Literal["auto", "local", "spark"], engine),
+            format=cast(Literal["jsonl", "csv", "parquet"] | None, format_),
+            overwrite=overwrite,
+            master=master,
+            progress=progress,
+        )
     if dest is out:
-        document = {"out": out, "rows": done.rows, "bytes": done.bytes}
-        settings.output.done(document, f"Wrote {counted(done.rows, 'row')} to {out}.")
+        document: dict[str, Any] = {"out": out, "rows": done.rows, "bytes": done.bytes}
+        if format_ is not None:
+            document |= {"files": done.files, "engine": done.engine}
+        files = f" in {counted(done.files, 'file')}" if done.files > 1 else ""
+        settings.output.done(document, f"Wrote {counted(done.rows, 'row')} to {out}{files}.")
 
 
 class _Stdout:
@@ -177,3 +244,5 @@ def _notes(result: "LoadResult") -> Iterator[str]:
     yield from result.reports
     if result.rejected:
         yield f"{counted(result.rejected, 'row')} left out: see {result.quarantine}."
+    if result.summary:
+        yield from table(paint_for(sys.stderr), ("type", "reason", "rows"), result.summary)

@@ -102,10 +102,29 @@ def _tour(step: "_Steps", place: Path) -> list[str]:
     step.say("Deleting a node deletes its edges in the same commit:")
     step.mutate("leave", slug="chen")
 
-    step.title("Time travel", "Every commit stays readable: by its id, or by a time.")
-    step.run("commit", "list")
+    step.title(
+        "Merging", "Row by row and property by property against the common ancestor; conflicts come all together."
+    )
+    step.run("changes", "between", "main", "what-if")
+    step.run("branch", "merge", "what-if", "--dry-run")
+    step.run("branch", "merge", "what-if", "--into", "main", "--delete-branch", "--as", "ada")
     step.query("friends", slug="ada")
-    step.query("friends", "--at", loaded, slug="ada")
+
+    step.title("Time travel", "Every commit stays readable: by its id, a time, or a tag.")
+    step.run("commit", "list", "--graph")
+    step.run("tag", "create", "first-load", loaded)
+    step.query("friends", slug="ada")
+    step.query("friends", "--at", "first-load", slug="ada")
+
+    step.title("A schema that changes", "A plan says what would happen; applying it is one commit.")
+    wanted = (
+        Path(SCHEMA)
+        .read_text(encoding="utf-8")
+        .replace("    slug: String @key\n", "    slug: String @key\n    city: String?\n", 1)
+    )
+    Path(SCHEMA).write_text(wanted, encoding="utf-8")
+    step.run("schema", "plan", "--schema", SCHEMA)
+    step.run("schema", "apply", "--schema", SCHEMA, "--as", "ada")
 
     step.title("Go on", "The files are yours to change.")
     step.say(*(f"  {line}" for line in _setting(place)), *(f"  {_line(words)}" for words in GO_ON), gap=False)

@@ -7,15 +7,19 @@ from collections.abc import Sequence
 
 import click
 
+from omnigraph.cli.analyze import analyze
 from omnigraph.cli.branch import branch
+from omnigraph.cli.changes import changes
 from omnigraph.cli.commit import commit
 from omnigraph.cli.common import Settings, common_options
 from omnigraph.cli.data import export, load
 from omnigraph.cli.demo import demo
+from omnigraph.cli.embed import embed
 from omnigraph.cli.graph import snapshot, version
 from omnigraph.cli.output import OutputLost, flush_stdout
 from omnigraph.cli.query import lint, mutate, query
 from omnigraph.cli.schema import init, schema
+from omnigraph.cli.tag import revert, tag
 from omnigraph.errors import BadRequest, OmnigraphError
 
 EXIT_ERROR, EXIT_USAGE = 1, 2
@@ -48,7 +52,25 @@ def cli() -> None:
     pass
 
 
-for command in (init, load, query, mutate, lint, schema, export, snapshot, branch, commit, demo, version):
+for command in (
+    init,
+    load,
+    query,
+    mutate,
+    lint,
+    schema,
+    export,
+    analyze,
+    embed,
+    snapshot,
+    branch,
+    commit,
+    changes,
+    tag,
+    revert,
+    demo,
+    version,
+):
     cli.add_command(command)
 
 

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
-from omnigraph.errors import VIOLATIONS_SHOWN_MAX, ConstraintViolation, InvalidInput, OmnigraphError, Violation
+from omnigraph.errors import (
+    VIOLATIONS_SHOWN_MAX,
+    ConstraintViolation,
+    InvalidInput,
+    MergeConflicts,
+    OmnigraphError,
+    SchemaChangeRefused,
+    Violation,
+)
 from omnigraph.lexing import LanguageError
 
 if TYPE_CHECKING:
@@ -109,6 +117,12 @@ def _below(error: OmnigraphError) -> Iterable[str]:
         yield from excerpt_lines(error.excerpt)
     elif isinstance(error, InvalidInput):
         yield from (printable(f"  {place}: {problem}.") for place, problem in error.problems[1:])
+    elif isinstance(error, SchemaChangeRefused):
+        from omnigraph.cli.steps import plan_lines
+
+        yield from (f"  {line}" for line in plan_lines(error.plan, Paint()))
+    elif isinstance(error, MergeConflicts):
+        yield from (printable(f"  {conflict.kind}: {conflict.message}") for conflict in error.conflicts)
     elif isinstance(error, ConstraintViolation) and error.violations:
         first, *others = error.violations[:VIOLATIONS_SHOWN_MAX]
         if len(first.places) > 1:

@@ -1,10 +1,15 @@
 """A sign of life on a terminal while something takes long."""
 
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from omnigraph.pipeline.progress import Progress
 
 FIRST_SHOWN_AFTER_S = 0.3
 FRAME_S = 0.1
@@ -13,13 +18,16 @@ _CLEAR_LINE = "\r\x1b[K"
 
 
 @contextmanager
-def working(verb: str, what: str, *, quiet: bool = False) -> Iterator[None]:
-    """A moving bar on stderr, if that is a terminal. It shows that something happens, not how much is left."""
+def working(verb: str, what: str, *, quiet: bool = False, progress: "Progress | None" = None) -> Iterator[None]:
+    """A bar on stderr, if that is a terminal.
+
+    It moves to and fro to show that something happens; once `progress` knows of a stage, it shows how far that is.
+    """
     if quiet or not sys.stderr.isatty():
         yield
         return
     done = threading.Event()
-    thread = threading.Thread(target=_draw, args=(f"{verb} {what}", done), daemon=True)
+    thread = threading.Thread(target=_draw, args=(f"{verb} {what}", done, progress), daemon=True)
     thread.start()
     try:
         yield
@@ -28,13 +36,17 @@ def working(verb: str, what: str, *, quiet: bool = False) -> Iterator[None]:
         thread.join()
 
 
-def _draw(label: str, done: threading.Event) -> None:
+def _draw(label: str, done: threading.Event, progress: "Progress | None") -> None:
     if done.wait(FIRST_SHOWN_AFTER_S):
         return
     try:
         for frame in count():
             seconds = FIRST_SHOWN_AFTER_S + frame * FRAME_S
-            print(f"{_CLEAR_LINE}{label} {_bar(frame)} {seconds:.0f} s", end="", file=sys.stderr, flush=True)
+            text = f"{label} {_bar(frame)} {seconds:.0f} s"
+            if progress is not None and progress.state.stage:
+                text = f"{label}: {progress.line()}"
+            width = shutil.get_terminal_size().columns - 1  # a longer line would wrap, and could not be cleared
+            print(f"{_CLEAR_LINE}{text[:width]}", end="", file=sys.stderr, flush=True)
             if done.wait(FRAME_S):
                 break
         print(_CLEAR_LINE, end="", file=sys.stderr, flush=True)

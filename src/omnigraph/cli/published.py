@@ -34,7 +34,7 @@ def commit_sentence(published: "PublishedCommit | None", cost: "Cost") -> str:
 def touched_text(touched: Document) -> str:
     """`Person +2, Knows +1 -3`: what a person wants to see at a glance, nodes before edges."""
     ordered = sorted(touched.items(), key=lambda entry: (entry[0].startswith("edge:"), entry[0]))
-    return ", ".join(f"{key.partition(':')[2]} {counts_text(counts)}" for key, counts in ordered)
+    return ", ".join(f"{key.partition(':')[2]} {counts_text(counts)}".rstrip() for key, counts in ordered)
 
 
 def counts_text(counts: Document) -> str:

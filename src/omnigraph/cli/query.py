@@ -1,7 +1,7 @@
 """`query`, `mutate`: run a query of a text. `lint`: check all of them without running any."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
 
@@ -16,7 +16,9 @@ from omnigraph.cli.common import (
 from omnigraph.cli.files import Params, SourceText, read_source
 from omnigraph.cli.formats import FORMATS, write_result
 from omnigraph.cli.output import Paint, cost_document, counted, excerpt_lines, printable
+from omnigraph.cli.progress import working
 from omnigraph.cli.published import commit_document, commit_sentence
+from omnigraph.pipeline.progress import Progress
 
 if TYPE_CHECKING:
     from omnigraph.query.lint import LintIssue
@@ -44,7 +46,13 @@ def text_options(command: Command) -> Command:
 @text_options
 @at_option
 @click.option("--format", "format_", type=click.Choice(FORMATS), help="How to print rows.  [default: table]")
-@click.option("--engine", type=click.Choice(("auto", "local")), default="auto", help="Where to run; both are here.")
+@click.option(
+    "--engine",
+    type=click.Choice(("auto", "local", "spark")),
+    default="auto",
+    help="Where to run: auto is here, and on Spark what outgrows this process.",
+)
+@click.option("--master", metavar="URL", help="The Spark master of --engine spark.  [default: a local session]")
 @click.option("--explain", is_flag=True, help="Run it and print the plan, with estimated and actual rows.")
 @common_options
 @pass_settings
@@ -57,6 +65,7 @@ def query(
     at: str | None,
     format_: str | None,
     engine: str,
+    master: str | None,
     explain: bool,
 ) -> None:
     """Run the read query NAME of a text; NAME may be left out where there is only one.
@@ -64,12 +73,22 @@ def query(
     The formats: an aligned table; json, one document; jsonl, one object a line; csv; kv, one "column: value" a line.
     All values but those of tables and kv are complete and exact.
     """
-    del engine  # there is one
     format_ = _format(settings, format_)
     source, name = _chosen(name, path, text)
     graph = settings.open_graph(read_only=True)
-    with source.named_in_errors():
-        result = graph.query(source.text, name, params, settings.branch_or_main, at, explain=explain)
+    progress, quiet = Progress(), settings.quiet or settings.json
+    with source.named_in_errors(), working("Running", name, quiet=quiet, progress=progress):
+        result = graph.query(
+            source.text,
+            name,
+            params,
+            settings.branch_or_main,
+            at,
+            explain=explain,
+            engine=cast(Literal["auto", "local", "spark"], engine),
+            master=master,
+            on_start=progress.stage,
+        )
     head: dict[str, Any] = {
         "query": name,
         "branch": settings.branch_or_main,
@@ -124,9 +143,10 @@ def mutate(
 @click.command()
 @click.argument("path", metavar="FILE")
 @click.option("--schema", "schema_path", metavar="FILE", help="The schema to check against, a .pg file.")
+@at_option
 @common_options
 @pass_settings
-def lint(settings: Settings, path: str, schema_path: str | None) -> int:
+def lint(settings: Settings, path: str, schema_path: str | None, at: str | None) -> int:
     """Check every query of FILE against a schema file or a graph (--store), without running anything.
 
     Exits with 1 where there are errors; warnings alone are fine.
@@ -135,8 +155,10 @@ def lint(settings: Settings, path: str, schema_path: str | None) -> int:
 
     if schema_path is not None and settings.store is not None:
         raise click.UsageError("Both --schema and --store are given: check against one of them.")
+    if schema_path is not None and at is not None:
+        raise click.UsageError("Both --schema and --at are given: --at is for a graph.")
     source = read_source(path)
-    found = lint_queries(source.text, _catalog(settings, schema_path), source.name)
+    found = lint_queries(source.text, _catalog(settings, schema_path, at), source.name)
     settings.output.data([issue.to_json() for issue in found], lambda paint: _lines(found, paint))
     errors = sum(issue.severity == "error" for issue in found)
     warnings = len(found) - errors
@@ -163,11 +185,11 @@ def _chosen(name: str | None, path: str | None, text: str | None) -> tuple[Sourc
     return source, choose(parse(source.text, source.name), name).name
 
 
-def _catalog(settings: Settings, schema_path: str | None) -> "Catalog":
+def _catalog(settings: Settings, schema_path: str | None, at: str | None) -> "Catalog":
     from omnigraph.schema.compile import compile_schema
 
     if schema_path is None:
-        return settings.open_graph(read_only=True).snapshot(settings.branch_or_main).pinned.catalog
+        return settings.open_graph(read_only=True).snapshot(settings.branch_or_main, at).pinned.catalog
     schema = read_source(schema_path)
     return compile_schema(schema.text, name=schema.name).catalog
 
