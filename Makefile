@@ -24,9 +24,12 @@ run: $(READY) java ## show what there is, on graphs in fresh directories
 	@echo
 	@echo "Below all that, the commit path: writers that race, and one that is killed."
 	@$(BIN)/python examples/commit_path.py
+	@echo
+	@echo "And at the other end of the scale: bulk data on Spark."
+	@$(BIN)/python examples/bulk.py
 
 test: $(READY) java ## run the tests
-	@$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "not soak"
+	@$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup -m "not soak"
 
 check: $(READY) ## formatting, lint, types, layering
 	@$(BIN)/ruff format --check --quiet . || { echo "Run: $(BIN)/ruff format ." >&2; exit 1; }
@@ -35,14 +38,16 @@ check: $(READY) ## formatting, lint, types, layering
 	@$(BIN)/lint-imports --no-logo 2>/dev/null >$(VENV)/.imports || { cat $(VENV)/.imports; exit 1; }
 	@echo "check: all well"
 
-soak: $(READY) ## run the long tests; writes docs/soak.md
+soak: $(READY) java ## run the long tests; writes docs/soak.md
 	@rm -f docs/.soak.md.new
 	@OMNIGRAPH_SOAK_REPORT=$(CURDIR)/docs/.soak.md.new $(BIN)/pytest -q -m soak --timeout 7200
 	@if [ -f docs/.soak.md.new ]; then mv docs/.soak.md.new $(SOAK_REPORT); echo "soak: see $(SOAK_REPORT)"; fi
 
-bench: $(READY) ## measure speed beside other engines; writes docs/bench.md
+bench: $(READY) java ## measure speed beside other engines; writes docs/bench.md
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@$(BIN)/python -m bench.run --report docs/bench.md
+	@$(BIN)/python -m bench.merge --spark --report docs/bench-merge.md
+	@$(BIN)/python -m bench.bulk --report docs/bench-bulk.md
 
 clean: ## remove everything that was made here
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache docs/.soak.md.new
@@ -53,7 +58,7 @@ $(READY): pyproject.toml
 	@bash scripts/venv.sh $(VENV)
 	@touch $@
 
-# Nothing needs Java yet: without one this only warns. Where it was found is kept beside the packages.
+# Spark needs Java. Where it was found is kept beside the packages, where the sessions look for it.
 java: | $(READY)
 	@if [ ! -s $(JAVA) ] || [ ! -x "$$(cat $(JAVA))/bin/java" ]; then \
-	    bash scripts/java.sh >$(JAVA) || echo "Going on without Java: nothing uses it yet." >&2; fi
+	    bash scripts/java.sh >$(JAVA) || { rm -f $(JAVA); exit 1; }; fi

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from support.proxy import Proxy
 from support.s3 import S3Location, S3Server
 from support.soak import soak_report
+from support.spark import spark, spark_session
 
-__all__ = ["soak_report"]  # a fixture, used by its name
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
+
+__all__ = ["soak_report", "spark", "spark_session"]  # fixtures, used by their names
 
 
 @pytest.fixture(scope="session")

@@ -69,7 +69,7 @@ def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
     write_files(ROOT / "README.md", tmp_path)
 
     run = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script.replace("show ID", f"show $({newest})")],
+        ["bash", "-euo", "pipefail", "-c", re.sub(r"\bID\b", f"$({newest})", script)],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
@@ -84,14 +84,17 @@ def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
 
 
 GUIDE = ROOT / "docs" / "guide.md"
+SCHEMA_CHANGE = ROOT / "docs" / "schema-change.md"
+HISTORY = ROOT / "docs" / "history.md"
 
 
-def test_the_guide_shows_what_its_commands_answer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [GUIDE, SCHEMA_CHANGE, HISTORY], ids=name)
+def test_the_guides_show_what_their_commands_answer(page: Path, tmp_path: Path) -> None:
     """Everything in order: answers are compared line by line, and `…` stands for anything."""
-    write_files(GUIDE, tmp_path)
+    write_files(page, tmp_path)
     variables = environment()
 
-    for session in blocks(GUIDE, "console"):
+    for session in blocks(page, "console"):
         for entry in re.split(r"^\$ ", session, flags=re.MULTILINE)[1:]:
             command, _, expected = entry.partition("\n")
             if command.startswith("export "):
@@ -104,7 +107,7 @@ def test_the_guide_shows_what_its_commands_answer(tmp_path: Path) -> None:
             pattern = ".*".join(re.escape(part) for part in expected.split("…"))
             assert re.fullmatch(pattern, answer, re.DOTALL), f"{command}\n{answer}{run.stderr}"
 
-    for example in blocks(GUIDE, "python"):
+    for example in blocks(page, "python"):
         run = subprocess.run(
             [sys.executable, "-W", "ignore::ResourceWarning", "-c", example],
             cwd=tmp_path,
@@ -155,7 +158,8 @@ def test_names_of_the_package_on_pages_exist(page: Path) -> None:
 def test_the_format_page_explains_every_field_that_is_stored() -> None:
     """Fields are taken from the code that writes them, so that a new one can't be forgotten."""
     text = (ROOT / "docs" / "format.md").read_text()
-    sources = ["manifest/codec.py", "manifest/refs.py", "manifest/repository.py", "schema/catalog.py"]
+    sources = ["manifest/codec.py", "manifest/intent.py", "manifest/refs.py", "manifest/repository.py"]
+    sources += ["manifest/tags.py", "schema/catalog.py"]
     code = "\n".join((ROOT / "src" / "omnigraph" / source).read_text() for source in sources)
     fields = set(re.findall(r'"([a-z_]+)":', code)) | set(re.findall(r'document\["([a-z_]+)"\] =', code))
 
