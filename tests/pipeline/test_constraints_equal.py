@@ -695,6 +695,7 @@ def test_more_errors_than_allowed_are_reported_alike(ways: Ways, mixed: list[Pat
     assert report["text"].endswith(f"{report['total'] - 1} more bad lines, max_errors allows 5).")
 
 
+@pytest.mark.soak
 def test_keys_that_spark_sql_verifies_are_reported_alike(ways: Ways, inputs: Inputs, spark_session: Session) -> None:
     """Up to a size DuckDB verifies keys on the driver, whatever runs the tasks; here all questions are Spark SQL's."""
     files = [inputs.tail(case.bad, f"{what}.jsonl") for what, case in CASES.items()]

@@ -21,6 +21,7 @@ from omnigraph.lexing import LanguageError
 from omnigraph.pipeline.querying import scan as query_scan
 from omnigraph.pipeline.querying.query import run_on_spark, session_for_queries
 from omnigraph.pipeline.querying.sums import exact_sum
+from omnigraph.pipeline.spark.beside import given_back
 from omnigraph.query.ir import ReadQuery
 from omnigraph.read import csr
 from omnigraph.read.run import run_query
@@ -35,12 +36,13 @@ RARE = 2**53 + 1
 
 
 @pytest.fixture(scope="module")
-def own(spark_session: Any) -> Any:
+def own(spark_session: Any) -> Iterator[Any]:
     """The session that queries run in, with as few tasks as tables this small need."""
     session = session_for_queries(spark_session.spark)
     session.conf.set("spark.sql.shuffle.partitions", "1")
     session.conf.set("spark.sql.codegen.wholeStage", "false")  # to compile takes longer than to run
-    return session
+    with given_back(spark_session.spark):
+        yield session
 
 
 def outcome(run: Any) -> Any:
@@ -382,6 +384,7 @@ def test_the_session_of_the_caller_is_left_as_it_was(spark: Any, graph: Graph) -
     names = ("spark.sql.ansi.enabled", "spark.sql.caseSensitive", "spark.sql.autoBroadcastJoinThreshold")
     spark.conf.set("spark.sql.ansi.enabled", "false")
     before = [spark.conf.get(name) for name in names]
+    persistent = spark.sparkContext._jsc.sc().getPersistentRDDs().size()
     try:
         rows = graph.query(TEXT, engine="spark", spark=spark).rows
         assert [spark.conf.get(name) for name in names] == before
@@ -389,7 +392,9 @@ def test_the_session_of_the_caller_is_left_as_it_was(spark: Any, graph: Graph) -
         spark.conf.unset("spark.sql.ansi.enabled")
     assert rows == graph.query(TEXT).rows
     assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
-    assert not spark.sparkContext._jsc.sc().getPersistentRDDs().size()
+    assert spark.sparkContext._jsc.sc().getPersistentRDDs().size() <= persistent
+    assert type(spark).getActiveSession()._jsparkSession.equals(spark._jsparkSession)
+    assert spark.sparkContext.parallelize([(1,)]).toDF("one int").sparkSession is spark
 
 
 def test_importing_the_facade_does_not_import_spark() -> None:

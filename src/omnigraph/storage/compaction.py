@@ -11,7 +11,7 @@ from typing import Any
 from omnigraph.storage import staging
 from omnigraph.storage.fragments import handles_of
 from omnigraph.storage.handles import TableVersion, lance_module
-from omnigraph.storage.index_tasks import segments
+from omnigraph.storage.index_section import segments
 from omnigraph.storage.lance_errors import explained
 from omnigraph.storage.location import Location
 

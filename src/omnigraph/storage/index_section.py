@@ -25,6 +25,23 @@ def has_indexes(dataset: "LanceDataset") -> bool:
     return any(number == _MANIFEST_INDEX_SECTION for number, _ in _fields(manifest))
 
 
+def segments(dataset: "LanceDataset") -> list[Any]:
+    """All segments of all indexes, as a commit that removes them names them."""
+    index_class = lance_module("lance.dataset").Index
+    return [
+        index_class(
+            uuid=segment.uuid,
+            name=description.name,
+            fields=description.fields,
+            dataset_version=segment.dataset_version_at_last_update,
+            fragment_ids=segment.fragment_ids,
+            index_version=segment.index_version,
+        )
+        for description in (dataset.describe_indices() if has_indexes(dataset) else ())
+        for segment in description.segments
+    ]
+
+
 def based_indexes(dataset: "LanceDataset", version_file: bytes, base_id: int) -> list[Any]:
     """Every index segment of `dataset`, as one whose files lie under base `base_id`."""
     recorded = dict(_recorded(version_file))

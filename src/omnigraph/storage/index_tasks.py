@@ -12,7 +12,7 @@ from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage import indexing, staging
 from omnigraph.storage.fragments import handles_of
 from omnigraph.storage.handles import TableVersion, lance_module
-from omnigraph.storage.index_section import has_indexes
+from omnigraph.storage.index_section import segments
 from omnigraph.storage.lance_errors import explained
 from omnigraph.storage.location import Location
 
@@ -94,23 +94,6 @@ def with_segments(location: Location, at: TableVersion, built: Sequence[Any | No
     handles = handles_of(location)
     operation = lance_module().LanceOperation.CreateIndex(new, list(work.stale))
     return staging.commit(handles, at, handles.open(at), operation).at
-
-
-def segments(dataset: "LanceDataset") -> list[Any]:
-    """All segments of all indexes, as a commit that removes them names them."""
-    index_class = lance_module("lance.dataset").Index
-    return [
-        index_class(
-            uuid=segment.uuid,
-            name=description.name,
-            fields=description.fields,
-            dataset_version=segment.dataset_version_at_last_update,
-            fragment_ids=segment.fragment_ids,
-            index_version=segment.index_version,
-        )
-        for description in (dataset.describe_indices() if has_indexes(dataset) else ())
-        for segment in description.segments
-    ]
 
 
 def _living(dataset: "LanceDataset", present: frozenset[int]) -> tuple[dict[str, frozenset[int]], list[Any]]:

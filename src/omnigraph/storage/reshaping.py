@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.storage import durable, indexing, meter, staging
 from omnigraph.storage.counting import Origin
 from omnigraph.storage.handles import Handles, TableVersion, lance_module
-from omnigraph.storage.index_section import has_indexes
+from omnigraph.storage.index_section import segments
 from omnigraph.storage.lance_errors import explained
 from omnigraph.storage.parallel import gather
 from omnigraph.storage.staging import Staged
@@ -107,26 +107,9 @@ def reindex(
     """A version without the indexes named `stale`, and with these over all rows if those are many."""
     dataset = handles.open(at)
     names = frozenset(stale)
-    gone = _segments(dataset, names) if names and has_indexes(dataset) else []
+    gone = [segment for segment in segments(dataset) if segment.name in names] if names else []
     if gone:
         operation = lance_module().LanceOperation.CreateIndex([], gone)
         at = staging.commit(handles, at, dataset, operation).at
     wanted = tuple(indexes)
     return indexing.add_segments(handles, at, None, wanted) if wanted else at
-
-
-def _segments(dataset: "LanceDataset", names: frozenset[str]) -> list[Any]:
-    index = lance_module("lance.dataset").Index
-    return [
-        index(
-            uuid=segment.uuid,
-            name=description.name,
-            fields=description.fields,
-            dataset_version=segment.dataset_version_at_last_update,
-            fragment_ids=segment.fragment_ids,
-            index_version=segment.index_version,
-        )
-        for description in dataset.describe_indices()
-        if description.name in names
-        for segment in description.segments
-    ]

@@ -220,9 +220,10 @@ def _running(
     if engine == "local" or (engine == "auto" and spark is None and master is None and _fits(snapshot, question)):
         yield _Where("local")
         return
+    from omnigraph.pipeline.spark.beside import given_back
     from omnigraph.pipeline.spark.session import obtain
 
-    with obtain(spark, master, on_start=on_start) as session:
+    with obtain(spark, master, on_start=on_start) as session, given_back(session.spark):
         yield _Where("spark", session.spark)
 
 

@@ -15,6 +15,7 @@ from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import Snapshot
 from omnigraph.pipeline.analytics.question import VALUE_NAMES, Question
 from omnigraph.pipeline.source.scans import PART_ROWS, Pinned, divided, pinned_in, read_part
+from omnigraph.pipeline.spark.beside import session_beside
 from omnigraph.pipeline.spark.runner import explained
 from omnigraph.storage.column_updates import ROW_ADDRESS, addressed_batches, fragment_sizes
 
@@ -290,7 +291,7 @@ def _tuned(spark: "SparkSession", snapshot: Snapshot, question: Question) -> "Sp
     refs = [snapshot.table(key) for key in question.tables]
     rows = sum(ref.rows for ref in refs if ref is not None)
     parallelism = int(spark.sparkContext.defaultParallelism)
-    own = spark.newSession()
+    own = session_beside(spark)
     own.conf.set("spark.sql.adaptive.enabled", "false")
     own.conf.set(
         "spark.sql.shuffle.partitions", str(min(max(1, rows // 10_000), max(parallelism, rows // ROWS_A_PART)))

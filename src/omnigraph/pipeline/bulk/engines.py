@@ -88,7 +88,9 @@ class SparkKeys:
         if not groups:
             return self._spark.createDataFrame([], schema)
         read = partial(_read_groups, keys.location, keys.at, dict(keys.columns))
-        listed = self._spark.sparkContext.parallelize(groups, len(groups)).toDF("fragments array<int>")
+        listed = self._spark.createDataFrame(
+            self._spark.sparkContext.parallelize(groups, len(groups)), "fragments array<int>"
+        )
         return listed.mapInArrow(read, schema)
 
 

@@ -59,9 +59,11 @@ def _on_spark(
     master: str | None,
     on_start: "Callable[[str], None] | None",
 ) -> "QueryResult":
+    from omnigraph.pipeline.spark.beside import given_back
     from omnigraph.pipeline.spark.session import obtain
 
     with obtain(spark, master, on_start=on_start) as session:
         from omnigraph.pipeline.querying.query import run_on_spark, session_for_queries
 
-        return run_on_spark(session_for_queries(session.spark), reader, location, query, explain=explain)
+        with given_back(session.spark):
+            return run_on_spark(session_for_queries(session.spark), reader, location, query, explain=explain)

@@ -27,6 +27,7 @@ from omnigraph.pipeline.querying.match import Bound, Context, Uses, matched, use
 from omnigraph.pipeline.querying.output import Fetched, outputs
 from omnigraph.pipeline.querying.scan import FloatPart, Frames, Stored
 from omnigraph.pipeline.querying.sums import Argument, Grouping, is_float_sum
+from omnigraph.pipeline.spark.beside import session_beside
 from omnigraph.pipeline.spark.runner import explained
 from omnigraph.query.ir import (
     Aggregate,
@@ -86,7 +87,7 @@ def session_for_queries(spark: SparkSession) -> SparkSession:
     """A session beside the given one, on the same executors, with settings of its own; made once."""
     own = _sessions.get(spark)
     if own is None:
-        own = _sessions[spark] = spark.newSession()
+        own = _sessions[spark] = session_beside(spark)
         for name, value in _SETTINGS.items():
             own.conf.set(name, value)
     return own
