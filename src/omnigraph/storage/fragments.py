@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     Addresses = np.ndarray[Any, np.dtype[np.int64]]
 
 ROW_ADDRESS = "rowaddr"
+# Lance reads ahead by up to 2 GiB; the driver's memory is to be the same for any size.
+READ_AHEAD_BYTES, BATCHES_AHEAD, FRAGMENTS_AHEAD = 32 * 2**20, 2, 1
 ROWS_A_BATCH = 131_072  # of key columns
 TAKE_ROWS_MAX = 65_536  # rows that are taken by address in one call
 ROWS_AN_ID_MIN = 50  # of a table that is asked for more ids than one filter names, instead of read
@@ -125,7 +127,14 @@ def key_batches(
         if not chosen:
             return
     scanner: Any = dataset.scanner(
-        columns=list(columns), with_row_address=True, batch_size=ROWS_A_BATCH, fragments=chosen, scan_in_order=False
+        columns=list(columns),
+        with_row_address=True,
+        batch_size=ROWS_A_BATCH,
+        fragments=chosen,
+        scan_in_order=False,
+        io_buffer_size=READ_AHEAD_BYTES,
+        batch_readahead=BATCHES_AHEAD,
+        fragment_readahead=FRAGMENTS_AHEAD,
     )
     with explained(str(at)):
         for batch in scanner.to_batches():
