@@ -253,6 +253,8 @@ class Proxy:
         self._in_flight = 0
         self._connections = 0
         self._late: set[asyncio.Task[None]] = set()
+        # Once a killed client is gone, nothing else refers to a task that waits for the server: it would be collected.
+        self._serving: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
@@ -363,6 +365,9 @@ class Proxy:
         """One client connection: requests one after another, until either side closes it."""
         self._connections += 1
         connection = self._connections
+        serving = asyncio.current_task()
+        assert serving is not None
+        self._serving.add(serving)
         try:
             while message := await _read_request(reader, writer):
                 request = self._arrival(message, connection)
@@ -378,6 +383,7 @@ class Proxy:
         except asyncio.CancelledError:
             writer.transport.abort()  # the proxy stops; asyncio would report a cancelled connection as an error
         finally:
+            self._serving.discard(serving)
             writer.close()
 
     def _arrival(self, message: _Message, connection: int) -> Request:
