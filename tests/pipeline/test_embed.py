@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -260,8 +261,8 @@ class SteppingClock:
         self.at = 0.0
         self.slept: list[float] = []
 
-    def now(self) -> Any:
-        raise NotImplementedError
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.at)
 
     def monotonic(self) -> float:
         return self.at
