@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from omnigraph.storage import comparing, differences, meter
+from omnigraph.storage import comparing, contrasts, differences, meter
 from omnigraph.storage.comparing import Difference
 from omnigraph.storage.equality import equal_values
 from omnigraph.storage.location import Location
@@ -284,7 +284,7 @@ def test_any_two_versions_differ_as_a_dict_would(
 
     assert both(tables.difference(older, newer)) == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(differences, "IN_MEMORY_ROWS_MAX", 0)
+        patch.setattr(contrasts, "IN_MEMORY_ROWS_MAX", 0)
         assert both(tables.difference(older, newer)) == expected
     ids = tables.differing_ids(older, newer)
     assert set(expected[0]) <= set(ids.before.to_pylist()) <= set(was)

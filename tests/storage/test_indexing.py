@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import omnigraph
 from omnigraph.graph import Graph
 from omnigraph.manifest.plan import Append, Change, Delete, Overwrite, PublishPlan, Stance, TableAction, Upsert
+from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.compile import compile_schema
@@ -47,6 +48,7 @@ CATALOG = compile_schema(SCHEMA).catalog
 DOC, CITES = "node:Doc", "edge:Cites"
 INDEXES = declared_indexes(CATALOG.type_of(DOC))
 COLUMN = {prop.name: prop.column for prop in CATALOG.type_of(DOC).properties}
+STAGED = Settings(inline_rows=0)
 WORDS = ["graph", "running", "table", "storage", "write"]
 
 
@@ -114,7 +116,7 @@ def assert_indexes_tell_no_lies(tables: Tables, at: TableVersion) -> None:
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
-    return omnigraph.init(str(tmp_path / "g"), CATALOG, {"fsync": "false"})
+    return omnigraph.init(str(tmp_path / "g"), CATALOG, {"fsync": "false"}, settings=STAGED)
 
 
 @pytest.fixture
@@ -128,7 +130,8 @@ def small_writes_count(monkeypatch: pytest.MonkeyPatch) -> None:
 def at_head(graph: Graph, key: str = DOC) -> TableVersion:
     ref = graph.repository.snapshot("main").table(key)
     assert ref is not None
-    return TableVersion(ref.table_id, ref.table_version)
+    assert ref.stored is not None
+    return ref.stored
 
 
 def index_names(tables: Tables, at: TableVersion) -> dict[str, int]:
@@ -187,7 +190,7 @@ def test_ends_of_edges_are_indexed(graph: Graph) -> None:
 def restaged(graph: Graph, base: WriteTxn, action: TableAction, then: list[TableAction]) -> TableVersion:
     """Stage on `base`, let others commit, then stage again as a writer that lost the race does."""
     repository = graph.repository
-    stager = Stager(repository.tables, repository.runtime.ids)
+    stager = Stager(repository.tables, repository.runtime.ids, repository.settings)
     plan = PublishPlan("t" * 26, Stance.CONSTRUCTIVE, Change("mutation", (action,)))
     staged = stager.stage(base, plan)
     graph.write(then)
@@ -195,7 +198,7 @@ def restaged(graph: Graph, base: WriteTxn, action: TableAction, then: list[Table
     table = again.staged[DOC]
     assert table.carryable is not None
     assert table.carryable is staged.staged[DOC].carryable, "the rows were carried, not written again"
-    return TableVersion(table.table_id, table.table_version)
+    return table.at
 
 
 @pytest.mark.usefixtures("small_writes_count")
@@ -227,13 +230,8 @@ Steps = st.lists(
 )
 
 
-@pytest.mark.usefixtures("small_writes_count")
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(Steps)
-def test_after_any_sequence_of_writes_indexes_answer_as_scans_do(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
-) -> None:
-    graph = omnigraph.init(str(tmp_path_factory.mktemp("g")), CATALOG, {"fsync": "false"})
+def check_after(folder: Path, steps: list[tuple[str, int, int]]) -> None:
+    graph = omnigraph.init(str(folder), CATALOG, {"fsync": "false"}, settings=STAGED)
     tables = graph.repository.tables
     graph.write([Append(DOC, docs(*range(6)))])
     fresh = iter(range(1000, 10_000, 10))
@@ -257,8 +255,27 @@ def test_after_any_sequence_of_writes_indexes_answer_as_scans_do(
 
 
 @pytest.mark.usefixtures("small_writes_count")
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(Steps)
+def test_after_any_sequence_of_writes_indexes_answer_as_scans_do(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
+) -> None:
+    check_after(tmp_path_factory.mktemp("g"), steps)
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("small_writes_count")
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(Steps)
+def test_after_hundreds_of_other_sequences_indexes_answer_as_scans_do(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]
+) -> None:
+    check_after(tmp_path_factory.mktemp("g"), steps)
+
+
+@pytest.mark.usefixtures("small_writes_count")
 def test_every_file_of_a_segment_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = omnigraph.init(str(tmp_path / "g"), CATALOG)
+    graph = omnigraph.init(str(tmp_path / "g"), CATALOG, settings=STAGED)
     synced: set[Path] = set()
 
     def note(path: Path) -> None:
@@ -275,7 +292,7 @@ def test_every_file_of_a_segment_is_synced(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.s3
 @pytest.mark.usefixtures("small_writes_count")
 def test_segments_on_s3(s3: S3Location) -> None:
-    graph = omnigraph.init(f"{s3.uri}/g", CATALOG, s3.options)
+    graph = omnigraph.init(f"{s3.uri}/g", CATALOG, s3.options, settings=STAGED)
     graph.write([Append(DOC, docs(*range(20)))])
     graph.write([Upsert(DOC, docs(*range(10, 30), salt=1))])
 

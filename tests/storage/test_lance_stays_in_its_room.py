@@ -26,6 +26,7 @@ ROOM = {
 }
 # May load Lance to read, plan or build files, but not to commit: give a reason with each entry.
 GUESTS: dict[str, str] = {
+    "storage/checking.py": "reads versions closely, through a session of its own",
     "storage/column_updates.py": "writes columns of fragments in tasks, which staging commits",
     "storage/compaction.py": "rewrites fragments in tasks, which staging commits",
     "storage/fragments.py": "writes fragments and deletion files in tasks, which staging commits",

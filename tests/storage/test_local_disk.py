@@ -6,12 +6,13 @@ before it gets its name, a directory after it got a new name in it, and all that
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,6 +20,7 @@ from omnigraph import graph as omnigraph
 from omnigraph.errors import AccessDenied, BadRequest, StorageFull
 from omnigraph.graph import Graph
 from omnigraph.manifest.plan import Append, Delete, Overwrite, TableAction, Upsert
+from omnigraph.manifest.settings import Settings
 from omnigraph.storage.local import LocalBackend
 from omnigraph.storage.location import locate
 from omnigraph.storage.objects import Outcome, open_store, tag_of
@@ -61,9 +63,11 @@ def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trace:
         fsync(fd)
         trace.add("sync", os.readlink(f"/proc/self/fd/{fd}"))
 
-    def traced_link(source: Path, target: Path) -> None:
-        link(source, target)
-        trace.add("from", source)
+    def traced_link(source: str | Path, target: Path, **how: Any) -> None:
+        unnamed = str(source).startswith("/proc/self/fd/")
+        shown = os.readlink(source) if unnamed else source
+        link(source, target, **how)
+        trace.add("from", shown)
         trace.add("link", target)
 
     def traced_replace(source: Path, target: Path) -> None:
@@ -82,8 +86,15 @@ def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trace:
     return trace
 
 
+def without_unnamed_files(backend: LocalBackend) -> LocalBackend:
+    """As on a file system that has none."""
+    backend._unnamed = False
+    return backend
+
+
 VERBS: dict[str, Callable[[LocalBackend], object]] = {
     "create": lambda backend: backend.create("deep/folder/key", b"content"),
+    "create by a temporary name": lambda backend: without_unnamed_files(backend).create("deep/folder/key", b"content"),
     "put": lambda backend: backend.put("deep/folder/key", b"content", True),
 }
 
@@ -174,7 +185,7 @@ def test_everything_that_a_commit_refers_to_is_synced_before_its_manifest_has_it
     trace: Trace, change: str
 ) -> None:
     root = trace.root / "graph"
-    graph = some_graph(root)
+    graph = some_graph(root, Settings(inline_rows=0))
     before = paths_below(root)
     trace.events.clear()
 
@@ -195,15 +206,30 @@ def test_everything_that_a_commit_refers_to_is_synced_before_its_manifest_has_it
     assert trace.synced_between(manifest.parent, after=named), "the manifest's own name is not synced"
 
 
+def test_rows_that_ride_in_a_manifest_are_synced_with_it(trace: Trace) -> None:
+    graph = some_graph(trace.root / "graph")
+    before = paths_below(trace.root)
+    trace.events.clear()
+
+    commit = graph.write([Append(PERSON, person_rows("carl"))])
+
+    assert commit is not None
+    manifest = manifest_path(graph, commit.manifest_version)
+    named = trace.linked(manifest)
+    assert paths_below(trace.root) - before == {manifest}
+    assert trace.synced_between(trace.events[named - 1].path, after=-1, before=named)
+    assert trace.synced_between(manifest.parent, after=named)
+
+
 def test_a_rebased_commit_syncs_what_it_carried_to_the_new_base(trace: Trace) -> None:
     root = trace.root / "graph"
-    graph, other = some_graph(root), omnigraph.open(root)
+    graph, other = some_graph(root, Settings(inline_rows=0)), omnigraph.open(root, settings=Settings(inline_rows=0))
     seen_by_the_loser = graph.repository.open_txn()
     other.write([Append(PERSON, person_rows("carl"))])
     before = paths_below(root)
     trace.events.clear()
 
-    graph.repository.open_txn = lambda branch="main": seen_by_the_loser  # type: ignore[method-assign]
+    graph.repository.open_txn = lambda *_, **__: seen_by_the_loser  # type: ignore[method-assign]
     commit = graph.write([Append(PERSON, person_rows("dora"), fresh_ids=True)])
 
     assert commit is not None
@@ -353,8 +379,8 @@ def test_a_name_that_the_file_system_can_not_hold_is_refused(tmp_path: Path) -> 
         open_store(locate(tmp_path)).create("k" * 300, b"content")
 
 
-def some_graph(root: Path) -> Graph:
-    graph = omnigraph.init(root, people())
+def some_graph(root: Path, settings: Settings | None = None) -> Graph:
+    graph = omnigraph.init(root, people(), settings=settings)
     graph.write([Append(PERSON, person_rows("ada", "bob", "eve")), Append(KNOWS, knows_rows(("ada", "bob")))])
     return graph
 
@@ -366,3 +392,26 @@ def manifest_path(graph: Graph, manifest_version: int) -> Path:
 
 def paths_below(root: Path) -> set[Path]:
     return {Path(folder) / name for folder, folders, files in os.walk(root) for name in (*folders, *files)}
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EISDIR])
+def test_where_there_are_no_files_without_a_name_a_temporary_one_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    opened, tried = os.open, []
+
+    def refusing(path: str, flags: int, *args: int) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            tried.append(path)
+            raise OSError(code, "no such files here")
+        return opened(path, flags, *args)
+
+    monkeypatch.setattr(os, "open", refusing)
+    backend = LocalBackend(tmp_path, fsync=True)
+
+    assert backend.create("one", b"1").outcome is Outcome.CREATED
+    assert backend.create("two", b"2").outcome is Outcome.CREATED
+    assert backend.create("two", b"3").outcome is Outcome.EXISTS
+
+    assert len(tried) == 1
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"one": b"1", "two": b"2"}

@@ -10,6 +10,7 @@ import pytest
 from omnigraph import graph as omnigraph
 from omnigraph.errors import BadRequest
 from omnigraph.manifest.plan import Append
+from omnigraph.manifest.settings import Settings
 from omnigraph.storage.location import locate
 from omnigraph.storage.objects import open_store
 from support.catalogs import PERSON, ids_of, people, person_rows
@@ -167,7 +168,7 @@ def test_fsync_is_on_unless_turned_off_and_is_no_option_of_the_store() -> None:
 
 @pytest.mark.parametrize("folder", ["with space", "per%20cent", "hash#question?", "ünïcode", "quote'\""])
 def test_a_path_is_taken_as_it_is_by_all_who_write_below_it(tmp_path: Path, folder: str) -> None:
-    graph = omnigraph.init(tmp_path / folder, people())
+    graph = omnigraph.init(tmp_path / folder, people(), settings=Settings(inline_rows=0))
     graph.write([Append(PERSON, person_rows("ada"))])
 
     again = omnigraph.open(tmp_path / folder)
@@ -196,7 +197,7 @@ def test_the_variables_alone_reach_an_http_server_by_path_style(s3: S3Location) 
 @pytest.mark.parametrize("folder", ["", "/", "/a b", "/per%20cent", "/ünïcode", "/deep/er"])
 def test_a_prefix_means_the_same_to_all_who_write_below_it(s3: S3Location, folder: str) -> None:
     uri = f"s3://{s3.bucket}{folder}"
-    graph = omnigraph.init(uri, people(), s3.options)
+    graph = omnigraph.init(uri, people(), s3.options, settings=Settings(inline_rows=0))
     graph.write([Append(PERSON, person_rows("ada"))])
 
     top = {entry.key.split("/", 1)[0] for entry in graph.repository.store.list("")}

@@ -66,8 +66,10 @@ def test_a_later_row_replaces_an_earlier_one() -> None:
 def test_a_later_delete_takes_an_earlier_row_away() -> None:
     both = Overlay.of(rows({"a": 1})).then(Overlay.of(None, ["a"]))
 
-    assert both.rows is None
+    assert both.rows is not None
+    assert both.rows.equals(SCHEMA.empty_table()), "what is left tells the columns"
     assert both.shadowed == {"a"}
+    assert not both.is_empty
 
 
 def test_a_later_row_brings_back_what_was_deleted() -> None:
@@ -83,6 +85,51 @@ def test_rows_from_before_a_column_was_added_have_null_there() -> None:
 
     assert both.rows is not None
     assert both.rows.select(["id", "note"]).to_pylist() == [{"id": "a", "note": None}, {"id": "b", "note": "hi"}]
+
+
+def test_a_new_row_shadows_nothing_and_is_answered_for() -> None:
+    overlay = Overlay.of(rows({"a": 1}), ["b"], new=True)
+
+    assert overlay.shadowed == {"b"}
+    assert overlay.ids == {"a"}
+    assert overlay.answered == {"a", "b"}
+    assert not Overlay.of(rows({"a": 1}), new=True).is_empty
+
+
+def test_a_new_row_stays_new_however_often_it_is_written_again() -> None:
+    both = Overlay.of(rows({"a": 1}), new=True).then(Overlay.of(rows({"a": 2, "b": 2})))
+
+    assert both.rows is not None
+    assert as_dict(both.rows) == {"a": 2, "b": 2}
+    assert both.shadowed == {"b"}
+
+
+def test_a_new_row_that_is_removed_is_answered_for() -> None:
+    both = Overlay.of(rows({"a": 1}), new=True).then(Overlay.of(None, ["a"]))
+
+    assert both.answered == {"a"}
+    assert both.ids == frozenset()
+
+
+def test_a_new_row_under_an_id_that_was_removed_leaves_the_stored_one_hidden() -> None:
+    both = Overlay.of(None, ["a"]).then(Overlay.of(rows({"a": 5}), new=True))
+
+    assert both.shadowed == {"a"}
+
+
+def test_a_row_that_claims_to_be_new_over_another_hides_what_is_stored() -> None:
+    both = Overlay.of(rows({"a": 1}), new=True).then(Overlay.of(rows({"a": 2}), new=True))
+
+    assert both.rows is not None
+    assert as_dict(both.rows) == {"a": 2}
+    assert both.shadowed == {"a"}
+
+
+def test_nothing_on_top_leaves_the_very_same_overlay() -> None:
+    overlay = Overlay.of(rows({"a": 1}))
+
+    assert overlay.then(Overlay.EMPTY) is overlay
+    assert Overlay.EMPTY.then(overlay) is overlay
 
 
 def test_overlays_with_the_same_content_have_the_same_fingerprint() -> None:

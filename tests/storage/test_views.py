@@ -181,6 +181,21 @@ def test_fragments_keep_their_stored_ids(local: Tables) -> None:
     assert [fragment.fragment_id for fragment in view.get_fragments()] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("stays", [True, False], ids=["some stay", "none stays"])
+def test_an_index_does_not_answer_for_inline_rows_that_come_after_a_fragment_is_gone(
+    local: Tables, stays: bool
+) -> None:
+    """Its segments still know the numbers of fragments whose rows were all deleted: no other may get them."""
+    at = local.append(local.create("t1", rows("first")).at, rows("gone", text="a rare bird")).at
+    at = local.delete(with_all_indexes(local, at), ["gone"] if stays else ["first", "gone"]).at
+    overlay = Overlay.of(rows("new", "newer", text="a red fish"))
+
+    assert ids(local.scan(at, filter="id = 'newer'", overlay=overlay)) == ["newer"]
+    view = local.dataset(at, overlay)
+    assert ids(view.to_table(columns=["id", "_score"], full_text_query="fish")) == ["new", "newer"]
+    assert ids(view.to_table(columns=["id", "_score"], full_text_query="rare")) == []
+
+
 def test_a_view_in_which_all_stored_rows_are_shadowed(local: Tables) -> None:
     at = local.append(local.create("t1", rows("a", "b")).at, rows("c")).at
 

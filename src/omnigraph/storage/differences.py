@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from omnigraph.storage.comparing import Difference, by_join, in_memory
 from omnigraph.storage.handles import Handles, TableVersion
 from omnigraph.storage.lance_errors import explained
-from omnigraph.storage.overlay import ID, aligned
+from omnigraph.storage.overlay import aligned
 from omnigraph.storage.parallel import gather
 from omnigraph.storage.rows import reading
 
@@ -29,16 +28,7 @@ if TYPE_CHECKING:
     Places: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 TAKE_ROWS_MAX = 65_536  # rows that are taken by address in one call
-IN_MEMORY_ROWS_MAX = 500_000  # of both sides together; more are compared by a join that may spill
 _OFFSET_BITS = 32  # a row's address: its fragment's id, then its place in the fragment
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DifferingIds:
-    """The ids of rows in differing parts, unread otherwise: one that is in both may be updated, or only moved."""
-
-    before: "pa.ChunkedArray[Any]"
-    after: "pa.ChunkedArray[Any]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,28 +60,6 @@ def parts(handles: Handles, older: TableVersion | None, newer: TableVersion | No
     return old.part(only_old, gone), new.part(only_new, come)
 
 
-def difference(
-    handles: Handles, older: TableVersion | None, newer: TableVersion | None, schema: "pa.Schema | None" = None
-) -> Difference:
-    """The rows that differ, in memory; `schema` says which columns count, by default those of both versions."""
-    before, after = parts(handles, older, newer)
-    known = [side for side in (before, after) if side is not None]
-    shape = schema if schema is not None else united_schema([side.dataset.schema for side in known])
-    rows = [side.rows for side in known]
-    if len(known) == 2 and all(rows) and sum(rows) > IN_MEMORY_ROWS_MAX:
-        return by_join(partial(batches, handles, before, shape), partial(batches, handles, after, shape), shape)
-    return in_memory(*gather([partial(_table, handles, side, shape) for side in (before, after)]))
-
-
-def differing_ids(handles: Handles, older: TableVersion | None, newer: TableVersion | None) -> DifferingIds:
-    """The ids alone: reads no other column."""
-    import pyarrow as pa
-
-    shape = pa.schema([pa.field(ID, pa.string())])
-    before, after = gather([partial(_table, handles, side, shape) for side in parts(handles, older, newer)])
-    return DifferingIds(before[ID], after[ID])
-
-
 def batches(handles: Handles, part: Part | None, shape: "pa.Schema") -> "Iterator[pa.RecordBatch]":
     """The rows of a part as they come, with exactly the columns of `shape`; for more than memory can hold."""
     if part is not None:
@@ -108,12 +76,6 @@ def united_schema(schemas: "Iterable[pa.Schema]") -> "pa.Schema":
     if not known:
         raise ValueError("a type without a table on either side needs a schema to be compared by")
     return pa.unify_schemas(known, promote_options="permissive").remove_metadata()
-
-
-def _table(handles: Handles, part: Part | None, shape: "pa.Schema") -> "pa.Table":
-    import pyarrow as pa
-
-    return pa.Table.from_batches(list(batches(handles, part, shape)), schema=shape)
 
 
 def _pieces(handles: Handles, part: Part, columns: Sequence[str]) -> "Iterator[pa.Table]":

@@ -196,6 +196,14 @@ def fragment_rows(location: Location, at: TableVersion) -> dict[int, int]:
     return {int(one.fragment_id): int(one.physical_rows) for one in dataset.get_fragments()}
 
 
+def fragment_files(location: Location, at: TableVersion) -> dict[int, frozenset[str]]:
+    """The fragments of a version, each with the files that its rows are in: the same ones have the same rows."""
+    dataset = handles_of(location).open(at)
+    return {
+        int(one.fragment_id): frozenset(file.path for file in one.metadata.files) for one in dataset.get_fragments()
+    }
+
+
 def ensure_table(location: Location, table_id: str, schema: "pa.Schema") -> TableVersion:
     """The empty first version of a table; an earlier run of the same job may have made it."""
     handles = handles_of(location)

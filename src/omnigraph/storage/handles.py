@@ -19,6 +19,7 @@ from omnigraph.storage.counting import Origin, StoreCounter, counter_of
 from omnigraph.storage.kept import Kept
 from omnigraph.storage.lance_errors import explained
 from omnigraph.storage.location import Location
+from omnigraph.storage.memo import Memo
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -66,6 +67,7 @@ class Handles:
 
     def __init__(self, location: Location, session: Any = None, handles_max: int = HANDLES_MAX) -> None:
         self.location = location
+        self.memo = Memo()
         self._given_session = session
         self._open: Kept[TableVersion, LanceDataset] = Kept(handles_max)
         self._used: set[str] = set()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 _MANIFEST_INDEX_SECTION = 6
+_MANIFEST_HIGHEST_FRAGMENT = 11
 _INDEX_UUID, _INDEX_DETAILS, _INDEX_FILE = 1, 6, 10
 
 
@@ -23,6 +24,12 @@ def has_indexes(dataset: "LanceDataset") -> bool:
     """Whether the version has an index section at all: known without a request."""
     manifest: bytes = dataset._ds.serialized_manifest()
     return any(number == _MANIFEST_INDEX_SECTION for number, _ in _fields(manifest))
+
+
+def highest_fragment(dataset: "LanceDataset") -> int:
+    """The highest number that a fragment ever had, those that are no more included; -1 for none."""
+    manifest: bytes = dataset._ds.serialized_manifest()
+    return max((value for number, value in _fields(manifest) if number == _MANIFEST_HIGHEST_FRAGMENT), default=-1)
 
 
 def segments(dataset: "LanceDataset") -> list[Any]:
@@ -64,6 +71,12 @@ def based_indexes(dataset: "LanceDataset", version_file: bytes, base_id: int) ->
         for description in dataset.describe_indices()
         for segment in description.segments
     ]
+
+
+def recorded_files(version_file: bytes) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+    """Index uuid to its files with their sizes, as the version file has them."""
+    for key, (_, files) in _recorded(version_file):
+        yield key, files
 
 
 _Recorded = tuple[tuple[str, bytes], list[tuple[str, int]]]

@@ -4,9 +4,9 @@ The segments themselves are those of `indexing.py`. Vectors are partitioned by c
 all segments of a build divide space alike.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage import indexing, staging
@@ -15,11 +15,6 @@ from omnigraph.storage.handles import TableVersion, lance_module
 from omnigraph.storage.index_section import segments
 from omnigraph.storage.lance_errors import explained
 from omnigraph.storage.location import Location
-
-if TYPE_CHECKING:
-    from lance import LanceDataset
-
-SEGMENT_ROWS = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,46 +28,16 @@ class SegmentTask:
     centroids: bytes | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class IndexWork:
-    """What is to be built, and the segments that go: they name fragments that are no more."""
-
-    tasks: tuple[SegmentTask, ...]
-    stale: tuple[Any, ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.tasks or self.stale)
-
-
-def plan_indexes(
-    location: Location,
-    at: TableVersion,
-    indexes: Iterable[DeclaredIndex],
-    segment_rows: int = SEGMENT_ROWS,
-    rows_min: int = indexing.INDEXED_ROWS_MIN,
-    vectors_min: int = indexing.VECTORS_MIN,
-) -> IndexWork:
-    """Segments for all fragments that no living segment covers, if they are many enough to be worth it."""
-    dataset = handles_of(location).open(at)
+def count_vectors(location: Location, at: TableVersion, index: DeclaredIndex, fragments: Sequence[int]) -> int:
+    """How many rows of these fragments have a vector."""
     with explained(str(at)):
-        rows = {int(fragment.fragment_id): int(fragment.count_rows()) for fragment in dataset.get_fragments()}
-        living, stale = _living(dataset, frozenset(rows))
-        tasks: list[SegmentTask] = []
-        for index in indexes:
-            if index.column not in dataset.schema.names:
-                continue
-            left = [number for number in rows if number not in living.get(index.name, frozenset())]
-            lost = any(segment.name == index.name for segment in stale)
-            if not left or (sum(rows[number] for number in left) < rows_min and not lost):
-                continue
-            centroids = None
-            if index.kind == "vector":
-                if indexing.vectors_in(dataset, index.column, left) < vectors_min:
-                    continue
-                centroids = indexing.trained_centroids(dataset, index, left)
-            groups = _grouped(left, rows, segment_rows)
-            tasks += [SegmentTask(location, at, index, group, centroids) for group in groups]
-    return IndexWork(tuple(tasks), tuple(stale))
+        return indexing.vectors_in(handles_of(location).open(at), index.column, fragments)
+
+
+def train(location: Location, at: TableVersion, index: DeclaredIndex, fragments: Sequence[int]) -> bytes:
+    """Centroids for the vectors of these fragments."""
+    with explained(str(at)):
+        return indexing.trained_centroids(handles_of(location).open(at), index, fragments)
 
 
 def build_segment(task: SegmentTask) -> Any | None:
@@ -86,36 +51,15 @@ def build_segment(task: SegmentTask) -> Any | None:
         return indexing.segment(dataset, task.index, list(task.fragments))
 
 
-def with_segments(location: Location, at: TableVersion, built: Sequence[Any | None], work: IndexWork) -> TableVersion:
-    """A version with the segments that were built, and without those that went stale."""
+def with_segments(
+    location: Location, at: TableVersion, built: Sequence[Any | None], leaving: Collection[str] = ()
+) -> TableVersion:
+    """A version with the segments that were built, and without those named by uuid; `at` itself if there are none."""
     new = [segment for segment in built if segment is not None]
-    if not new and not work.stale:
+    if not new and not leaving:
         return at
     handles = handles_of(location)
-    operation = lance_module().LanceOperation.CreateIndex(new, list(work.stale))
-    return staging.commit(handles, at, handles.open(at), operation).at
-
-
-def _living(dataset: "LanceDataset", present: frozenset[int]) -> tuple[dict[str, frozenset[int]], list[Any]]:
-    """The fragments that each index covers for good, and the segments that name others, or none at all."""
-    living: dict[str, frozenset[int]] = {}
-    stale: list[Any] = []
-    for segment in segments(dataset):
-        covered = frozenset(int(number) for number in segment.fragment_ids)
-        if covered and covered <= present:
-            living[segment.name] = living.get(segment.name, frozenset()) | covered
-        else:
-            stale.append(segment)
-    return living, stale
-
-
-def _grouped(fragments: Sequence[int], rows: dict[int, int], segment_rows: int) -> list[tuple[int, ...]]:
-    groups: list[list[int]] = [[]]
-    held = 0
-    for number in fragments:
-        if groups[-1] and held + rows[number] > segment_rows:
-            groups.append([])
-            held = 0
-        groups[-1].append(number)
-        held += rows[number]
-    return [tuple(group) for group in groups if group]
+    dataset = handles.open(at)
+    with explained(str(at)):
+        gone = [segment for segment in (segments(dataset) if leaving else ()) if segment.uuid in leaving]
+    return staging.commit(handles, at, dataset, lance_module().LanceOperation.CreateIndex(new, gone)).at

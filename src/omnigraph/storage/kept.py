@@ -25,6 +25,9 @@ class Kept(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def __contains__(self, key: K) -> bool:
+        return key in self._values
+
     def get(self, key: K, make: Callable[[], V]) -> V:
         """The value of `key`, made now unless it is remembered."""
         found = self._recall(key)

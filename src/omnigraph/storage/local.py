@@ -1,8 +1,8 @@
 """A local disk as an object store whose acknowledged writes survive a power cut.
 
-An object appears under its name complete and durable or not at all: it is written to a temporary
-file, synced, linked to its name, and the directory synced. A general object-store library would
-make it visible before anyone could sync it, so this backend is ours.
+An object appears under its name complete and durable or not at all: it is written to a file without
+a name, or with a temporary one, synced, linked to its name, and the directory synced. A general
+object-store library would make it visible before anyone could sync it, so this backend is ours.
 """
 
 import errno
@@ -21,9 +21,12 @@ from omnigraph.storage.objects import Listed, Outcome, Page, PutAnswer, Stored, 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _TEMPORARY = ".tmp-"
+_NO_UNNAMED = frozenset(
+    {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV, errno.ENOSYS, errno.EPERM}
+)
 
 
-def sync_directory(path: Path) -> None:
+def sync_directory(path: Path | str) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -67,7 +70,8 @@ class LocalBackend:
         self._root = root
         self._root_text = os.fspath(root)  # joined to a key much faster than the path
         self._fsync = fsync
-        self._settled: set[Path] = set()  # directories whose names are known to survive a power cut
+        self._unnamed = hasattr(os, "O_TMPFILE")  # whether files without a name are to be had
+        self._settled: set[str] = set()  # directories whose names are known to survive a power cut
 
     def get(self, key: str) -> Stored | None:
         try:
@@ -96,15 +100,47 @@ class LocalBackend:
         return Listed(key, stat.st_size, _time(stat))
 
     def create(self, key: str, data: bytes) -> PutAnswer:
-        path = self._root / key
-        with explained(key), self._written(path, data, self._fsync) as temporary:
+        path = os.path.join(self._root_text, key)
+        folder, _, _ = path.rpartition("/")
+        with explained(key):
+            if folder not in self._settled or not os.path.isdir(folder):
+                self._make_directory(Path(folder))
             try:
-                os.link(temporary, path)
+                if not (self._unnamed and self._link_unnamed(folder, path, data)):
+                    self._link_temporary(Path(path), data)
             except FileExistsError:
                 return PutAnswer(Outcome.EXISTS)
             if self._fsync:
-                sync_directory(path.parent)
+                sync_directory(folder)
         return PutAnswer(Outcome.CREATED)
+
+    def _link_temporary(self, path: Path, data: bytes) -> None:
+        with self._written(path, data, self._fsync) as temporary:
+            os.link(temporary, path)
+
+    def _link_unnamed(self, folder: str, path: str, data: bytes) -> bool:
+        """The same without a temporary name, which a directory need not take up and lose again.
+
+        False, and never tried again, where the file system or the system has no such files.
+        """
+        try:
+            fd = os.open(folder, os.O_WRONLY | os.O_TMPFILE, 0o666)
+        except OSError as error:
+            if error.errno not in _NO_UNNAMED:
+                raise
+            self._unnamed = False
+            return False
+        try:
+            _write(fd, data, self._fsync)
+            try:
+                os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
+            except OSError as error:
+                if isinstance(error, FileExistsError) or error.errno not in _NO_UNNAMED:
+                    raise
+                self._unnamed = False
+        finally:
+            os.close(fd)
+        return self._unnamed
 
     def put(self, key: str, data: bytes, durable: bool) -> None:
         path = self._root / key
@@ -164,11 +200,7 @@ class LocalBackend:
         try:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
             try:
-                view = memoryview(data)
-                while view:
-                    view = view[os.write(fd, view) :]
-                if fsync:
-                    os.fsync(fd)
+                _write(fd, data, fsync)
             finally:
                 os.close(fd)
             yield temporary
@@ -183,7 +215,7 @@ class LocalBackend:
         each directory below the root syncs its parent, whoever made it.
         """
         exists = folder.is_dir()
-        if exists and (folder in self._settled or self._root not in folder.parents):
+        if exists and (os.fspath(folder) in self._settled or self._root not in folder.parents):
             return
         self._make_directory(folder.parent)
         if not exists:
@@ -195,7 +227,15 @@ class LocalBackend:
                     raise BadRequest(message) from None
         if self._fsync:
             sync_directory(folder.parent)
-        self._settled.add(folder)
+        self._settled.add(os.fspath(folder))
+
+
+def _write(fd: int, data: bytes, fsync: bool) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    if fsync:
+        os.fsync(fd)
 
 
 def _time(stat: os.stat_result) -> datetime:

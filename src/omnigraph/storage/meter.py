@@ -27,7 +27,7 @@ class Cost:
     stages: int = 0  # the longest chain of requests that do not overlap in time
     bytes: int = 0
     retries: int = 0
-    shared: bool = False  # Lance's part may contain requests of operations that ran beside this one
+    shared: bool = False  # a put was another's too; or Lance's part may contain what ran beside this one
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(
@@ -52,6 +52,9 @@ class LanceIo(NamedTuple):
 
     requests: int
     bytes: int
+
+
+_NO_IO = LanceIo(0, 0)
 
 
 def longest_chain(spans: Iterable[Span]) -> int:
@@ -82,6 +85,7 @@ class Operation:
     bytes: int = 0
     retries: int = 0
     shared: bool = False
+    rode_along: bool = False
     _lance_before: dict[str, LanceIo] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _closed: Cost | None = None
@@ -89,7 +93,7 @@ class Operation:
     @property
     def cost(self) -> Cost:
         """The final cost, or what has come together so far while the operation is open."""
-        return self._closed if self._closed is not None else self._current()
+        return self._closed if self._closed is not None else self.with_lance(self.ours())
 
     def add(self, span: Span, requests: int, bytes_moved: int, retries: int) -> None:
         with self._lock:
@@ -107,21 +111,19 @@ class Operation:
         with self._lock:
             return Cost(self.requests, longest_chain(self.spans), self.bytes, self.retries)
 
-    def _current(self) -> Cost:
-        with self._lock:
-            lance = [
-                (now.requests - was.requests, now.bytes - was.bytes)
-                for key, now in _read_probes().items()
-                for was in (self._lance_before.get(key, LanceIo(0, 0)),)
-            ]
-            requests = self.requests + sum(n for n, _ in lance)
-            return Cost(
-                requests,
-                min(requests, longest_chain(self.spans)),  # stages of reads are estimates: what is cached makes none
-                self.bytes + sum(b for _, b in lance),
-                self.retries,
-                self.shared and any(n for n, _ in lance),
-            )
+    def with_lance(self, ours: Cost) -> Cost:
+        """Our own part, and what Lance's counters grew by."""
+        requests = moved = 0
+        for key, now in _read_probes().items():
+            was = self._lance_before.get(key, _NO_IO)
+            requests, moved = requests + now.requests - was.requests, moved + now.bytes - was.bytes
+        return Cost(
+            ours.requests + requests,
+            min(ours.requests + requests, ours.stages),  # stages of reads are estimates: what is cached makes none
+            ours.bytes + moved,
+            ours.retries,
+            self.rode_along or (self.shared and requests > 0),
+        )
 
 
 _stack: ContextVar[tuple[Operation, ...]] = ContextVar("omnigraph_operations", default=())
@@ -134,7 +136,7 @@ _log = logging.getLogger(__name__)
 
 
 def _read_probes() -> dict[str, LanceIo]:
-    return {key: probe() for key, probe in list(_probes.items())}
+    return {key: probe() for key, probe in list(_probes.items())} if _probes else {}
 
 
 @contextmanager
@@ -158,11 +160,12 @@ def operation(kind: str) -> Iterator[Operation]:
         _stack.reset(token)
         if op.root is not None:
             op.shared = op.root.shared
-        op._closed = op._current()
+        ours = op.ours()
+        op._closed = op.with_lance(ours)
         if not outer:
             with _lock:
                 _roots.discard(op)
-                _ours_total = _ours_total + op.ours()
+                _ours_total = _ours_total + ours
         for notify in list(_subscribers):
             try:
                 notify(kind, op._closed)
@@ -180,6 +183,12 @@ def retried() -> None:
     """Count a try that has to be made again: a lost race, or a put whose answer was lost."""
     for op in _stack.get():
         op.count_retry()
+
+
+def rode_along() -> None:
+    """This operation's rows were put by another that led their group: the request is on that one's account."""
+    for op in _stack.get():
+        op.rode_along = True
 
 
 @contextmanager

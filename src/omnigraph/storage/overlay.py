@@ -22,54 +22,116 @@ ID = "id"  # the key column that every table has
 class Overlay:
     """Upserted row images, and the ids whose stored row they or a delete have replaced.
 
-    `shadowed` contains the ids of `rows`: a stored row is visible exactly if its id is not in it.
-    Rows keep the columns of the commit that wrote them; columns that came later read as null.
+    A stored row is visible exactly if its id is not in `shadowed`. Rows that are known to be new, because no row had
+    their id when they were written, shadow nothing: whoever combines them with a table has nothing to look for.
+    Rows keep the columns of the commit that wrote them; columns that came later read as null. `rows` is None only if
+    no row was ever put: where all were removed again an empty table still tells the columns.
     """
 
     EMPTY: ClassVar["Overlay"]
 
     rows: "pa.Table | None"
     shadowed: frozenset[str]
-    _fingerprint: list[str] = field(default_factory=list, init=False, repr=False)
+    _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # derived, when first asked for
 
     @staticmethod
-    def of(upserts: "pa.Table | None" = None, deletes: Iterable[str] = ()) -> "Overlay":
-        """What one commit did to one table. An id that is both deleted and upserted was replaced."""
+    def of(upserts: "pa.Table | None" = None, deletes: Iterable[str] = (), new: bool = False) -> "Overlay":
+        """What one commit did to one table. An id that is both deleted and upserted was replaced.
+
+        `new` says that no row had one of the upserted ids before.
+        """
         rows = upserts if upserts is not None and upserts.num_rows else None
-        ids = unique_ids(rows) if rows is not None else []
-        return Overlay(rows, frozenset(deletes).union(ids))
+        ids = frozenset(unique_ids(rows) if rows is not None else ())
+        gone = frozenset(deletes)
+        return _overlay(rows, gone if new or not ids else gone | ids, ids)
+
+    @staticmethod
+    def of_rows(rows: "pa.Table", ids: frozenset[str], new: bool = False) -> "Overlay":
+        """As `of`, of rows whose ids the caller knows: there are some, and each has its own."""
+        return _overlay(rows, frozenset() if new else ids, ids)
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The ids of the rows."""
+        if "ids" not in self._known:
+            self._known["ids"] = frozenset(ids_of(self.rows) if self.rows is not None else ())
+        ids: frozenset[str] = self._known["ids"]
+        return ids
+
+    @property
+    def answered(self) -> frozenset[str]:
+        """The ids of which the overlay knows whether they have a row, and which."""
+        if "answered" not in self._known:
+            self._known["answered"] = self.shadowed if self.ids <= self.shadowed else self.shadowed | self.ids
+        answered: frozenset[str] = self._known["answered"]
+        return answered
 
     @property
     def is_empty(self) -> bool:
-        return not self.shadowed
+        return not self.shadowed and (self.rows is None or not self.rows.num_rows)
 
     @property
     def fingerprint(self) -> str:
         """Equal for equal content: what a cached combination of table and overlay is filed under."""
-        if not self._fingerprint:
-            self._fingerprint.append(_digest(self))
-        return self._fingerprint[0]
+        if "fingerprint" not in self._known:
+            self._known["fingerprint"] = _digest(self)
+        fingerprint: str = self._known["fingerprint"]
+        return fingerprint
 
     def then(self, later: "Overlay") -> "Overlay":
         """This overlay with a later one on top."""
-        if later.is_empty:
+        if later.rows is None and not later.shadowed:
             return self
-        if self.is_empty:
+        if self.rows is None and not self.shadowed:
             return later
-        kept = without_ids(self.rows, later.shadowed) if self.rows is not None else None
-        parts = [part for part in (kept, later.rows) if part is not None and part.num_rows]
-        return Overlay(stacked(parts) if parts else None, self.shadowed | later.shadowed)
+        met = self.ids & later.answered
+        kept = without_ids(self.rows, met) if self.rows is not None and met else self.rows
+        shadowed = self.shadowed | later.shadowed
+        if met:
+            # A row that was new here replaces nothing stored, however often it is written again. A removed one stays
+            # shadowed, so that nobody asks the store for it; so does one that claims to be new a second time.
+            shadowed -= (met & later.shadowed & later.ids) - self.shadowed
+            shadowed |= met - later.shadowed
+        return _overlay(_on_top(kept, later.rows), shadowed, (self.ids - met) | later.ids)
 
     def rows_of(self, ids: Iterable[str]) -> "pa.Table | None":
         """The row images among `ids`."""
-        return None if self.rows is None else with_ids(self.rows, ids)
+        if self.rows is None:
+            return None
+        there = self.ids.intersection(ids)
+        return with_ids(self.rows, there) if there else self.rows.slice(0, 0)
 
     def widened(self, schema: "pa.Schema") -> "pa.Schema":
-        """`schema`, then the columns that only the overlay's rows have."""
-        for column in self.rows.schema if self.rows is not None else ():
+        """`schema`, then the columns that only the overlay's rows have: stored ones are null there."""
+        if self.rows is None or self.rows.schema.equals(schema):
+            return schema
+        for column in self.rows.schema:
             if column.name not in schema.names:
-                schema = schema.append(column)
+                schema = schema.append(column.with_nullable(True))
         return schema
+
+    def columns(self, schema: "pa.Schema | None") -> "pa.Schema":
+        """The columns of the overlay alone: those of `schema` first, if it is given."""
+        if schema is not None:
+            return self.widened(schema)
+        if self.rows is None:
+            raise ValueError("rows without a stored table need a schema to be read by")
+        return self.rows.schema
+
+
+def _overlay(rows: "pa.Table | None", shadowed: frozenset[str], ids: frozenset[str]) -> Overlay:
+    """An overlay of which the ids are known already."""
+    made = Overlay(rows, shadowed)
+    made._known["ids"] = ids
+    return made
+
+
+def _on_top(rows: "pa.Table | None", later: "pa.Table | None") -> "pa.Table | None":
+    if rows is None or later is None:
+        return later if rows is None else rows
+    if not rows.num_rows and rows.schema.equals(later.schema):
+        return later
+    return stacked([rows, later])
 
 
 Overlay.EMPTY = Overlay(None, frozenset())
@@ -77,12 +139,11 @@ Overlay.EMPTY = Overlay(None, frozenset())
 
 def unique_ids(rows: "pa.Table") -> list[str]:
     """The ids of `rows`; refuses rows that have none or share one, which would become two truths."""
-    if ID not in rows.column_names:
+    if rows.schema.get_field_index(ID) < 0:
         raise BadRequest(f"rows need a column {ID!r}: it is the key of every table.")
-    column = rows[ID]
-    if column.null_count:
-        raise BadRequest(f"{column.null_count} of {rows.num_rows} rows have no {ID}: give each one.")
     ids = ids_of(rows)
+    if None in ids:
+        raise BadRequest(f"{rows[ID].null_count} of {rows.num_rows} rows have no {ID}: give each one.")
     if len(set(ids)) != len(ids):
         twice, _ = Counter(ids).most_common(1)[0]
         raise BadRequest(f"{ID} {twice!r} occurs more than once in the rows of one write: keep one of them.")
@@ -110,6 +171,9 @@ def stacked(parts: Sequence["pa.Table"]) -> "pa.Table":
     """One table of all rows; a column that a part lacks is null there, a narrower type is widened."""
     import pyarrow as pa
 
+    first, *others = parts
+    if all(part.schema.equals(first.schema) for part in others):
+        return pa.concat_tables(parts)
     return pa.concat_tables(parts, promote_options="permissive")
 
 

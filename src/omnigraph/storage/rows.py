@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.storage.handles import Handles
+from omnigraph.storage.handles import Handles, TableVersion
 from omnigraph.storage.index_section import has_indexes
 from omnigraph.storage.overlay import ID
 
@@ -55,6 +55,22 @@ def row_addresses(handles: Handles, dataset: "LanceDataset", ids: Sequence[str])
         for addresses in _matching_addresses(dataset, ids):
             for address in addresses.to_pylist():
                 found[address >> 32].append(address & 0xFFFFFFFF)
+    return dict(found)
+
+
+def places(handles: Handles, at: TableVersion, ids: Iterable[str]) -> dict[int, list[int]]:
+    """As `row_addresses`, of a stored version, which is asked for each id once."""
+    missing, known = handles.memo.known_places(at, frozenset(ids))
+    found: dict[int, list[int]] = defaultdict(list)
+    for address in known:
+        found[address >> 32].append(address & 0xFFFFFFFF)
+    if missing:
+        come = row_addresses(handles, handles.open(at), missing)
+        handles.memo.learn_places(
+            at, missing, [(f << 32) | offset for f, offsets in come.items() for offset in offsets]
+        )
+        for fragment, offsets in come.items():
+            found[fragment] += offsets
     return dict(found)
 
 

@@ -16,9 +16,9 @@ from omnigraph.storage.counting import Origin
 from omnigraph.storage.handles import Handles, TableVersion, lance_module
 from omnigraph.storage.index_section import has_indexes
 from omnigraph.storage.lance_errors import explained
-from omnigraph.storage.overlay import aligned, unique_ids
+from omnigraph.storage.overlay import Overlay, aligned, unique_ids
 from omnigraph.storage.parallel import gather
-from omnigraph.storage.rows import row_addresses
+from omnigraph.storage.rows import places, row_addresses
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,13 +101,7 @@ def upsert(handles: Handles, at: TableVersion, rows: "pa.Table") -> Staged:
     fitting = aligned(rows, dataset.schema)
     if not replaced:
         return _appended(handles, at, dataset, _write(at, dataset, fitting), ids)
-    fragments, (updated, removed) = gather(
-        [lambda: _write(at, dataset, fitting), lambda: deleted(at, dataset, replaced)]
-    )
-    operation = lance_module().LanceOperation.Update(
-        removed_fragment_ids=removed, updated_fragments=updated, new_fragments=fragments
-    )
-    return commit(handles, at, dataset, operation)
+    return _replaced(handles, at, dataset, replaced, fitting)
 
 
 def delete(handles: Handles, at: TableVersion, ids: Iterable[str]) -> Staged:
@@ -115,10 +109,36 @@ def delete(handles: Handles, at: TableVersion, ids: Iterable[str]) -> Staged:
     dataset = handles.open(at)
     with explained(str(at)):
         found = row_addresses(handles, dataset, sorted(set(ids)))
-    if not found:
-        return unchanged(at, dataset)
-    updated, removed = deleted(at, dataset, found)
-    return commit(handles, at, dataset, lance_module().LanceOperation.Delete(updated, removed, ""))
+    return _without(handles, at, dataset, found)
+
+
+def fold(
+    handles: Handles, at: TableVersion | None, overlay: Overlay, table_id: str, schema: "pa.Schema | None"
+) -> Staged:
+    """All that an overlay says, in the stored version: one commit, or a new table where there is none.
+
+    Columns that only the overlay's rows have are added first, as a version that nobody will be told of.
+    """
+    if at is None:
+        columns = overlay.columns(schema)
+        return create(
+            handles, table_id, columns.empty_table() if overlay.rows is None else aligned(overlay.rows, columns)
+        )
+    if overlay.is_empty:
+        return unchanged(at, handles.open(at))
+    rows = overlay.rows if overlay.rows is not None and overlay.rows.num_rows else None
+    if rows is not None:
+        known = handles.open(at).schema
+        at = add_columns(handles, at, list(overlay.widened(known))[len(known) :]).at
+    dataset = handles.open(at)
+    with explained(str(at)):
+        replaced = places(handles, at, overlay.shadowed)
+    if rows is None:
+        return _without(handles, at, dataset, replaced)
+    fitting = aligned(rows, dataset.schema)
+    if not replaced:
+        return _appended(handles, at, dataset, _write_beside_indexes(handles, at, dataset, fitting), overlay.ids)
+    return _replaced(handles, at, dataset, replaced, fitting)
 
 
 def overwrite(handles: Handles, at: TableVersion, rows: "pa.Table") -> Staged:
@@ -234,6 +254,24 @@ def _appended(
         staged.rows,
         Carryable(at.table_id, tuple(fragments), _columns(dataset), frozenset(ids)),
     )
+
+
+def _replaced(
+    handles: Handles, at: TableVersion, dataset: "LanceDataset", gone: dict[int, list[int]], rows: "pa.Table"
+) -> Staged:
+    """Rows instead of others, in one commit."""
+    fragments, (updated, removed) = gather([lambda: _write(at, dataset, rows), lambda: deleted(at, dataset, gone)])
+    operation = lance_module().LanceOperation.Update(
+        removed_fragment_ids=removed, updated_fragments=updated, new_fragments=fragments
+    )
+    return commit(handles, at, dataset, operation)
+
+
+def _without(handles: Handles, at: TableVersion, dataset: "LanceDataset", gone: dict[int, list[int]]) -> Staged:
+    if not gone:
+        return unchanged(at, dataset)
+    updated, removed = deleted(at, dataset, gone)
+    return commit(handles, at, dataset, lance_module().LanceOperation.Delete(updated, removed, ""))
 
 
 def _write_beside_indexes(handles: Handles, at: TableVersion, dataset: "LanceDataset", rows: "pa.Table") -> list[Any]:

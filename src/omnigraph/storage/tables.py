@@ -7,13 +7,16 @@ number. See `staging.py` for how each change is made, `views.py` for how inline 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.schema.indexes import DeclaredIndex
-from omnigraph.storage import differences, indexing, reading, reshaping, searching, staging
+from omnigraph.storage import asking, contrasts, indexing, reading, reshaping, searching, staging
 from omnigraph.storage.comparing import Difference
-from omnigraph.storage.differences import DifferingIds
+from omnigraph.storage.content import Content, ReadTail, Tail, Tailed
+from omnigraph.storage.contrasts import DifferingIds, State
+from omnigraph.storage.filters import Values
 from omnigraph.storage.handles import HANDLES_MAX, Handles, TableVersion
 from omnigraph.storage.lance_errors import explained
 from omnigraph.storage.location import Location
@@ -37,8 +40,9 @@ __all__ = ["Carryable", "Difference", "DifferingIds", "Found", "Overlay", "Stage
 class Tables:
     """Make, change and read table versions below one location.
 
-    `at=None` in a read means a type that has no table yet: its rows are the overlay's, and `schema`
-    says what columns they have.
+    Reads take a content: a stored version, perhaps with a tail on top, or None for a type that has neither. An
+    `overlay` that is given lies on top of it. Where nothing is stored, `schema` says what columns there are; without
+    it they are those of the rows on top. `read_tail` reads what tails name; it may be set later.
     """
 
     def __init__(
@@ -48,7 +52,9 @@ class Tables:
         handles_max: int = HANDLES_MAX,
         scratch: Path | None = None,
         views_max: int = VIEWS_MAX,
+        read_tail: ReadTail | None = None,
     ) -> None:
+        self.read_tail = read_tail
         self._handles = Handles(location, session, handles_max)
         self._views = Views(self._handles, scratch, views_max)
         self._texts = searching.Texts(self._handles, self._views)
@@ -105,21 +111,60 @@ class Tables:
         """Commit a `LanceOperation` whose files are written, such as a rewrite or a new index."""
         return staging.commit(self._handles, at, self.open(at), operation)
 
+    def fold(
+        self,
+        content: Content | None,
+        changes: Overlay,
+        new_table_id: str,
+        schema: "pa.Schema | None" = None,
+    ) -> Staged:
+        """A stored version that has all rows of the content, and these changes: one more detached commit.
+
+        The version itself if there is nothing to do; the table `new_table_id`, which must be fresh, if there is none.
+        """
+        at, overlay = self.parts(content, changes)
+        staged = staging.fold(self._handles, at, overlay, new_table_id, schema)
+        if staged.at != at:
+            self._handles.memo.learn_change(at, overlay, staged.at, staged.rows)
+        return staged
+
+    def same_rows(self, at: TableVersion, other: TableVersion) -> None:
+        """Told that `other` was made of `at` and has the same rows, in other fragments or with other indexes."""
+        self._handles.memo.learn_same(at, other)
+
+    def settled(self, content: Content, new_table_id: str, schema: "pa.Schema | None" = None) -> Staged:
+        """A stored version that has all rows of the content; see `fold`."""
+        return self.fold(content, Overlay.EMPTY, new_table_id, schema)
+
     # Reads.
+
+    def parts(self, content: Content | None, overlay: Overlay = Overlay.EMPTY) -> tuple[TableVersion | None, Overlay]:
+        """The stored version of a content, and all that lies on top of it, `overlay` last."""
+        if content is None or isinstance(content, TableVersion):
+            return content, overlay
+        return content.stored, self._overlay(content.tail).then(content.pending).then(overlay)
+
+    def _overlay(self, tail: Tail) -> Overlay:
+        if not tail:
+            return Overlay.EMPTY
+        if self.read_tail is None:
+            raise AssertionError("a table with a tail is read by whoever was given a way to read tails")
+        return self.read_tail(tail)
 
     def open(self, at: TableVersion) -> "LanceDataset":
         """The stored version as Lance has it, without any overlay."""
         return self._handles.open(at)
 
     def dataset(
-        self, at: TableVersion | None, overlay: Overlay = Overlay.EMPTY, schema: "pa.Schema | None" = None
+        self, at: Content | None, overlay: Overlay = Overlay.EMPTY, schema: "pa.Schema | None" = None
     ) -> "LanceDataset":
         """A dataset with all rows. Keep it while anything reads from it: a view's files go with it."""
-        return reading.dataset(self._handles, self._views, at, overlay, schema)
+        stored, on_top = self.parts(at, overlay)
+        return reading.dataset(self._handles, self._views, stored, on_top, schema)
 
     def scan(
         self,
-        at: TableVersion | None,
+        at: Content | None,
         columns: Sequence[str] | None = None,
         filter: "Filter | None" = None,
         overlay: Overlay = Overlay.EMPTY,
@@ -131,7 +176,7 @@ class Tables:
 
     def batches(
         self,
-        at: TableVersion | None,
+        at: Content | None,
         columns: Sequence[str] | None = None,
         filter: "Filter | None" = None,
         overlay: Overlay = Overlay.EMPTY,
@@ -141,80 +186,120 @@ class Tables:
         of = self.dataset(at, overlay, schema)
         return reading.batches(self._handles, of, _name(at), columns, filter)
 
+    def count(
+        self,
+        at: Content | None,
+        filter: "Filter | None" = None,
+        overlay: Overlay = Overlay.EMPTY,
+        schema: "pa.Schema | None" = None,
+    ) -> int:
+        """How many rows there are, or how many pass the filter."""
+        stored, on_top = self.parts(at, overlay)
+        if filter is None and (stored is None or not on_top.is_empty):
+            return asking.count(self._handles, stored, on_top)
+        of = reading.dataset(self._handles, self._views, stored, on_top, schema)
+        with explained(_name(at)), reading_rows(self._handles, of, filtered=filter is not None):
+            return int(of.count_rows(filter=filter))
+
+    # Point questions: no combination of stored rows and overlay is made for them.
+
     def lookup(
         self,
-        at: TableVersion | None,
+        at: Content | None,
         ids: Iterable[str],
         columns: Sequence[str] | None = None,
         overlay: Overlay = Overlay.EMPTY,
         schema: "pa.Schema | None" = None,
     ) -> "pa.Table":
         """The rows with these ids; makes no request for ids that the overlay answers, if `schema` is given."""
-        return reading.lookup(self._handles, at, ids, columns, overlay, schema)
+        stored, on_top = self.parts(at, overlay)
+        return asking.lookup(self._handles, stored, ids, columns, on_top, schema)
 
-    def exists(self, at: TableVersion | None, ids: Iterable[str], overlay: Overlay = Overlay.EMPTY) -> frozenset[str]:
+    def exists(self, at: Content | None, ids: Iterable[str], overlay: Overlay = Overlay.EMPTY) -> frozenset[str]:
         """Which of these ids have a row."""
-        return reading.exists(self._handles, at, ids, overlay)
-
-    def came_with(self, at: TableVersion, since: TableVersion, ids: Iterable[str]) -> frozenset[str]:
-        """Which of these ids are in rows written between `since` and `at`, or moved there by a compaction."""
-        return reading.came_with(self._handles, at, since, ids)
+        stored, on_top = self.parts(at, overlay)
+        return asking.exists(self._handles, stored, ids, on_top)
 
     def matching(
-        self, at: TableVersion | None, column: str, values: Iterable[str], overlay: Overlay = Overlay.EMPTY
+        self, at: Content | None, column: str, values: Iterable[str], overlay: Overlay = Overlay.EMPTY
     ) -> frozenset[str]:
         """Which of these values some row has in that column, such as the ends of edges."""
-        if at is None:
-            rows = overlay.rows
-            return frozenset(values).intersection(rows.column(column).to_pylist() if rows is not None else ())
-        return reading.matching(self._handles, self.dataset(at, overlay), _name(at), column, values)
+        stored, on_top = self.parts(at, overlay)
+        return asking.matching(self._handles, stored, column, values, on_top)
 
-    def count(
+    def having(
         self,
-        at: TableVersion | None,
-        filter: "Filter | None" = None,
+        at: Content | None,
+        columns: Sequence[str],
+        *either: Values,
         overlay: Overlay = Overlay.EMPTY,
         schema: "pa.Schema | None" = None,
-    ) -> int:
-        """How many rows there are, or how many pass the filter."""
-        if at is None and filter is None:
-            return 0 if overlay.rows is None else int(overlay.rows.num_rows)
-        of = self.dataset(at, overlay, schema)
-        with explained(_name(at)), reading_rows(self._handles, of, filtered=filter is not None):
-            return int(of.count_rows(filter=filter))
+    ) -> "pa.Table":
+        """The rows that have, for one of `either`, one of its values in each of its columns; perhaps a few more.
 
-    # Differences between two versions; None is a type that had no table yet.
-
-    def difference(
-        self, older: TableVersion | None, newer: TableVersion | None, schema: "pa.Schema | None" = None
-    ) -> Difference:
-        """The rows that one version alone has as they are; reads as much as has changed, if the table is the same.
-
-        `schema` names the columns that count and are given, null where a version has none; by default those of both.
+        A column that is not there is null in the answer, and has no value.
         """
-        return differences.difference(self._handles, older, newer, schema)
+        stored, on_top = self.parts(at, overlay)
+        return asking.having(self._handles, stored, columns, either, on_top, schema)
 
-    def differing_ids(self, older: TableVersion | None, newer: TableVersion | None) -> DifferingIds:
+    def forget(self) -> None:
+        """Ask the store again, even what a version has answered before: for whoever checks that it still can."""
+        self._handles.memo.clear()
+
+    def came_with(self, at: Content, since: Content, ids: Iterable[str]) -> frozenset[str]:
+        """Which of these ids are in rows written between `since` and `at`, or moved there by a compaction.
+
+        Both are contents of one stored table. A row that is on top of `at` alone has come too.
+        """
+        wanted = frozenset(ids)
+        newer, older = self._states(at, since)
+        come = wanted & newer.recent.ids
+        if newer.at is None or older.at is None or newer.at == older.at:
+            return come
+        return come | asking.came_with(self._handles, newer.at, older.at, wanted)
+
+    # Differences between two contents; None is a type that had no table yet.
+
+    def difference(self, older: Content | None, newer: Content | None, schema: "pa.Schema | None" = None) -> Difference:
+        """The rows that one content alone has as they are; reads as much as has changed, if the table is the same.
+
+        `schema` names the columns that count and are given, null where a content has none; by default those of both.
+        """
+        return contrasts.difference(self._handles, *self._states(older, newer), schema)
+
+    def differing_ids(self, older: Content | None, newer: Content | None) -> DifferingIds:
         """The ids of rows in differing parts, without reading anything else: those in both may just have moved."""
-        return differences.differing_ids(self._handles, older, newer)
+        return contrasts.differing_ids(self._handles, *self._states(older, newer))
 
-    def differing_rows(self, older: TableVersion | None, newer: TableVersion | None) -> tuple[int, int]:
-        """How many rows of either version lie in differing parts: known from metadata and deletion files."""
-        before, after = differences.parts(self._handles, older, newer)
-        return (0 if before is None else before.rows), (0 if after is None else after.rows)
+    def differing_rows(self, older: Content | None, newer: Content | None) -> tuple[int, int]:
+        """How many rows of either lie in differing parts: known from metadata and deletion files.
+
+        Ids that lie on top are counted on both sides: more than there are, where one side has no row for them.
+        """
+        return contrasts.differing_rows(self._handles, *self._states(older, newer))
 
     def differing_batches(
-        self, older: TableVersion | None, newer: TableVersion | None, schema: "pa.Schema"
+        self, older: Content | None, newer: Content | None, schema: "pa.Schema"
     ) -> "tuple[Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]":
-        """The rows in differing parts of either version as they come, moved ones included; for a join elsewhere."""
-        before, after = differences.parts(self._handles, older, newer)
-        return differences.batches(self._handles, before, schema), differences.batches(self._handles, after, schema)
+        """The rows in differing parts of either as they come, moved ones included; for a join elsewhere."""
+        return contrasts.differing_batches(self._handles, *self._states(older, newer), schema)
+
+    def _states(self, one: Content | None, other: Content | None) -> tuple[State, State]:
+        """The two, and what the end of their tails that they don't share says."""
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(_tail(one), _tail(other), strict=False)))
+        return self._state(one, shared), self._state(other, shared)
+
+    def _state(self, content: Content | None, shared: int) -> State:
+        at, overlay = self.parts(content)
+        if not isinstance(content, Tailed) or not shared:
+            return State(at, overlay, overlay)
+        return State(at, overlay, self._overlay(content.tail[shared:]).then(content.pending))
 
     # Searches: rows are named by their address in the dataset that `dataset` gives.
 
     def search_text(
         self,
-        at: TableVersion | None,
+        at: Content | None,
         column: str,
         kind: "TextKind",
         text: str,
@@ -227,14 +312,15 @@ class Tables:
         with_ids: bool = False,
     ) -> Found:
         """The rows whose text is found, with their BM25 scores, whatever part of them is indexed."""
-        index = self._texts.index(at, overlay, schema, column)
+        stored, on_top = self.parts(at, overlay)
+        index = self._texts.index(stored, on_top, schema, column)
         if index is None:
             return searching.nothing(with_ids)
         return searching.find_text(self._handles, index, kind, text, edits, limit=limit, among=among, with_ids=with_ids)
 
     def search_nearest(
         self,
-        at: TableVersion | None,
+        at: Content | None,
         column: str,
         vector: Sequence[float],
         metric: str,
@@ -256,11 +342,20 @@ class Tables:
         """The address of every row of the stored version, in row order, which is ascending."""
         return searching.addresses(self._handles, self.open(at))
 
-    def overlay_addresses(self, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema") -> "Addresses":
-        """The address of every row of the overlay in the combination, in the overlay's order."""
-        stored = () if at is None else [int(fragment.fragment_id) for fragment in self.open(at).get_fragments()]
-        return searching.addresses(self._handles, self.dataset(at, overlay, schema), frozenset(stored))
+    def overlay_addresses(
+        self, at: Content | None, overlay: Overlay = Overlay.EMPTY, schema: "pa.Schema | None" = None
+    ) -> "Addresses":
+        """The address of every row that lies on top in the combination, in the overlay's order."""
+        stored, on_top = self.parts(at, overlay)
+        fragments = () if stored is None else [int(one.fragment_id) for one in self.open(stored).get_fragments()]
+        of = reading.dataset(self._handles, self._views, stored, on_top, schema)
+        return searching.addresses(self._handles, of, frozenset(fragments))
 
 
-def _name(at: TableVersion | None) -> str:
-    return str(at) if at is not None else "inline rows"
+def _tail(content: Content | None) -> Tail:
+    return content.tail if isinstance(content, Tailed) else ()
+
+
+def _name(at: Content | None) -> str:
+    stored = at.stored if isinstance(at, Tailed) else at
+    return str(stored) if stored is not None else "inline rows"

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.storage import meter
 from omnigraph.storage.counting import Origin
 from omnigraph.storage.handles import Handles, TableVersion, lance_module
-from omnigraph.storage.index_section import based_indexes, has_indexes
+from omnigraph.storage.index_section import based_indexes, has_indexes, highest_fragment
 from omnigraph.storage.kept import Kept
 from omnigraph.storage.lance_errors import explained
 from omnigraph.storage.overlay import Overlay, aligned
-from omnigraph.storage.rows import row_addresses
+from omnigraph.storage.rows import places
 from omnigraph.storage.staging import deleted, widened_schema
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 VIEWS_MAX = 64
+INDEXES_MAX = 256  # stored versions whose index section is known: the next tail on one asks the store nothing
 _STORED = 1  # the id of the base path under which the stored files are
 _Key = tuple[TableVersion | None, str, str]
 
@@ -44,6 +45,7 @@ class Views:
         self._handles = handles
         self._scratch = scratch
         self._views: Kept[_Key, LanceDataset] = Kept(views_max)
+        self._indexes: Kept[TableVersion, tuple[Any, ...]] = Kept(INDEXES_MAX)
 
     def get(self, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None" = None) -> "LanceDataset":
         """The view of `at` with `overlay` on top; without a stored version, of the overlay alone."""
@@ -57,7 +59,7 @@ class Views:
                 if at is None:
                     view = self._local_only(folder, overlay, schema)
                 else:
-                    view = _Combination(self._handles, at, folder).with_overlay(overlay)
+                    view = _Combination(self._handles, self._indexes, at, folder).with_overlay(overlay)
         except BaseException:
             _remove(folder, os.getpid())
             raise
@@ -65,9 +67,8 @@ class Views:
         return view
 
     def _local_only(self, folder: Path, overlay: Overlay, schema: "pa.Schema | None") -> "LanceDataset":
-        if schema is None:
-            raise ValueError("rows without a stored table need a schema to be read by")
-        rows = schema.empty_table() if overlay.rows is None else aligned(overlay.rows, overlay.widened(schema))
+        columns = overlay.columns(schema)
+        rows = columns.empty_table() if overlay.rows is None else aligned(overlay.rows, columns)
         view: LanceDataset = lance_module().write_dataset(
             rows, str(folder), mode="create", session=self._handles.session
         )
@@ -82,8 +83,11 @@ class Views:
 class _Combination:
     """The making of one view over a stored version."""
 
-    def __init__(self, handles: Handles, at: TableVersion, folder: Path) -> None:
+    def __init__(
+        self, handles: Handles, indexes: "Kept[TableVersion, tuple[Any, ...]]", at: TableVersion, folder: Path
+    ) -> None:
         self._handles = handles
+        self._indexes = indexes
         self._at = at
         self._folder = folder
         self._stored = handles.open(at)
@@ -92,18 +96,29 @@ class _Combination:
     def with_overlay(self, overlay: Overlay) -> "LanceDataset":
         schema = overlay.widened(self._stored.schema)
         view = self._with_indexes(self._with_stored_fragments(schema))
-        shadowed = row_addresses(self._handles, self._stored, sorted(overlay.shadowed))
+        shadowed = places(self._handles, self._at, overlay.shadowed)
         updated, removed = deleted(self._at, view, shadowed, stages=0)  # on scratch
         added = []
-        if overlay.rows is not None:
+        if overlay.rows is not None and overlay.rows.num_rows:
             rows = aligned(overlay.rows, schema)
             added = lance_module("lance.fragment").write_fragments(rows, view, mode="append")
+            number = self._next_number(view)
+            added = [replace(fragment, id=number + place) for place, fragment in enumerate(added)]
         if updated or removed or added:
             update = self._operations.Update(
                 removed_fragment_ids=removed, updated_fragments=updated, new_fragments=added
             )
             view = self._commit(view, update)
         return view
+
+    def _next_number(self, view: "LanceDataset") -> int:
+        """A number that no fragment ever had: an index may know those that are gone, and would answer for these rows.
+
+        Left to itself Lance takes the next one after the fragments that are there.
+        """
+        used: list[int] = [fragment.fragment_id for fragment in view.get_fragments()]
+        known: list[int] = [number for index in self._stored_indexes() for number in index.fragment_ids]
+        return 1 + max([highest_fragment(self._stored), *used, *known])
 
     def _with_stored_fragments(self, schema: "pa.Schema") -> "LanceDataset":
         """A local dataset of the stored fragments, under their stored ids: indexes hold row addresses."""
@@ -138,10 +153,17 @@ class _Combination:
         return opened
 
     def _with_indexes(self, view: "LanceDataset") -> "LanceDataset":
+        indexes = self._stored_indexes()
+        return self._commit(view, self._operations.CreateIndex(list(indexes), [])) if indexes else view
+
+    def _stored_indexes(self) -> tuple[Any, ...]:
         if not has_indexes(self._stored):
-            return view
-        indexes = based_indexes(self._stored, self._version_file(), _STORED)
-        return self._commit(view, self._operations.CreateIndex(indexes, [])) if indexes else view
+            return ()
+
+        def read() -> tuple[Any, ...]:
+            return tuple(based_indexes(self._stored, self._version_file(), _STORED))
+
+        return self._indexes.get(self._at, read)
 
     def _version_file(self) -> bytes:
         """The stored version's own file: one request that Lance's counter does not see, so it is recorded here."""

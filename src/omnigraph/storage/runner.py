@@ -1,4 +1,4 @@
-"""Where the tasks of a bulk job run: in this process, or on Spark's executors (`spark/`). The code is the same.
+"""Where tasks over whole tables run: in this process, or on Spark's executors. The code is the same.
 
 A task is a function of one picklable value that does its own I/O and answers something small. It may run twice, on
 two machines, or be killed half-way: whatever it writes must be garbage unless its answer is used.

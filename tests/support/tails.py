@@ -1,0 +1,28 @@
+"""Tails without manifests: overlays under the names that a tail would give them."""
+
+from __future__ import annotations
+
+from omnigraph.storage.content import Tail, TailEntry
+from omnigraph.storage.overlay import Overlay
+
+
+class Tails:
+    """Keeps what small commits said, and reads tails of them as `Tables` wants it."""
+
+    def __init__(self) -> None:
+        self._said: dict[TailEntry, Overlay] = {}
+
+    def add(self, said: Overlay) -> TailEntry:
+        """One more small commit."""
+        entry = TailEntry("main", len(self._said) + 1, "node:Person")
+        self._said[entry] = said
+        return entry
+
+    def tail(self, *said: Overlay) -> Tail:
+        return tuple(self.add(one) for one in said)
+
+    def __call__(self, tail: Tail) -> Overlay:
+        both = Overlay.EMPTY
+        for entry in tail:
+            both = both.then(self._said[entry])
+        return both
