@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
 
+import pytest
+
 from omnigraph.graph import Graph
 from omnigraph.manifest import repository as repository_module
 from omnigraph.manifest.keys import manifest_key, manifest_number
@@ -31,6 +33,7 @@ from omnigraph.manifest.model import MAIN, Entry, Manifest, Point, TxnId
 from omnigraph.manifest.plan import Append, PublishPlan, RaiseFence, Stance
 from omnigraph.manifest.publish import PublishedCommit, PublishPolicy
 from omnigraph.manifest.repository import Repository, init_repository
+from omnigraph.manifest.settings import Settings
 from omnigraph.runtime import Runtime, ulid
 from omnigraph.schema.catalog import Catalog, Schema
 from omnigraph.storage.location import Location, locate
@@ -44,6 +47,10 @@ T = TypeVar("T")
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NO_FSYNC = {"fsync": "false"}
+SMALL = Settings(maintenance=0)  # commits of a few rows ride in manifests; nobody folds them meanwhile
+STAGED = Settings(inline_rows=0, maintenance=0)
+staged_only = pytest.mark.parametrize("settings", [STAGED], ids=["staged"])  # a schedule of what is staged
+small_only = pytest.mark.parametrize("settings", [SMALL], ids=["small"])
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 
 
@@ -142,8 +149,16 @@ class Client:
 class World:
     """One graph in one directory, and as many clients as a schedule needs."""
 
-    def __init__(self, root: Path, catalog: Catalog | None = None, *, lists_in_name_order: bool = False) -> None:
+    def __init__(
+        self,
+        root: Path,
+        catalog: Catalog | None = None,
+        *,
+        lists_in_name_order: bool = False,
+        settings: Settings | None = None,
+    ) -> None:
         self.root = root
+        self.settings = settings or SMALL
         self._ordered = lists_in_name_order
         made = init_repository(str(root), Schema(catalog or people()), NO_FSYNC, runtime=seeded_runtime("init"))
         self.main_id = made.stamp.main_id
@@ -161,7 +176,8 @@ class World:
         if self._ordered:
             location = OrderedLocation(location.uri, location.options, location.fsync)
         store: Any = SteppedStore(open_store(location, runtime), gate)
-        repository = Repository(store, repository_module._read_stamp(store), runtime=runtime, policy=policy)
+        stamp = repository_module._read_stamp(store)
+        repository = Repository(store, stamp, runtime=runtime, policy=policy, settings=self.settings)
         return Client(name, Graph(repository, Cost()), gate)
 
     def keys(self, prefix: str = "") -> list[str]:
@@ -210,10 +226,13 @@ def stand_in_cleanup(
 
 
 def stand_in_retire(client: Client, branch_id: str, numbers: range) -> None:
-    """Turn manifests into stubs, as the last step of a cleanup does."""
+    """Turn manifests into stubs, as the last step of a cleanup does, but for those that a branch's tails still name."""
+    heads = [client.head(name) for name in client.repository.branches.names()]
+    tails = [entry for head in heads for ref in head.tables.values() for entry in ref.tail]
+    kept = {Point(entry.branch_id, entry.manifest_version) for entry in tails}
     for number in numbers:
         entry = client.stored(branch_id, number)
-        if isinstance(entry, Manifest):
+        if isinstance(entry, Manifest) and entry.point not in kept:
             client.repository.manifests.retire(entry)
 
 

@@ -202,7 +202,7 @@ def test_a_first_commit_on_a_branch_costs_what_it_costs_on_main(client: Client, 
 
     client.graph.branches.create("b")
 
-    assert requests("b", "bob") == requests("main", "cleo") == ["get", "create"]
+    assert requests("b", "bob") == requests("main", "cleo") == ["create"]
 
 
 def test_a_listing_does_not_look_at_branches_that_are_marked_dead(client: Client, world: World) -> None:

@@ -26,6 +26,8 @@ from omnigraph.manifest.model import (
     stub_of,
     txn_ids,
 )
+from omnigraph.storage.content import TailEntry
+from omnigraph.storage.handles import TableVersion
 
 from .values import manifest
 
@@ -46,8 +48,18 @@ commits = st.builds(
     commit_class=st.sampled_from(CommitClass),
     touched=st.dictionaries(text, touches, max_size=3),
 )
-refs = st.builds(TableRef, text, numbers, numbers, text, st.lists(points, max_size=3).map(tuple))
-changes = st.builds(InlineChange, st.none() | st.binary(max_size=20), st.lists(text, max_size=3).map(tuple))
+entries = st.builds(TailEntry, text, numbers, text, numbers, st.none() | numbers)
+refs = st.builds(
+    TableRef,
+    stored=st.none() | st.builds(TableVersion, text, numbers),
+    rows=numbers,
+    changed_at=text,
+    tail=st.lists(entries, max_size=3).map(tuple),
+    removed_at=st.none() | text,
+)
+changes = st.builds(
+    InlineChange, st.none() | st.binary(max_size=20), st.lists(text, max_size=3).map(tuple), st.booleans()
+)
 common: dict[str, Any] = {
     "branch": text,
     "branch_id": text,

@@ -22,6 +22,7 @@ from omnigraph.manifest.plan import (
     Stance,
     Unborn,
 )
+from omnigraph.storage.handles import TableVersion
 
 from .values import BRANCH_ID, NOON, manifest, plan, ref, staged_on
 
@@ -36,7 +37,7 @@ def test_a_commit_takes_the_next_number_and_the_tables_that_it_staged() -> None:
     made = compose(base, plan(Stance.CONSTRUCTIVE, base, writes=[PERSON], actor="ada"), LATER)
 
     assert (made.manifest_version, made.logical_head) == (5, f"{BRANCH_ID}.5")
-    assert made.tables[PERSON] == TableRef("t1", 77, 2, f"{BRANCH_ID}.5")
+    assert made.tables[PERSON] == TableRef(TableVersion("t1", 77), 2, f"{BRANCH_ID}.5")
     assert made.tables[COMPANY] == base.tables[COMPANY]
     (commit,) = made.commits
     assert (commit.id, commit.parent, commit.txn_id) == (f"{BRANCH_ID}.5", f"{BRANCH_ID}.4", "txn")
@@ -47,11 +48,11 @@ def test_a_commit_takes_the_next_number_and_the_tables_that_it_staged() -> None:
 
 def test_a_first_table_is_a_change_even_without_rows() -> None:
     base = manifest(4)
-    empty = {PERSON: StagedTable("t9", 1, 0, Touch(), None)}
+    empty = {PERSON: StagedTable(TableVersion("t9", 1), 0, Touch(), None)}
     creating = PublishPlan("txn", Stance.CONSTRUCTIVE, Change("schema", (Create(PERSON, None),), empty))  # type: ignore[arg-type]
 
     assert not creating.changes_nothing
-    assert compose(base, creating, NOON).tables == {PERSON: TableRef("t9", 1, 0, f"{BRANCH_ID}.5")}
+    assert compose(base, creating, NOON).tables == {PERSON: TableRef(TableVersion("t9", 1), 0, f"{BRANCH_ID}.5")}
 
 
 def test_a_table_of_which_no_row_changes_stays_as_it_was() -> None:
@@ -78,7 +79,7 @@ def test_maintenance_changes_where_rows_are_and_nothing_else() -> None:
 
     made = compose(base, plan(Stance.MAINTENANCE, base, writes=[PERSON]), LATER)
 
-    assert made.tables[PERSON] == TableRef("t1", 77, 3, base.tables[PERSON].changed_at)
+    assert made.tables[PERSON] == TableRef(TableVersion("t1", 77), 3, base.tables[PERSON].changed_at)
     assert made.logical_head == base.logical_head
     (commit,) = made.commits
     assert (commit.commit_class, commit.parent) == (CommitClass.MAINTENANCE, base.logical_head)

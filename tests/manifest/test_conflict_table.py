@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.manifest.conflicts import BranchIsGone, Decision, PlanAgain, Proceed, Refuse, decide
-from omnigraph.manifest.model import Manifest, Point, TableKey, TableRef
+from omnigraph.manifest.model import Manifest, TableKey, TableRef
 from omnigraph.manifest.plan import Bury, Change, Delete, Drop, PublishPlan, RaiseFence, Stance
 
-from .values import BRANCH_ID, TOMBSTONE, fence, manifest, plan, ref
+from .values import BRANCH_ID, TOMBSTONE, entry, fence, manifest, plan, ref
 
 WRITTEN, READ, OTHER = "node:Written", "node:Read", "node:Other"
 CONSTRUCTIVE, STRICT, MAINTENANCE = Stance.CONSTRUCTIVE, Stance.STRICT, Stance.MAINTENANCE
@@ -40,7 +40,7 @@ def rewritten(*keys: TableKey) -> dict[TableKey, TableRef]:
 
 def tail_of(key: TableKey) -> dict[TableKey, TableRef]:
     """This table with rows of a small commit on top of the same stored version."""
-    return {**BASE.tables, key: replace(BASE.tables[key], changed_at=NEW, tail=(Point(BRANCH_ID, 6),))}
+    return {**BASE.tables, key: replace(BASE.tables[key], changed_at=NEW, tail=(entry(6, key),))}
 
 
 MAINTAINED = {"logical_head": BASE.logical_head}
@@ -96,9 +96,9 @@ ROWS = [
     Row(
         "put a tail on the table that is written",
         after(tables=tail_of(WRITTEN)),
-        Proceed(validate=True),
+        Proceed(validate=True, restage=RESTAGE),  # for nobody told which rows came
         Refuse(WRITTEN, BASE.tables[WRITTEN].changed_at, NEW),
-        PlanAgain("node:Written moved"),
+        Proceed(),  # they stay on top of what was maintained
     ),
     Row(
         "dropped the table that is written",
@@ -158,6 +158,54 @@ def the_plan(stance: Stance) -> PublishPlan:
 @pytest.mark.parametrize(("row", "stance", "expected"), CELLS)
 def test_the_cell(row: Row, stance: Stance, expected: Decision) -> None:
     assert decide(the_plan(stance), BASE, row.head) == expected
+
+
+INLINE = {  # of those rows that ask more of a small commit than to go on
+    "touched the table that is written": Proceed(validate=True, restage=RESTAGE),
+    "touched the table that is read": Proceed(validate=True),
+    "put a tail on the table that is written": Proceed(validate=True, restage=RESTAGE),
+    "dropped the table that is written": Proceed(validate=True, restage=RESTAGE),
+    "changed the schema": PlanAgain("the schema changed"),
+    "a cleanup's fence under a commit to the table that is written": Proceed(validate=True, restage=RESTAGE),
+    "deleted the branch": BranchIsGone(),
+    "changed the schema, then deleted the branch": BranchIsGone(),
+}
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.winners) for row in ROWS])
+def test_rows_that_ride_in_the_manifest_are_derived_from_no_version(row: Row) -> None:
+    """Neither maintenance nor a fence is anything to them; what they amount to is counted again where content moved."""
+    small = plan(CONSTRUCTIVE, BASE, writes=[WRITTEN], reads=[READ], inline=True)
+    strict = replace(small, stance=STRICT)
+
+    assert decide(small, BASE, row.head) == INLINE.get(row.winners, Proceed())
+    refused = row.strict if isinstance(row.strict, Refuse | BranchIsGone) else Proceed()
+    assert decide(strict, BASE, row.head) == refused
+
+
+def test_a_staged_table_stays_under_small_commits_to_other_rows() -> None:
+    """Rule 9: what came on top stays there, unless it touches an id that the plan writes."""
+    staged = plan(CONSTRUCTIVE, BASE, writes=[WRITTEN])
+    head = after(tables=tail_of(WRITTEN))
+
+    assert decide(staged, BASE, head, came=lambda tail: frozenset({"other"})) == Proceed(validate=True)
+    for ids in ({"new"}, {"new", "other"}):
+        came = frozenset(ids)
+        assert decide(staged, BASE, head, came=lambda tail: came) == Proceed(validate=True, restage=RESTAGE)  # noqa: B023
+
+
+def test_what_was_folded_must_still_be_the_front_of_the_tail() -> None:
+    """Rule 10. *Without:* two folds of pure inserts touch no common fragment and every row exists twice."""
+    tail = (entry(3, WRITTEN), entry(4, WRITTEN))
+    base = replace(BASE, tables={WRITTEN: ref(tail=tail)})
+    fold = plan(MAINTENANCE, base, writes=[WRITTEN])
+
+    def head(*entries: int, version: int = 1) -> Manifest:
+        return after(tables={WRITTEN: ref(version, NEW, tail=tuple(entry(number, WRITTEN) for number in entries))})
+
+    assert decide(fold, base, head(3, 4)) == decide(fold, base, head(3, 4, 6)) == Proceed()
+    for other in (head(), head(4), head(4, 6), head(6), head(3), head(3, 6), head(3, 4, version=2)):
+        assert decide(fold, base, other) == PlanAgain("node:Written moved")
 
 
 @pytest.mark.parametrize("key", [WRITTEN, READ])
@@ -238,7 +286,10 @@ maybe_refs = st.one_of(
         st.integers(1, 3),
         st.sampled_from(["aaaaaaaaaaaaa.1", "aaaaaaaaaaaaa.2", "bbbbbbbbbbbbb.1"]),
         st.sampled_from(["t1", "t2"]),
-    ),
+        tail=st.lists(st.integers(2, 4), max_size=2, unique=True).map(
+            lambda numbers: tuple(entry(number, WRITTEN) for number in sorted(numbers))
+        ),
+    ).flatmap(lambda found: st.sampled_from([found, replace(found, stored=None)] if found.tail else [found])),
 )
 table_maps = st.fixed_dictionaries(dict.fromkeys(KEYS, maybe_refs)).map(
     lambda refs: {key: found for key, found in refs.items() if found is not None}
@@ -255,14 +306,22 @@ heads = st.builds(
 bases = st.builds(lambda tables: manifest(5, tables), table_maps)
 Plan = Callable[[Manifest], PublishPlan]
 plans: st.SearchStrategy[Plan] = st.builds(
-    lambda stance, writes, reads, read_rows, stages: (
-        lambda base: plan(stance, base, writes=writes, reads=reads, read_rows=read_rows, stages=stages)
+    lambda stance, writes, reads, read_rows, how: (
+        lambda base: plan(
+            stance,
+            base,
+            writes=writes,
+            reads=reads,
+            read_rows=read_rows,
+            stages=how == "staged",
+            inline=how == "inline" and stance is not MAINTENANCE,
+        )
     ),
     st.sampled_from(list(Stance)),
     keys,
     keys,
     keys,
-    st.booleans(),
+    st.sampled_from(["staged", "inline", "neither"]),
 )
 
 
@@ -318,9 +377,13 @@ def test_a_plan_that_proceeds_is_composed_of_versions_derived_from_the_head(
     if not isinstance(decision, Proceed):
         return
     for key, staged in made.staged.items():
-        found = head.tables.get(key)
-        same = staged.base == (None if found is None else (found.table_id, found.table_version))
+        stored, tail = (None, ()) if (found := head.tables.get(key)) is None else (found.stored, found.tail)
+        same = staged.base == stored and staged.folded == tail[: len(staged.folded)]
         assert same or key in decision.restage
+        untold = tail != staged.folded and made.stance is not MAINTENANCE
+        assert not untold or key in decision.restage, "rows came on top, and they may be the plan's own"
+    for key, small in made.inline.items():
+        assert small.changed_at == stamps(head).get(key) or key in decision.restage
 
 
 @given(make=plans, base=bases, head=heads)

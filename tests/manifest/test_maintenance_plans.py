@@ -11,6 +11,7 @@ from omnigraph.graph import Graph
 from omnigraph.manifest.model import Touch
 from omnigraph.manifest.plan import Append, Change, Delete, Index, PublishPlan, Rewrite, StagedTable, Stance
 from omnigraph.manifest.publish import Recourse
+from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.storage.tables import TableVersion
 from support.catalogs import PERSON, ids_of, people, person_rows
@@ -18,7 +19,7 @@ from support.catalogs import PERSON, ids_of, people, person_rows
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
-    graph = omnigraph.init(tmp_path / "graph", people())
+    graph = omnigraph.init(tmp_path / "graph", people(), settings=Settings(inline_rows=0, maintenance=0))
     for name in ("ada", "bob", "eve"):
         graph.write([Append(PERSON, person_rows(name))])
     return graph
@@ -27,7 +28,7 @@ def graph(tmp_path: Path) -> Graph:
 def index_plan(graph: Graph, txn: WriteTxn) -> PublishPlan:
     """A B-tree over the ids: the same rows, one more version."""
     ref = txn.base.tables[PERSON]
-    at = TableVersion(ref.table_id, ref.table_version)
+    at = ref.stored
     dataset = graph.repository.tables.open(at)
     fragments = [fragment.fragment_id for fragment in dataset.get_fragments()]
     index = dataset.create_index_uncommitted("id", "BTREE", name="id_idx", fragment_ids=fragments, replace=True)
@@ -38,15 +39,15 @@ def index_plan(graph: Graph, txn: WriteTxn) -> PublishPlan:
 def compaction_plan(graph: Graph, txn: WriteTxn) -> PublishPlan:
     """All fragments as one, by the rows themselves: the content stays."""
     ref = txn.base.tables[PERSON]
-    at = TableVersion(ref.table_id, ref.table_version)
+    at = ref.stored
     tables = graph.repository.tables
     return maintenance(graph, txn, Rewrite(PERSON), tables.overwrite(at, tables.scan(at)).at)
 
 
 def maintenance(graph: Graph, txn: WriteTxn, action: Index | Rewrite, made: TableVersion) -> PublishPlan:
     ref = txn.base.tables[PERSON]
-    base = (ref.table_id, ref.table_version)
-    staged = StagedTable(made.table_id, made.table_version, ref.rows, Touch(), base)
+    base = ref.stored
+    staged = StagedTable(made, ref.rows, Touch(), base)
     change = Change("optimize", (action,), {PERSON: staged})
     return PublishPlan(graph.repository.runtime.ids.txn_id(), Stance.MAINTENANCE, change)
 
@@ -61,7 +62,7 @@ def test_maintenance_changes_the_version_and_not_the_content(graph: Graph, plan)
     assert published is not None
     assert published.commit.parent == before.commit_id == after.commit_id
     assert after.types == before.types
-    assert after.pinned.manifest.tables[PERSON].table_version != before.pinned.manifest.tables[PERSON].table_version
+    assert after.pinned.manifest.tables[PERSON].stored != before.pinned.manifest.tables[PERSON].stored
     assert ids_of(after.to_arrow(PERSON)) == ["ada", "bob", "eve"]
 
 

@@ -11,12 +11,13 @@ from omnigraph.manifest.compose import compose
 from omnigraph.manifest.conflicts import PlanAgain, Proceed, Refuse, decide, may_have_removed
 from omnigraph.manifest.model import TableRef, Touch
 from omnigraph.manifest.plan import Adopted, Change, Drop, Merged, PublishPlan, StagedTable, Stance
+from omnigraph.storage.handles import TableVersion
 
 from .values import BRANCH_ID, NOON, fence, manifest, plan, ref, staged_on
 
 PERSON, COMPANY, KNOWS = "node:Person", "node:Company", "edge:Knows"
 OTHER = "bbbbbbbbbbbbb"
-THEIRS = TableRef("t7", 9, 5, f"{OTHER}.3", removed_at=f"{OTHER}.2")
+THEIRS = TableRef(TableVersion("t7", 9), 5, f"{OTHER}.3", removed_at=f"{OTHER}.2")
 
 
 def merging(*, adopted: bool = True, **more: object) -> PublishPlan:
@@ -109,8 +110,8 @@ def test_a_dropped_table_is_not_kept_by_its_stamp() -> None:
 
 def test_a_staged_table_beside_an_adopted_one_is_new_with_the_merge() -> None:
     base = manifest(4, {COMPANY: ref(1)})
-    staged = {COMPANY: StagedTable("t1", 8, 3, Touch(updated=1), ("t1", 1))}
+    staged = {COMPANY: StagedTable(TableVersion("t1", 8), 3, Touch(updated=1), TableVersion("t1", 1))}
 
     made = compose(base, merging(staged=staged), NOON)
 
-    assert made.tables[COMPANY] == TableRef("t1", 8, 3, f"{BRANCH_ID}.5")
+    assert made.tables[COMPANY] == TableRef(TableVersion("t1", 8), 3, f"{BRANCH_ID}.5")

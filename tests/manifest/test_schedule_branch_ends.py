@@ -156,11 +156,11 @@ def test_no_ref_is_ever_removed_and_a_name_used_again_has_a_new_id(world: World)
     assert [key for key in world.keys("__refs/b") if key.endswith("json")] == [f"__refs/b/{k}.json" for k in (1, 2, 3)]
 
 
-def test_a_writer_of_an_earlier_life_loses_though_the_name_lives_again(world: World) -> None:
+def test_a_transaction_of_an_earlier_life_loses_though_the_name_lives_again(world: World) -> None:
     writer, other = world.client("writer"), world.client("other")
     create(other)
     held = writer.graph.begin("b")
-    with writer.start(lambda: writer.insert("ada", branch="b")) as stalled:
+    with writer.start(lambda: writer.graph.write([Append(PERSON, person_rows("ada"))], txn=held)) as stalled:
         stalled.run_until(a_put_of_manifest(2))
         other.graph.branches.delete("b")
         create(other)
@@ -172,6 +172,32 @@ def test_a_writer_of_an_earlier_life_loses_though_the_name_lives_again(world: Wo
 
     assert other.people("b") == []
     assert writer.insert("ada", branch="b").manifest_version == 2
+
+
+def test_a_write_by_name_lands_in_the_life_that_the_name_has(world: World) -> None:
+    """Its process still knows the life before: that this one is over is nothing to the branch that lives now."""
+    writer, other = world.client("writer"), world.client("other")
+    create(other)
+    writer.insert("ada", branch="b")
+    with writer.start(lambda: writer.insert("bob", branch="b")) as stalled:
+        stalled.run_until(a_put_of_manifest(3))
+        other.graph.branches.delete("b")
+        create(other)
+        stalled.run_to_end()
+        commit = stalled.result()
+
+    assert commit.id == f"{other.head('b').branch_id}.2"
+    assert other.people("b") == ["bob"]
+
+
+def test_a_write_by_name_to_a_branch_that_is_gone_finds_none(world: World) -> None:
+    writer, other = world.client("writer"), world.client("other")
+    create(other)
+    writer.insert("ada", branch="b")
+    other.graph.branches.delete("b")
+
+    with pytest.raises(BranchNotFound):
+        writer.insert("bob", branch="b")
 
 
 def test_a_delete_that_loses_to_a_commit_ends_the_branch_on_top_of_it(world: World) -> None:

@@ -17,7 +17,7 @@ from omnigraph.storage.objects import Outcome
 from omnigraph.write.stage import Stager
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, person_rows
 
-from .schedules import Client, World, a_put_of_manifest, stand_in_cleanup, stand_in_retire
+from .schedules import STAGED, Client, World, a_put_of_manifest, staged_only, stand_in_cleanup, stand_in_retire
 
 # Rule 4
 
@@ -117,6 +117,7 @@ def commit_nothing(client: Client) -> None:
     pass
 
 
+@staged_only
 @pytest.mark.parametrize("on_top", [commit_nothing, commit_company, commit_person])
 @pytest.mark.parametrize("stubs", [False, True], ids=["manifests kept", "manifests retired"])
 def test_a_fence_under_a_commit_still_makes_a_staged_loser_stage_again(
@@ -156,6 +157,7 @@ def test_a_first_table_that_was_swept_is_made_again(world: World) -> None:
     assert world.client("fresh").people() == ["ada"]
 
 
+@staged_only
 def test_a_strict_writer_stages_again_too(world: World) -> None:
     writer, cleaner = world.client("writer"), world.client("cleaner")
     writer.insert("base")
@@ -196,7 +198,7 @@ class LongWrite:
 
     def __init__(self, client: Client, intent: str, *ids: str) -> None:
         self._client = client
-        self._stager = Stager(client.repository.tables, client.repository.runtime.ids)
+        self._stager = Stager(client.repository.tables, client.repository.runtime.ids, STAGED)
         self.txn = client.repository.open_txn()
         plan = PublishPlan(
             intent, Stance.CONSTRUCTIVE, Change("load", (Append(PERSON, person_rows(*ids)),)), intent=intent
@@ -247,8 +249,8 @@ def test_staged_work_survives_only_if_every_fence_since_its_base_honoured_its_in
     assert job.staged_again == again
     fresh = world.client("fresh")
     assert fresh.people() == ["ada", "base"]
-    first_staged = job.plan.staged[PERSON].table_version
-    assert (fresh.head().tables[PERSON].table_version == first_staged) is (again == [])
+    first_staged = job.plan.staged[PERSON].at
+    assert (fresh.head().tables[PERSON].stored == first_staged) is (again == [])
 
 
 def test_a_fence_that_has_become_a_stub_itself_is_not_believed_to_have_honoured_anything(world: World) -> None:

@@ -29,6 +29,7 @@ from support.steps import Gate, SteppedStore
 
 from .schedules import (
     NEITHER_APPLIED_NOR_ANSWERED,
+    STAGED,
     Client,
     World,
     a_put_of_manifest,
@@ -62,7 +63,7 @@ class Driver:
 
     def __init__(self, client: Client, held: HeldIntent, txn: WriteTxn) -> None:
         self._client, self.held, self.txn = client, held, txn
-        self._stager = Stager(client.repository.tables, client.repository.runtime.ids)
+        self._stager = Stager(client.repository.tables, client.repository.runtime.ids, STAGED)
         self.staged_again: list[bool] = []
         self.planned: list[int] = []
 
@@ -307,7 +308,7 @@ def test_staged_work_is_used_as_it_is_when_its_intent_was_honoured(world: World)
 
     assert commit.manifest_version == 4
     assert driver.staged_again == []
-    assert client.head().tables[PERSON].table_version == plan.staged[PERSON].table_version
+    assert client.head().tables[PERSON].stored == plan.staged[PERSON].at
 
 
 def test_a_resumed_publish_from_the_first_base_obeys_fences_like_the_writer(world: World) -> None:

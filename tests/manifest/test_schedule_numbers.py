@@ -9,9 +9,10 @@ from omnigraph.manifest.model import Stub
 from omnigraph.manifest.plan import Append
 from support.catalogs import COMPANY, PERSON, company_rows, person_rows
 
-from .schedules import World, a_put_of_manifest, a_read_of_manifest, stand_in_cleanup, stand_in_retire
+from .schedules import World, a_put_of_manifest, a_read_of_manifest, staged_only, stand_in_cleanup, stand_in_retire
 
 
+@staged_only
 def test_an_idle_writer_that_knows_head_1_cant_use_a_number_that_a_cleanup_retired(any_world: World) -> None:
     idle, busy = any_world.client("idle"), any_world.client("busy")
     with idle.start(lambda: idle.insert("idle")) as stalled:
@@ -59,6 +60,7 @@ def test_a_held_transaction_from_before_the_cleanup_lands_on_the_chain_where_its
     assert any_world.client("fresh").people() == ["ada", "bob"]
 
 
+@staged_only
 def test_an_idle_reader_that_knows_manifest_1_gets_the_true_head_past_the_stubs(any_world: World) -> None:
     reader, busy = any_world.client("reader"), any_world.client("busy")
     busy.insert("ada")
@@ -75,6 +77,7 @@ def test_an_idle_reader_that_knows_manifest_1_gets_the_true_head_past_the_stubs(
     assert ("list __manifest/main" in calls) or ("head main/1" in calls), "it looked again from nothing"
 
 
+@staged_only
 def test_a_reader_that_finds_a_stub_where_its_listing_showed_the_head_lists_again(any_world: World) -> None:
     busy = any_world.client("busy")
     busy.insert("ada")

@@ -7,17 +7,30 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from omnigraph.manifest.model import Fence, Manifest, TableKey, TableRef, Tombstone, Touch
-from omnigraph.manifest.plan import Append, Change, PublishPlan, Rewrite, StagedTable, Stance, TableAction
+import pyarrow as pa
+
+from omnigraph.manifest.model import Fence, InlineChange, Manifest, TableKey, TableRef, Tombstone, Touch
+from omnigraph.manifest.plan import Append, Change, InlineTable, PublishPlan, Rewrite, StagedTable, Stance, TableAction
 from omnigraph.manifest.txn import WriteTxn
+from omnigraph.storage.content import Tail, TailEntry
+from omnigraph.storage.handles import TableVersion
+from omnigraph.storage.overlay import Overlay
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BRANCH_ID = "aaaaaaaaaaaaa"
 ONE_INSERTED = Touch(inserted=1)
+ONE_ROW = pa.table({"id": ["new"]})
 
 
-def ref(version: int = 1, changed_at: str = "aaaaaaaaaaaaa.1", table_id: str = "t1", rows: int = 1) -> TableRef:
-    return TableRef(table_id, version, rows, changed_at)
+def ref(
+    version: int = 1, changed_at: str = "aaaaaaaaaaaaa.1", table_id: str = "t1", rows: int = 1, tail: Tail = ()
+) -> TableRef:
+    return TableRef(TableVersion(table_id, version), rows, changed_at, tail)
+
+
+def entry(number: int, key: TableKey) -> TailEntry:
+    """Rows of a small commit."""
+    return TailEntry(BRANCH_ID, number, key, 10)
 
 
 def manifest(number: int = 1, tables: dict[TableKey, TableRef] | None = None, **more: Any) -> Manifest:
@@ -55,10 +68,18 @@ def staged_on(base: Manifest, key: TableKey, touch: Touch = ONE_INSERTED, versio
     """What staging a change of this table on this base makes."""
     found = base.tables.get(key)
     if found is None:
-        return StagedTable(f"new-{key}", 1, touch.inserted, touch, None)
+        return StagedTable(TableVersion(f"new-{key}", 1), touch.inserted, touch, None)
+    table_id = f"new-{key}" if found.stored is None else found.stored.table_id
     return StagedTable(
-        found.table_id, version, found.rows + touch.inserted, touch, (found.table_id, found.table_version)
+        TableVersion(table_id, version), found.rows + touch.inserted, touch, found.stored, folded=found.tail
     )
+
+
+def inline_on(base: Manifest, key: TableKey) -> InlineTable:
+    """What one new row of this table is on this base, in the manifest itself."""
+    found = base.tables.get(key)
+    overlay = Overlay.of(ONE_ROW, new=True)
+    return InlineTable(InlineChange(b"rows", new=True), overlay, ONE_INSERTED, found.changed_at if found else None)
 
 
 def plan(
@@ -69,20 +90,21 @@ def plan(
     reads: Iterable[TableKey] = (),
     read_rows: Iterable[TableKey] = (),
     stages: bool = True,
+    inline: bool = False,
     **more: Any,
 ) -> PublishPlan:
     """A plan of one action for every table that it writes."""
     keys = sorted(writes)
     actions: tuple[TableAction, ...] = tuple(
-        Rewrite(key) if stance is Stance.MAINTENANCE else Append(key, None)  # type: ignore[arg-type]
-        for key in keys
+        Rewrite(key) if stance is Stance.MAINTENANCE else Append(key, ONE_ROW) for key in keys
     )
     touch = Touch() if stance is Stance.MAINTENANCE else ONE_INSERTED
-    staged = {key: staged_on(base, key, touch) for key in keys} if stages else {}
+    staged = {key: staged_on(base, key, touch) for key in keys} if stages and not inline else {}
+    small = {key: inline_on(base, key) for key in keys} if inline else {}
     return PublishPlan(
         "txn",
         stance,
-        Change("test", actions, staged),
+        Change("test", actions, staged, small),
         checks=(Relies(frozenset(reads)),),
         read_rows=frozenset(read_rows),
         **more,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,13 +15,20 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 import omnigraph
 from omnigraph.errors import ConstraintViolation, SchemaChangeRefused
 from omnigraph.graph import Graph
 
-EXAMPLES = int(os.environ.get("OMNIGRAPH_MODEL_EXAMPLES", "15"))
+EXAMPLES, EXAMPLES_SOAK = 8, 150
 NAMES = ("p", "q", "r", "s")
 TYPES = ("A", "B", "C")
 DEFAULTS: dict[str, list[Any]] = {
@@ -313,7 +319,13 @@ def shown(graph: Graph, at: str | None) -> dict[str, Rows]:
     return found
 
 
-SchemasOverTime.TestCase.settings = settings(
-    max_examples=EXAMPLES, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
-)
-TestSchemasOverTime = SchemasOverTime.TestCase
+LENGTH = settings(stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def test_schemas_change_over_time_as_the_model_says() -> None:
+    run_state_machine_as_test(SchemasOverTime, settings=settings(LENGTH, max_examples=EXAMPLES))
+
+
+@pytest.mark.soak
+def test_many_other_histories_of_schemas_are_as_the_model_says() -> None:
+    run_state_machine_as_test(SchemasOverTime, settings=settings(LENGTH, max_examples=EXAMPLES_SOAK))

@@ -22,7 +22,6 @@ from omnigraph.manifest.repository import Repository
 from omnigraph.runtime import Runtime
 from omnigraph.storage.meter import Cost
 from omnigraph.storage.objects import open_store
-from omnigraph.storage.tables import TableVersion
 from support.steps import Call, Gate, SteppedStore, Stepper
 
 T = TypeVar("T")
@@ -234,11 +233,10 @@ def compact(graph: Graph, key: str) -> None:
     """The same rows in another version, as a maintenance commit."""
     repository = graph.repository
     txn = repository.open_txn()
-    ref = txn.base.tables[key]
-    at = TableVersion(ref.table_id, ref.table_version)
+    ref, content = txn.base.tables[key], txn.content(key)
+    assert content is not None
+    at = repository.tables.settled(content, repository.runtime.ids.short_id()).at
     moved = repository.tables.overwrite(at, repository.tables.scan(at))
-    staged = StagedTable(
-        moved.at.table_id, moved.at.table_version, moved.rows, Touch(), (at.table_id, at.table_version)
-    )
+    staged = StagedTable(moved.at, moved.rows, Touch(), ref.stored, ref.tail)
     effect = Change("optimize", (Rewrite(key),), {key: staged})
     repository.publisher.publish(txn, PublishPlan(repository.runtime.ids.txn_id(), Stance.MAINTENANCE, effect))

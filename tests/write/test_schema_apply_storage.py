@@ -50,7 +50,7 @@ def large(tmp_path: Path) -> Graph:
 
 def at(graph: Graph, key: str = "node:P") -> TableVersion:
     ref = graph.repository.snapshot().manifest.tables[key]
-    return TableVersion(ref.table_id, ref.table_version)
+    return ref.stored
 
 
 def indexed(graph: Graph, column: str, kind: Any) -> bool:

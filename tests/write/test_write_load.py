@@ -334,7 +334,7 @@ def test_overwrite_is_strict(people: World, monkeypatch: pytest.MonkeyPatch) -> 
 
     def late(manifest: Any) -> Any:
         monkeypatch.setattr(people.repository.manifests, "create", create)
-        people.mutate('insert Knows { from: "eve", to: "bob" }')
+        people.elsewhere.mutate('insert Knows { from: "eve", to: "bob" }')
         return create(manifest)
 
     monkeypatch.setattr(people.repository.manifests, "create", late)
@@ -468,7 +468,7 @@ def test_a_merge_that_lost_a_race_keeps_what_the_winner_wrote(people: World, mon
 
     def late(manifest: Any) -> Any:
         monkeypatch.setattr(people.repository.manifests, "create", create)
-        people.mutate('update Person set { tags: ["t"] } where slug = "ada"')
+        people.elsewhere.mutate('update Person set { tags: ["t"] } where slug = "ada"')
         return create(manifest)
 
     monkeypatch.setattr(people.repository.manifests, "create", late)

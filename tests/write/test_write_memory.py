@@ -21,7 +21,10 @@ print(sum(result.counts.values()), int(peak) * 1024)
 """
 
 
-@pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
+@pytest.mark.parametrize(
+    "mode",
+    ["append", pytest.param("merge", marks=pytest.mark.soak), pytest.param("overwrite", marks=pytest.mark.soak)],
+)
 def test_a_load_at_the_limit_stays_under_a_gigabyte(tmp_path: Path, mode: str) -> None:
     import omnigraph
 

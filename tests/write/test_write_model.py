@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from writing import World, make_world
@@ -136,9 +137,20 @@ MUTATION = st.lists(WRITES, min_size=1, max_size=4) | st.lists(DELETES, min_size
 START = [("insert", key, {}) for key in KEYS]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(MUTATION, min_size=4, max_size=10))
 def test_mutations_do_to_the_graph_what_they_do_to_a_dict(mutations: list[list[tuple[Any, ...]]]) -> None:
+    follow(mutations)
+
+
+@pytest.mark.soak
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(MUTATION, min_size=4, max_size=10))
+def test_hundreds_of_other_histories_do_too(mutations: list[list[tuple[Any, ...]]]) -> None:
+    follow(mutations)
+
+
+def follow(mutations: list[list[tuple[Any, ...]]]) -> None:
     folder = Path(tempfile.mkdtemp())
     try:
         world, model = make_world(folder / "graph", SCHEMA), Model()

@@ -251,13 +251,13 @@ def test_on_a_branch_a_mutation_leaves_main_alone(people: World) -> None:
     assert people.ids("Person") == ["ada", "bob", "eve"]
 
 
-def between(world: World, monkeypatch: pytest.MonkeyPatch, happens: Any) -> None:
-    """Let something happen once, after the next mutation was planned and before its put."""
+def between(world: World, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    """Let a mutation of another process land, after the next one here was planned and before its put."""
     create = world.repository.manifests.create
 
     def late(manifest: Any) -> Any:
         monkeypatch.setattr(world.repository.manifests, "create", create)
-        happens()
+        world.elsewhere.mutate(body)
         return create(manifest)
 
     monkeypatch.setattr(world.repository.manifests, "create", late)
@@ -266,12 +266,12 @@ def between(world: World, monkeypatch: pytest.MonkeyPatch, happens: Any) -> None
 def test_an_update_that_lost_a_race_is_planned_again_from_the_new_head(
     people: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    between(people, monkeypatch, lambda: people.mutate('insert Person { slug: "zed", name: "Zed", age: 36 }'))
+    between(people, monkeypatch, 'insert Person { slug: "zed", name: "Zed", age: 36 }')
 
     commit = people.mutate('update Person set { name: "Same", role: "lead", bio: "b" } where slug = "ada"')
     assert commit.cost.retries == 1
 
-    between(people, monkeypatch, lambda: people.mutate('update Person set { tags: ["t"] } where slug = "ada"'))
+    between(people, monkeypatch, 'update Person set { tags: ["t"] } where slug = "ada"')
     people.mutate('update Person set { age: 37 } where slug = "ada"')
 
     ada = people.row("Person", "ada")
@@ -281,7 +281,7 @@ def test_an_update_that_lost_a_race_is_planned_again_from_the_new_head(
 def test_a_partial_upsert_that_lost_a_race_does_not_bring_back_old_values(
     people: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    between(people, monkeypatch, lambda: people.mutate('update Person set { tags: ["t"] } where slug = "ada"'))
+    between(people, monkeypatch, 'update Person set { tags: ["t"] } where slug = "ada"')
 
     people.mutate('insert Person { slug: "ada", age: 40 }')
 
@@ -290,7 +290,7 @@ def test_a_partial_upsert_that_lost_a_race_does_not_bring_back_old_values(
 
 
 def test_a_row_that_came_meanwhile_makes_the_insert_an_update(people: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    between(people, monkeypatch, lambda: people.mutate('insert Person { slug: "zed", name: "Zed", age: 9 }'))
+    between(people, monkeypatch, 'insert Person { slug: "zed", name: "Zed", age: 9 }')
 
     commit = people.mutate('insert Person { slug: "zed", name: "Zed", bio: "b" }')
 
@@ -299,7 +299,7 @@ def test_a_row_that_came_meanwhile_makes_the_insert_an_update(people: World, mon
 
 
 def test_a_cascade_that_lost_a_race_takes_the_new_edge_too(people: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    between(people, monkeypatch, lambda: people.mutate('insert Likes { from: "eve", to: "bob" }'))
+    between(people, monkeypatch, 'insert Likes { from: "eve", to: "bob" }')
 
     commit = people.mutate('delete Person where slug = "bob"')
 
@@ -307,7 +307,7 @@ def test_a_cascade_that_lost_a_race_takes_the_new_edge_too(people: World, monkey
 
 
 def test_on_conflict_fail_is_told_of_a_lost_race(people: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    between(people, monkeypatch, lambda: people.mutate('update Person set { age: 1 } where slug = "eve"'))
+    between(people, monkeypatch, 'update Person set { age: 1 } where slug = "eve"')
 
     with pytest.raises(ExpectedVersionMismatch):
         people.mutate('update Person set { age: 37 } where slug = "ada"', on_conflict="fail")
@@ -327,7 +327,7 @@ def test_many_inserts_are_looked_up_at_once(people: World, monkeypatch: pytest.M
     inserts = " ".join(f'insert Person {{ slug: "p{number}", name: "P{number}" }}' for number in range(200))
     calls: list[object] = []
     tables = people.repository.tables
-    for name in ("lookup", "scan", "exists"):
+    for name in ("lookup", "scan", "exists", "having"):
         method = getattr(tables, name)
         monkeypatch.setattr(
             tables, name, lambda *args, _method=method, **more: calls.append(args) or _method(*args, **more)

@@ -12,7 +12,7 @@ import pytest
 
 from omnigraph.errors import ConstraintViolation
 from omnigraph.manifest.publish import PublishedCommit
-from omnigraph.manifest.repository import Repository, init_repository
+from omnigraph.manifest.repository import Repository, init_repository, open_repository
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.ir import MutationQuery
@@ -78,6 +78,11 @@ class World:
 
     def export(self, types: list[str] | None = None) -> bytes:
         return b"".join(export_lines(self.repository.tables, self.repository.snapshot(), types))
+
+    @property
+    def elsewhere(self) -> World:
+        """The same graph in another process: what is written there meets nobody here."""
+        return World(open_repository(self.repository.location.uri))
 
     @property
     def head(self) -> str:

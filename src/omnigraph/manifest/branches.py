@@ -78,6 +78,15 @@ class Branches:
             raise BranchNotFound(name)
         return branch
 
+    def last_seen(self, name: str) -> Manifest | None:
+        """The newest manifest of a living branch that this process knows of, without a request."""
+        life = self._lives.get(check_branch_name(name))
+        if name != MAIN and life is None:
+            return None
+        branch_id = self._main_id if life is None else self._refs.read(name, life).branch_id
+        head = self._manifests.known_head(branch_id)
+        return None if head is None or head.tombstone is not None else head
+
     def names(self) -> list[str]:
         """All living branches; the marker spares a look at the dead ones, the tombstone decides."""
         candidates = [

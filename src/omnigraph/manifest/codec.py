@@ -16,16 +16,27 @@ from omnigraph.manifest.model import (
     InlineChange,
     Manifest,
     Point,
+    Recovered,
     Stub,
+    TableKey,
     TableRef,
     Tombstone,
     Touch,
     Turn,
 )
+from omnigraph.storage.content import TailEntry
+from omnigraph.storage.handles import TableVersion
 
 
 def encode_json(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    return _json(document).encode()
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False)
+
+
+def _json(value: object) -> str:
+    return _ENCODER.encode(value)
 
 
 def decode_json(data: bytes, what: str) -> dict[str, Any]:
@@ -42,7 +53,8 @@ def decode_json(data: bytes, what: str) -> dict[str, Any]:
 
 
 def encode_time(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    own = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return own.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def decode_time(text: str) -> datetime:
@@ -74,14 +86,21 @@ def encode_entry(entry: Entry) -> bytes:
         "logical_head": entry.logical_head,
         "fenced_at": entry.fenced_at,
         "oldest_retained": entry.oldest_retained,
-        "tables": {key: _ref_to_json(ref) for key, ref in entry.tables.items()},
         "inline": [{key: _change_to_json(change) for key, change in group.items()} for group in entry.inline],
     }
     if entry.fence is not None:
         document["fence"] = {"previous": entry.fence.previous, "honoured": list(entry.fence.honoured)}
     if entry.turn is not None:
         document["turn"] = {"txn_id": entry.turn.txn_id, "wait_ms": entry.turn.wait_ms}
-    return encode_json(document)
+    tables = ",".join([ref.as_text.get(key) or _ref_text(key, ref) for key, ref in entry.tables.items()])
+    return b'%b,"tables":{%b}}' % (encode_json(document)[:-1], tables.encode())
+
+
+def _ref_text(key: TableKey, ref: TableRef) -> str:
+    """A table's part of a manifest, made once: a commit changes one of perhaps hundreds, and writes them all."""
+    text = f"{_json(key)}:{_json(_ref_to_json(key, ref))}"
+    ref.as_text[key] = text
+    return text
 
 
 def decode_entry(data: bytes, what: str, expected: Point | None = None) -> Entry:
@@ -107,6 +126,15 @@ def commit_to_json(commit: Commit) -> dict[str, Any]:
         "kind": commit.kind,
         "class": commit.commit_class.value,
         "touched": {key: touch_to_json(touch) for key, touch in commit.touched.items()},
+    } | ({} if commit.recovered is None else {"recovered": recovered_to_json(commit.recovered)})
+
+
+def recovered_to_json(recovered: Recovered) -> dict[str, Any]:
+    return {
+        "txn_id": recovered.txn_id,
+        "kind": recovered.kind,
+        "actor": recovered.actor,
+        "outcome": recovered.outcome,
     }
 
 
@@ -135,7 +163,7 @@ def _entry_from_json(document: Mapping[str, Any]) -> Entry:
         logical_head=_text(document["logical_head"]),
         fenced_at=_number(document["fenced_at"]),
         oldest_retained=_number(document["oldest_retained"]),
-        tables={key: _ref_from_json(ref) for key, ref in document["tables"].items()},
+        tables={key: _ref_from_json(key, ref) for key, ref in document["tables"].items()},
         inline=tuple({key: _change_from_json(change) for key, change in group.items()} for group in document["inline"]),
         fence=_fence(document["fence"]) if "fence" in document else None,
         turn=_turn(document["turn"]) if "turn" in document else None,
@@ -153,33 +181,66 @@ def _commit_from_json(document: Mapping[str, Any]) -> Commit:
         kind=_text(document["kind"]),
         commit_class=CommitClass(document["class"]),
         touched={key: _touch(touch) for key, touch in document["touched"].items()},
+        recovered=_recovered(document["recovered"]) if "recovered" in document else None,
     )
 
 
-def _ref_to_json(ref: TableRef) -> dict[str, Any]:
+def _recovered(document: Mapping[str, Any]) -> Recovered:
+    return Recovered(
+        _text(document["txn_id"]),
+        _text(document["kind"]),
+        _text_or_none(document["actor"]),
+        _text(document["outcome"]),
+    )
+
+
+def _ref_to_json(key: TableKey, ref: TableRef) -> dict[str, Any]:
     return {
-        "table_id": ref.table_id,
-        "table_version": ref.table_version,
+        "table_id": None if ref.stored is None else ref.stored.table_id,
+        "table_version": None if ref.stored is None else ref.stored.table_version,
         "rows": ref.rows,
         "changed_at": ref.changed_at,
-        "tail": [[point.branch_id, point.manifest_version] for point in ref.tail],
+        "tail": [
+            [entry.branch_id, entry.manifest_version, entry.size]
+            if entry.commits is None and entry.table_key == key
+            else _unusual_entry_to_json(key, entry)
+            for entry in ref.tail
+        ],
     } | ({} if ref.removed_at is None else {"removed_at": ref.removed_at})
 
 
-def _ref_from_json(document: Mapping[str, Any]) -> TableRef:
+def _ref_from_json(key: TableKey, document: Mapping[str, Any]) -> TableRef:
+    table_id = _text_or_none(document["table_id"])
     return TableRef(
-        table_id=_text(document["table_id"]),
-        table_version=_number(document["table_version"]),
+        stored=None if table_id is None else TableVersion(table_id, _number(document["table_version"])),
         rows=_number(document["rows"]),
         changed_at=_text(document["changed_at"]),
-        tail=tuple(_point(point) for point in document["tail"]),
+        tail=tuple(_tail_entry(key, entry) for entry in document["tail"]),
         removed_at=_text_or_none(document.get("removed_at")),
+    )
+
+
+def _unusual_entry_to_json(key: TableKey, entry: TailEntry) -> list[Any]:
+    """Branch id, number, bytes; then what is not as usual: how many of its commits, the key that the table had."""
+    usual: list[Any] = [entry.branch_id, entry.manifest_version, entry.size, entry.commits]
+    return usual if entry.table_key == key else [*usual, entry.table_key]
+
+
+def _tail_entry(key: TableKey, stored: Any) -> TailEntry:
+    branch_id, number, size, *more = stored
+    commits, table_key = (*more, None, None)[:2]
+    return TailEntry(
+        _text(branch_id),
+        _number(number),
+        key if table_key is None else _text(table_key),
+        _number(size),
+        None if commits is None else _number(commits),
     )
 
 
 def _change_to_json(change: InlineChange) -> dict[str, Any]:
     upserts = None if change.upserts is None else base64.b64encode(change.upserts).decode()
-    return {"upserts": upserts, "deletes": list(change.deletes)}
+    return {"upserts": upserts, "deletes": list(change.deletes)} | ({"new": True} if change.new else {})
 
 
 def _change_from_json(document: Mapping[str, Any]) -> InlineChange:
@@ -187,6 +248,7 @@ def _change_from_json(document: Mapping[str, Any]) -> InlineChange:
     return InlineChange(
         None if upserts is None else base64.b64decode(upserts, validate=True),
         tuple(_text(entity) for entity in document["deletes"]),
+        document.get("new", False) is True,
     )
 
 

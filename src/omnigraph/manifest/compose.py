@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from omnigraph.manifest.conflicts import in_front
 from omnigraph.manifest.keys import commit_id
 from omnigraph.manifest.model import (
     BranchId,
     Commit,
     CommitClass,
     CommitId,
+    InlineChange,
     Manifest,
     Point,
     TableKey,
@@ -24,18 +26,23 @@ from omnigraph.manifest.plan import (
     Bury,
     Change,
     Drop,
+    InlineTable,
     PublishPlan,
     RaiseFence,
     Reshape,
+    StagedTable,
     Stance,
     Unborn,
     fence_of,
 )
+from omnigraph.manifest.tails import size_of
+from omnigraph.storage.content import Tail, TailEntry
+from omnigraph.storage.handles import TableVersion
 
 
 def compose(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manifest:
     """Manifest N+1: the base with the plan on top."""
-    now = now.replace(microsecond=now.microsecond // 1000 * 1000)  # as it is shown, so that a shown time finds it
+    now = shown(now)
     match plan.effect, base:
         case Birth() as birth, Unborn():
             return _born(base, birth, plan, now)
@@ -49,6 +56,7 @@ def compose(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manife
                 fence=fence_of(base, raising),
                 # Rule 7: it never falls; and no fence may expire the state that it stands on.
                 oldest_retained=max(base.oldest_retained, min(raising.oldest_retained, base.manifest_version)),
+                ancestry=_without(successor.ancestry, raising.forgotten - {base.branch_id}),
             )
         case AskForTurn(txn_id, wait_ms), Manifest():
             return replace(_successor(base, plan, now, "turn", {}), turn=Turn(txn_id, wait_ms))
@@ -57,17 +65,73 @@ def compose(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manife
     raise AssertionError(f"{type(plan.effect).__name__} can't follow {type(base).__name__}")
 
 
+def shown(now: datetime) -> datetime:
+    """A time as it is shown, so that a shown time finds the commit."""
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)
+
+
+def joined(base: Manifest, before: Manifest, plan: PublishPlan, index: int, now: datetime) -> Manifest:
+    """A manifest in the making with one more commit in it. `before` is the base itself for the first."""
+    assert isinstance(plan.effect, Change)
+    assert not plan.effect.staged
+    point = Point(base.branch_id, base.manifest_version + 1)
+    touched = {key: made.touch for key, made in plan.effect.inline.items() if made.touch}
+    successor = _successor(base, plan, now, plan.effect.kind, touched)
+    own = replace(successor.commits[0], id=commit_id(point, index), parent=before.logical_head)
+    others, rows = ((), ()) if index == 0 else (before.commits, before.inline)
+    tables = dict(before.tables)
+    for key, made in plan.effect.inline.items():
+        if made.touch:
+            tables[key] = _with_inline(tables.get(key), key, made, point, own.id)
+    return replace(
+        successor,
+        logical_head=own.id,
+        commits=(*others, own),
+        inline=(*rows, _inline(plan.effect)),
+        tables=tables,
+    )
+
+
 def _changed(base: Manifest, change: Change, plan: PublishPlan, now: datetime) -> Manifest:
-    touched = {key: staged.touch for key, staged in change.staged.items() if staged.touch}
+    touched = {key: touch for key, touch in change.touches.items() if touch}
     for action in change.actions:
         if isinstance(action, Drop) and action.table in base.tables:
             touched[action.table] = Touch(deleted=base.tables[action.table].rows)
     for key, adopted in (change.merged.adopted if change.merged else {}).items():
         touched[key] = _more_rows(base.tables.get(change.origins.get(key, key)), adopted.ref)
-    successor = _successor(base, plan, now, change.kind, touched, change.merged_parent)
-    tables = _tables(base, change, plan, commit_id(successor.point))
+    tables = _tables(base, change, plan, Point(base.branch_id, base.manifest_version + 1))
+    inline = (rows,) if (rows := _inline(change)) else ()
+    successor = _successor(base, plan, now, change.kind, touched, change.merged_parent, (tables, inline))
+    if change.merged is None and change.schema is None:
+        return successor
     ancestry = _both(successor.ancestry, change.merged.ancestry if change.merged else {})
-    return replace(successor, schema=change.schema or base.schema, tables=tables, ancestry=ancestry)
+    return replace(successor, schema=change.schema or base.schema, ancestry=ancestry)
+
+
+def _inline(change: Change) -> dict[TableKey, InlineChange]:
+    return {key: made.change for key, made in change.inline.items() if made.touch}
+
+
+def _with_inline(ref: TableRef | None, key: TableKey, made: InlineTable, point: Point, commit: CommitId) -> TableRef:
+    """The table with one more entry in its tail, or with more rows in the last one."""
+    if made.changed_at != (None if ref is None else ref.changed_at):
+        raise AssertionError(f"{key} was counted at {made.changed_at}, the base has {ref}")
+    stored, rows, tail, removed_at = (None, 0, (), None) if ref is None else _parts(ref)
+    entry = TailEntry(point.branch_id, point.manifest_version, key, size_of(made.change))
+    if tail and (tail[-1].branch_id, tail[-1].manifest_version) == (point.branch_id, point.manifest_version):
+        entry, tail = replace(entry, size=entry.size + tail[-1].size), tail[:-1]
+    touch = made.touch
+    return TableRef(
+        stored,
+        rows + touch.inserted - touch.deleted,
+        commit,
+        (*tail, entry),
+        commit if touch.deleted else removed_at,
+    )
+
+
+def _parts(ref: TableRef) -> tuple[TableVersion | None, int, Tail, CommitId | None]:
+    return ref.stored, ref.rows, ref.tail, ref.removed_at
 
 
 def _more_rows(before: TableRef | None, after: TableRef) -> Touch:
@@ -76,36 +140,58 @@ def _more_rows(before: TableRef | None, after: TableRef) -> Touch:
     return Touch(inserted=max(more, 0), deleted=max(-more, 0))
 
 
+def _without(ancestry: Mapping[BranchId, int], branches: frozenset[BranchId]) -> dict[BranchId, int]:
+    return {branch: number for branch, number in ancestry.items() if branch not in branches}
+
+
 def _both(one: Mapping[BranchId, int], other: Mapping[BranchId, int]) -> dict[BranchId, int]:
     """The ancestors of either: the element-wise maximum of two version vectors."""
     return {branch: max(one.get(branch, 0), other.get(branch, 0)) for branch in {**one, **other}}
 
 
-def _tables(base: Manifest, change: Change, plan: PublishPlan, commit: CommitId) -> dict[TableKey, TableRef]:
+def _tables(base: Manifest, change: Change, plan: PublishPlan, point: Point) -> dict[TableKey, TableRef]:
+    commit = commit_id(point)
     tables = _rekeyed(base, change)
     reshaped = {action.table for action in change.actions if isinstance(action, Reshape)}
     for key, staged in change.staged.items():
         ref = tables.get(key)
-        if staged.base != (None if ref is None else (ref.table_id, ref.table_version)):
-            raise AssertionError(f"rule 9: {key} was derived from {staged.base}, the base has {ref}")
         keeps_content = plan.stance is Stance.MAINTENANCE or key in reshaped
         if ref is not None and not staged.touch and not keeps_content:
             continue  # it changes no row: the stored version stays as it is
-        # Rule 4: maintenance copies changed_at as it is; a first table is a change even without rows.
-        unchanged = ref is not None and keeps_content
-        changed_at = ref.changed_at if ref is not None and unchanged else commit
-        removed_at = commit if staged.touch.deleted and not unchanged else None if ref is None else ref.removed_at
-        tables[key] = TableRef(staged.table_id, staged.table_version, staged.rows, changed_at, removed_at=removed_at)
+        tables[key] = _with_staged(ref, key, staged, commit, keeps_content=keeps_content)
+    for key, made in change.inline.items():
+        if made.touch:
+            tables[key] = _with_inline(tables.get(key), key, made, point, commit)
     for key, adopted in (change.merged.adopted if change.merged else {}).items():
         ref = adopted.ref
         tables[key] = replace(ref, changed_at=commit, removed_at=commit) if adopted.converted else ref
     return tables
 
 
+def _with_staged(
+    ref: TableRef | None, key: TableKey, staged: StagedTable, commit: CommitId, *, keeps_content: bool
+) -> TableRef:
+    """Rule 8: the staged version has the tail of its base in it. What came on top since stays there."""
+    if staged.base != (None if ref is None else ref.stored) or not in_front(staged.folded, ref):
+        raise AssertionError(f"rule 9: {key} was derived from {staged.base} and {staged.folded}, the base has {ref}")
+    if ref is None:
+        return TableRef(staged.at, staged.rows, commit, removed_at=commit if staged.touch.deleted else None)
+    came = ref.tail[len(staged.folded) :]
+    rows = staged.rows
+    if came or keeps_content:  # what is not in the staged version is counted by those who wrote it
+        rows = ref.rows + staged.touch.inserted - staged.touch.deleted
+    # Rule 4: maintenance copies changed_at as it is; a first table is a change even without rows.
+    if keeps_content:
+        return TableRef(staged.at, rows, ref.changed_at, came, ref.removed_at)
+    return TableRef(staged.at, rows, commit, came, commit if staged.touch.deleted else ref.removed_at)
+
+
 def _rekeyed(base: Manifest, change: Change) -> dict[TableKey, TableRef]:
     """The base's tables without those that go, renamed types under their new keys."""
     leaving = {action.table for action in change.actions if isinstance(action, Drop)}
     leaving.update(change.origins.values())
+    if not leaving:
+        return dict(base.tables)
     tables = {key: ref for key, ref in base.tables.items() if key not in leaving}
     return tables | {key: base.tables[origin] for key, origin in change.origins.items() if origin in base.tables}
 
@@ -117,8 +203,9 @@ def _successor(
     kind: str,
     touched: Mapping[TableKey, Touch],
     merged_parent: CommitId | None = None,
+    content: tuple[Mapping[TableKey, TableRef], tuple[Mapping[TableKey, InlineChange], ...]] | None = None,
 ) -> Manifest:
-    """The base under the next number with one more commit, its content as it was."""
+    """The base under the next number with one more commit; its tables and the rows it carries, unless all stays."""
     point = Point(base.branch_id, base.manifest_version + 1)
     maintenance = plan.stance is Stance.MAINTENANCE
     authored_at = max(now, base.authored_at)  # rule 7: never before the parent's
@@ -132,6 +219,7 @@ def _successor(
         kind=kind,
         commit_class=CommitClass.MAINTENANCE if maintenance else CommitClass.LOGICAL,
         touched=touched,
+        recovered=plan.recovered,
     )
     return replace(
         base,
@@ -140,7 +228,8 @@ def _successor(
         authored_at=authored_at,
         ancestry={**base.ancestry, base.branch_id: point.manifest_version},
         commits=(commit,),
-        inline=(),
+        tables=base.tables if content is None else content[0],
+        inline=() if content is None else content[1],
         fence=None,
         turn=None,
     )

@@ -5,12 +5,13 @@ is in the two manifests: `changed_at` names the commit that last changed a table
 read tells what the winners touched, however many they were.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from omnigraph.manifest.model import CommitId, Manifest, TableKey, TableRef
 from omnigraph.manifest.plan import Change, Delete, PublishPlan, Stance
+from omnigraph.storage.content import Tail
 
 SCHEMA_KEY = "schema"  # stands for the table key where the schema is what moved
 
@@ -51,10 +52,16 @@ class BranchIsGone:
 Decision: TypeAlias = Proceed | PlanAgain | Refuse | BranchIsGone
 
 
-def decide(plan: PublishPlan, base: Manifest, head: Manifest, *, intent_honoured: bool = False) -> Decision:
+Came: TypeAlias = Callable[[Tail], frozenset[str]]  # which rows the commits of these tail entries wrote
+
+
+def decide(
+    plan: PublishPlan, base: Manifest, head: Manifest, *, came: Came | None = None, intent_honoured: bool = False
+) -> Decision:
     """What losing to `head` means for a plan made on `base`.
 
-    `intent_honoured`: every fence between the two spared what this plan staged (rule 5).
+    `intent_honoured`: every fence between the two spared what this plan staged (rule 5). `came` tells which rows
+    small commits wrote meanwhile; without it they may have been any.
     """
     if head.tombstone is not None:
         return BranchIsGone()
@@ -70,11 +77,11 @@ def decide(plan: PublishPlan, base: Manifest, head: Manifest, *, intent_honoured
     if touched and plan.stance is Stance.STRICT:
         key = touched[0]
         return Refuse(key, changed_at(base, key), changed_at(head, key))
-    if read := [key for key in touched if key in plan.read_rows]:
+    if read := [key for key in touched if key in plan.read_rows and not _spared(plan, base, head, key, came)]:
         return PlanAgain(f"{read[0]} changed, and rows read there went into the plan")
     if fence_passed(plan, base, head) and not intent_honoured:
         return Proceed(bool(touched), frozenset(plan.staged) | moved(plan, head), from_scratch=True)
-    return Proceed(bool(touched), moved(plan, head))
+    return Proceed(bool(touched), moved(plan, head) | _overtaken(plan, head, came))
 
 
 def _decide_maintenance(plan: PublishPlan, base: Manifest, head: Manifest) -> Decision:
@@ -85,7 +92,7 @@ def _decide_maintenance(plan: PublishPlan, base: Manifest, head: Manifest) -> De
         return PlanAgain("the schema changed")
     if fence_passed(plan, base, head):
         return PlanAgain("a cleanup passed")
-    if gone := sorted(moved(plan, head) | {key for key in plan.writes if _tail(base, key) != _tail(head, key)}):
+    if gone := sorted(moved(plan, head)):  # rule 10; what came on top of what was folded stays there
         return PlanAgain(f"{gone[0]} moved")
     return Proceed()
 
@@ -100,9 +107,18 @@ def may_have_removed(before: TableRef | None, after: TableRef | None) -> bool:
     """Whether rows of the older state may be missing in the newer one, told without reading either."""
     if before is None:
         return False
-    if after is None or before.table_id != after.table_id:
+    if after is None or not _same_table(before, after):
         return True
     return before.changed_at != after.changed_at and before.removed_at != after.removed_at
+
+
+def _same_table(before: TableRef, after: TableRef) -> bool:
+    """Whether one came from the other: a type that was dropped and made again has another table, or another tail."""
+    if before.changed_at == after.changed_at:
+        return True
+    if before.stored is None:
+        return after.stored is None and after.tail[: len(before.tail)] == before.tail
+    return after.stored is not None and before.stored.table_id == after.stored.table_id
 
 
 def touched_since(base: Manifest, head: Manifest, keys: Iterable[TableKey]) -> list[TableKey]:
@@ -113,20 +129,50 @@ def touched_since(base: Manifest, head: Manifest, keys: Iterable[TableKey]) -> l
 def moved(plan: PublishPlan, head: Manifest) -> frozenset[TableKey]:
     """Rule 9: tables whose physical part was derived from another version than the head's.
 
-    A delete from a type that had no table staged nothing, which was derived from its absence.
+    Inline rows are derived from none, but what they amount to was counted. A delete from a type that had no table
+    staged nothing, which was derived from its absence.
     """
-    actions = plan.effect.actions if isinstance(plan.effect, Change) else ()
-    derived_from: dict[TableKey, tuple[str, int] | None] = {
-        action.table: None for action in actions if isinstance(action, Delete)
-    }
-    derived_from |= {key: staged.base for key, staged in plan.staged.items()}
+    if not isinstance(plan.effect, Change):
+        return frozenset()
+    origins = plan.effect.origins
+    found = {key for key, made in plan.inline.items() if made.changed_at != changed_at(head, key)}
+    for key, staged in plan.staged.items():
+        ref = head.tables.get(origins.get(key, key))
+        if staged.base != (None if ref is None else ref.stored) or not in_front(staged.folded, ref):
+            found.add(key)
+    for action in plan.effect.actions:
+        key = action.table
+        if isinstance(action, Delete) and key not in plan.staged and key not in plan.inline:
+            found |= {key} & head.tables.keys()
+    return frozenset(found)
+
+
+def in_front(folded: Tail, ref: TableRef | None) -> bool:
+    """Rule 10: the entries are still the front of the tail."""
+    return folded == (() if ref is None else ref.tail[: len(folded)])
+
+
+def _spared(plan: PublishPlan, base: Manifest, head: Manifest, key: TableKey, came: Came | None) -> bool:
+    """Rule 11 is about rows: a plan that read some by their ids stands while small commits alone came, with others."""
+    ids, before, after = plan.read_ids.get(key), base.tables.get(key), head.tables.get(key)
+    if ids is None or came is None or after is None:
+        return False
+    stored, tail = (None, ()) if before is None else (before.stored, before.tail)
+    return after.stored == stored and in_front(tail, after) and not came(after.tail[len(tail) :]) & ids
+
+
+def _overtaken(plan: PublishPlan, head: Manifest, came: Came | None) -> frozenset[TableKey]:
+    """Rule 9: staged tables on top of which small commits have written the very rows that the plan writes."""
+    found = set()
     origins = plan.effect.origins if isinstance(plan.effect, Change) else {}
-    return frozenset(
-        key
-        for key, base in derived_from.items()
-        for ref in (head.tables.get(origins.get(key, key)),)
-        if base != (None if ref is None else (ref.table_id, ref.table_version))
-    )
+    for key, staged in plan.staged.items():
+        ref = head.tables.get(origins.get(key, key))
+        later = () if ref is None else ref.tail[len(staged.folded) :]
+        if later:
+            written = plan.written_ids(key)
+            if came is None or written is None or came(later) & written:
+                found.add(key)
+    return frozenset(found)
 
 
 def fence_passed(plan: PublishPlan, base: Manifest, head: Manifest) -> bool:
@@ -135,8 +181,3 @@ def fence_passed(plan: PublishPlan, base: Manifest, head: Manifest) -> bool:
     A plan that staged nothing has nothing to lose to a fence.
     """
     return bool(plan.staged) and head.fenced_at != base.fenced_at
-
-
-def _tail(manifest: Manifest, key: TableKey) -> object:
-    ref = manifest.tables.get(key)
-    return None if ref is None else ref.tail

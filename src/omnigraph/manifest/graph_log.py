@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from omnigraph.errors import CommitNotFound
-from omnigraph.manifest.history import find_commit, log
+from omnigraph.manifest.history import entry_point, find_commit, log
 from omnigraph.manifest.model import Commit, CommitId, Entry, Manifest
 from omnigraph.manifest.store import Manifests
 
@@ -64,6 +64,8 @@ def _came_from(newer: _Line, older: _Line) -> bool:
     if newer.entry.branch_id == older.entry.branch_id and newer.entry.manifest_version == older.entry.manifest_version:
         places = [commit.id for commit in newer.entry.commits]
         return places.index(newer.commit.id) > places.index(older.commit.id)
+    if newer.entry.fork == entry_point(older.entry):
+        return True  # in the middle of a group perhaps, which is then told after the branch as a whole
     return newer.entry.ancestry.get(older.entry.branch_id, 0) >= older.entry.manifest_version
 
 

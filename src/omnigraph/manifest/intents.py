@@ -23,7 +23,7 @@ from typing import Any
 
 from omnigraph.errors import BadRequest, JobLost, JobRunning, NotFound, OmnigraphError, Unavailable
 from omnigraph.manifest.intent import CLOSED, Intent, State, decode_intent, encode_intent
-from omnigraph.manifest.keys import RECOVERY, intent_key, intent_txn
+from omnigraph.manifest.keys import RECOVERY, intent_key, intent_txn, recovery_folder
 from omnigraph.manifest.model import Point, TxnId
 from omnigraph.manifest.owners import is_gone, this_process
 from omnigraph.manifest.txn import WriteTxn
@@ -242,7 +242,7 @@ class Intents:
         if stored is None:
             return None
         # The time is asked for after the intent was read: one that is refreshed in between changes its tag.
-        return self._seen(decode_intent(stored.data, txn_id), stored.tag, stored.modified, self._store_now())
+        return self._seen(decode_intent(stored.data, txn_id), stored.tag, stored.modified, self.store_now())
 
     def list(self) -> list[SeenIntent]:
         """All intents, closed ones included, oldest transaction id first."""
@@ -250,25 +250,55 @@ class Intents:
         documents = gather([lambda txn_id=txn_id: self._store.get(intent_key(txn_id)) for txn_id in found])  # type: ignore[misc]
         if not found:
             return []
-        now = self._store_now()
+        now = self.store_now()
         return [
             self._seen(decode_intent(stored.data, txn_id), stored.tag, stored.modified, now)
             for txn_id, stored in zip(found, documents, strict=True)
             if stored is not None
         ]
 
+    def is_abandoned(self, seen: SeenIntent) -> bool:
+        """Whether nobody will go on with it by himself: not heard of for long, or of a process that is gone.
+
+        One that was released may be taken up again any moment, by the process that let go of it.
+        """
+        return not seen.alive and (seen.age >= self._dead_after or is_gone(seen.intent.owner))
+
     def discard(self, seen: SeenIntent) -> bool:
         """End another's intent exactly as it was seen; False if it has changed since."""
-        key = intent_key(seen.intent.txn_id)
-        if not seen.closed:
-            closed = replace(seen.intent, state=State.DISCARDED, refreshes=seen.intent.refreshes + 1)
-            data = encode_intent(closed)
-            if self._store.replace(key, data, seen.tag) is not Swap.REPLACED:
-                stored = self._store.get(key)
-                if stored is None or stored.data != data:
-                    return False
-        self._store.delete(key)
-        return True
+        closed = self.close(seen, State.DISCARDED)
+        if closed is not None:
+            self.remove(closed)
+        return closed is not None
+
+    def close(self, seen: SeenIntent, state: State, details: Mapping[str, Any] | None = None) -> SeenIntent | None:
+        """Mark another's intent as ended, exactly as it was seen; None if it has changed since. `remove` comes last."""
+        if seen.closed:
+            return seen
+        known = seen.intent
+        closed = replace(
+            known, state=state, refreshes=known.refreshes + 1, details={**known.details, **(details or {})}
+        )
+        key, data = intent_key(known.txn_id), encode_intent(closed)
+        if self._store.replace(key, data, seen.tag) is not Swap.REPLACED:
+            stored = self._store.get(key)
+            if stored is None or stored.data != data:
+                return None
+        return replace(seen, intent=closed)
+
+    def remove(self, closed: SeenIntent) -> None:
+        """Take a closed intent away, and what its job kept to be resumed by. Fragments are left to cleanup."""
+        assert closed.closed
+        txn_id = closed.intent.txn_id
+        self.forget(txn_id)
+        stored = self._store.get(intent_key(txn_id))
+        if stored is not None and decode_intent(stored.data, txn_id).state in CLOSED:  # no new run under the same id
+            self._store.delete(intent_key(txn_id))
+
+    def forget(self, txn_id: TxnId) -> None:
+        """Remove what a job kept to be resumed by."""
+        keys = [listed.key for listed in self._store.list(recovery_folder(txn_id))]
+        gather([lambda key=key: self._store.delete(key) for key in keys])  # type: ignore[misc]
 
     @contextmanager
     def keeping(
@@ -299,7 +329,7 @@ class Intents:
         alive = intent.state is State.WORKING and age < self._dead_after and not is_gone(intent.owner)
         return SeenIntent(intent, tag, modified, age, alive)
 
-    def _store_now(self) -> datetime:
+    def store_now(self) -> datetime:
         """The store's clock, by its own answer; of a store that may only be read, this machine's must do."""
         if not self._store.read_only:
             self._store.put(_CLOCK_KEY, b"", durable=False)

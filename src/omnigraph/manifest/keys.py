@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from omnigraph.errors import BadRequest, CommitNotFound
-from omnigraph.manifest.model import BranchId, CommitId, Point, TxnId
+from omnigraph.manifest.model import MAIN, BranchId, CommitId, Point, TxnId
 
 STAMP = "_omnigraph.json"
 REFS = "__refs"
@@ -35,6 +35,11 @@ def manifest_number(key: str) -> int | None:
 
 def hint_key(branch_id: str) -> str:
     return f"{manifest_folder(branch_id)}/_hint"
+
+
+def stubs_key(branch_id: str) -> str:
+    """Beside the manifests: what cleanup has made stubs of, so that it need not look again."""
+    return f"{manifest_folder(branch_id)}/_stubs"
 
 
 def schema_key(schema_hash: str) -> str:
@@ -100,6 +105,8 @@ def require_name(what: str, name: object) -> None:
 
 
 def check_branch_name(branch: str) -> str:
+    if branch == MAIN:
+        return branch
     require_name("A branch", branch)
     segments = branch.split("/")
     if not _BRANCH_NAME.match(branch) or any(segment in ("", ".", "..") for segment in segments):

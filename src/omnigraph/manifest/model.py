@@ -9,6 +9,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
+from omnigraph.storage.content import Tail
+from omnigraph.storage.handles import TableVersion
+
 TableKey: TypeAlias = str  # "node:Person"
 BranchId: TypeAlias = str
 CommitId: TypeAlias = str  # "<branch id>.<manifest version>[.<n>]": says where the commit is
@@ -45,14 +48,27 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class TableRef:
-    """One type's table as a manifest names it: a detached Lance version, and the rows on top."""
+    """One type's table as a manifest names it: a detached Lance version, and the rows on top.
 
-    table_id: str
-    table_version: int
+    `stored` is None while all rows that the type ever had ride in manifests. `rows` counts what is visible.
+    """
+
+    stored: TableVersion | None
     rows: int
     changed_at: CommitId  # the commit that last changed the content; compared for equality only
-    tail: tuple[Point, ...] = ()  # manifests whose inline rows are newer than the table version
+    tail: Tail = ()  # manifests whose inline rows are newer than the stored version, oldest first
     removed_at: CommitId | None = None  # the commit that last removed rows, compared and copied like changed_at
+    as_text: dict[TableKey, str] = field(default_factory=dict, init=False, repr=False, compare=False)  # see `codec.py`
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a commit by recovery did to a long write that its owner had left, and whose that was."""
+
+    txn_id: TxnId
+    kind: str
+    actor: str | None
+    outcome: str  # "completed" or "discarded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +82,19 @@ class Commit:
     kind: str
     commit_class: CommitClass
     touched: Mapping[TableKey, Touch] = field(default_factory=dict)
+    recovered: Recovered | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class InlineChange:
-    """Rows of one table that ride in the manifest: Arrow IPC bytes, and deleted ids."""
+    """Rows of one table that ride in the manifest: Arrow IPC bytes, and deleted ids.
+
+    `new`: no row had one of their ids, so whoever folds them need not look for rows that they replace.
+    """
 
     upserts: bytes | None = None
     deletes: tuple[str, ...] = ()
+    new: bool = False
 
 
 @dataclass(frozen=True, slots=True)

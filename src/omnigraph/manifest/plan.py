@@ -6,7 +6,22 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from omnigraph.errors import BadRequest
-from omnigraph.manifest.model import BranchId, CommitId, Fence, Manifest, Point, TableKey, TableRef, Touch, TxnId
+from omnigraph.manifest.model import (
+    BranchId,
+    CommitId,
+    Fence,
+    InlineChange,
+    Manifest,
+    Point,
+    Recovered,
+    TableKey,
+    TableRef,
+    Touch,
+    TxnId,
+)
+from omnigraph.storage.content import Tail
+from omnigraph.storage.handles import TableVersion
+from omnigraph.storage.overlay import Overlay
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,12 +50,16 @@ class Upsert:
 
     table: TableKey
     rows: "pa.Table"
+    known: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
+    """`known`, here and in an upsert: which of its ids the base has, if whoever planned it has looked."""
+
     table: TableKey
     ids: tuple[str, ...]
+    known: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,14 +126,30 @@ TableAction: TypeAlias = Append | Upsert | Delete | Overwrite | Create | Drop | 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StagedTable:
-    """The physical part of a table's actions: a detached version that nobody was told of yet."""
+    """The physical part of a table's actions: a detached version that nobody was told of yet.
 
-    table_id: str
-    table_version: int
+    Rule 8: it contains all of `folded`, the tail that its base had.
+    """
+
+    at: TableVersion
     rows: int
     touch: Touch
-    base: tuple[str, int] | None  # (table id, table version) that it was derived from
+    base: TableVersion | None  # the stored version that it was derived from
+    folded: Tail = ()
     carryable: "Carryable | None" = None  # appended fragments that may move to another version
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InlineTable:
+    """A table's actions as rows that ride in the manifest: nothing is derived from a stored version.
+
+    What they amount to (`touch`) was counted on content that `changed_at` names.
+    """
+
+    change: InlineChange
+    overlay: Overlay  # the same, decoded
+    touch: Touch
+    changed_at: CommitId | None
 
 
 class Check(Protocol):
@@ -161,9 +196,20 @@ class Change:
     kind: str
     actions: tuple[TableAction, ...] = ()
     staged: Mapping[TableKey, StagedTable] = field(default_factory=dict)
+    inline: Mapping[TableKey, InlineTable] = field(default_factory=dict)  # never beside `staged` rows of the same plan
     schema: str | None = None  # the new schema's hash, where it changes
     merged_parent: CommitId | None = None
     merged: Merged | None = None  # where there is a merged_parent
+
+    @property
+    def touches(self) -> dict[TableKey, Touch]:
+        """What becomes of the rows of each table, staged or inline."""
+        return {key: one.touch for key, one in self.staged.items()} | {k: one.touch for k, one in self.inline.items()}
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether any row changes."""
+        return any(made.touch for made in self.inline.values()) or any(one.touch for one in self.staged.values())
 
     @property
     def origins(self) -> dict[TableKey, TableKey]:
@@ -177,6 +223,7 @@ class RaiseFence:
 
     oldest_retained: int
     honoured: tuple[TxnId, ...] = ()
+    forgotten: frozenset[BranchId] = frozenset()  # dead and kept by nobody: no longer named as ancestors
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +271,12 @@ class PublishPlan:
     actor: str | None = None
     checks: tuple[Check, ...] = ()  # what it relied on, to be validated again on another base
     read_rows: frozenset[TableKey] = frozenset()  # tables whose rows went into the plan (rule 11)
+    read_ids: Mapping[TableKey, frozenset[str]] = field(default_factory=dict)  # of those read by id alone, which ids
     if_commit: CommitId | None = None
     idempotent: bool = False  # the caller supplied txn_id: it may have landed in an earlier call
     intent: TxnId | None = None  # a fence that honours it leaves the staged work alone
     intent_base: Point | None = None  # its first base: txn_id may have landed at any number since
+    recovered: Recovered | None = None  # whose long write this ends, where recovery does
 
     def __post_init__(self) -> None:
         for what, text in (("An actor", self.actor), ("A txn id", self.txn_id)):
@@ -247,6 +296,20 @@ class PublishPlan:
         adopted = () if effect.merged is None else effect.merged.adopted
         return frozenset([*(action.table for action in effect.actions), *effect.origins.values(), *adopted])
 
+    def written_ids(self, table: TableKey) -> frozenset[str] | None:
+        """The rows of a table that the plan writes or removes; None where it can't name them."""
+        found: set[str] = set()
+        for action in self.effect.actions if isinstance(self.effect, Change) else ():
+            if action.table == table:
+                match action:
+                    case Append(_, rows) | Upsert(_, rows) | Create(_, rows):
+                        found.update(str(entity) for entity in rows.column("id").to_pylist())
+                    case Delete(_, ids):
+                        found.update(ids)
+                    case _:
+                        return None
+        return frozenset(found)
+
     @property
     def refers_to_another_branch(self) -> bool:
         """Rule 15: such a plan must look at that branch again after every fence it loses to."""
@@ -258,7 +321,17 @@ class PublishPlan:
 
     def with_staged(self, staged: Mapping[TableKey, StagedTable]) -> "PublishPlan":
         assert isinstance(self.effect, Change)
-        return replace(self, effect=replace(self.effect, staged=staged))
+        return replace(self, effect=replace(self.effect, staged=staged, inline={}))
+
+    @property
+    def inline(self) -> Mapping[TableKey, InlineTable]:
+        return self.effect.inline if isinstance(self.effect, Change) else {}
+
+    def with_inline(self, inline: Mapping[TableKey, InlineTable]) -> "PublishPlan":
+        change = self.effect
+        assert isinstance(change, Change)
+        given = (change.schema, change.merged_parent, change.merged)
+        return replace(self, effect=Change(change.kind, change.actions, {}, inline, *given))
 
     @property
     def changes_nothing(self) -> bool:
@@ -266,11 +339,11 @@ class PublishPlan:
         effect = self.effect
         return (
             isinstance(effect, Change)
+            and not effect.changes_rows
             and self.stance is not Stance.MAINTENANCE
             and effect.schema is None
             and effect.merged_parent is None
             and not any(isinstance(action, Drop | Create) for action in effect.actions)
-            and not any(staged.touch for staged in effect.staged.values())
         )
 
 

@@ -4,10 +4,11 @@ Before the put nothing has happened; after it everything has. No other code crea
 (a test walks the source), so the rules in here hold for every verb.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from functools import partial
 
 from omnigraph.errors import (
     BranchNotFound,
@@ -21,19 +22,33 @@ from omnigraph.errors import (
     UnsupportedFormat,
 )
 from omnigraph.manifest.codec import touch_to_json
+from omnigraph.manifest.company import Company, followed
 from omnigraph.manifest.compose import compose
 from omnigraph.manifest.conflicts import BranchIsGone, PlanAgain, Proceed, Refuse, decide
+from omnigraph.manifest.group import GoAlone, Landed, Lines, Member, NothingToDo, may_share
 from omnigraph.manifest.landed import fences_honour, find_txn, landed_since
-from omnigraph.manifest.model import Commit, Entry, Manifest, Point, Stub, TableKey, TxnId, txn_ids
-from omnigraph.manifest.plan import PublishPlan, Unborn
+from omnigraph.manifest.landing import Groups
+from omnigraph.manifest.model import Commit, Entry, Manifest, Point, TableKey, TxnId, txn_ids
+from omnigraph.manifest.plan import PublishPlan, Stance, Unborn
+from omnigraph.manifest.recourse import Recourse
 from omnigraph.manifest.schemas import Schemas
+from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.store import Manifests
+from omnigraph.manifest.tails import Tails
 from omnigraph.manifest.turns import Turns, asking, due
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
+from omnigraph.storage.content import Tail
 from omnigraph.storage.meter import Cost
 from omnigraph.storage.objects import Outcome, PutAnswer
+from omnigraph.storage.overlay import Overlay
+
+__all__ = ["PublishPolicy", "PublishedCommit", "Publisher", "Recourse"]
+
+NO_ROWS: Mapping[TableKey, Overlay] = {}
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +56,11 @@ class PublishPolicy:
     """How long a write that loses races goes on, and how it makes room for others meanwhile."""
 
     time_limit_s: float = 60.0
-    first_wait_s: float = 0.01
+    first_wait_s: float = 0.01  # what waits are measured in before it is known how long a put takes
     wait_max_s: float = 1.0
 
-    def ceiling_s(self, losses: int) -> float:
-        return min(self.wait_max_s, self.first_wait_s * 2.0 ** min(losses, 16))
+    def ceiling_s(self, attempts: int) -> float:
+        return min(self.wait_max_s, self.first_wait_s * 2.0 ** min(attempts, 16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,54 +81,51 @@ class PublishedCommit:
         return {key: touch_to_json(touch) for key, touch in self.commit.touched.items()}
 
 
-Restage: TypeAlias = Callable[[WriteTxn, PublishPlan, frozenset[TableKey], bool], PublishPlan]
-Validate: TypeAlias = Callable[[WriteTxn, PublishPlan], None]
-Replan: TypeAlias = Callable[[WriteTxn], PublishPlan]
-
-
-@dataclass(frozen=True, slots=True)
-class Recourse:
-    """What a verb can do after a lost race; where it can't plan again, that loss is a conflict.
-
-    A strict plan that can be planned again is: so a merge never fails because somebody else was first.
-
-    A plan that stages must bring `restage`, a plan with checks `validate`.
-    """
-
-    restage: Restage | None = None
-    validate: Validate | None = None
-    plan_again: Replan | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Landed:
-    entry: Entry
-
-
 @dataclass(frozen=True, slots=True)
 class _Lost:
-    head: Manifest
-
-
-@dataclass(frozen=True, slots=True)
-class _NothingToDo:
-    pass
+    to: Entry
 
 
 class Publisher:
     def __init__(
-        self, manifests: Manifests, schemas: Schemas, runtime: Runtime, policy: PublishPolicy | None = None
+        self,
+        manifests: Manifests,
+        schemas: Schemas,
+        tails: Tails,
+        runtime: Runtime,
+        policy: PublishPolicy | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self._manifests = manifests
         self._schemas = schemas
+        self._tails = tails
         self._runtime = runtime
         self._policy = policy or PublishPolicy()
         self._turns = Turns(runtime)
+        self._company = Company(runtime, self._policy.first_wait_s, self._policy.wait_max_s)
+        settings = settings or Settings()
+        self._lines = Lines(settings)
+        self._groups = Groups(
+            self, manifests, tails, self._turns, self._company, runtime, self._policy.time_limit_s, settings.group_bytes
+        )
+        self.on_landed: Callable[[Manifest], None] | None = None  # told of every commit that changes the content
 
     def publish(self, txn: WriteTxn, plan: PublishPlan, recourse: Recourse | None = None) -> PublishedCommit | None:
-        """Make the plan the branch's next commit; None where it would change nothing."""
-        entry = self._advance(txn, plan, recourse or Recourse())
-        return None if entry is None else _published(entry, plan.txn_id)
+        """Make the plan the branch's next commit, with others if it may; None where it would change nothing."""
+        recourse = recourse or Recourse()
+        if not may_share(plan):
+            entry = self._advance(txn, plan, recourse)
+            return None if entry is None else _published(entry, plan.txn_id)
+        match self._lines.join(Member(txn, plan, recourse, self._deadline()), self._groups.land):
+            case Landed(entry):
+                return _published(entry, plan.txn_id)
+            case NothingToDo():
+                return None
+            case GoAlone(txn, plan):
+                entry = self._advance(txn, plan, recourse)
+                return None if entry is None else _published(entry, plan.txn_id)
+            case BaseException() as error:
+                raise error
 
     def landed_earlier(self, txn: WriteTxn, txn_id: TxnId, since: Point | None = None) -> PublishedCommit | None:
         """The commit of a transaction id that the caller supplied, if an earlier call made it.
@@ -141,8 +153,8 @@ class Publisher:
     def bear(self, unborn: Unborn, plan: PublishPlan) -> Manifest | None:
         """Manifest 1 of a branch id, or a tombstone in its place; None if the other was first."""
         manifest = compose(unborn, plan, self._runtime.clock.now())
-        put = self._put(manifest, plan.txn_id, self._deadline())
-        return manifest if isinstance(put, _Landed) else None
+        put = self.put(manifest, plan.txn_id, self._deadline())
+        return manifest if isinstance(put, Landed) else None
 
     def _advance(self, txn: WriteTxn, plan: PublishPlan, recourse: Recourse) -> Entry | None:
         deadline = self._deadline()
@@ -153,25 +165,43 @@ class Publisher:
         may_be_another = plan.idempotent or plan.intent_base is not None
         while True:
             started = self._runtime.clock.monotonic()
-            result = self._attempt(txn, plan, deadline)
-            if isinstance(result, _NothingToDo):
+            if losses:  # perhaps to writers of this very process, which have always the next put under way
+                with self._lines.held(Member(txn, plan, recourse, deadline)):
+                    if not may_be_another:
+                        txn, plan = self._onto_known(txn, plan, recourse)
+                    result = self._attempt(txn, plan, deadline, losses)
+            else:
+                result = self._attempt(txn, plan, deadline, losses)
+            if isinstance(result, NothingToDo):
                 return None
-            if isinstance(result, _Landed):
+            if isinstance(result, Landed):
                 return result.entry
-            head = result.head
+            entry = result.to
             attempt_s = rebase_s + self._runtime.clock.monotonic() - started
             losses += 1
             meter.retried()
             out_of_time = self._runtime.clock.monotonic() > deadline
-            if losses > 1 and not out_of_time:
-                head = self._make_room(head, plan, losses, attempt_s)
+            if losses == 1 or out_of_time:
+                head = self.head_after(entry)
+            else:
+                head = self.make_room(entry, plan, losses, attempt_s)
             if may_be_another and (landed := landed_since(self._manifests, txn.base.point, head, plan.txn_id)):
                 return landed
             if out_of_time:
                 raise RetriesExhausted(txn.branch, losses, self._policy.time_limit_s)
             rebasing = self._runtime.clock.monotonic()
-            txn, plan = self._rebase(txn, plan, head, recourse)
+            txn, plan = self.rebase(txn, plan, head, recourse)
             rebase_s = self._runtime.clock.monotonic() - rebasing
+
+    def _onto_known(self, txn: WriteTxn, plan: PublishPlan, recourse: Recourse) -> tuple[WriteTxn, PublishPlan]:
+        """On top of what this process itself has put meanwhile, where that takes no time: others wait for it."""
+        head = self._manifests.known_head(txn.base.branch_id)
+        if head is None or head.manifest_version <= txn.base.manifest_version:
+            return txn, plan
+        decision = self._decide(txn, plan, head, can_plan_again=True)
+        if isinstance(decision, PlanAgain) or decision.restage:
+            return txn, plan
+        return self.rebase(txn, plan, head, recourse)
 
     def _landed_by_another(self, txn: WriteTxn, plan: PublishPlan, first_base: Point) -> Entry | None:
         """Rule 19, for all manifests up to the base of the first put; a lost put looks at those after it."""
@@ -182,11 +212,13 @@ class Publisher:
             )
         return landed_since(self._manifests, first_base, txn.base, plan.txn_id)
 
-    def _make_room(self, head: Manifest, plan: PublishPlan, losses: int, attempt_s: float) -> Manifest:
-        """Back off, and after some losses ask the others to; answers the head there is then."""
-        self._runtime.clock.sleep(self._runtime.jitter(self._policy.ceiling_s(losses)))
-        head = self._manifests.confirm(head)
-        if not due(losses, plan) or head.tombstone is not None or head.turn is not None:
+    def make_room(self, winner: Entry, plan: PublishPlan, losses: int, attempt_s: float) -> Manifest:
+        """Let those go first who have lost more often, and after some losses ask the others to; answers a head to put
+        on, as far as anybody can know."""
+        if (wait_s := self._company.wait_s(winner.branch_id, losses)) > 0:
+            self._runtime.clock.sleep(wait_s)
+        head = followed(self._manifests, winner) if isinstance(winner, Manifest) else self.head_after(winner)
+        if not due(losses) or head.tombstone is not None or head.turn is not None:
             return head
         ask = asking(plan, attempt_s, self._runtime.ids.txn_id())
         manifest = compose(head, ask, self._runtime.clock.now())
@@ -197,9 +229,13 @@ class Publisher:
 
     def _create(self, manifest: Manifest) -> PutAnswer:
         """The conditional put by which a manifest comes to be: there is no other."""
-        return self._manifests.create(manifest)
+        self._company.sent(manifest)
+        before = self._runtime.clock.monotonic()
+        answer = self._manifests.create(manifest)
+        self._company.took(self._runtime.clock.monotonic() - before)
+        return answer
 
-    def _attempt(self, txn: WriteTxn, plan: PublishPlan, deadline: float) -> _Landed | _Lost | _NothingToDo:
+    def _attempt(self, txn: WriteTxn, plan: PublishPlan, deadline: float, losses: int) -> Landed | _Lost | NothingToDo:
         """One try on one base.
 
         Rule 6: what no won put seals (a no-op, a 412) is answered only from a head confirmed here.
@@ -211,23 +247,42 @@ class Publisher:
                 return _Lost(head)
             if wanted is not None and wanted != head.logical_head:
                 raise PreconditionFailed(wanted, head.logical_head)
-            return _NothingToDo()
+            return NothingToDo()
         if (wait_s := self._turns.remaining_s(txn.base, plan.txn_id)) > 0:
             self._runtime.clock.sleep(wait_s)
             head = self._manifests.confirm(txn.base)
             if head.point != txn.base.point:
                 return _Lost(head)
+        elif not losses and plan.stance is not Stance.MAINTENANCE and (gap_s := self._company.gap_s(txn.base)) > 0:
+            self._runtime.clock.sleep(gap_s)
         manifest = compose(txn.base, plan, self._runtime.clock.now())
-        put = self._put(manifest, plan.txn_id, deadline)
-        if isinstance(put, _Landed):
+        put = self.put(manifest, plan.txn_id, deadline)
+        if isinstance(put, Landed):
+            self._company.landed(put.entry, losses)
+            if put.entry is manifest:
+                self._tails.remember(manifest, {key: made.overlay for key, made in plan.inline.items() if made.touch})
+                if plan.stance is not Stance.MAINTENANCE:
+                    self.tell(manifest)
             return put
-        if isinstance(put, Stub):  # rule 1: list again
-            newest = self._manifests.newest(put.branch_id)
-            assert newest is not None, "a branch with a stub has a head"
-            return _Lost(newest)
-        return _Lost(self._manifests.confirm(put))
+        self._company.lost_to(put)
+        return _Lost(put)
 
-    def _put(self, manifest: Manifest, txn_id: TxnId, deadline: float) -> _Landed | Entry:
+    def tell(self, manifest: Manifest) -> None:
+        """Tell whoever wants to know. Whatever that does, the commit has landed: no failure may be reported for it."""
+        if self.on_landed is not None:
+            try:
+                self.on_landed(manifest)
+            except Exception:
+                _log.exception("Commit %s has landed, but who was told of it failed.", manifest.logical_head)
+
+    def head_after(self, winner: Entry) -> Manifest:
+        if isinstance(winner, Manifest):
+            return self._manifests.confirm(winner)
+        newest = self._manifests.newest(winner.branch_id)  # rule 1: a stub, so list again
+        assert newest is not None, "a branch with a stub has a head"
+        return newest
+
+    def put(self, manifest: Manifest, txn_id: TxnId, deadline: float) -> Landed | Entry:
         """Rule 2: create; whatever the answer, unless "created", read the number: ours, or who was first.
 
         Absent after a lost answer means that the put may still land, so the same body goes to the
@@ -240,7 +295,7 @@ class Publisher:
             try:
                 answer = self._create(manifest)
                 if answer.outcome is Outcome.CREATED:
-                    return _Landed(manifest)
+                    return Landed(manifest)
                 may_have_landed = may_have_landed or answer.outcome is Outcome.UNKNOWN
             except OmnigraphError as error:  # denied or full: this put did not land, an earlier one may have
                 refusal = error
@@ -251,9 +306,9 @@ class Publisher:
             except OmnigraphError as error:
                 may_have_landed = may_have_landed or refusal is None  # "exists" may have spoken of our own object
                 refusal = refusal or error
-            if entry is not None and (txn_id in txn_ids(entry) or _same_birth(entry, manifest)):
+            if entry is not None and (_carries(entry, manifest) or _same_birth(entry, manifest)):
                 # With a supplied txn id it may be an earlier call's, which staged other files: theirs count.
-                return _Landed(entry)
+                return Landed(entry)
             if refusal is not None and (entry is not None or not may_have_landed):
                 raise refusal
             if entry is not None:
@@ -264,20 +319,25 @@ class Publisher:
             self._runtime.clock.sleep(self._runtime.jitter(self._policy.ceiling_s(attempt)))
         raise AssertionError("unreachable")
 
-    def _rebase(
-        self, txn: WriteTxn, plan: PublishPlan, head: Manifest, recourse: Recourse
+    def rebase(
+        self,
+        txn: WriteTxn,
+        plan: PublishPlan,
+        head: Manifest,
+        recourse: Recourse,
+        pending: Mapping[TableKey, Overlay] = NO_ROWS,
     ) -> tuple[WriteTxn, PublishPlan]:
-        """Carry out what the conflict table says about losing to this head."""
-        match self._decide(txn, plan, head, can_plan_again=recourse.plan_again is not None):
+        """Carry out what the conflict table says about losing to this head, or to those before it in a group."""
+        match self._decide(txn, plan, head, can_plan_again=recourse.plan_again is not None, pending=pending):
             case PlanAgain(reason):
                 if recourse.plan_again is None:
                     raise ConflictError(f"The write lost its base ({reason}): nothing was written, run it again.")
-                txn = WriteTxn(head, self._schemas.read(head.schema))
+                txn = WriteTxn(head, self._schemas.read(head.schema), pending)
                 again = recourse.plan_again(txn)
                 again = replace(again, txn_id=plan.txn_id, idempotent=plan.idempotent)  # rule 3
                 return txn, replace(again, intent=plan.intent, intent_base=plan.intent_base)
             case Proceed(validate, restage, from_scratch):
-                txn = WriteTxn(head, txn.schema)
+                txn = WriteTxn(head, txn.schema, pending)
                 if validate and recourse.validate is not None:
                     recourse.validate(txn, plan)
                 if restage:
@@ -286,13 +346,19 @@ class Publisher:
                 return txn, plan
 
     def _decide(
-        self, txn: WriteTxn, plan: PublishPlan, head: Manifest, *, can_plan_again: bool = False
+        self,
+        txn: WriteTxn,
+        plan: PublishPlan,
+        head: Manifest,
+        *,
+        can_plan_again: bool = False,
+        pending: Mapping[TableKey, Overlay] = NO_ROWS,
     ) -> Proceed | PlanAgain:
         """What the conflict table says; what it refuses is raised."""
         if head.tombstone is None and plan.if_commit not in (None, head.logical_head):
             raise PreconditionFailed(str(plan.if_commit), head.logical_head)
         honoured = plan.intent is not None and fences_honour(self._manifests, txn.base, head, plan.intent)
-        match decide(plan, txn.base, head, intent_honoured=honoured):
+        match decide(plan, txn.base, head, came=partial(self._came, head.point, pending), intent_honoured=honoured):
             case BranchIsGone():
                 raise BranchNotFound(txn.branch)
             case Refuse(table_key, expected, actual):
@@ -302,8 +368,24 @@ class Publisher:
             case Proceed() | PlanAgain() as decision:
                 return decision
 
+    def _came(self, head: Point, pending: Mapping[TableKey, Overlay], tail: Tail) -> frozenset[str]:
+        """Which rows these small commits wrote; of a head that is being made, `pending` tells."""
+        made = {
+            entry
+            for entry in tail
+            if entry.table_key in pending and Point(entry.branch_id, entry.manifest_version) == head
+        }
+        found = self._tails.ids(entry for entry in tail if entry not in made)
+        return found.union(*(pending[entry.table_key].answered for entry in made))
+
     def _deadline(self) -> float:
         return self._runtime.clock.monotonic() + self._policy.time_limit_s
+
+
+def _carries(entry: Entry, manifest: Manifest) -> bool:
+    """Whether all transactions of a manifest are in what lies under its number. The birth of a branch has none."""
+    own = txn_ids(manifest)
+    return bool(own) and own <= txn_ids(entry)
 
 
 def _same_birth(entry: Entry, manifest: Manifest) -> bool:

@@ -1,6 +1,6 @@
 """A graph on its store: the stamp, and everything of this package wired together."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,9 +28,11 @@ from omnigraph.manifest.plan import Birth, PublishPlan, Stance, Unborn
 from omnigraph.manifest.publish import Publisher, PublishPolicy
 from omnigraph.manifest.refs import Ref, Refs
 from omnigraph.manifest.schemas import Schemas
+from omnigraph.manifest.settings import Settings, settings_from
 from omnigraph.manifest.store import Manifests
 from omnigraph.manifest.tags import PREFIX as TAG_PREFIX
 from omnigraph.manifest.tags import Tags, check_tag_name, looks_like_time
+from omnigraph.manifest.tails import Tails
 from omnigraph.manifest.txn import Snapshot, WriteTxn
 from omnigraph.runtime import Runtime
 from omnigraph.schema.catalog import Schema
@@ -69,6 +71,7 @@ class Repository:
         read_only: bool = False,
         policy: PublishPolicy | None = None,
         tables: Tables | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self.location = store.location
         self.stamp = stamp
@@ -77,7 +80,9 @@ class Repository:
         self.store = store
         self.manifests = Manifests(store)
         self.schemas = Schemas(store)
-        self.publisher = Publisher(self.manifests, self.schemas, runtime, policy)
+        self.settings = settings_from() if settings is None else settings
+        self.tails = Tails(self.manifests)
+        self.publisher = Publisher(self.manifests, self.schemas, self.tails, runtime, policy, self.settings)
         self.refs = Refs(store, runtime)
         self.intents = Intents(store, runtime)
         self.tags = Tags(store, self.manifests, runtime)
@@ -85,14 +90,22 @@ class Repository:
             stamp.main_id, self.refs, self.manifests, self.schemas, self.publisher, runtime, self.tags
         )
         self.tables = tables if tables is not None else Tables(store.location)
+        self.tables.read_tail = self.tails.overlay
+        self.before_write: Callable[[Manifest], bool] | None = None  # may fold first; True if it did
 
     def require_writable(self, verb: str) -> None:
         if self.read_only:
             raise ReadOnly(verb)
 
-    def open_txn(self, branch: str = MAIN) -> WriteTxn:
-        """Capture a write's base once, from a head that is confirmed in this call."""
-        head = self.branches.find(branch).head
+    def open_txn(self, branch: str = MAIN, *, confirmed: bool = True) -> WriteTxn:
+        """Capture a write's base once, from a head that is confirmed in this call.
+
+        Unconfirmed it is the newest that this process has seen, without a request: good enough to plan on, because
+        the put finds out. What is refused on such a base must be asked again on a confirmed one (rule 6).
+        """
+        head = None if confirmed else self.branches.last_seen(branch)
+        if head is None:
+            head = self.branches.find(branch).head
         return WriteTxn(head, self.schemas.read(head.schema))
 
     def snapshot(self, branch: str = MAIN, at: str | datetime | None = None) -> Snapshot:
@@ -155,6 +168,7 @@ def init_repository(
     actor: str | None = None,
     runtime: Runtime | None = None,
     policy: PublishPolicy | None = None,
+    settings: Settings | None = None,
 ) -> Repository:
     """Make a graph. Rule 7: the stamp comes last and names main's branch id, so a crash leaves no graph."""
     runtime = runtime or Runtime()
@@ -163,7 +177,7 @@ def init_repository(
     if store.get(STAMP) is not None:
         raise AlreadyExists(f"A graph in {location.uri}", "open it, or choose another place")
     stamp = Stamp(runtime.ids.short_id(), runtime.ids.short_id(), encode_time(runtime.clock.now()))
-    repository = Repository(store, stamp, runtime=runtime, policy=policy)
+    repository = Repository(store, stamp, runtime=runtime, policy=policy, settings=settings)
     gather([lambda: _reserve_main(repository), lambda: repository.schemas.write(schema)])
     plan = PublishPlan(runtime.ids.txn_id(), Stance.CONSTRUCTIVE, Birth(MAIN, schema.hash), actor)
     repository.publisher.bear(Unborn(MAIN, stamp.main_id), plan)
@@ -178,12 +192,14 @@ def open_repository(
     read_only: bool = False,
     runtime: Runtime | None = None,
     policy: PublishPolicy | None = None,
+    settings: Settings | None = None,
 ) -> Repository:
     """Open a graph and look at the head of main: stamp, head, schema. Writes nothing, repairs nothing."""
     runtime = runtime or Runtime()
     location = locate(uri, storage_options)
     store = open_store(location, runtime, read_only=read_only)
-    repository = Repository(store, _read_stamp(store), runtime=runtime, read_only=read_only, policy=policy)
+    stamp = _read_stamp(store)
+    repository = Repository(store, stamp, runtime=runtime, read_only=read_only, policy=policy, settings=settings)
     with suppress(Damaged, UnsupportedFormat):  # whoever reads main will be told; other branches are unharmed
         repository.snapshot()
     return repository

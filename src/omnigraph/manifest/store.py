@@ -10,8 +10,9 @@ from contextlib import suppress
 
 from omnigraph.errors import Damaged, OmnigraphError
 from omnigraph.manifest.codec import decode_entry, encode_entry
-from omnigraph.manifest.keys import hint_key, manifest_folder, manifest_key, manifest_number
+from omnigraph.manifest.keys import hint_key, manifest_folder, manifest_key, manifest_number, stubs_key
 from omnigraph.manifest.model import BranchId, Entry, Manifest, Point, Stub, stub_of
+from omnigraph.manifest.stubbed import Stubbed, decode_stubbed, encode_stubbed
 from omnigraph.storage.objects import ObjectStore, Outcome, PutAnswer
 
 CACHE_BYTES_MAX = 64 * 2**20
@@ -67,6 +68,25 @@ class Manifests:
         with self._lock:
             _, size = self._cache.pop(manifest.point, (None, 0))
             self._cache_bytes -= size
+
+    def stubbed(self, branch_id: BranchId) -> Stubbed:
+        """What cleanup noted of this branch: nothing, if none has passed."""
+        stored = self._store.get(stubs_key(branch_id))
+        return Stubbed() if stored is None else decode_stubbed(stored.data, f"the note on stubs of {branch_id}")
+
+    def note_stubbed(self, branch_id: BranchId, stubbed: Stubbed) -> None:
+        """To be written after the stubs, and before files are deleted that the manifests left for their rows name."""
+        self._store.put(stubs_key(branch_id), encode_stubbed(stubbed))
+
+    def is_state(self, manifest: Manifest) -> bool:
+        """Whether a whole manifest can be read as a state; cleanup may have left it for its inline rows alone.
+
+        Free for what its branch, alive, retains.
+        """
+        head = self.known_head(manifest.branch_id)
+        if head is not None and head.tombstone is None and head.oldest_retained <= manifest.manifest_version:
+            return True
+        return manifest.manifest_version not in self.stubbed(manifest.branch_id).rows
 
     def known_head(self, branch_id: BranchId) -> Manifest | None:
         """The newest manifest that this process has seen; it may be behind."""

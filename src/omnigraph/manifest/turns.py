@@ -42,9 +42,10 @@ class Turns:
         return max(0.0, since + min(turn.wait_ms / 1000, TURN_MAX_S) - now)
 
 
-def due(losses: int, plan: PublishPlan) -> bool:
-    """Whether a plan has lost often enough to ask; from then on it does at every loss."""
-    return plan.stance is not Stance.MAINTENANCE and losses >= ASK_AFTER_LOSSES
+def due(losses: int) -> bool:
+    """Whether a plan has lost often enough to ask; from then on it does at every loss. Folds may, and fences: behind
+    a busy writer they would never land, and writers would stop at the hard limit."""
+    return losses >= ASK_AFTER_LOSSES
 
 
 def asking(plan: PublishPlan, attempt_s: float, txn_id: TxnId) -> PublishPlan:

@@ -3,16 +3,22 @@
 It has no function to ask for anything newer, so nothing made from it can mix two states.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from omnigraph.manifest.model import CommitId, Manifest, TableKey, TableRef
 from omnigraph.schema.catalog import Catalog, Schema
+from omnigraph.storage.content import Content, content_of
+from omnigraph.storage.overlay import Overlay
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTxn:
+    """`pending` are rows of writes that are about to be put together with this one, before it."""
+
     base: Manifest
     schema: Schema
+    pending: Mapping[TableKey, Overlay] = field(default_factory=dict)
 
     @property
     def branch(self) -> str:
@@ -30,6 +36,15 @@ class WriteTxn:
         """The type's table in the base; None for a type that has no rows yet."""
         self.catalog.type_of(key)
         return self.base.tables.get(key)
+
+    def content(self, key: TableKey) -> Content | None:
+        """What a read of the type's table is to be given; None for a type that has no rows yet."""
+        ref, pending = self.table(key), self.pending.get(key)
+        if ref is None:
+            return None
+        if pending is None:
+            return content_of(ref.stored, ref.tail)
+        return content_of(ref.stored, ref.tail[:-1], pending)  # the last entry names a manifest that is not there yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +65,7 @@ class Snapshot:
     def table(self, key: TableKey) -> TableRef | None:
         self.catalog.type_of(key)
         return self.manifest.tables.get(key)
+
+    def content(self, key: TableKey) -> Content | None:
+        ref = self.table(key)
+        return None if ref is None else content_of(ref.stored, ref.tail)

@@ -9,6 +9,7 @@ import pyarrow as pa
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.types import Enumeration, ListOf, PropertyType, Scalar, Vector
 
+_KEPT = "_arrow_schema"
 _SCALARS: dict[str, pa.DataType] = {
     "String": pa.string(),
     "Bool": pa.bool_(),
@@ -37,7 +38,14 @@ def arrow_type(kind: PropertyType) -> pa.DataType:
 
 
 def arrow_schema(definition: TypeDef) -> pa.Schema:
-    """The columns of a type's table: `id`, an edge's ends, then the properties."""
+    """The columns of a type's table: `id`, an edge's ends, then the properties. Every write asks for them: kept."""
+    kept: pa.Schema | None = definition.__dict__.get(_KEPT)
+    if kept is None:
+        kept = definition.__dict__[_KEPT] = _schema_of(definition)
+    return kept
+
+
+def _schema_of(definition: TypeDef) -> pa.Schema:
     physical = ["id"] if definition.kind == "node" else ["id", "src", "dst"]
     fields: list[pa.Field[pa.DataType]] = [pa.field(name, _SCALARS["String"]) for name in physical]
     fields += [pa.field(prop.column, arrow_type(prop.type)) for prop in definition.properties]

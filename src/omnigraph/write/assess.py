@@ -10,14 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omnigraph.errors import Violation
-from omnigraph.manifest.model import TableRef
 from omnigraph.manifest.txn import Snapshot, WriteTxn
 from omnigraph.schema.constraints import Cardinality, Constraint, Unique
 from omnigraph.schema.definitions import TypeDef
 from omnigraph.schema.migration import MigrationPlan, TypeChange, fillings
 from omnigraph.schema.steps import Holds, NoNulls, NoRows, Step
+from omnigraph.storage.content import Content
 from omnigraph.storage.parallel import gather
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.tables import Tables
 from omnigraph.write.lookups import stored_at
 from omnigraph.write.reshape import filled
 from omnigraph.write.value_checks import broken, value_violations
@@ -92,7 +92,7 @@ def _decided(tables: Tables, base: WriteTxn | Snapshot, step: Step, findings: Ma
         case NoRows(code):
             return step.refused(code, f"{step.message}; {step.type_name} has {_rows(rows)}", rows)
         case NoNulls(column, code):
-            nulls = tables.count(_at(ref), f"`{column}` IS NULL")
+            nulls = _nulls(tables, base, step, column)
             message = f"{_rows(nulls)} of {step.type_name} {'has' if nulls == 1 else 'have'} null: give them a value"
             return step.refused(code, message, nulls) if nulls else step
         case Holds(constraint, code) if constraint.name in findings:
@@ -104,6 +104,14 @@ def _decided(tables: Tables, base: WriteTxn | Snapshot, step: Step, findings: Ma
             return step
 
 
+def _nulls(tables: Tables, base: WriteTxn | Snapshot, step: Step, column: str) -> int:
+    from omnigraph.schema.arrow import arrow_schema
+
+    assert step.table is not None
+    schema = arrow_schema(base.catalog.type_of(step.table))
+    return tables.count(stored_at(base, step.table), f"`{column}` IS NULL", schema=schema)
+
+
 def _broken_by(finding: _Finding) -> str:
     one = finding.violation
     named = ", ".join(map(repr, one.entity_ids[:3]))
@@ -111,17 +119,17 @@ def _broken_by(finding: _Finding) -> str:
 
 
 def _findings(
-    tables: Tables, at: TableVersion | None, change: TypeChange, constraints: Sequence[Constraint]
+    tables: Tables, content: Content | None, change: TypeChange, constraints: Sequence[Constraint]
 ) -> dict[str, _Finding]:
     """What the rows of one table break, by the name of the constraint."""
-    if at is None:
+    if content is None:
         return {}
     found: dict[str, _Finding] = {}
     alone = [one for one in constraints if not isinstance(one, Unique | Cardinality)]
     if alone:
-        found |= _value_findings(_rows_for(tables, at, change, alone), change.after, alone)
+        found |= _value_findings(_rows_for(tables, content, change, alone), change.after, alone)
     for constraint in constraints:
-        rows = _rows_for(tables, at, change, [constraint])
+        rows = _rows_for(tables, content, change, [constraint])
         finding = None
         if isinstance(constraint, Unique):
             finding = _repeated(rows, constraint)
@@ -145,7 +153,7 @@ class _Rows:
         return pa.RecordBatchReader.from_batches(self.schema, self.batches())
 
 
-def _rows_for(tables: Tables, at: TableVersion, change: TypeChange, constraints: Iterable[Constraint]) -> _Rows:
+def _rows_for(tables: Tables, content: Content, change: TypeChange, constraints: Iterable[Constraint]) -> _Rows:
     """The rows as they will be, in the columns that these constraints are about."""
     import pyarrow as pa
 
@@ -158,7 +166,7 @@ def _rows_for(tables: Tables, at: TableVersion, change: TypeChange, constraints:
     sources = [coming[name].source or "id" if name in coming else name for name in names]
 
     def batches() -> "Iterator[pa.RecordBatch]":
-        for batch in tables.batches(at, list(dict.fromkeys(sources))):
+        for batch in tables.batches(content, list(dict.fromkeys(sources)), schema=arrow_schema(change.before)):
             columns = [coming[name].of(batch) if name in coming else batch.column(name) for name in names]
             yield pa.record_batch(columns, schema=schema)
 
@@ -255,7 +263,3 @@ def _quoted(name: str) -> str:
 
 def _rows(count: int) -> str:
     return f"{count:,} row{'' if count == 1 else 's'}"
-
-
-def _at(ref: TableRef) -> TableVersion:
-    return TableVersion(ref.table_id, ref.table_version)

@@ -1,10 +1,15 @@
 """The whole path of a write: open, check, stage, publish."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from omnigraph.errors import BadRequest, PreconditionFailed
+from omnigraph.errors import (
+    BadRequest,
+    BranchNotFound,
+    OmnigraphError,
+    PreconditionFailed,
+)
 from omnigraph.manifest.model import MAIN, CommitId, TableKey, TxnId
 from omnigraph.manifest.plan import Append, Change, Check, Create, Overwrite, PublishPlan, Stance, TableAction, Upsert
 from omnigraph.manifest.publish import PublishedCommit, Recourse
@@ -28,6 +33,7 @@ class Changes:
     actions: tuple[TableAction, ...]
     checks: tuple[Check, ...] = ()
     read_rows: frozenset[TableKey] = frozenset()  # tables whose rows went into the actions
+    read_ids: Mapping[TableKey, frozenset[str]] = field(default_factory=dict)  # where those were read by id alone
 
 
 Planner: TypeAlias = Callable[[WriteTxn], Changes]
@@ -62,7 +68,9 @@ def commit_changes(
             txn_id=txn_id,
             on_conflict=on_conflict,
         )
-    return None if published is None else replace(published, cost=operation.cost)
+    if published is None:
+        return None
+    return PublishedCommit(published.commit, published.branch, published.manifest_version, operation.cost)
 
 
 def land_changes(
@@ -81,7 +89,7 @@ def land_changes(
     repository.require_writable("Writing")
     strict = txn is not None or on_conflict == "fail"
     own_id = repository.runtime.ids.txn_id() if txn_id is None else txn_id
-    stager = Stager(repository.tables, repository.runtime.ids)
+    stager = Stager(repository.tables, repository.runtime.ids, repository.settings)
 
     def plan_on(base: WriteTxn) -> PublishPlan:
         changes = planner(base) if callable(planner) else planner
@@ -92,6 +100,7 @@ def land_changes(
             actor=actor,
             checks=changes.checks,
             read_rows=changes.read_rows,
+            read_ids=changes.read_ids,
             if_commit=if_commit,
             idempotent=txn_id is not None,
         )
@@ -103,16 +112,64 @@ def land_changes(
     def validate(base: WriteTxn, plan: PublishPlan) -> None:
         run_checks(plan.checks, base, repository.tables)
 
-    base = txn or repository.open_txn(branch)
+    # Rule 11: rows that were computed outside can't be computed again, so losing them is a conflict.
+    from_outside = not callable(planner) and bool(planner.read_rows)
+    newest: WriteTxn | None = None
+    again = None if from_outside else plan_on
+    recourse = Recourse(stager.restage, validate, None if strict else again)
+    if not strict and if_commit is None and txn_id is None and not from_outside:
+        try:
+            return _on_last_seen(repository, branch, plan_on, recourse)
+        except _StaleBase as stale:
+            newest = stale.newest
+    base = txn or newest or _opened(repository, branch)
     published = repository.publisher.landed_earlier(base, txn_id) if txn_id else None
     if published is not None:
         return published
     if txn is None and if_commit not in (None, base.commit_id):
         raise PreconditionFailed(str(if_commit), base.commit_id)
-    # Rule 11: rows that were computed outside can't be computed again, so losing them is a conflict.
-    again = plan_on if callable(planner) or not planner.read_rows else None
-    recourse = Recourse(stager.restage, validate, None if strict else again)
     return repository.publisher.publish(base, plan_on(base), recourse)
+
+
+def _opened(repository: Repository, branch: str, *, confirmed: bool = True) -> WriteTxn:
+    """The base of a write, after the maintenance that has to come before any further one."""
+    txn = repository.open_txn(branch, confirmed=confirmed)
+    if repository.before_write is not None and repository.before_write(txn.base):
+        return repository.open_txn(branch, confirmed=confirmed)
+    return txn
+
+
+class _StaleBase(Exception):
+    """What was decided on the last head that this process saw is not the last word."""
+
+    def __init__(self, newest: WriteTxn | None = None) -> None:
+        super().__init__(newest)
+        self.newest = newest
+
+
+def _on_last_seen(
+    repository: Repository, branch: str, plan_on: Callable[[WriteTxn], PublishPlan], recourse: Recourse
+) -> PublishedCommit | None:
+    """Plan on the newest head that this process knows of and go straight for the put, which finds out.
+
+    Rule 6: what planning refuses is refused only if that head is still the newest. What is refused after a lost put
+    is refused on a head that was read in this call.
+    """
+    base = _opened(repository, branch, confirmed=False)
+    try:
+        plan = plan_on(base)
+    except OmnigraphError as refusal:
+        try:
+            newest = repository.open_txn(branch)
+        except OmnigraphError:
+            raise refusal from None
+        if newest.base.point != base.base.point:
+            raise _StaleBase(newest) from None
+        raise
+    try:
+        return repository.publisher.publish(base, plan, recourse)
+    except BranchNotFound:
+        raise _StaleBase from None  # the name may live again
 
 
 def _normalized(catalog: Catalog, action: TableAction) -> TableAction:
@@ -123,24 +180,31 @@ def _normalized(catalog: Catalog, action: TableAction) -> TableAction:
     from omnigraph.schema.arrow import arrow_schema
 
     wanted = arrow_schema(definition)
+    if action.rows.schema.equals(wanted) and not _lacks_ids(action.rows, len(definition.physical_columns)):
+        return action
     unknown = [name for name in action.rows.column_names if name not in wanted.names]
     if unknown:
         raise BadRequest(f"{definition.name} has no column {unknown[0]!r}: its columns are {', '.join(wanted.names)}.")
     return replace(action, rows=_cast(action.rows, wanted, definition.name))
 
 
+def _lacks_ids(rows: "pa.Table", columns: int) -> bool:
+    """Whether a row has no id, or no end: those columns are the first."""
+    return any(rows.column(number).null_count for number in range(columns))
+
+
 def _cast(rows: "pa.Table", wanted: "pa.Schema", type_name: str) -> "pa.Table":
     import pyarrow as pa
 
     columns = []
-    for field in wanted:
-        if field.name not in rows.column_names:
-            columns.append(pa.nulls(rows.num_rows, field.type))
+    for column in wanted:
+        if column.name not in rows.column_names:
+            columns.append(pa.nulls(rows.num_rows, column.type))
             continue
         try:
-            columns.append(rows.column(field.name).cast(field.type))
+            columns.append(rows.column(column.name).cast(column.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise BadRequest(f"{type_name}.{field.name} must be {field.type}: {error}.") from error
+            raise BadRequest(f"{type_name}.{column.name} must be {column.type}: {error}.") from error
     for name in ("id", "src", "dst"):
         if name in wanted.names and columns[wanted.get_field_index(name)].null_count:
             raise BadRequest(f"Every {type_name} row needs the column {name!r}, and a value in it.")

@@ -53,11 +53,15 @@ class TableDelta:
     def actions(self) -> tuple[TableAction, ...]:
         if self.replaces_all:
             return (Overwrite(self.table, self.rows),)
-        found: list[TableAction] = [Delete(self.table, tuple(sorted(self.removed)))] if self.removed else []
+        found: list[TableAction] = []
+        if self.removed:
+            known = None if self.before is None else self.ids_before
+            gone = None if known is None else known & self.removed
+            found.append(Delete(self.table, tuple(sorted(self.removed)), gone))
         if self.rows.num_rows:
-            replaces = bool(self.ids & self.ids_before)
-            write = Upsert(self.table, self.rows) if replaces else Append(self.table, self.rows, self.fresh_ids)
-            found.append(write)
+            replaced = self.ids & self.ids_before if self.before is not None and self.before.num_rows else None
+            new = Append(self.table, self.rows, self.fresh_ids)
+            found.append(Upsert(self.table, self.rows, replaced) if replaced else new)
         return tuple(found)
 
 

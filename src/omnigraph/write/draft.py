@@ -1,6 +1,6 @@
 """One table while a mutation runs: what is stored, what the statements so far have made of it, and what was read."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from omnigraph.manifest.model import TableKey
@@ -10,7 +10,7 @@ from omnigraph.storage.overlay import Overlay, ids_of, stacked, with_ids, withou
 from omnigraph.storage.tables import Tables
 from omnigraph.write.delta import TableDelta
 from omnigraph.write.images import Row, changed, touched_before
-from omnigraph.write.lookups import isin, stored_at
+from omnigraph.write.lookups import stored_at
 from omnigraph.write.where import select
 
 if TYPE_CHECKING:
@@ -29,9 +29,10 @@ class Draft:
         self.key = key
         self.definition = txn.catalog.type_of(key)
         self.schema: pa.Schema = arrow_schema(self.definition)
-        self.at = stored_at(txn, key)
+        self.content = stored_at(txn, key)
         self.removed: set[str] = set()
         self.rows_were_read = False
+        self.ids_read: set[str] | None = set()  # None where rows were read by anything else
         self.only_fresh_ids = True
         self._tables = tables
         self._overlay = Overlay.EMPTY
@@ -39,25 +40,31 @@ class Draft:
         self._before: list[pa.Table] = []
         self._looked_up: dict[str, Row] = {}
 
-    def look_up(self, ids: Iterable[str], or_having: Sequence[Mapping[str, Iterable[object]]] = ()) -> "pa.Table":
+    def look_up(self, ids: Iterable[str], or_having: Sequence[Mapping[str, Collection[object]]] = ()) -> "pa.Table":
         """Read the stored rows with these ids; `row` then knows them.
 
         Answers with all that was found: also rows that have all values of one of `or_having`, by column.
         """
         self.rows_were_read = True
         wanted = frozenset(ids)
-        if self.at is None:
+        if self.ids_read is not None:
+            self.ids_read |= wanted
+        if self.content is None:
             return self.schema.empty_table()
         if or_having:
-            others = (" AND ".join(isin(name, values) for name, values in one.items()) for one in or_having)
-            either = " OR ".join([isin("id", sorted(wanted)), *(f"({one})" for one in others)])
-            found = self._tables.scan(self.at, self.schema.names, either)
+            own = {"id": sorted(wanted)}
+            found = self._tables.having(self.content, self.schema.names, own, *or_having, schema=self.schema)
         else:
-            found = self._tables.lookup(self.at, wanted, self.schema.names, schema=self.schema)
-        rows = with_ids(found, wanted)
+            found = self._tables.lookup(self.content, wanted, self.schema.names, schema=self.schema)
+        rows = with_ids(found, wanted) if or_having and found.num_rows else found
         self._before.append(rows)
-        self._looked_up.update((row["id"], row) for row in rows.to_pylist())
+        if rows.num_rows:
+            self._looked_up.update((row["id"], row) for row in rows.to_pylist())
         return found
+
+    def reads_all(self) -> None:
+        """Any row that comes or goes meanwhile may matter."""
+        self.rows_were_read, self.ids_read = True, None
 
     def row(self, entity: str) -> Row | None:
         """The row as it is now, of an id that was looked up."""
@@ -85,25 +92,25 @@ class Draft:
             import pyarrow as pa
 
             rows = pa.Table.from_pylist(list(self._unflushed.values()), schema=self.schema)
-            self._overlay = self._overlay.then(Overlay.of(rows))
+            self._overlay = self._overlay.then(Overlay.of_rows(rows, frozenset(self._unflushed)))
             self._unflushed = {}
         return self._overlay
 
     def select(self, condition: Filter) -> "pa.Table":
         """The rows that pass, as they are now."""
-        self.rows_were_read = True
-        rows = select(self._tables, self.at, self.overlay, self.definition, condition)
-        self._before.append(without_ids(rows, self.overlay.shadowed))
+        self.reads_all()
+        rows = select(self._tables, self.content, self.overlay, self.definition, condition)
+        self._before.append(without_ids(rows, self.overlay.answered))
         return rows
 
     def select_to_remove(self, condition: Filter) -> frozenset[str]:
         """The ids of rows that pass and are still there; from now on they are gone."""
-        self.rows_were_read = True
+        self.reads_all()
         columns = self.definition.physical_columns
-        return self.remove(select(self._tables, self.at, Overlay.EMPTY, self.definition, condition, columns))
+        return self.remove(select(self._tables, self.content, Overlay.EMPTY, self.definition, condition, columns))
 
     def remove(self, rows: "pa.Table") -> frozenset[str]:
-        self.rows_were_read = True
+        self.reads_all()
         left = without_ids(rows.select(list(self.definition.physical_columns)), self.removed)
         self._before.append(left)
         ids = frozenset(ids_of(left))
@@ -128,6 +135,8 @@ class Draft:
 
 def _first_of_each(parts: "list[pa.Table]") -> "pa.Table | None":
     """The stored rows, each once, though several statements may have read it."""
+    if len(parts) == 1:
+        return parts[0]
     seen: set[str] = set()
     kept = []
     for part in parts:

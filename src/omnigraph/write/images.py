@@ -76,7 +76,9 @@ def places_in(rows: "pa.Table", before: "pa.Table") -> "np.ndarray[Any, np.dtype
 
 def touched_before(before: "pa.Table | None", rows: "pa.Table", removed: frozenset[str]) -> "pa.Table | None":
     """Of the rows that were read, those that the write replaces or removes."""
-    return None if before is None else with_ids(before, removed.union(_ids(rows)))
+    if before is None or not before.num_rows:
+        return before
+    return with_ids(before, removed.union(_ids(rows)))
 
 
 def completed(rows: "pa.Table", given: "Mapping[str, Any]", before: "pa.Table") -> "pa.Table":

@@ -27,11 +27,11 @@ from omnigraph.manifest.txn import WriteTxn
 from omnigraph.schema.migration import MigrationPlan, TypeChange, fillings, plan_migration
 from omnigraph.schema.steps import Step
 from omnigraph.storage import meter
+from omnigraph.storage.content import content_of
 from omnigraph.storage.meter import Cost
 from omnigraph.storage.parallel import gather
-from omnigraph.storage.tables import TableVersion
 from omnigraph.write.assess import assess
-from omnigraph.write.reshape import reshape
+from omnigraph.write.reshape import changes_table, reshape
 from omnigraph.write.violations import refuse
 
 KIND = "schema_apply"
@@ -154,13 +154,12 @@ class _Migration:
         ref = base.base.tables.get(change.before.table_key)
         if ref is None or change.before == change.after:
             return None
-        at = TableVersion(ref.table_id, ref.table_version)
-        tables, ids = self.repository.tables, self.repository.runtime.ids
-        made = reshape(tables, ids, at, change, self.physical)
-        if made == at:
+        content = content_of(ref.stored, ref.tail)
+        if content is None or not changes_table(ref.stored, change, self.physical):
             return None
-        base_of = (ref.table_id, ref.table_version)
-        return StagedTable(made.table_id, made.table_version, ref.rows, Touch(), base_of)
+        tables, ids = self.repository.tables, self.repository.runtime.ids
+        made = reshape(tables, ids, content, change, self.physical)
+        return None if made == ref.stored else StagedTable(made, ref.rows, Touch(), ref.stored, ref.tail)
 
 
 def _fills(change: TypeChange) -> bool:

@@ -16,7 +16,7 @@ from omnigraph.storage.tables import Tables
 from omnigraph.write.delta import Delta, TableDelta, texts
 from omnigraph.write.images import changed, completed, emptied, stale_where, touched_before
 from omnigraph.write.incoming import Incoming, TypeRows, each_id_once, match_constraint
-from omnigraph.write.lookups import rows_having, stored_at
+from omnigraph.write.lookups import stored_at
 from omnigraph.write.ndjson import Place
 from omnigraph.write.value_checks import unique_values
 
@@ -133,7 +133,8 @@ def _rows_alike(tables: Tables, at: Any, known: Unique, incoming: TypeRows) -> "
         return incoming.rows.schema.empty_table()
     by_column = zip(known.columns, zip(*values, strict=True), strict=True)
     columns = {name: list(dict.fromkeys(column)) for name, column in by_column}
-    rows = rows_having(tables, at, incoming.rows.schema.names, columns)
+    schema = incoming.rows.schema  # rows in manifests may be older than some of its columns
+    rows = tables.having(at, schema.names, columns, schema=schema)
     wanted = set(values)
     return _by_ids(rows, [entity for entity, found in unique_values(known, rows) if found in wanted])
 

@@ -23,9 +23,10 @@ from omnigraph.write.commit import Changes, OnConflict, Planner, commit_changes
 from omnigraph.write.delta import Delta, TableDelta
 from omnigraph.write.draft import Draft
 from omnigraph.write.images import Row, assigned, default_of, defaults_of, emptied, equal, stale_vectors
-from omnigraph.write.lookups import VALUES_MAX, Answers, isin, stored_at
+from omnigraph.write.lookups import Answers
 from omnigraph.write.validate import checks_for, constraints_for, unique_checks
 
+NODES_MAX = 10_000  # whose edges are asked for at once
 ASKED_AHEAD_MAX = 1_000  # rows whose unique values are asked for together with their ids
 
 Prepare: TypeAlias = Callable[[WriteTxn], MutationQuery]
@@ -94,8 +95,10 @@ class _Run:
                 case Delete():
                     self._delete(statement)
         delta = Delta.of(draft.delta() for draft in self._drafts.values())
-        read = frozenset(key for key, draft in self._drafts.items() if draft.rows_were_read)
-        return Changes(delta.actions(), checks_for(self._txn, delta, self._violations, self._answers), read)
+        read = {key: draft.ids_read for key, draft in self._drafts.items() if draft.rows_were_read}
+        by_id = {key: frozenset(ids) for key, ids in read.items() if ids is not None}
+        checks = checks_for(self._txn, delta, self._violations, self._answers)
+        return Changes(delta.actions(), checks, frozenset(read), by_id)
 
     def _draft(self, key: TableKey) -> Draft:
         if key not in self._drafts:
@@ -123,7 +126,7 @@ class _Run:
 
         constraints = constraints_for(self._txn).of(draft.key)
         uniques = [constraint for constraint in constraints if isinstance(constraint, Unique)]
-        if draft.at is None or not uniques or len(rows) > ASKED_AHEAD_MAX:
+        if draft.content is None or not uniques or len(rows) > ASKED_AHEAD_MAX:
             draft.look_up(rows)
             return
         delta = TableDelta(draft.key, pa.Table.from_pylist(list(rows.values()), schema=draft.schema))
@@ -131,7 +134,7 @@ class _Run:
         asked = [check for check in checks if check.question]
         found = draft.look_up(rows, [check.question for check in asked])
         for check in asked:
-            self._answers.keep(draft.at, check.columns, check.question, found)
+            self._answers.keep(draft.content, check.columns, check.question, found)
 
     def _insert(self, statement: Insert, number: int) -> None:
         draft = self._draft(statement.table_key)
@@ -181,12 +184,11 @@ class _Run:
 
     def _remove_edges(self, draft: Draft, columns: list[str], nodes: frozenset[str]) -> None:
         """Edges at nodes that go. The table counts as read even without any: one that comes meanwhile must go too."""
-        draft.rows_were_read = True
-        at = stored_at(self._txn, draft.key)
-        every = sorted(nodes) if at is not None else []
-        for start in range(0, len(every), VALUES_MAX):
-            ends = " OR ".join(isin(column, every[start : start + VALUES_MAX]) for column in columns)
-            draft.remove(self._tables.scan(at, draft.definition.physical_columns, ends))
+        draft.reads_all()
+        every = sorted(nodes) if draft.content is not None else []
+        for start in range(0, len(every), NODES_MAX):
+            ends = [{column: every[start : start + NODES_MAX]} for column in columns]
+            draft.remove(self._tables.having(draft.content, draft.definition.physical_columns, *ends))
 
 
 def _given(assignments: tuple[Assign, ...]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from omnigraph.write.input_files import open_parquet
 from omnigraph.write.sources import FileKind, SourceFile
 
 SPLIT_BYTES = 32 * 1024 * 1024
+SPLIT_BYTES_MAX = 256 * 1024 * 1024
+SPLITS_WANTED_MAX = 4000  # above it they are larger, so that the driver has not too many fragments to name
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,12 @@ class Split:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Split":
         return cls(**{**document, "row_groups": tuple(document["row_groups"])})
+
+
+def split_size(files: Sequence[SourceFile]) -> int:
+    """How large the parts of an input are best."""
+    total = sum(file.size for file in files)
+    return max(SPLIT_BYTES, min(SPLIT_BYTES_MAX, -(-total // SPLITS_WANTED_MAX)))
 
 
 def plan_splits(

@@ -7,6 +7,7 @@ again on another base whenever the race was lost.
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from omnigraph.manifest.model import TableKey, TableRef, Touch
 from omnigraph.manifest.plan import (
@@ -26,27 +27,57 @@ from omnigraph.manifest.plan import (
     TableAction,
     Upsert,
 )
+from omnigraph.manifest.recourse import TooLargeToShare
+from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.runtime import IdSource
 from omnigraph.schema.indexes import declared_indexes
+from omnigraph.storage.content import Content, Tailed, content_of
 from omnigraph.storage.indexing import INDEXED_ROWS_MIN
+from omnigraph.storage.overlay import Overlay
 from omnigraph.storage.parallel import gather
 from omnigraph.storage.tables import Staged, Tables, TableVersion
 from omnigraph.write.delta import texts
+from omnigraph.write.inline import fits, inline_tables, only_fresh, recounted, small_actions
 from omnigraph.write.violations import existing, refuse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Stager:
-    def __init__(self, tables: Tables, ids: IdSource) -> None:
+    def __init__(self, tables: Tables, ids: IdSource, settings: Settings | None = None) -> None:
         self._tables = tables
         self._ids = ids
+        self._settings = settings or Settings()
 
     def stage(self, txn: WriteTxn, plan: PublishPlan) -> PublishPlan:
-        """All tables of a plan, at once."""
-        return self.restage(txn, plan, plan.writes, from_scratch=True)
+        """All tables of a plan, at once: small ones into the manifest itself, others as detached versions."""
+        assert isinstance(plan.effect, Change)
+        small = small_actions(plan.effect.actions, self._settings)
+        if small:
+            inline = inline_tables(self._tables, txn, small)
+            if fits(inline, self._settings):
+                return plan.with_inline(inline)
+        if txn.pending and plan.effect.actions:
+            raise TooLargeToShare
+        return self._restage(txn, plan, plan.writes, from_scratch=True)
 
     def restage(self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
-        """The physical part of these tables, derived again on the transaction's base (rule 9)."""
+        """What is derived from the base of these tables, derived again on another one (rule 9)."""
+        assert isinstance(plan.effect, Change)
+        if not plan.inline:
+            return self._restage(txn, plan, tables, from_scratch)
+        small = small_actions([action for action in plan.effect.actions if action.table in tables], self._settings)
+        assert small is not None, "what was small is small on any base"
+        # Rows whose ids nobody else can have used are the same on any base.
+        same = {key: recounted(txn, key, plan.inline[key]) for key in small if all(map(only_fresh, small[key]))}
+        others = {key: actions for key, actions in small.items() if key not in same}
+        return plan.with_inline({**plan.inline, **same, **inline_tables(self._tables, txn, others, again=True)})
+
+    def _restage(
+        self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool
+    ) -> PublishPlan:
         assert isinstance(plan.effect, Change)
         groups = _by_table(plan.effect.actions, tables)
         previous = {} if from_scratch else plan.staged
@@ -55,7 +86,7 @@ class Stager:
             ref = txn.table(key)
             if key in plan.staged and ref is not None:
                 self._refuse_taken(ref, actions, plan.staged[key])
-            made = self._carried(ref, actions, previous.get(key)) or self._fresh(ref, actions)
+            made = self._carried(txn, key, actions, previous.get(key)) or self._fresh(txn, key, actions)
             return made if made is None or _rows_written(actions) < INDEXED_ROWS_MIN else self._indexed(txn, key, made)
 
         results = gather([partial(one, key, actions) for key, actions in groups.items()])
@@ -64,71 +95,92 @@ class Stager:
         return plan.with_staged({**kept, **made})
 
     def _carried(
-        self, ref: TableRef | None, actions: Sequence[TableAction], previous: StagedTable | None
+        self, txn: WriteTxn, key: TableKey, actions: Sequence[TableAction], previous: StagedTable | None
     ) -> StagedTable | None:
         """Appended fragments as they are on the new version, if they share no id with what came."""
-        if previous is None or previous.carryable is None or previous.base is None or ref is None:
+        ref, content = txn.table(key), txn.content(key)
+        if previous is None or previous.carryable is None or previous.base is None or ref is None or content is None:
             return None
-        if previous.table_id != ref.table_id:
+        if ref.stored is None or previous.at.table_id != ref.stored.table_id:
             return None
-        at, since = _at(ref), TableVersion(*previous.base)
-        if isinstance(actions[0], Upsert) and self._tables.came_with(at, since, previous.carryable.ids):
+        at = self._tables.settled(content, self._ids.short_id(), _schema_of(txn, key)).at  # rule 8: with the tail in it
+        if isinstance(actions[0], Upsert) and self._tables.came_with(at, previous.base, previous.carryable.ids):
             return None
         carried = self._tables.carry(at, previous.carryable)
-        return StagedTable(
-            carried.at.table_id, carried.at.table_version, carried.rows, previous.touch, _base(ref), carried.appended
-        )
+        return StagedTable(carried.at, carried.rows, previous.touch, ref.stored, ref.tail, carried.appended)
 
     def _refuse_taken(self, ref: TableRef, actions: Sequence[TableAction], previous: StagedTable) -> None:
         """An append must not meet rows that came with its ids: Lance would keep both, and no check may have looked."""
-        at, base = _at(ref), previous.base
+        base = previous.base
         for action in actions:
             if isinstance(action, Append) and not action.fresh_ids:
                 ids = texts(action.rows, "id")
-                if base is not None and base[0] == ref.table_id:
-                    taken = self._tables.came_with(at, TableVersion(*base), ids)
+                if (
+                    ref.stored is not None
+                    and not ref.tail
+                    and base is not None
+                    and base.table_id == ref.stored.table_id
+                ):
+                    taken = self._tables.came_with(ref.stored, base, ids)
                 else:
-                    taken = self._tables.exists(at, ids)
+                    taken = self._tables.exists(content_of(ref.stored, ref.tail), ids)
                 refuse(existing(action.table, taken))
 
-    def _fresh(self, ref: TableRef | None, actions: Sequence[TableAction]) -> StagedTable | None:
-        """The actions one after another, each on the version that the one before made."""
-        at = None if ref is None else _at(ref)
+    def _fresh(self, txn: WriteTxn, key: TableKey, actions: Sequence[TableAction]) -> StagedTable | None:
+        """The actions one after another, each on the version that the one before made; the first takes the tail in."""
+        ref = txn.table(key)
+        at = None if ref is None else content_of(ref.stored, ref.tail)
         rows = 0 if ref is None else ref.rows
         touch = Touch()
         carryable = None
         for action in actions:
-            result = self._apply(at, action)
+            result = self._apply(at, action, _schema_of(txn, key))
             if result is not None:
                 touch = _with(touch, action, rows, result.rows)
                 at, rows = result.at, result.rows
-                carryable = result.appended if len(actions) == 1 and ref is not None else None
+                # Rows of the tail that were written beside them may be in the other version already.
+                alone = len(actions) == 1 and ref is not None and not ref.tail
+                carryable = result.appended if alone else None
         if at is None:
             return None  # deleting from a type that has no rows
-        return StagedTable(at.table_id, at.table_version, rows, touch, _base(ref), carryable)
+        assert isinstance(at, TableVersion), "every action makes a version"
+        stored, tail = (None, ()) if ref is None else (ref.stored, ref.tail)
+        return StagedTable(at, rows, touch, stored, tail, carryable)
 
     def _indexed(self, txn: WriteTxn, key: TableKey, made: StagedTable) -> StagedTable:
         """With segments of the declared indexes over the rows that came, as one more version.
 
         Segments are never carried: they name row addresses, which are others on another base.
         """
-        at = TableVersion(made.table_id, made.table_version)
-        since = TableVersion(*made.base) if made.base is not None and made.base[0] == made.table_id else None
-        indexed = self._tables.index_new_rows(at, since, declared_indexes(txn.catalog.type_of(key)))
-        return replace(made, table_version=indexed.table_version)
+        since = made.base if made.base is not None and made.base.table_id == made.at.table_id else None
+        return replace(made, at=self._tables.index_new_rows(made.at, since, declared_indexes(txn.catalog.type_of(key))))
 
-    def _apply(self, at: TableVersion | None, action: TableAction) -> Staged | None:
+    def _apply(self, at: Content | None, action: TableAction, schema: "pa.Schema") -> Staged | None:
+        tables, fresh_id = self._tables, self._ids.short_id
         match action:
             case Delete(_, ids):
-                return None if at is None else self._tables.delete(at, ids)
-            case Append(_, rows) | Upsert(_, rows) | Create(_, rows) | Overwrite(_, rows):
                 if at is None:
-                    return self._tables.create(self._ids.short_id(), rows)
-                if isinstance(action, Overwrite):
-                    return self._tables.overwrite(at, rows)
-                return self._tables.upsert(at, rows) if isinstance(action, Upsert) else self._tables.append(at, rows)
+                    return None
+                if isinstance(at, Tailed):
+                    return tables.fold(at, Overlay.of(None, ids), fresh_id(), schema)
+                return tables.delete(at, ids)
+            case Overwrite(_, rows):
+                stored = at.stored if isinstance(at, Tailed) else at  # nothing of what lies on top survives
+                return tables.create(fresh_id(), rows) if stored is None else tables.overwrite(stored, rows)
+            case Append(_, rows) | Upsert(_, rows) | Create(_, rows):
+                if at is None:
+                    return tables.create(fresh_id(), rows)
+                if isinstance(at, Tailed):
+                    return tables.fold(at, Overlay.of(rows, new=not isinstance(action, Upsert)), fresh_id(), schema)
+                return tables.upsert(at, rows) if isinstance(action, Upsert) else tables.append(at, rows)
             case Drop() | Rewrite() | Index() | Bulk() | Reshape() | Move():
                 raise AssertionError(f"{action} is staged by the verb that plans it")
+
+
+def _schema_of(txn: WriteTxn, key: TableKey) -> "pa.Schema":
+    from omnigraph.schema.arrow import arrow_schema
+
+    return arrow_schema(txn.catalog.type_of(key))
 
 
 def _rows_written(actions: Sequence[TableAction]) -> int:
@@ -141,14 +193,6 @@ def _by_table(actions: Sequence[TableAction], tables: frozenset[TableKey]) -> di
         if action.table in tables and not isinstance(action, Drop):
             groups.setdefault(action.table, []).append(action)
     return groups
-
-
-def _at(ref: TableRef) -> TableVersion:
-    return TableVersion(ref.table_id, ref.table_version)
-
-
-def _base(ref: TableRef | None) -> tuple[str, int] | None:
-    return None if ref is None else (ref.table_id, ref.table_version)
 
 
 def _with(touch: Touch, action: TableAction, before: int, after: int) -> Touch:

@@ -155,6 +155,8 @@ def _cardinality(constraint: Cardinality, table: TableDelta, delta: Delta) -> li
 
 def _removals(endpoint: Endpoint, table: TableDelta, delta: Delta) -> list[Check]:
     """Nodes that go. Edges that are all replaced were judged as rows of the delta."""
+    if not table.removed and not table.replaces_all:
+        return []
     if delta.replaces_all(endpoint.table_key) or table.edges_went_along:
         return []
     ignoring = delta.touched(endpoint.table_key)

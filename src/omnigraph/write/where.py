@@ -1,14 +1,15 @@
-"""The rows that a mutation's `where` selects: of a stored version with what the mutation has written so far on top."""
+"""The rows that a mutation's `where` selects: of a table's content with what the mutation has written so far on top."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from omnigraph.errors import BadRequest
 from omnigraph.query.ir import Compare, EntityId, Filter, Literal, Prop
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.identity import canonical_text
-from omnigraph.storage.overlay import Overlay
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.content import Content
+from omnigraph.storage.overlay import Overlay, aligned, without_ids
+from omnigraph.storage.tables import Tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def select(
     tables: Tables,
-    at: TableVersion | None,
+    content: Content | None,
     overlay: Overlay,
     definition: TypeDef,
     condition: Filter,
@@ -27,17 +28,17 @@ def select(
 
     schema = arrow_schema(definition)
     wanted = list(schema.names if columns is None else columns)
-    if at is None and overlay.rows is None:
+    if content is None and overlay.rows is None:
         return schema.empty_table().select(wanted)
     entity = _named_id(definition, condition)
     if entity is not None:
-        return tables.lookup(at, [entity], wanted, overlay, schema)
-    return _filtered(tables, at, overlay, definition, condition, wanted, schema)
+        return tables.lookup(content, [entity], wanted, overlay, schema)
+    return _filtered(tables, content, overlay, definition, condition, wanted, schema)
 
 
 def _filtered(
     tables: Tables,
-    at: TableVersion | None,
+    content: Content | None,
     overlay: Overlay,
     definition: TypeDef,
     condition: Filter,
@@ -49,15 +50,43 @@ def _filtered(
 
     from omnigraph.read.filters import columns_of, lance_filter, matches
 
+    def passing(rows: "pa.Table") -> "pa.Table":
+        return rows.filter(pa.array(matches(condition, rows))).select(wanted)
+
     pushed = lance_filter(condition, definition)
     if pushed is not None:
-        return tables.scan(at, wanted, pushed, overlay, schema)
+        return _pushed(tables, content, overlay, schema, wanted, pushed, passing)
     read = list(dict.fromkeys([*wanted, *columns_of(condition)]))
     shape = pa.schema([schema.field(name) for name in wanted])
     parts = [shape.empty_table()]
-    for batch in tables.batches(at, read, None, overlay, schema):
+    for batch in tables.batches(content, read, None, overlay, schema):
         table = pa.table(batch)
-        parts.append(table.filter(pa.array(matches(condition, table))).select(wanted))
+        parts.append(passing(table))
+    return pa.concat_tables(parts)
+
+
+def _pushed(
+    tables: Tables,
+    content: Content | None,
+    overlay: Overlay,
+    schema: "pa.Schema",
+    wanted: list[str],
+    predicate: str,
+    passing: "Callable[[pa.Table], pa.Table]",
+) -> "pa.Table":
+    """Without a view: stored rows by the predicate, through whatever index there is, those on top by `passing`."""
+    import pyarrow as pa
+
+    at, own = tables.parts(content)
+    above = own.then(overlay)
+    shape = pa.schema([schema.field(name) for name in wanted])
+    parts = [shape.empty_table()]
+    if above.rows is not None:
+        known = [name for name in schema.names if name in above.rows.column_names]
+        parts.append(passing(aligned(above.rows.select(known), schema)))
+    if at is not None:
+        stored = tables.scan(at, list(dict.fromkeys([*wanted, "id"])), predicate)
+        parts.append((without_ids(stored, above.shadowed) if above.shadowed else stored).select(wanted))
     return pa.concat_tables(parts)
 
 

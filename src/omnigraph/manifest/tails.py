@@ -1,0 +1,127 @@
+"""The rows that small commits left in manifests, added up: what lies on top of a stored table version.
+
+Manifests are immutable while a tail names them, so whatever was decoded once is kept: a reader that has seen a tail
+asks the store only for the commits that came since.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+
+from omnigraph.errors import Damaged
+from omnigraph.manifest.keys import commit_id
+from omnigraph.manifest.model import InlineChange, Manifest, Point, TableKey
+from omnigraph.manifest.store import Manifests
+from omnigraph.storage.content import Tail, TailEntry
+from omnigraph.storage.kept import Kept
+from omnigraph.storage.overlay import Overlay
+from omnigraph.storage.parallel import gather
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OVERLAYS_MAX = 1024
+
+
+class _Named:
+    """A tail as the name of what it adds up to. It is looked up often, and all of it need not be hashed for that."""
+
+    __slots__ = ("_hash", "_tail")
+
+    def __init__(self, tail: Tail) -> None:
+        self._tail = tail
+        self._hash = hash((tail[0].manifest_version, tail[-1], len(tail)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Named) and self._tail == other._tail
+
+
+class Tails:
+    def __init__(self, manifests: Manifests) -> None:
+        self._manifests = manifests
+        self._overlays: Kept[_Named, Overlay] = Kept(OVERLAYS_MAX)
+
+    def overlay(self, tail: Tail) -> Overlay:
+        """All entries of a tail, the later on top of the earlier."""
+        if len(tail) < 2:
+            return self._one(tail[0]) if tail else Overlay.EMPTY
+        return self._overlays.get(_Named(tail), lambda: self._added_up(tail))
+
+    def ids(self, entries: Iterable[TailEntry]) -> frozenset[str]:
+        """Which rows these commits wrote or removed."""
+        return frozenset().union(*(overlay.answered for overlay in self._read(tuple(entries))))
+
+    def remember(self, manifest: Manifest, overlays: Mapping[TableKey, Overlay]) -> None:
+        """Rows of a manifest that this process has just put: nobody need decode them."""
+        for key, overlay in overlays.items():
+            self._overlays.put(_Named(manifest.tables[key].tail[-1:]), overlay)
+
+    def _added_up(self, tail: Tail) -> Overlay:
+        """On top of the longest part that is known already, usually all but the last commit."""
+        known = next((n for n in range(len(tail) - 1, 0, -1) if _Named(tail[:n]) in self._overlays), 0)
+        total = self.overlay(tail[:known])
+        for overlay in self._read(tail[known:]):
+            total = total.then(overlay)
+        return total
+
+    def _read(self, entries: Tail) -> list[Overlay]:
+        if len(entries) == 1:
+            return [self._one(entries[0])]
+        return gather([lambda entry=entry: self._one(entry) for entry in entries])  # type: ignore[misc]
+
+    def _one(self, entry: TailEntry) -> Overlay:
+        return self._overlays.get(_Named((entry,)), lambda: self._decoded(entry))
+
+    def _decoded(self, entry: TailEntry) -> Overlay:
+        point = Point(entry.branch_id, entry.manifest_version)
+        manifest = self._manifests.read(point)
+        if not isinstance(manifest, Manifest):
+            raise Damaged(f"manifest {commit_id(point)}", f"rows of {entry.table_key} are in it, and it is gone")
+        groups = manifest.inline if entry.commits is None else manifest.inline[: entry.commits]
+        total = Overlay.EMPTY
+        for group in groups:
+            change = group.get(entry.table_key)
+            if change is not None:
+                total = total.then(decoded(change, f"manifest {commit_id(point)}"))
+        return total
+
+
+def encoded(overlay: Overlay, deletes: Iterable[str], *, new: bool) -> InlineChange:
+    """What a manifest stores of a change."""
+    import pyarrow as pa
+
+    if overlay.rows is None or not overlay.rows.num_rows:
+        return InlineChange(None, tuple(sorted(deletes)))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, overlay.rows.schema, options=_ipc_options()) as writer:
+        writer.write_table(overlay.rows)
+    return InlineChange(sink.getvalue().to_pybytes(), tuple(sorted(deletes)), new)
+
+
+@cache
+def _ipc_options() -> "pa.ipc.IpcWriteOptions":
+    """The defaults, which pyarrow would look up in the environment for every commit."""
+    import pyarrow as pa
+
+    return pa.ipc.IpcWriteOptions()
+
+
+def decoded(change: InlineChange, what: str) -> Overlay:
+    """A change as rows. Rule 8: they bring the columns of the schema that they were written by."""
+    import pyarrow as pa
+
+    if change.upserts is None:
+        return Overlay.of(None, change.deletes)
+    try:
+        rows = pa.ipc.open_stream(change.upserts).read_all()
+    except pa.ArrowException as error:
+        raise Damaged(what, f"its inline rows can't be read: {error}") from error
+    return Overlay.of(rows, change.deletes, new=change.new)
+
+
+def size_of(change: InlineChange) -> int:
+    rows = 0 if change.upserts is None else len(change.upserts)
+    return rows + sum([len(entity) + 3 for entity in change.deletes]) if change.deletes else rows

@@ -1,0 +1,115 @@
+"""Small commits: a plan's rows as they ride in the manifest itself. Nothing is written to any table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from omnigraph.manifest.conflicts import changed_at
+from omnigraph.manifest.model import TableKey, Touch
+from omnigraph.manifest.plan import Append, Delete, InlineTable, TableAction, Upsert
+from omnigraph.manifest.settings import Settings
+from omnigraph.manifest.tails import encoded, size_of
+from omnigraph.manifest.txn import WriteTxn
+from omnigraph.storage.overlay import Overlay, unique_ids
+from omnigraph.storage.tables import Tables
+from omnigraph.write.delta import texts
+from omnigraph.write.violations import existing, refuse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SmallAction: TypeAlias = Append | Upsert | Delete
+
+WEIGHED_MIN = 8  # rows: fewer are encoded unweighed, and `fits` says what that came to
+
+
+def small_actions(actions: Sequence[TableAction], settings: Settings) -> dict[TableKey, list[SmallAction]] | None:
+    """The actions by table, if rows are all that they change and there are few; None otherwise."""
+    groups: dict[TableKey, list[SmallAction]] = {}
+    rows = size = 0
+    for action in actions:
+        match action:
+            case Append() | Upsert():
+                rows += action.rows.num_rows
+                if rows > WEIGHED_MIN:
+                    size += action.rows.nbytes
+            case Delete():
+                rows += len(action.ids)
+            case _:
+                return None
+        if rows > settings.inline_rows or size > settings.inline_bytes:
+            return None
+        groups.setdefault(action.table, []).append(action)
+    return groups
+
+
+def inline_tables(
+    tables: Tables, txn: WriteTxn, groups: Mapping[TableKey, Sequence[SmallAction]], *, again: bool = False
+) -> dict[TableKey, InlineTable]:
+    """What the actions of each table amount to on this base.
+
+    `again`: they were planned on another base, where appended ids were seen to be new, and what was known may no
+    longer be true.
+    """
+    return {key: _inline(tables, txn, key, actions, again=again) for key, actions in groups.items()}
+
+
+def only_fresh(action: SmallAction) -> bool:
+    return isinstance(action, Append) and action.fresh_ids
+
+
+def recounted(txn: WriteTxn, key: TableKey, made: InlineTable) -> InlineTable:
+    """The same rows on another base, where they amount to the same."""
+    return replace(made, changed_at=changed_at(txn.base, key))
+
+
+def fits(inline: Mapping[TableKey, InlineTable], settings: Settings) -> bool:
+    return sum(size_of(made.change) for made in inline.values()) <= settings.inline_bytes
+
+
+def _inline(
+    tables: Tables, txn: WriteTxn, key: TableKey, actions: Sequence[SmallAction], *, again: bool
+) -> InlineTable:
+    present = _present(tables, txn, key, actions, again=again)
+    touch, overlay = Touch(), Overlay.EMPTY
+    deletes: set[str] = set()
+    for action in actions:
+        ids = frozenset(action.ids if isinstance(action, Delete) else unique_ids(action.rows))
+        there = ids & present
+        match action:
+            case Delete():
+                touch = Touch(touch.inserted, touch.updated, touch.deleted + len(there))
+                overlay, present = overlay.then(Overlay.of(None, there)), present - ids
+                deletes |= there
+            case Append() | Upsert():
+                if there and isinstance(action, Append):
+                    refuse(existing(key, there))
+                touch = Touch(touch.inserted + len(ids) - len(there), touch.updated + len(there), touch.deleted)
+                overlay, present = overlay.then(_written(action.rows, ids, new=not there)), present | ids
+    change = encoded(overlay, deletes, new=not touch.updated)
+    return InlineTable(change, overlay, touch, changed_at(txn.base, key))
+
+
+def _written(rows: "pa.Table", ids: frozenset[str], *, new: bool) -> Overlay:
+    return Overlay.of_rows(rows, ids, new) if ids else Overlay.EMPTY
+
+
+def _present(
+    tables: Tables, txn: WriteTxn, key: TableKey, actions: Sequence[SmallAction], *, again: bool
+) -> frozenset[str]:
+    """Which of the ids that the actions are about have rows, as far as that matters."""
+    known: set[str] = set()
+    asked: set[str] = set()
+    for action in actions:
+        match action:
+            case Append():
+                if again and not action.fresh_ids:
+                    asked.update(texts(action.rows, "id"))
+            case Upsert() | Delete():
+                if action.known is not None and not again:
+                    known |= action.known
+                else:
+                    asked.update(action.ids if isinstance(action, Delete) else texts(action.rows, "id"))
+    content = txn.content(key)
+    found = tables.exists(content, asked) if asked and content is not None else frozenset()
+    return found | known
