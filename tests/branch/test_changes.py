@@ -215,7 +215,7 @@ def test_what_a_compaction_rewrote_is_not_read(graph: Graph) -> None:
     (read,) = changes.explained.reads
     rewritten = graph.snapshot(at=compaction).pinned.manifest.tables["node:Person"]
     ((older, _),) = read.comparisons
-    assert older == f"table {rewritten.table_id} version {rewritten.table_version}"
+    assert older == str(rewritten.stored)
 
 
 def test_a_stub_in_between_makes_it_compare_the_tables_and_say_so(graph: Graph) -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.branch.bases import common_ancestors, contains, find_bases, united
 from omnigraph.errors import ConflictError
+from omnigraph.manifest.bases import common_ancestors, contains, find_bases, united
 from omnigraph.manifest.model import Entry, Manifest, Point, Stub, stub_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -39,6 +39,9 @@ class History:
     def read(self, point: Point, *, cached: bool = True) -> Entry | None:
         self.reads += 1
         return self.entries.get(point)
+
+    def is_state(self, manifest: Manifest) -> bool:
+        return True
 
     def retire(self, point: Point) -> None:
         entry = self.entries[point]

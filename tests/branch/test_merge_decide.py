@@ -16,9 +16,9 @@ from omnigraph.branch.draft import CHANGED_ROWS_LOCAL_MAX, Outcome
 from omnigraph.branch.merge import _choice, merge
 from omnigraph.branch.rows import Share
 from omnigraph.errors import BadRequest
-from omnigraph.pipeline.runner import InProcess
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.compile import compile_schema
+from omnigraph.storage.runner import InProcess
 from support.merging import Merging, make_merging
 
 NOTE = compile_schema("""

@@ -13,8 +13,8 @@ from omnigraph.branch import merge as merge_module
 from omnigraph.branch.draft import Outcome
 from omnigraph.branch.merge import merge
 from omnigraph.errors import SparkNotReady
-from omnigraph.pipeline.runner import InProcess
 from omnigraph.pipeline.spark import session
+from omnigraph.storage.runner import InProcess
 from support.merging import Merging, make_merging
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -165,9 +166,20 @@ STEP = st.one_of(
 START: State = {("P", "x"): {"n": 0, "m": 0, "u": None}, ("P", "y"): {"n": 0, "m": 0, "u": None}, ("Q", "x"): {"n": 0}}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEP, min_size=6, max_size=24))
 def test_branches_and_merges_do_to_the_graph_what_they_do_to_dicts(steps: list[tuple[Any, ...]]) -> None:
+    follow(steps)
+
+
+@pytest.mark.soak
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(STEP, min_size=6, max_size=24))
+def test_hundreds_of_other_histories_do_too(steps: list[tuple[Any, ...]]) -> None:
+    follow(steps)
+
+
+def follow(steps: list[tuple[Any, ...]]) -> None:
     folder = Path(tempfile.mkdtemp())
     try:
         graph, model = make_merging(folder / "graph", SCHEMA), Model()

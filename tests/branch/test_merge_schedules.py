@@ -19,6 +19,7 @@ from manifest.schedules import (
 from omnigraph.branch.draft import Outcome
 from omnigraph.errors import BranchNotFound, ConflictError, MergeConflicts, Unavailable
 from omnigraph.manifest.plan import Append, Delete, PublishPlan, RaiseFence, Stance, Upsert
+from omnigraph.manifest.settings import Settings
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, person_rows
 from support.steps import Call
 
@@ -253,7 +254,8 @@ def test_a_merge_that_is_killed_at_any_request_has_happened_or_not(tmp_path: Pat
 # Rule 17
 
 
-def test_where_the_base_is_gone_an_older_common_one_serves(world: World) -> None:
+def test_where_the_base_is_gone_an_older_common_one_serves(tmp_path: Path) -> None:
+    world = World(tmp_path / "graph", settings=Settings(inline_rows=0))  # a tail would keep the base's rows
     merger, cleaner = forked(world)
     merger.graph.write([Upsert(PERSON, person_rows("ada", age=1))])
     merger.graph.branches.merge("main", "b")  # the new base is main's manifest 3
@@ -268,7 +270,8 @@ def test_where_the_base_is_gone_an_older_common_one_serves(world: World) -> None
     assert again.people() == ["ada", "bob", "eve", "kay"]
 
 
-def test_changes_that_are_equal_on_both_sides_of_an_older_base_are_no_conflict(world: World) -> None:
+def test_changes_that_are_equal_on_both_sides_of_an_older_base_are_no_conflict(tmp_path: Path) -> None:
+    world = World(tmp_path / "graph", settings=Settings(inline_rows=0))  # a tail would keep the base's rows
     merger, cleaner = forked(world)
     merger.graph.write([Upsert(PERSON, person_rows("ada", age=1))])
     merger.graph.branches.merge("main", "b")
@@ -279,7 +282,8 @@ def test_changes_that_are_equal_on_both_sides_of_an_older_base_are_no_conflict(w
     assert world.client("again").graph.branches.merge("main", "b").outcome is Outcome.MERGED
 
 
-def test_without_any_common_state_a_merge_is_refused(world: World) -> None:
+def test_without_any_common_state_a_merge_is_refused(tmp_path: Path) -> None:
+    world = World(tmp_path / "graph", settings=Settings(inline_rows=0))
     merger, cleaner = forked(world)
     merger.insert("kay")
     stand_in_retire(cleaner, world.main_id, range(1, 3))

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_merge_model import Model, Refused, Row, State, combined
@@ -116,9 +117,20 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEP, min_size=12, max_size=30))
 def test_merges_across_schema_changes_do_to_the_graph_what_they_do_to_dicts(steps: list[tuple[Any, ...]]) -> None:
+    follow(steps)
+
+
+@pytest.mark.soak
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(STEP, min_size=12, max_size=30))
+def test_hundreds_of_other_histories_do_too(steps: list[tuple[Any, ...]]) -> None:
+    follow(steps)
+
+
+def follow(steps: list[tuple[Any, ...]]) -> None:
     folder = Path(tempfile.mkdtemp())
     try:
         graph, model = make_merging(folder / "graph", STEPS[0]), Evolving()

@@ -10,12 +10,9 @@ import pytest
 from omnigraph.branch.draft import Outcome
 from omnigraph.errors import MergeConflicts
 from support.merging import make_merging
-from support.spark import spark, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = ["spark", "spark_session"]  # fixtures, used by their names
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

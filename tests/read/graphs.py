@@ -13,6 +13,7 @@ import pyarrow as pa
 import omnigraph
 from omnigraph.graph import Graph
 from omnigraph.manifest.plan import Append, TableAction
+from omnigraph.manifest.settings import Settings
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.ir import ReadQuery
 from omnigraph.read.caches import ReadCaches
@@ -86,10 +87,13 @@ def table(table_key: str, rows: Sequence[Row]) -> pa.Table:
 
 
 @contextmanager
-def graph_of(data: Data, uri: str | None = None, options: Mapping[str, str] | None = None) -> Iterator[Graph]:
-    """A graph with these rows stored, on a local disk unless told otherwise."""
+def graph_of(
+    data: Data, uri: str | None = None, options: Mapping[str, str] | None = None, *, stored: bool = False
+) -> Iterator[Graph]:
+    """A graph with these rows, on a local disk unless told otherwise; `stored`: in tables, however few they are."""
     with tempfile.TemporaryDirectory() as folder:
-        graph = omnigraph.init(uri or f"{folder}/g", CATALOG, options or {"fsync": "false"})
+        settings = Settings(inline_rows=0) if stored else Settings()
+        graph = omnigraph.init(uri or f"{folder}/g", CATALOG, options or {"fsync": "false"}, settings=settings)
         write(graph, data)
         yield graph
 

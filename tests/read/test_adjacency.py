@@ -44,7 +44,7 @@ def same(one: Adjacency, other: Adjacency) -> bool:
 
 
 def test_what_was_saved_is_what_is_built() -> None:
-    with graph_of(DATA) as graph:
+    with graph_of(DATA, stored=True) as graph:
         key = saved(graph)
         assert key.startswith("tables/")
         assert key.endswith(".arrow")
@@ -55,7 +55,7 @@ def test_what_was_saved_is_what_is_built() -> None:
 
 
 def test_a_saved_adjacency_is_used_and_saves_reading_the_edges() -> None:
-    with graph_of(DATA) as graph:
+    with graph_of(DATA, stored=True) as graph:
         saved(graph)
         caches = ReadCaches()
         reader = reader_of(graph, caches=caches, expand="csr")
@@ -66,7 +66,7 @@ def test_a_saved_adjacency_is_used_and_saves_reading_the_edges() -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "nonsense", "empty"])
 def test_a_damaged_file_is_as_good_as_none(damage: str) -> None:
-    with graph_of(DATA) as graph:
+    with graph_of(DATA, stored=True) as graph:
         store, key = graph.repository.store, saved(graph)
         stored = store.get(key)
         assert stored is not None
@@ -82,7 +82,7 @@ def test_a_damaged_file_is_as_good_as_none(damage: str) -> None:
 
 
 def test_it_serves_other_versions_of_the_nodes_too() -> None:
-    with graph_of(DATA) as graph:
+    with graph_of(DATA, stored=True) as graph:
         saved(graph)
         graph.write([Append(PERSON, table(PERSON, [person("0")])), Upsert(PERSON, table(PERSON, [person("a", age=5)]))])
         edges, people = spaces_of(reader_of(graph))
@@ -93,7 +93,7 @@ def test_it_serves_other_versions_of_the_nodes_too() -> None:
 
 
 def test_another_version_of_the_edges_has_its_own() -> None:
-    with graph_of(DATA) as graph:
+    with graph_of(DATA, stored=True) as graph:
         key = saved(graph)
         graph.write([Append(KNOWS, table(KNOWS, [edge("a", "d")]))])
         at = reader_of(graph).state(KNOWS).at
@@ -180,7 +180,7 @@ def test_triangles_are_the_same_by_either_way(traversal: str, monkeypatch: pytes
         f"match {{ $a: Person  $a.age < 4  $a {traversal} $b  $b.age < 4  $b {traversal} $c  $c.age < 4  "
         f"$c {traversal} $a }} return {{ $a.id as a, $b.id as b, $c.id as c }}"
     )
-    with graph_of(data) as graph:
+    with graph_of(data, stored=True) as graph:
         expected = run(reader_of(graph, expand="csr"), text).rows
         assert len(expected) > 10
         monkeypatch.setattr("omnigraph.read.csr.MANY", 1)
@@ -191,7 +191,7 @@ def test_triangles_are_the_same_by_either_way(traversal: str, monkeypatch: pytes
 def test_lookups_serve_until_the_frontier_is_wide_or_they_have_cost_as_much() -> None:
     people = [person(f"p{i:03}") for i in range(100)]
     data: Data = {PERSON: people, KNOWS: [edge("p000", row["slug"]) for row in people[1:]]}
-    with graph_of(data) as graph:
+    with graph_of(data, stored=True) as graph:
         caches = ReadCaches()
         options = {"resident_rows": 10, "frontier_max": 20}
         one = 'match { $p: Person { slug: "p001" }  $p <knows> $f } return { $f.id as f }'
@@ -219,7 +219,7 @@ def test_many_sources_are_reached_in_batches(monkeypatch: pytest.MonkeyPatch) ->
         KNOWS: [edge(rng.choice(slugs), rng.choice(slugs), f"e{i}") for i in range(60)],
     }
     query = "match { $a: Person  $a knows{1,3} $b } return { $a.id as a, $b.id as b }"
-    with graph_of(data) as graph:
+    with graph_of(data, stored=True) as graph:
         whole = run(reader_of(graph, expand="csr"), query).rows
         monkeypatch.setattr("omnigraph.read.expand._MARKS_MAX", 100)
         assert run(reader_of(graph, expand="csr"), query).rows == whole

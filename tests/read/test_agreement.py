@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,12 +50,13 @@ def check(readers: Mapping[str, Reader], data: Data, text: str, query: ReadQuery
         assert found == expected, f"{mode}: {text}"
 
 
-@settings(max_examples=70, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 2**32))
-def test_adjacency_lookups_and_the_interpreter_agree(seed: int) -> None:
+SEEDS = st.integers(0, 2**32)
+
+
+def check_stored(seed: int) -> None:
     rng = Random(seed)
     data = generated.graph(rng)
-    with graph_of(data) as graph:
+    with graph_of(data, stored=True) as graph:
         readers = {mode: reader_of(graph, **options) for mode, options in MODES.items()}
         for text, query in queries(rng):
             check(readers, data, text, query)
@@ -76,12 +78,30 @@ def overlaid(rng: Random) -> tuple[Data, Data, dict[str, Overlay]]:
     return data, stored, overlays
 
 
-@settings(max_examples=70, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 2**32))
-def test_rows_may_be_anywhere(seed: int) -> None:
+def check_anywhere(seed: int) -> None:
     rng = Random(seed)
     data, stored, overlays = overlaid(rng)
-    with graph_of(stored) as graph:
+    with graph_of(stored, stored=True) as graph:
         readers = {mode: reader_of(graph, overlays, **options) for mode, options in MODES.items()}
         for text, query in queries(rng):
             check(readers, data, text, query)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(seed=SEEDS)
+def test_adjacency_lookups_and_the_interpreter_agree(seed: int) -> None:
+    check_stored(seed)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(seed=SEEDS)
+def test_rows_may_be_anywhere(seed: int) -> None:
+    check_anywhere(seed)
+
+
+@pytest.mark.soak
+@settings(max_examples=500, deadline=None)
+@given(seed=SEEDS)
+def test_hundreds_of_other_graphs_agree(seed: int) -> None:
+    check_stored(seed)
+    check_anywhere(seed)

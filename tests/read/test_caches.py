@@ -17,7 +17,7 @@ FRIENDS = 'match { $p: Person { slug: "a" }  $p knows $f } return { $f.id as f, 
 
 def test_what_is_written_between_two_queries_is_seen_and_old_snapshots_stay_as_they_were() -> None:
     caches = ReadCaches()
-    with graph_of(DATA) as graph:
+    with graph_of(DATA, stored=True) as graph:
         before = reader_of(graph, caches=caches)
         assert run(before, FRIENDS).rows == [{"f": "b", "age": 2}]
         graph.write(
@@ -31,7 +31,7 @@ def test_what_is_written_between_two_queries_is_seen_and_old_snapshots_stay_as_t
 
 def test_branches_share_what_they_have_in_common_and_nothing_else() -> None:
     caches = ReadCaches()
-    with graph_of(DATA) as graph:
+    with graph_of(DATA, stored=True) as graph:
         graph.branches.create("other")
         write(graph, {PERSON: [person("c")], KNOWS: [edge("a", "c")]}, branch="other")
         for _ in range(2):
@@ -41,7 +41,7 @@ def test_branches_share_what_they_have_in_common_and_nothing_else() -> None:
 
 def test_overlays_are_told_apart_by_their_content() -> None:
     caches = ReadCaches()
-    with graph_of(DATA) as graph:
+    with graph_of(DATA, stored=True) as graph:
         for age in (5, 6, 5):
             overlays = {PERSON: Overlay.of(table(PERSON, [person("b", age=age)]))}
             for options in MODES.values():
@@ -54,7 +54,7 @@ def test_overlays_are_told_apart_by_their_content() -> None:
 
 def test_an_overlay_is_laid_over_the_adjacency_that_is_there() -> None:
     caches = ReadCaches()
-    with graph_of(DATA) as graph:
+    with graph_of(DATA, stored=True) as graph:
         run(reader_of(graph, caches=caches, expand="csr"), FRIENDS)
         built = [key for key in caches._values if key[0] == "adjacency"]
         overlays = {
@@ -67,7 +67,7 @@ def test_an_overlay_is_laid_over_the_adjacency_that_is_there() -> None:
 
 def test_the_bound_in_bytes_is_kept_and_answers_stay_right() -> None:
     caches = ReadCaches(bytes_max=5_000)
-    with graph_of(DATA) as graph:
+    with graph_of(DATA, stored=True) as graph:
         for _ in range(3):
             for options in MODES.values():
                 assert names(run(reader_of(graph, caches=caches, **options), FRIENDS).rows) == ["b"]
@@ -103,7 +103,7 @@ def test_threads_that_want_one_value_make_it_once() -> None:
 
 
 def test_threads_may_share_a_reader() -> None:
-    with graph_of(DATA) as graph:
+    with graph_of(DATA, stored=True) as graph:
         reader = reader_of(graph)
         with ThreadPoolExecutor(8) as pool:
             for rows in pool.map(lambda _: run(reader, FRIENDS).rows, range(40)):

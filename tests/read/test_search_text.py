@@ -22,6 +22,7 @@ from omnigraph.graph import Graph
 from omnigraph.manifest.model import Touch
 from omnigraph.manifest.plan import Append, Change, Delete, Index, PublishPlan, StagedTable, Stance, Upsert
 from omnigraph.manifest.publish import Recourse
+from omnigraph.manifest.settings import Settings
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.ir import Bm25, Literal, Prop, TextKind, TextSearch
 from omnigraph.read.caches import ReadCaches
@@ -35,9 +36,9 @@ from omnigraph.storage import indexing
 from omnigraph.storage.overlay import Overlay
 from omnigraph.storage.parallel import gather
 from omnigraph.storage.searching import edit_distance, words
-from omnigraph.storage.tables import TableVersion
 from support.s3 import S3Location
 
+STORED = Settings(inline_rows=0)  # however few rows there are
 CATALOG = compile_schema("node Doc { slug: String @key  body: String? @index  note: String? }").catalog
 DOC = "node:Doc"
 BODY, NOTE = (CATALOG.type_of(DOC).by_name[name].column for name in ("body", "note"))
@@ -54,7 +55,7 @@ def rows(texts: Texts) -> pa.Table:
 def empty_graph() -> Iterator[Graph]:
     folder = tempfile.mkdtemp()
     try:
-        yield omnigraph.init(f"{folder}/g", CATALOG, {"fsync": "false"})
+        yield omnigraph.init(f"{folder}/g", CATALOG, {"fsync": "false"}, settings=STORED)
     finally:
         shutil.rmtree(folder)
 
@@ -70,18 +71,16 @@ def indexed(graph: Graph) -> None:
     repository = graph.repository
     txn = repository.open_txn("main")
     ref = txn.table(DOC)
-    if ref is None:
+    at = None if ref is None else ref.stored
+    if ref is None or at is None:
         return
-    at = TableVersion(ref.table_id, ref.table_version)
     dataset = repository.tables.open(at)
     missing = indexing.uncovered(dataset, DeclaredIndex(BODY, "full_text"))
     if not missing:
         return
     segment = indexing.full_text_segment(dataset, BODY, missing)
     made = repository.tables.commit_operation(at, lance.LanceOperation.CreateIndex([segment], []))
-    staged = {
-        DOC: StagedTable(ref.table_id, made.at.table_version, made.rows, Touch(), (ref.table_id, ref.table_version))
-    }
+    staged = {DOC: StagedTable(made.at, made.rows, Touch(), ref.stored)}
     plan = PublishPlan("x" * 26, Stance.MAINTENANCE, Change("index", (Index(DOC),), staged))
     repository.publisher.publish(txn, plan, Recourse())
 
@@ -306,17 +305,16 @@ texts_of = text_of.map(lambda parts: "".join(word + gap for word, gap in parts))
 corpora = st.lists(st.none() | texts_of, min_size=1, max_size=14)
 
 
-@settings(max_examples=25, deadline=None)
-@given(
+any_split = given(
     corpora,
     st.lists(st.tuples(texts_of, st.integers(0, 3) | st.just(8)), min_size=1, max_size=3),
     st.integers(0, 14),
     st.integers(0, 14),
     st.integers(0, 3),
 )
-def test_all_part_or_none_indexed_select_the_same_rows(
-    corpus: list[str | None], queries: list[tuple[str, int]], first: int, second: int, late: int
-) -> None:
+
+
+def check_split(corpus: list[str | None], queries: list[tuple[str, int]], first: int, second: int, late: int) -> None:
     """Some documents are written and indexed, some only written, some lie on top, some were replaced."""
     texts = {f"d{i}": text for i, text in enumerate(corpus)}
     low, high = sorted((first, second))
@@ -345,9 +343,26 @@ def test_all_part_or_none_indexed_select_the_same_rows(
                 assert found(complete, kind, query, edits) == wanted, (kind, query, edits)
 
 
+@settings(max_examples=10, deadline=None)
+@any_split
+def test_all_part_or_none_indexed_select_the_same_rows(
+    corpus: list[str | None], queries: list[tuple[str, int]], first: int, second: int, late: int
+) -> None:
+    check_split(corpus, queries, first, second, late)
+
+
+@pytest.mark.soak
+@settings(max_examples=300, deadline=None)
+@any_split
+def test_hundreds_of_other_splits_select_the_same_rows(
+    corpus: list[str | None], queries: list[tuple[str, int]], first: int, second: int, late: int
+) -> None:
+    check_split(corpus, queries, first, second, late)
+
+
 @pytest.mark.s3
 def test_on_s3_rows_that_were_written_a_moment_ago_are_found(s3: S3Location) -> None:
-    graph = omnigraph.init(f"{s3.uri}/g", CATALOG, s3.options)
+    graph = omnigraph.init(f"{s3.uri}/g", CATALOG, s3.options, settings=STORED)
     graph.write([Append(DOC, rows({"a": "quick fox", "b": "slow fox"}))])
     indexed(graph)
     graph.write([Append(DOC, rows({"c": "quick bear"}))])

@@ -18,6 +18,7 @@ import omnigraph
 from omnigraph.errors import BadRequest
 from omnigraph.graph import Graph
 from omnigraph.manifest.plan import Append, Delete
+from omnigraph.manifest.settings import Settings
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.ir import STRING, Bm25, Literal, Metric, Nearest, Rrf
 from omnigraph.read import vector
@@ -44,6 +45,7 @@ def catalog_of(metric: Metric = "cosine", dimension: int = DIMENSION) -> Catalog
     return compile_schema(f'node Doc {{ {declared}(metric="{metric}") }}').catalog
 
 
+STORED = Settings(inline_rows=0)  # however few rows there are
 CATALOG = catalog_of()
 Row = tuple[str | None, Sequence[float] | None]
 
@@ -65,7 +67,7 @@ def reader_of(graph: Graph, overlay: Overlay = Overlay.EMPTY) -> Reader:
 
 
 def new_graph(path: Path, catalog: Catalog = CATALOG) -> Graph:
-    return omnigraph.init(str(path), catalog, {"fsync": "false"})
+    return omnigraph.init(str(path), catalog, {"fsync": "false"}, settings=STORED)
 
 
 def nearest(query: Sequence[float] | str, catalog: Catalog = CATALOG) -> Nearest:
@@ -318,7 +320,7 @@ def test_vectors_on_s3(s3: S3Location, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "INDEXED_ROWS_MIN", 50)
     monkeypatch.setattr(indexing, "VECTORS_MIN", 50)
     monkeypatch.setattr(vector, "SCANNED_VALUES_MAX", 10)
-    graph = omnigraph.init(f"{s3.uri}/g", CATALOG, s3.options)
+    graph = omnigraph.init(f"{s3.uri}/g", CATALOG, s3.options, settings=STORED)
     points = clustered(300)
     graph.write([Append(DOC, table({f"d{i}": (None, point.tolist()) for i, point in enumerate(points)}))])
     overlay = Overlay.of(table({"new": (None, points[7].tolist())}), ["d8"])

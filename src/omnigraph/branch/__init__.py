@@ -2,7 +2,6 @@
 
 merge.py      the verb `branch merge`, from two heads to one published commit
 draft.py      what a merge would do: tables taken over, tables merged row by row
-bases.py      merge bases from ancestry vectors
 virtual.py    several bases merged into one, in memory
 states.py     the states that a merge compares
 rows.py       the rows that two sides changed, read and merged, here or as tasks

@@ -11,7 +11,6 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from omnigraph.branch.bases import find_bases
 from omnigraph.branch.contents import TypeHistory, net_difference, type_histories, type_pairs
 from omnigraph.branch.entities import (
     KINDS,
@@ -22,12 +21,13 @@ from omnigraph.branch.entities import (
     entity_changes,
     position_of,
 )
-from omnigraph.branch.lineage import Lineage, find_lineage
+from omnigraph.branch.lineage import Lineage, find_lineage, same_state
 from omnigraph.branch.states import TypeState, state_of
 from omnigraph.branch.tokens import decode_token, encode_token, fingerprint
 from omnigraph.errors import BadRequest, CommitNotFound, ConflictError
-from omnigraph.manifest.history import find_commit, retained
-from omnigraph.manifest.keys import branch_id_of
+from omnigraph.manifest.bases import find_bases
+from omnigraph.manifest.history import is_partial, retained, state_at_commit, state_before
+from omnigraph.manifest.keys import branch_id_of, commit_id
 from omnigraph.manifest.model import MAIN, CommitId, Manifest, Point
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import Snapshot
@@ -188,12 +188,11 @@ class GraphChanges:
         self.explained = replace(self.explained, reads=(*self.explained.reads, read))
 
     def _token(self, last: EntityChange) -> str:
-        older, newer = self.older.manifest.point, self.newer.manifest.point
         return encode_token(
             PAGE,
             {
-                "a": [older.branch_id, older.manifest_version],
-                "b": [newer.branch_id, newer.manifest_version],
+                "a": _place_of(self.older.manifest),
+                "b": _place_of(self.newer.manifest),
                 "f": fingerprint(self.question, self.filters.to_json()),
                 "p": [*last.position],
             },
@@ -203,7 +202,7 @@ class GraphChanges:
 def find_way(repository: Repository, older: Snapshot, newer: Snapshot, filters: Filters) -> _Way:
     """How the two states are connected, and which types to look at."""
     lineage = find_lineage(repository.manifests, older.manifest, newer.manifest)
-    backwards = lineage.obstacle is not None and older.manifest.point != newer.manifest.point
+    backwards = lineage.obstacle is not None and not same_state(older.manifest, newer.manifest)
     if backwards:
         other_way = find_lineage(repository.manifests, newer.manifest, older.manifest)
         backwards = other_way.obstacle is None
@@ -277,20 +276,9 @@ def changes_of_commit(
 
 def states_of_commit(repository: Repository, commit: CommitId) -> tuple[Snapshot, Snapshot]:
     """The state before a commit and the one after it; `init` came out of nothing, which is as empty as itself."""
-    entry, _ = find_commit(repository.manifests, commit)
-    after = retained(repository.manifests, entry, commit, repository.tags)
-    if after.manifest_version == 1:
-        return _pinned(repository, after), _pinned(repository, after)
-    previous = repository.manifests.read(Point(after.branch_id, after.manifest_version - 1))
-    if previous is None:
-        raise CommitNotFound(commit, "the state before it is missing")
-    try:
-        before = retained(repository.manifests, previous, commit, repository.tags)
-    except CommitNotFound:
-        raise CommitNotFound(
-            commit, "cleanup has expired the state before it, so what it changed is no longer known"
-        ) from None
-    return _pinned(repository, before), _pinned(repository, after)
+    manifests, tags = repository.manifests, repository.tags
+    after, before = state_at_commit(manifests, commit, tags), state_before(manifests, commit, tags)
+    return _pinned(repository, after if before is None else before), _pinned(repository, after)
 
 
 def _paged(repository: Repository, page: str, filters: Filters, question: str, limit: int | None) -> GraphChanges:
@@ -299,17 +287,26 @@ def _paged(repository: Repository, page: str, filters: Filters, question: str, l
     if fields["f"] != fingerprint(question, filters.to_json()):
         raise BadRequest(f"This page token was given for other states or filters: use the same ones, or {remedy}.")
     with meter.operation("changes") as operation:
-        older, newer = (_at_point(repository, fields[side]) for side in ("a", "b"))
+        older, newer = (_at_place(repository, fields[side]) for side in ("a", "b"))
     after = position_of(fields["p"])
     return GraphChanges(repository, older, newer, filters, question, limit, after, cost=operation.cost)
 
 
-def _at_point(repository: Repository, point: list[Any]) -> Snapshot:
-    place = Point(branch_id_of(point[0]), int(point[1]))
-    name = f"{place.branch_id}.{place.manifest_version}"
-    entry = repository.manifests.read(place)
+def _place_of(state: Manifest) -> list[Any]:
+    """Where a state is: a manifest, or in the middle of one behind so many commits."""
+    point = [state.branch_id, state.manifest_version]
+    return [*point, len(state.commits)] if is_partial(state) else point
+
+
+def _at_place(repository: Repository, place: list[Any]) -> Snapshot:
+    point, commits = Point(branch_id_of(place[0]), int(place[1])), place[2:]
+    name = commit_id(point)
+    entry = repository.manifests.read(point)
     if entry is None:
         raise CommitNotFound(name, "it is not there")
+    if commits:
+        last = entry.commits[int(commits[0]) - 1].id
+        return _pinned(repository, state_at_commit(repository.manifests, last, repository.tags))
     return _pinned(repository, retained(repository.manifests, entry, name, repository.tags))
 
 
@@ -333,7 +330,7 @@ def _common_catalog(repository: Repository, older: Snapshot, newer: Snapshot) ->
 
 
 def _version(state: TypeState | None) -> str | None:
-    return None if state is None or state.at is None else str(state.at)
+    return None if state is None or state.content is None else str(state.content)
 
 
 def _require_known(filters: Filters, histories: Iterable[TypeHistory]) -> None:

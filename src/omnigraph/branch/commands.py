@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from omnigraph.branch.changes import GraphChanges
     from omnigraph.branch.feed import FeedChange, FeedPage
 
+OWN_ACTORS = "omnigraph:"  # what the graph does by itself
+MAINTENANCE_KINDS = ("fold", "optimize", "cleanup", "recovery")
+
 
 @dataclass(frozen=True, slots=True)
 class CommitDetails:
@@ -85,8 +88,12 @@ class HistoryCommands:
         maintenance: bool = False,
         at: str | datetime | None = None,
     ) -> list[Commit]:
-        """The commits of a branch, newest first, on through its fork point: by an actor, of a kind, touching types."""
+        """The commits of a branch, newest first, on through its fork point: by an actor, of a kind, touching types.
+
+        Maintenance is left out unless it is asked for, which who asks for one of its actors or kinds does.
+        """
         wanted = _limit(limit)
+        maintenance = maintenance or (actor or "").startswith(OWN_ACTORS) or kind in MAINTENANCE_KINDS
         touched = frozenset(types)
         with meter.operation("commits"):
             repository = self.repository

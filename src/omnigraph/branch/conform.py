@@ -7,8 +7,8 @@ wider type, are new columns written, as `schema apply` does it.
 from dataclasses import replace
 
 from omnigraph.branch.states import TypeState
-from omnigraph.manifest.model import TableRef
 from omnigraph.manifest.plan import Adopted
+from omnigraph.runtime import IdSource
 from omnigraph.schema.definitions import TypeDef
 from omnigraph.schema.migration import fillings
 from omnigraph.storage.tables import Staged, Tables, TableVersion
@@ -21,26 +21,34 @@ def fits(state: TypeState, wanted: TypeDef) -> bool:
     return state.definition == wanted or not fillings(state.definition, wanted)
 
 
-def conformed(tables: Tables, state: TypeState, wanted: TypeDef) -> Adopted:
-    """The state's table with the columns of the wanted definition."""
+def conformed(tables: Tables, ids: IdSource, state: TypeState, wanted: TypeDef) -> Adopted:
+    """The state's table with the columns of the wanted definition; one that fits keeps its tail."""
     ref = state.ref
     assert ref is not None, "a type without a table has nothing to conform"
     if fits(state, wanted):
         return Adopted(ref)
-    made = fitted(tables, TableVersion(ref.table_id, ref.table_version), state.definition, wanted)
-    moved = replace(ref, table_id=made.at.table_id, table_version=made.at.table_version)
-    return Adopted(moved, made.says_more)
+    made = fitted(tables, _settled(tables, ids, state), state.definition, wanted)
+    return Adopted(replace(ref, stored=made.at, tail=()), made.says_more)
 
 
-def conformed_with(tables: Tables, state: TypeState, wanted: TypeDef, delta: TableDelta) -> Adopted:
+def conformed_with(tables: Tables, ids: IdSource, state: TypeState, wanted: TypeDef, delta: TableDelta) -> Adopted:
     """The same with a delta applied on top, which is in the wanted columns already."""
-    adopted = conformed(tables, state, wanted)
-    at = TableVersion(adopted.ref.table_id, adopted.ref.table_version)
-    staged = tables.delete(at, delta.removed) if delta.removed else None
-    at = at if staged is None else staged.at
-    staged = tables.upsert(at, delta.rows) if delta.rows.num_rows else staged
-    return adopted if staged is None else Adopted(_moved(adopted.ref, staged), converted=True)
+    if delta.changes_nothing:
+        return conformed(tables, ids, state, wanted)
+    assert state.ref is not None, "a type without a table has nothing to conform"
+    at = fitted(tables, _settled(tables, ids, state), state.definition, wanted).at
+    staged: Staged | None = None
+    if delta.removed:
+        staged = tables.delete(at, delta.removed)
+    if delta.rows.num_rows:
+        staged = tables.upsert(at if staged is None else staged.at, delta.rows)
+    assert staged is not None
+    return Adopted(replace(state.ref, stored=staged.at, tail=(), rows=staged.rows), converted=True)
 
 
-def _moved(ref: TableRef, staged: Staged) -> TableRef:
-    return replace(ref, table_id=staged.at.table_id, table_version=staged.at.table_version, rows=staged.rows)
+def _settled(tables: Tables, ids: IdSource, state: TypeState) -> TableVersion:
+    """A stored version with all rows, to which columns can be added."""
+    from omnigraph.schema.arrow import arrow_schema
+
+    assert state.content is not None
+    return tables.settled(state.content, ids.short_id(), arrow_schema(state.definition)).at

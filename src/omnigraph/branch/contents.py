@@ -1,7 +1,4 @@
-"""What became of one type's rows between two states, however its definition and its storage changed meanwhile.
-
-Rows are read through `table_difference` alone: should small commits ride in manifests, this is the place that knows.
-"""
+"""What became of one type's rows between two states, however its definition and its storage changed meanwhile."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +7,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from omnigraph.branch.images import converted
 from omnigraph.branch.states import GraphState, TypeId, TypeState
+from omnigraph.manifest.model import CommitId
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.definitions import TypeDef
 from omnigraph.storage.comparing import Difference, in_memory
+from omnigraph.storage.content import Content
 from omnigraph.storage.overlay import ids_of
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.tables import Tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,19 +35,20 @@ class TypeHistory:
     def comparisons(self) -> list[Comparison]:
         """The pairs of states whose differences add up to all that logical commits did.
 
-        Rule 4: `changed_at` says which states have the same rows. Where the same rows are in another version,
-        maintenance has rewritten them, and what lies before is compared apart from what lies after.
+        Rule 4: `changed_at` says which states have the same rows. Where the same rows are in another version, or have
+        gone from a tail into one, maintenance has rewritten them, and what lies before is compared apart from what
+        lies after.
         """
         found: list[Comparison] = []
         start = previous = self.states[0]
         for state in self.states[1:]:
-            rewritten = _content(previous) == _content(state) and _version(previous) != _version(state)
+            rewritten = _changed_at(previous) == _changed_at(state) and _content(previous) != _content(state)
             if rewritten:
-                if _content(start) != _content(previous):
+                if _changed_at(start) != _changed_at(previous):
                     found.append((start, previous))
                 start = state
             previous = state
-        if _content(start) != _content(previous):
+        if _changed_at(start) != _changed_at(previous):
             found.append((start, previous))
         return found
 
@@ -101,7 +101,7 @@ def table_difference(tables: Tables, older: TypeState | None, newer: TypeState |
 
     A property that a state does not know yet has its default there, exactly as `schema apply` gives it to rows.
     """
-    found = tables.difference(_version(older), _version(newer), _columns_of(older, newer, wanted))
+    found = tables.difference(_content(older), _content(newer), _columns_of(older, newer, wanted))
     before = found.before if older is None else converted(found.before, older.definition, wanted)
     after = found.after if newer is None else converted(found.after, newer.definition, wanted)
     if before is found.before and after is found.after:
@@ -152,9 +152,9 @@ def _places(rows: "pa.Table", offset: int) -> Mapping[str, int]:
     return {entity: offset + place for place, entity in enumerate(ids_of(rows))}
 
 
-def _content(state: TypeState | None) -> object:
+def _changed_at(state: TypeState | None) -> CommitId | None:
     return None if state is None else state.changed_at
 
 
-def _version(state: TypeState | None) -> TableVersion | None:
-    return None if state is None else state.at
+def _content(state: TypeState | None) -> Content | None:
+    return None if state is None else state.content

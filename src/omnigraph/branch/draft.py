@@ -11,13 +11,13 @@ from functools import partial
 from typing import TypeAlias
 
 from omnigraph.branch.agreement import Merging, graph_conflicts
-from omnigraph.branch.bases import contains
 from omnigraph.branch.conform import conformed, conformed_with, fits
 from omnigraph.branch.decide import DELETE_VS_UPDATE, Decided
-from omnigraph.branch.rows import Contest, Runner, changed_rows, merge_rows, merge_rows_on
+from omnigraph.branch.rows import Contest, changed_rows, merge_rows, merge_rows_on
 from omnigraph.branch.states import GraphState, TypeId, TypeState, identity, same_content, state_of
 from omnigraph.branch.virtual import base_state
 from omnigraph.errors import MergeConflict
+from omnigraph.manifest.bases import contains
 from omnigraph.manifest.model import Manifest, TableKey, TableRef
 from omnigraph.manifest.plan import Adopted
 from omnigraph.manifest.repository import Repository
@@ -26,6 +26,7 @@ from omnigraph.schema.catalog import Catalog, Schema
 from omnigraph.schema.definitions import TypeDef
 from omnigraph.schema.merging import merge_schemas, renamed_tables
 from omnigraph.storage.parallel import gather
+from omnigraph.storage.runner import Runner
 from omnigraph.storage.tables import Tables
 from omnigraph.write.delta import TableDelta
 
@@ -63,7 +64,7 @@ def draft_merge(repository: Repository, txn: WriteTxn, source: Manifest, choose:
     if contains(source.ancestry, target.logical_head):
         return _fast_forward(txn, source, theirs)
     ours_state, theirs_state = state_of(target, txn.schema), state_of(source, theirs)
-    base = base_state(repository, ours_state, theirs_state, (target.branch_id, source.branch_id))
+    base = base_state(repository, target, source)
     schema = merge_schemas(base.schema, txn.schema, theirs)
     return _ThreeWay(repository, txn, source, base, ours_state, theirs_state, schema, choose).draft()
 
@@ -165,7 +166,7 @@ class _ThreeWay:
         )
         local = iter(here)
         return [
-            next(local) if runner is None else merge_rows_on(runner, location, contest, changed)
+            next(local) if runner is None else merge_rows_on(runner, location, contest.self_contained(tables), changed)
             for contest, runner, changed in zip(contests, runners, sizes, strict=True)
         ]
 
@@ -173,18 +174,18 @@ class _ThreeWay:
         self, taken: Mapping[TypeId, TypeState], contests: list[Contest], deltas: Mapping[TableKey, TableDelta]
     ) -> dict[TableKey, Adopted]:
         """Tables that are not as the target has them, by reference; those of the narrower schema are widened."""
-        tables = self.repository.tables
+        tables, ids = self.repository.tables, self.repository.runtime.ids
         adopted: dict[TableKey, Adopted] = {}
         by_id = {identity(definition): definition for definition in self.schema.catalog.types}
         for type_id, state in taken.items():
             wanted = by_id[type_id]
             stays = state.ref == self._own(type_id) and fits(state, wanted)
             if not stays:
-                adopted[wanted.table_key] = conformed(tables, state, wanted)
+                adopted[wanted.table_key] = conformed(tables, ids, state, wanted)
         for contest in contests:
             wanted, key = contest.wanted, contest.wanted.table_key
             if contest.ours.definition.table_key != key or not fits(contest.ours, wanted):
-                adopted[key] = conformed_with(tables, contest.ours, wanted, deltas[key])
+                adopted[key] = conformed_with(tables, ids, contest.ours, wanted, deltas[key])
         return adopted
 
     def _own(self, type_id: TypeId) -> TableRef | None:
@@ -249,8 +250,8 @@ def changed_at_most(tables: Tables, contest: Contest) -> int:
     rows = sum(state.ref.rows for state in states if state.ref is not None)
     if rows <= CHANGED_ROWS_LOCAL_MAX:
         return rows
-    older = None if contest.base is None else contest.base.at
-    return sum(max(tables.differing_rows(older, side.at)) for side in (contest.ours, contest.theirs))
+    older = None if contest.base is None else contest.base.content
+    return sum(max(tables.differing_rows(older, side.content)) for side in (contest.ours, contest.theirs))
 
 
 def _delta(key: TableKey, decided: Decided) -> TableDelta:

@@ -1,8 +1,8 @@
 """The change feed: all that happens on a branch, commit by commit, in order, for a reader that keeps its place.
 
-A cursor names the branch by its id, the newest manifest that was told completely, and within the next one the last
-change that was told. Commits are immutable and so is their order, so whoever stores the cursor of a change together
-with what it made of the change gets each exactly once, however often it asks again in between.
+A cursor names the branch by its id, the newest manifest that was told completely, and within the next one how many of
+its commits were, and the last change that was told. Commits are immutable and so is their order, so whoever stores the
+cursor of a change together with what it made of the change gets each exactly once, however often it asks again.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from omnigraph.branch.entities import EntityChange, Position, position_of
 from omnigraph.branch.lineage import is_logical
 from omnigraph.branch.tokens import decode_token, encode_token
 from omnigraph.errors import BadRequest, CommitNotFound, CursorExpired, CursorRefused, Damaged
-from omnigraph.manifest.history import retained
+from omnigraph.manifest.history import fork_head, partial_state, retained, up_to
 from omnigraph.manifest.keys import branch_id_of, commit_id, parse_commit_id
 from omnigraph.manifest.landed import READ_AHEAD
 from omnigraph.manifest.model import MAIN, BranchId, Commit, CommitClass, CommitId, Entry, Manifest, Point
@@ -33,15 +33,18 @@ _REMEDY = "begin with `--start now`, `--start beginning` or `--start COMMIT`"
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A place in the feed of one branch: behind a manifest, or behind a change of the manifest after that."""
+    """A place in the feed of one branch: behind a manifest, behind commits of the one after that, or a change there."""
 
     branch: str
     branch_id: BranchId
     point: Point  # told completely; on the branch itself, or on one that it was forked from
-    position: Position | None = None  # the last change that was told of the next manifest
+    position: Position | None = None  # the last change that was told of the next commit
+    commits: int = 0  # of the next manifest that were told completely
 
     def encoded(self) -> str:
         place = [self.point.branch_id, self.point.manifest_version]
+        if self.commits:
+            place.append(self.commits)
         return encode_token(
             CURSOR,
             {
@@ -55,12 +58,13 @@ class Cursor:
     @staticmethod
     def decoded(text: str) -> "Cursor":
         fields = decode_token(CURSOR, text, _REMEDY)
-        position = fields["p"]
+        position, place = fields["p"], fields["n"]
         return Cursor(
             str(fields["b"]),
             branch_id_of(fields["i"]),
-            Point(branch_id_of(fields["n"][0]), int(fields["n"][1])),
+            Point(branch_id_of(place[0]), int(place[1])),
             None if position is None else position_of(position),
+            int(place[2]) if len(place) > 2 else 0,
         )
 
 
@@ -144,54 +148,102 @@ def _begin(
         return head, place
     head = repository.branches.find(MAIN if branch is None else branch).head
     if start is None or start == NOW:
-        point = head.point
-    elif start == BEGINNING:
-        point = Point(_line(repository, head)[0][0], 0)
-    else:
-        line = _line(repository, head)
-        point = parse_commit_id(repository.commit_named(start))
-        if not any(point.branch_id == known and point.manifest_version <= last for known, last in line):
-            raise BadRequest(f"{start} is not in the history of {head.branch!r}: start with one of `commit list`.")
-    return head, Cursor(head.branch, head.branch_id, point)
+        return head, Cursor(head.branch, head.branch_id, head.point)
+    if start == BEGINNING:
+        return head, Cursor(head.branch, head.branch_id, Point(_line(repository, head)[0].branch_id, 0))
+    return head, _behind_commit(repository, head, start)
+
+
+def _behind_commit(repository: Repository, head: Manifest, start: str) -> Cursor:
+    """The place behind a commit of the branch's line; in the middle of a group, behind so many of its commits."""
+    commit = repository.commit_named(start)
+    point = parse_commit_id(commit)
+    stretch = next((one for one in _line(repository, head) if one.has(point)), None)
+    entry = None if stretch is None else repository.manifests.read(point)
+    if stretch is None or entry is None:
+        raise _not_in_history(head, start)
+    known = [one.id for one in stretch.commits_of(entry)]
+    if commit not in known and len(entry.commits) > 1:
+        raise _not_in_history(head, start)
+    if not known or commit in (known[-1], commit_id(point)):
+        return Cursor(head.branch, head.branch_id, point)
+    before = Point(point.branch_id, point.manifest_version - 1)
+    return Cursor(head.branch, head.branch_id, before, commits=known.index(commit) + 1)
+
+
+def _not_in_history(head: Manifest, start: str) -> BadRequest:
+    return BadRequest(f"{start} is not in the history of {head.branch!r}: start with one of `commit list`.")
 
 
 def _told(repository: Repository, head: Manifest, place: Cursor) -> Iterator[FeedChange | Cursor]:
-    """The changes behind a place, and after each manifest the place behind it."""
+    """The changes behind a place, and after each commit the place behind it."""
     previous: Entry | None = None
-    position = place.position
-    for point in _points_after(repository, head, place.point):
+    for stretch, point in _points_after(repository, head, place.point):
         entry = _read_ahead(repository, point, head)
         if is_logical(entry) and point.manifest_version > 1:
-            previous = previous or repository.manifests.read(Point(point.branch_id, point.manifest_version - 1))
-            before, after = _both_retained(repository, head, previous, entry)
-            behind = replace(place, point=Point(point.branch_id, point.manifest_version - 1))
-            commit = next(c for c in reversed(after.commits) if c.commit_class is CommitClass.LOGICAL)
-            changes = GraphChanges(repository, _pinned(repository, before), _pinned(repository, after), after=position)
-            for change in changes:
-                yield FeedChange(change, commit, replace(behind, position=change.position).encoded())
-        place, position, previous = replace(place, point=point, position=None), None, entry
+            before = Point(point.branch_id, point.manifest_version - 1)
+            states = _both_retained(repository, head, previous or repository.manifests.read(before), entry)
+            told = stretch.commits_of(entry)
+            for number in range(place.commits, len(told)):
+                place = replace(place, point=before, commits=number)
+                yield from _told_of(repository, *states, number, place)
+                place = replace(place, position=None)
+                if number + 1 < len(told):
+                    yield replace(place, commits=number + 1)
+        place, previous = replace(place, point=point, position=None, commits=0), entry
         yield place
 
 
-def _points_after(repository: Repository, head: Manifest, behind: Point) -> Iterator[Point]:
+def _told_of(
+    repository: Repository, previous: Manifest, manifest: Manifest, number: int, place: Cursor
+) -> Iterator[FeedChange]:
+    """The changes of one commit, of a manifest with perhaps several, behind a place in it."""
+    commit = manifest.commits[number]
+    if commit.commit_class is not CommitClass.LOGICAL:
+        return
+    last = number + 1 == len(manifest.commits)
+    before = previous if number == 0 else partial_state(previous, manifest, number - 1)
+    after = manifest if last else partial_state(previous, manifest, number)
+    states = _pinned(repository, before), _pinned(repository, after)
+    for change in GraphChanges(repository, *states, after=place.position):
+        yield FeedChange(change, commit, replace(place, position=change.position).encoded())
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """The part of a branch that another one's history runs through: up to a manifest, and a commit in it."""
+
+    branch_id: BranchId
+    last: int
+    head: CommitId | None
+
+    def has(self, point: Point) -> bool:
+        return point.branch_id == self.branch_id and point.manifest_version <= self.last
+
+    def commits_of(self, entry: Entry) -> tuple[Commit, ...]:
+        return up_to(entry, self.head) if entry.manifest_version == self.last else entry.commits
+
+
+def _points_after(repository: Repository, head: Manifest, behind: Point) -> Iterator[tuple[_Stretch, Point]]:
     """The manifests of the branch's line behind a point, old to new, through its fork points."""
     reached = False
-    for branch_id, last in _line(repository, head):
+    for stretch in _line(repository, head):
         first = 1
-        if branch_id == behind.branch_id:
+        if stretch.branch_id == behind.branch_id:
             reached, first = True, behind.manifest_version + 1
         if reached:
-            yield from (Point(branch_id, number) for number in range(first, last + 1))
+            yield from ((stretch, Point(stretch.branch_id, number)) for number in range(first, stretch.last + 1))
     if not reached:
         raise CursorRefused(f"its place is not in the history of {head.branch!r}", _REMEDY)
 
 
-def _line(repository: Repository, head: Manifest) -> list[tuple[BranchId, int]]:
+def _line(repository: Repository, head: Manifest) -> list[_Stretch]:
     """The branches that a branch's history runs through, the oldest first, each up to where it was forked."""
-    line = [(head.branch_id, head.manifest_version)]
+    line = [_Stretch(head.branch_id, head.manifest_version, head.logical_head)]
     fork = head.fork
     while fork is not None:
-        line.append((fork.branch_id, fork.manifest_version))
+        forked_from = fork_head(repository.manifests, line[-1].branch_id)
+        line.append(_Stretch(fork.branch_id, fork.manifest_version, forked_from))
         entry = repository.manifests.read(fork)
         if entry is None:
             raise Damaged(f"manifest {fork.manifest_version} of branch id {fork.branch_id}", "it is missing")

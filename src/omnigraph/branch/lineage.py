@@ -1,15 +1,17 @@
 """The way through history from a state to a later one that has it among its ancestors.
 
-Each step is one manifest and the one it was made from, so along the way nothing is lost and nothing counts twice.
+Each step is one manifest and the one it was made from, so along the way nothing is lost and nothing counts twice. The
+ends may stand in the middle of a group of commits that share a manifest.
 Maintenance lies on it like commits do; whoever compares neighbours can tell the two apart by `changed_at`.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from omnigraph.manifest.history import fork_state
 from omnigraph.manifest.keys import parse_commit_id
 from omnigraph.manifest.landed import entries_back
-from omnigraph.manifest.model import BranchId, CommitClass, Entry, Manifest, Point
+from omnigraph.manifest.model import BranchId, Commit, CommitClass, Entry, Manifest, Point
 from omnigraph.manifest.store import Manifests
 
 STEPS_MAX = 1_000  # beyond it, reading what lies between would cost more than comparing the ends
@@ -26,11 +28,21 @@ class Lineage:
     @property
     def commits(self) -> int:
         """How many logical commits lie on the way."""
-        return sum(is_logical(state) for state in self.states[1:])
+        ids = {commit.id for state in self.states[1:] for commit in state.commits if _is_logical(commit)}
+        return len(ids - {commit.id for state in self.states[:1] for commit in state.commits})
 
 
 def is_logical(entry: Entry) -> bool:
-    return any(commit.commit_class is CommitClass.LOGICAL for commit in entry.commits)
+    return any(_is_logical(commit) for commit in entry.commits)
+
+
+def _is_logical(commit: Commit) -> bool:
+    return commit.commit_class is CommitClass.LOGICAL
+
+
+def same_state(one: Manifest, other: Manifest) -> bool:
+    """Whether both are the same place in history: the same manifest, and as many of its commits."""
+    return one.point == other.point and len(one.commits) == len(other.commits)
 
 
 def includes(ancestry: Mapping[BranchId, int], point: Point) -> bool:
@@ -41,6 +53,8 @@ def includes(ancestry: Mapping[BranchId, int], point: Point) -> bool:
 def find_lineage(manifests: Manifests, older: Manifest, newer: Manifest) -> Lineage:
     """The way down from `newer` to `older`, through a merge where it came that way; told from old to new."""
     older = _origin(manifests, older)
+    if older.point == newer.point and len(older.commits) <= len(newer.commits):
+        return Lineage((newer,) if same_state(older, newer) else (older, newer))
     if not includes(newer.ancestry, older.point):
         return Lineage(obstacle=f"{older.logical_head} is no ancestor of {newer.logical_head}")
     if older.branch_id == newer.branch_id and newer.manifest_version - older.manifest_version > STEPS_MAX:
@@ -49,7 +63,7 @@ def find_lineage(manifests: Manifests, older: Manifest, newer: Manifest) -> Line
     while way[-1].point != older.point:
         known = len(way)
         for entry in _steps_down(manifests, way[-1], older.point):
-            if not isinstance(entry, Manifest):
+            if not isinstance(entry, Manifest) or not manifests.is_state(entry):
                 expired = f"{entry.branch_id}.{entry.manifest_version}"
                 return Lineage(obstacle=f"cleanup has expired {expired}, which lies between the two")
             way.append(entry)
@@ -57,14 +71,16 @@ def find_lineage(manifests: Manifests, older: Manifest, newer: Manifest) -> Line
                 return Lineage(obstacle=_TOO_LONG)
         if len(way) == known:
             return Lineage(obstacle="history no longer says how the two are connected")
+    if not same_state(way[-1], older):
+        way.append(older)
     return Lineage(tuple(reversed(way)))
 
 
 def _origin(manifests: Manifests, state: Manifest) -> Manifest:
     """Of a branch that has only just begun the state that it is a copy of, which others may have come from too."""
     while state.fork is not None and state.manifest_version == 1:
-        entry = manifests.read(state.fork)
-        if not isinstance(entry, Manifest):
+        entry = fork_state(manifests, state)
+        if not isinstance(entry, Manifest) or not manifests.is_state(entry):
             break
         state = entry
     return state
@@ -88,8 +104,11 @@ def _line_below(manifests: Manifests, start: Manifest, older: Point) -> Iterator
     """The manifests below one on its own branch, then its fork point."""
     on_its_branch = start.branch_id == older.branch_id
     oldest = older.manifest_version if on_its_branch else 1
-    yield from entries_back(manifests, start.manifest_version - 1, oldest, start.branch_id)
-    if not on_its_branch and start.fork is not None:
-        forked_from = manifests.read(start.fork)
+    lowest: Entry = start
+    for entry in entries_back(manifests, start.manifest_version - 1, oldest, start.branch_id):
+        lowest = entry
+        yield entry
+    if not on_its_branch and isinstance(lowest, Manifest) and lowest.fork is not None:
+        forked_from = fork_state(manifests, lowest)
         if forked_from is not None:
             yield forked_from

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from omnigraph.branch.draft import CHANGED_ROWS_LOCAL_MAX, ChooseRunner, Draft, Outcome, draft_merge
-from omnigraph.branch.rows import Runner, changed_rows
+from omnigraph.branch.rows import changed_rows
 from omnigraph.branch.states import TypeState, identity, state_of
 from omnigraph.errors import BadRequest, MergeConflict, MergeConflicts, OmnigraphError, PreconditionFailed
 from omnigraph.manifest.codec import touch_to_json
@@ -21,6 +21,7 @@ from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
+from omnigraph.storage.runner import Runner
 from omnigraph.write.delta import TableDelta
 from omnigraph.write.stage import Stager
 
@@ -221,9 +222,9 @@ def _touched(tables: "Tables", txn: WriteTxn, draft: Draft) -> dict[TableKey, To
     for key, adopted in draft.adopted.items():
         wanted = draft.schema.catalog.by_key[key]
         before, after = ours.of(identity(wanted)), TypeState(wanted, adopted.ref)
-        versions = (None if before is None else before.at), after.at
-        if max(tables.differing_rows(*versions)) > CHANGED_ROWS_LOCAL_MAX:
-            ids = tables.differing_ids(*versions)  # where so many differ, those that were only moved may count
+        contents = (None if before is None else before.content), after.content
+        if max(tables.differing_rows(*contents)) > CHANGED_ROWS_LOCAL_MAX:
+            ids = tables.differing_ids(*contents)  # where so many differ, those that were only moved may count
             was, now = frozenset(ids.before.to_pylist()), frozenset(ids.after.to_pylist())
         else:
             changed = changed_rows(tables, before, after, wanted)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from omnigraph.branch.changes import states_of_commit
 from omnigraph.branch.contents import TypeHistory, table_difference, type_histories
 from omnigraph.branch.decide import DELETE_VS_UPDATE, DIVERGENT_INSERT, Decided, decide_rows
-from omnigraph.branch.lineage import includes
-from omnigraph.branch.states import GraphState, TypeState, identity, state_of
+from omnigraph.branch.states import GraphState, identity, state_of
 from omnigraph.errors import BadRequest, ConflictError, MergeConflict, RevertConflicts
-from omnigraph.manifest.history import find_commit
-from omnigraph.manifest.keys import parse_commit_id
+from omnigraph.manifest.history import find_commit, has_commit
 from omnigraph.manifest.model import MAIN, Commit, CommitClass, CommitId, TableKey, TxnId
 from omnigraph.manifest.publish import PublishedCommit
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import Snapshot, WriteTxn
+from omnigraph.schema.catalog import TypeDef
+from omnigraph.storage.content import Content
 from omnigraph.storage.overlay import ids_of, with_ids
 from omnigraph.storage.tables import Tables
 from omnigraph.write.commit import Changes, commit_changes
@@ -55,7 +55,7 @@ def revert(
     undone = _undone(repository, repository.commit_named(reference))
 
     def plan(txn: WriteTxn) -> Changes:
-        if not includes(txn.base.ancestry, parse_commit_id(undone.commit.id)):
+        if not has_commit(repository.manifests, txn.base, undone.commit.id):
             raise BadRequest(
                 f"{undone.commit.id} is not in the history of {txn.branch!r}: revert it on a branch that has it."
             )
@@ -95,8 +95,8 @@ def _inverse(tables: Tables, txn: WriteTxn, undone: _Undone) -> Changes:
                 f"{undone.commit.id} can't be reverted, because {history.definition.name} was dropped since: nothing "
                 "was written, apply a schema that has it again."
             )
-        decided = _decided(tables, history, current)
         key = current.definition.table_key
+        decided = _decided(tables, history, current.definition, txn.content(key))
         read.add(key)
         conflicts += [_retold(conflict) for conflict in decided.conflicts]
         deltas.append(TableDelta(key, decided.rows, frozenset(decided.removed), decided.before))
@@ -106,20 +106,20 @@ def _inverse(tables: Tables, txn: WriteTxn, undone: _Undone) -> Changes:
     return Changes(delta.actions(), checks_for(txn, delta), frozenset(read))
 
 
-def _decided(tables: Tables, history: TypeHistory, current: TypeState) -> Decided:
+def _decided(tables: Tables, history: TypeHistory, definition: TypeDef, content: Content | None) -> Decided:
     """Merge "as it was before the commit" into the current rows, with "as the commit left it" as their base."""
-    found = table_difference(tables, *history.comparisons()[0], current.definition)
+    found = table_difference(tables, *history.comparisons()[0], definition)
     ids = sorted({*ids_of(found.before), *ids_of(found.after)})
-    return decide_rows(found.after, _current_rows(tables, current, ids), found.before, current.definition)
+    return decide_rows(found.after, _current_rows(tables, definition, content, ids), found.before, definition)
 
 
-def _current_rows(tables: Tables, current: TypeState, ids: list[str]) -> "pa.Table":
+def _current_rows(tables: Tables, definition: TypeDef, content: Content | None, ids: list[str]) -> "pa.Table":
     from omnigraph.schema.arrow import arrow_schema
 
-    shape = arrow_schema(current.definition)
-    if len(ids) <= LOOKED_UP_MAX or current.at is None:
-        return tables.lookup(current.at, ids, schema=shape).select(shape.names)
-    return with_ids(tables.scan(current.at, shape.names), ids)
+    shape = arrow_schema(definition)
+    if len(ids) <= LOOKED_UP_MAX or content is None:
+        return tables.lookup(content, ids, shape.names, schema=shape)
+    return with_ids(tables.scan(content, shape.names, schema=shape), ids)
 
 
 def _retold(conflict: MergeConflict) -> MergeConflict:

@@ -4,20 +4,21 @@ A large table is cut into parts by a hash of the id, each a task of its own that
 the same function. Where tasks run is the caller's business: `Runner` is all that is asked of them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omnigraph.branch.decide import Decided, decide_rows
 from omnigraph.branch.images import converted
-from omnigraph.branch.states import TypeState
+from omnigraph.branch.states import TypeState, self_contained
 from omnigraph.errors import MergeConflict
 from omnigraph.schema.definitions import ID, TypeDef
 from omnigraph.storage.comparing import Difference, in_memory
 from omnigraph.storage.location import Location
 from omnigraph.storage.overlay import without_ids
 from omnigraph.storage.parallel import gather
+from omnigraph.storage.runner import Runner
 from omnigraph.storage.tables import Tables
 
 if TYPE_CHECKING:
@@ -28,25 +29,6 @@ if TYPE_CHECKING:
 ROWS_A_PART = 250_000  # of changed rows; a task holds those of both sides in memory
 ROWS_ASKED_ABOUT = 131_072  # at once, whether they belong to a share
 
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-class Runner(Protocol):
-    """Where tasks run: in this process, or on Spark's executors."""
-
-    @property
-    def parallelism(self) -> int: ...
-
-    def run(
-        self,
-        task: Callable[[T], R],
-        items: Sequence[T],
-        *,
-        stage: str,
-        on_done: Callable[[R], None] | None = None,
-    ) -> list[R]: ...
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contest:
@@ -56,6 +38,13 @@ class Contest:
     base: TypeState | None
     ours: TypeState
     theirs: TypeState
+
+    def self_contained(self, tables: Tables) -> "Contest":
+        """The same for tasks elsewhere: rows that ride in manifests go with it."""
+        base, ours, theirs = (self_contained(tables, state) for state in (self.base, self.ours, self.theirs))
+        assert ours is not None
+        assert theirs is not None
+        return Contest(self.wanted, base, ours, theirs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +105,13 @@ def changed_rows(
     shape = pa.unify_schemas([arrow_schema(one) for one in known or [wanted]], promote_options="permissive")
     stored = _stored_difference(tables, base, side, shape, share)
     before, after = stored.before, stored.after
-    shadowed = frozenset(entity for state in (base, side) if state is not None for entity in state.overlay.shadowed)
-    if shadowed:
+    above = frozenset(entity for state in (base, side) if state is not None for entity in state.overlay.answered)
+    if above:
         before, after = (
-            pa.concat_tables([without_ids(rows, shadowed), share.of(_images(tables, state, shadowed, shape))])
+            pa.concat_tables([without_ids(rows, above), share.of(_images(tables, state, above, shape))])
             for rows, state in ((before, base), (after, side))
         )
-    if not shadowed and all(one == wanted for one in known):
+    if not above and all(one == wanted for one in known):
         return Difference(before, after)
     return in_memory(
         converted(before, wanted if base is None else base.definition, wanted),
@@ -133,8 +122,8 @@ def changed_rows(
 def _stored_difference(
     tables: Tables, base: TypeState | None, side: TypeState | None, shape: "pa.Schema", share: Share
 ) -> Difference:
-    """As the stored versions differ, whatever lies on top of the base."""
-    older, newer = (None if state is None else state.at for state in (base, side))
+    """As the tables differ, whatever lies on top of the base."""
+    older, newer = (None if state is None else state.content for state in (base, side))
     if share.parts == 1:
         return tables.difference(older, newer, shape)
     before, after = (_table(batches, shape, share) for batches in tables.differing_batches(older, newer, shape))
@@ -158,7 +147,7 @@ def _table(batches: "Batches", shape: "pa.Schema", share: Share) -> "pa.Table":
 def _images(tables: Tables, state: TypeState | None, ids: Iterable[str], shape: "pa.Schema") -> "pa.Table":
     if state is None:
         return shape.empty_table()
-    return tables.lookup(state.at, ids, shape.names, state.overlay, shape)
+    return tables.lookup(state.content, ids, shape.names, state.overlay, shape)
 
 
 def _among(rows: "pa.Table", changes: Difference) -> Any:

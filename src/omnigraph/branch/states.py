@@ -1,19 +1,20 @@
 """The states that a merge compares: of each type its definition, and a stored table with rows on top.
 
 Types are known by their identity, not by their name, so that a side which renamed one is still compared with the other.
-Tables are read through `TypeState` alone: should small commits ever ride in manifests, this is the place that knows.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from omnigraph.branch.bases import Vector
+from omnigraph.manifest.bases import Vector
 from omnigraph.manifest.conflicts import may_have_removed
 from omnigraph.manifest.model import CommitId, Manifest, TableRef
 from omnigraph.schema.catalog import Schema
 from omnigraph.schema.definitions import Kind, TypeDef
-from omnigraph.storage.tables import Overlay, TableVersion
+from omnigraph.storage.content import Content, content_of
+from omnigraph.storage.overlay import Overlay
+from omnigraph.storage.tables import Tables
 
 TypeId: TypeAlias = tuple[Kind, str]
 
@@ -22,7 +23,8 @@ TypeId: TypeAlias = tuple[Kind, str]
 class TypeState:
     """The rows of one type in one state, to be read by its definition there.
 
-    `virtual`: this state was made up from several bases and no commit stands for it.
+    `virtual`: this state was made up from several bases and no commit stands for it; `overlay` lies on top of what
+    the table has.
     """
 
     definition: TypeDef
@@ -31,8 +33,9 @@ class TypeState:
     virtual: bool = False
 
     @property
-    def at(self) -> TableVersion | None:
-        return None if self.ref is None else TableVersion(self.ref.table_id, self.ref.table_version)
+    def content(self) -> Content | None:
+        """What the table holds, without the overlay."""
+        return None if self.ref is None else content_of(self.ref.stored, self.ref.tail)
 
     @property
     def changed_at(self) -> CommitId | None:
@@ -70,6 +73,14 @@ def same_content(one: TypeState | None, other: TypeState | None) -> bool:
     if one.virtual or other.virtual:
         return one is other
     return one.changed_at == other.changed_at
+
+
+def self_contained(tables: Tables, state: TypeState | None) -> TypeState | None:
+    """The same rows without a tail, for a task on another machine, which can't ask manifests for them."""
+    if state is None or state.ref is None or not state.ref.tail:
+        return state
+    _, own = tables.parts(state.content)
+    return replace(state, ref=replace(state.ref, tail=()), overlay=own.then(state.overlay))
 
 
 def lost_rows(before: TypeState | None, after: TypeState | None) -> bool:

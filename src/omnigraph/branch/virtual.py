@@ -5,39 +5,51 @@ says what both sides started from. They are merged first, in a fixed order. What
 stays as it was before them: then the sides either agree about it by now, or it is a conflict that is really there.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from omnigraph.branch.bases import find_bases, united
+from omnigraph.branch.lineage import includes
 from omnigraph.branch.rows import Contest, changed_rows, decide_changes
 from omnigraph.branch.states import GraphState, TypeState, identity, same_content, state_of
 from omnigraph.errors import SchemasDiverged
+from omnigraph.manifest.bases import find_bases, united
+from omnigraph.manifest.history import forked_within, partial_state
+from omnigraph.manifest.model import Manifest, Point
 from omnigraph.manifest.repository import Repository
+from omnigraph.manifest.store import Manifests
 from omnigraph.schema.catalog import Schema
 from omnigraph.schema.merging import merge_schemas
 from omnigraph.storage.overlay import Overlay, with_ids
 from omnigraph.storage.tables import Tables
 
-if TYPE_CHECKING:
-    from omnigraph.manifest.model import BranchId, Manifest
 
-Load = Callable[["Manifest"], GraphState]
-
-
-def base_state(repository: Repository, ours: GraphState, theirs: GraphState, first: "Sequence[BranchId]") -> GraphState:
+def base_state(repository: Repository, ours: Manifest, theirs: Manifest) -> GraphState:
     """What both sides started from: a state of some commit, or one that is made up."""
+    manifests = repository.manifests
 
-    def load(manifest: "Manifest") -> GraphState:
+    def load(manifest: Manifest) -> GraphState:
         return state_of(manifest, repository.schemas.read(manifest.schema))
 
-    def between(one: GraphState, other: GraphState, first: "Sequence[BranchId]" = ()) -> GraphState:
-        bases = [load(manifest) for manifest in find_bases(repository.manifests, one.ancestry, other.ancestry, first)]
-        whole = bases[0]
-        for another in bases[1:]:
+    def between(one: GraphState, other: GraphState) -> GraphState:
+        return united_state(load(base) for base in find_bases(manifests, one.ancestry, other.ancestry))
+
+    def united_state(bases: Iterable[GraphState]) -> GraphState:
+        whole, *others = bases
+        for another in others:
             whole = _merged(repository.tables, between(whole, another), whole, another)
         return whole
 
-    return between(ours, theirs, first)
+    bases = find_bases(manifests, ours.ancestry, theirs.ancestry, (ours.branch_id, theirs.branch_id))
+    return united_state(load(_further(manifests, base, (ours, theirs))) for base in bases)
+
+
+def _further(manifests: Manifests, base: Manifest, sides: Sequence[Manifest]) -> Manifest:
+    """The base, or a state in the group behind it: a side that was forked there has some of its commits too."""
+    point = Point(base.branch_id, base.manifest_version + 1)
+    forked = [forked_within(manifests, side, point) for side in sides if not includes(side.ancestry, point)]
+    group = manifests.read(point) if forked and all(forked) else None
+    if not isinstance(group, Manifest) or not manifests.is_state(group):
+        return base
+    return partial_state(base, group, min(map(len, forked)) - 1)
 
 
 def _merged(tables: Tables, base: GraphState, one: GraphState, other: GraphState) -> GraphState:

@@ -34,6 +34,7 @@ class Adjacency:
     _backward: Csr | None = None
     _both: Csr | None = None
     _reverse: Callable[[], Csr] | None = None  # how the other direction is had for less than by sorting
+    _unite: "Callable[[Adjacency], Csr] | None" = None  # the same for both together
 
     @property
     def nbytes(self) -> int:
@@ -52,11 +53,22 @@ class Adjacency:
         """Every neighbour once, whichever way the edges point; it does not know the edges."""
         if self._both is None:
             one, other = self.forward, self.backward
-            sources, targets = [one.owners(), other.owners()], [one.targets, other.targets]
-            numbers = np.zeros(len(one.targets) * 2, np.int32)
-            both = Csr.of(np.concatenate(sources), np.concatenate(targets), numbers, one.vertices, one.others).simple()
-            self._both = Csr(both.starts, both.targets, numbers[:0], both.others)
+            ways = (one.owners(), one.targets), (other.owners(), other.targets)
+            self._both = _either(*ways, one.vertices, one.others) if self._unite is None else self._unite(self)
         return self._both
+
+    def near(self, vertices: Numbers) -> Csr:
+        """Every neighbour of these vertices once, whichever way the edges point, by their places in `vertices`."""
+        ways = [csr.expand(vertices)[:2] for csr in (self.forward, self.backward)]
+        return _either(ways[0], ways[1], len(vertices), self.forward.others)
+
+
+def _either(one: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], vertices: int, others: int) -> Csr:
+    """From pairs of two directions, each neighbour once; it does not know the edges."""
+    sources, targets = np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
+    numbers = np.zeros(len(sources), np.int32)
+    both = Csr.of(sources, targets, numbers, vertices, others).simple()
+    return Csr(both.starts, both.targets, numbers[:0], both.others)
 
 
 def build(edges: Resident, source: Resident, target: Resident) -> Adjacency:
@@ -112,6 +124,17 @@ class _Changes:
         places = np.unique(np.concatenate(gone)) if gone else np.zeros(0, np.int64)
         return csr.patched(places, self.sources, self.targets, self.edges, vertices, others)
 
+    def near(self, base: "Adjacency") -> Numbers:
+        """The vertices, of one type at both ends, whose neighbours may be others now."""
+        dead = np.union1d(self.dead_sources, self.dead_targets)
+        found = [self.sources, self.targets, dead]
+        if len(dead):
+            found += [csr.expand(dead)[1] for csr in (base.forward, base.backward)]
+        if self.replaced is not None:
+            entries = np.flatnonzero(self.replaced[base.forward.edges])
+            found += [np.searchsorted(base.forward.starts, entries, "right") - 1, base.forward.targets[entries]]
+        return np.unique(np.concatenate(found).astype(np.int64))
+
 
 def laid_over(base: Adjacency, edges: Resident, source: Resident, target: Resident) -> Adjacency:
     """The adjacency with all overlays on top; `base` itself where they change nothing in it."""
@@ -119,10 +142,17 @@ def laid_over(base: Adjacency, edges: Resident, source: Resident, target: Reside
     sizes = (source.total, target.total)
     if changes.nothing and sizes == (base.forward.vertices, base.forward.others):
         return base
+
+    def unite(made: Adjacency) -> Csr:
+        """Only the lists of vertices near a change are made again."""
+        near = changes.near(base)
+        return base.both.with_lists(near, made.near(near), *sizes)
+
     return Adjacency(
         changes.over(base.forward, *sizes),
         np.zeros(0, np.int32),
         _reverse=lambda: changes.turned().over(base.backward, sizes[1], sizes[0]),
+        _unite=unite,
     )
 
 

@@ -203,6 +203,21 @@ class Csr:
             others,
         )
 
+    def with_lists(self, changed: Numbers, lists: "Csr", vertices: int, others: int) -> "Csr":
+        """With other lists for some vertices, ascending: those of `lists` by place. For one that knows no edges."""
+        counts = np.zeros(vertices, np.int64)
+        counts[: self.vertices] = np.diff(self.starts)
+        counts[changed] = np.diff(lists.starts)
+        parts: list[Numbers] = []
+        done = 0  # entries of ours that are told
+        for place, vertex in enumerate(changed.tolist()):
+            inside = vertex < self.vertices
+            start = int(self.starts[vertex]) if inside else len(self.targets)
+            parts += [self.targets[done:start], lists.targets[lists.starts[place] : lists.starts[place + 1]]]
+            done = int(self.starts[vertex + 1]) if inside else start
+        parts.append(self.targets[done:])
+        return Csr(_starts(counts), np.concatenate(parts), self.edges, others)
+
     def _without_parallels(self) -> "Csr":
         if len(self.targets) < 2:
             return self

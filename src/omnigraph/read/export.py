@@ -16,8 +16,9 @@ from omnigraph.errors import BadRequest
 from omnigraph.manifest.txn import Snapshot
 from omnigraph.read.export_formats import Format, line_maker, write_rows
 from omnigraph.schema.catalog import TypeDef
+from omnigraph.storage.content import Content
 from omnigraph.storage.overlay import aligned
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.tables import Tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,9 +111,9 @@ class _Sized(io.RawIOBase):
 
 
 def _batches_of(tables: Tables, snapshot: Snapshot, definition: TypeDef, batch_rows: int) -> "Iterator[pa.Table]":
-    ref = snapshot.table(definition.table_key)
-    if ref is not None:
-        yield from _sorted_batches(tables, TableVersion(ref.table_id, ref.table_version), definition, batch_rows)
+    content = snapshot.content(definition.table_key)
+    if content is not None:
+        yield from _sorted_batches(tables, content, definition, batch_rows)
 
 
 def chosen_types(snapshot: Snapshot, types: Sequence[str] | None) -> list[TypeDef]:
@@ -124,28 +125,31 @@ def chosen_types(snapshot: Snapshot, types: Sequence[str] | None) -> list[TypeDe
     return [by_name[name] for name in sorted(by_name if types is None else set(types))]
 
 
-def _sorted_batches(tables: Tables, at: TableVersion, definition: TypeDef, batch_rows: int) -> "Iterator[pa.Table]":
+def _sorted_batches(tables: Tables, content: Content, definition: TypeDef, batch_rows: int) -> "Iterator[pa.Table]":
     """All rows by id. A table that is too large to sort at once is read in ranges of ids."""
+    from omnigraph.schema.arrow import arrow_schema
+
+    schema = arrow_schema(definition)
     ranges: list[str | None] = [None]
-    if tables.count(at) > SORTED_ROWS_MAX:
-        ids = tables.scan(at, ["id"]).sort_by("id").column("id")
+    if tables.count(content, schema=schema) > SORTED_ROWS_MAX:
+        ids = tables.scan(content, ["id"], schema=schema).sort_by("id").column("id")
         starts = range(0, len(ids), SORTED_ROWS_MAX)
         bounds = [(ids[start].as_py(), ids[min(start + SORTED_ROWS_MAX, len(ids)) - 1].as_py()) for start in starts]
         ranges = [between(low, high) for low, high in bounds]
         del ids
     for one in ranges:
-        rows = rows_by_id(tables, at, definition, one)
+        rows = rows_by_id(tables, content, definition, one)
         for start in range(0, rows.num_rows, batch_rows):
             yield rows.slice(start, batch_rows)
 
 
-def rows_by_id(tables: Tables, at: TableVersion, definition: TypeDef, filter: str | None = None) -> "pa.Table":
+def rows_by_id(tables: Tables, content: Content, definition: TypeDef, filter: str | None = None) -> "pa.Table":
     """The rows that pass, with the columns and types of the schema, which an older version may lack; by id."""
     from omnigraph.schema.arrow import arrow_schema
 
     schema = arrow_schema(definition)
-    stored = set(tables.open(at).schema.names)
-    rows = tables.scan(at, [name for name in schema.names if name in stored], filter)
+    there = set(tables.dataset(content, schema=schema).schema.names)
+    rows = tables.scan(content, [name for name in schema.names if name in there], filter, schema=schema)
     return aligned(rows, schema).sort_by("id")
 
 

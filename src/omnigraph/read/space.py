@@ -127,7 +127,9 @@ class Resident:
         self.patch: Patch | None = None
         if not state.overlay.is_empty:
             self.patch = caches.get(
-                ("patch", state.fingerprint), lambda: make_patch(state, self.stored), lambda patch: patch.nbytes
+                ("patch", state.fingerprint, *state.schema.names),  # columns may come while table and overlay stay
+                lambda: make_patch(state, self.stored),
+                lambda patch: patch.nbytes,
             )
 
     @property

@@ -56,8 +56,8 @@ class TableState:
 class Reader:
     """All that a query may know. It has no function to ask for anything newer than the snapshot.
 
-    `overlays` are rows that lie on top of the stored versions: unfolded small commits, or what a running mutation has
-    written so far. `store` is where persisted adjacency is looked for; without it there is none.
+    `overlays` are rows that lie on top of what the snapshot has, such as what a running mutation has written so far.
+    `store` is where persisted adjacency is looked for; without it there is none.
     """
 
     tables: Tables
@@ -86,7 +86,7 @@ class Reader:
         schema = self.caches.get(
             ("schema", self.snapshot.manifest.schema, table_key), lambda: arrow_schema(definition), lambda _: 4_000
         )
-        overlay = self.overlays.get(table_key, Overlay.EMPTY)
-        at = None if ref is None else TableVersion(ref.table_id, ref.table_version)
-        rows = (0 if ref is None else ref.rows) + (0 if overlay.rows is None else overlay.rows.num_rows)
-        return TableState(table_key, definition, at, overlay, schema, rows)
+        at, own = self.tables.parts(self.snapshot.content(table_key))
+        pending = self.overlays.get(table_key, Overlay.EMPTY)
+        rows = (0 if ref is None else ref.rows) + (0 if pending.rows is None else pending.rows.num_rows)
+        return TableState(table_key, definition, at, own.then(pending), schema, rows)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph.manifest.model import TableKey
 from omnigraph.manifest.txn import Snapshot
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.tables import Tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,10 +17,10 @@ def scan(
     """All rows of a type that pass the filter; a type without rows has its columns all the same."""
     from omnigraph.schema.arrow import arrow_schema
 
-    at, schema = _at(snapshot, key), arrow_schema(snapshot.catalog.type_of(key))
-    if at is None:
+    content, schema = snapshot.content(key), arrow_schema(snapshot.catalog.type_of(key))
+    if content is None:
         return schema.empty_table().select(list(columns) if columns is not None else schema.names)
-    return tables.scan(at, columns if columns is not None else schema.names, filter)
+    return tables.scan(content, columns if columns is not None else schema.names, filter, schema=schema)
 
 
 def lookup(
@@ -30,9 +30,5 @@ def lookup(
     from omnigraph.schema.arrow import arrow_schema
 
     schema = arrow_schema(snapshot.catalog.type_of(key))
-    return tables.lookup(_at(snapshot, key), ids, columns if columns is not None else schema.names, schema=schema)
-
-
-def _at(snapshot: Snapshot, key: TableKey) -> TableVersion | None:
-    ref = snapshot.table(key)
-    return None if ref is None else TableVersion(ref.table_id, ref.table_version)
+    names = columns if columns is not None else schema.names
+    return tables.lookup(snapshot.content(key), ids, names, schema=schema)
