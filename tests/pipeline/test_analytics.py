@@ -21,7 +21,6 @@ from omnigraph.manifest.plan import Append, Upsert
 from omnigraph.pipeline.analytics import local
 from omnigraph.pipeline.spark import machine, session
 from omnigraph.pipeline.spark.session import Session
-from omnigraph.storage.tables import TableVersion
 
 SCHEMA = """
 node Person { slug: String @key  rank: F64? @index  rank32: F32?  component: String?  number: I64?  degree: I64?
@@ -327,15 +326,10 @@ def test_rows_that_were_deleted_or_replaced_before_get_their_values(friends: Gra
 
 
 def test_later_writes_and_differences_work_on_top_of_a_written_column(friends: Graph) -> None:
-    before = friends.snapshot().pinned.table(PERSON)
+    before = friends.snapshot().pinned.content(PERSON)
     friends.analyze("degrees", ["Knows"], "Person.degree")
-    after = friends.snapshot().pinned.table(PERSON)
-    assert before is not None
-    assert after is not None
-    tables = friends.repository.tables
-    told = tables.difference(
-        TableVersion(before.table_id, before.table_version), TableVersion(after.table_id, after.table_version)
-    )
+    after = friends.snapshot().pinned.content(PERSON)
+    told = friends.repository.tables.difference(before, after)
 
     friends.mutate('query q() { update Person set { bio: "hello" } where slug = "ada" }')
     friends.mutate('query q() { delete Person where slug = "bob" }')
@@ -365,7 +359,7 @@ def test_an_index_on_the_property_answers_with_the_new_values(tmp_path: Path) ->
     graph.analyze("pagerank", ["Knows"], "Person.rank")
     ref = graph.snapshot().pinned.table(PERSON)
     assert ref is not None
-    dataset = graph.repository.tables.open(TableVersion(ref.table_id, ref.table_version))
+    dataset = graph.repository.tables.open(ref.stored)
     covered = {d.name: d.num_rows_indexed for d in dataset.describe_indices()}
     top = max(values(graph, "rank").values())
 

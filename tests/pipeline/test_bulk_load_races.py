@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from bulk import SCHEMA, SMALL_SPLITS, BulkWorld, edge, node, person, write_lines
 
+import omnigraph
 from omnigraph.errors import BranchNotFound, ConstraintViolation, ExpectedVersionMismatch
+from omnigraph.graph import Graph
 from omnigraph.manifest.model import Touch
 from omnigraph.manifest.plan import Change, PublishPlan, RaiseFence, Rewrite, StagedTable, Stance
 from omnigraph.manifest.repository import open_repository
-from omnigraph.pipeline.bulk.load import bulk_load
+from omnigraph.manifest.settings import Settings
+from omnigraph.pipeline.bulk.load import BulkSettings, bulk_load
 from omnigraph.pipeline.progress import Progress
-from omnigraph.pipeline.runner import InProcess
-from omnigraph.storage.handles import TableVersion
+from omnigraph.storage.runner import InProcess
 from omnigraph.write.load import LoadResult
 from omnigraph.write.migrate import apply_schema
 
@@ -76,10 +79,11 @@ def compacted(world: BulkWorld, type_name: str) -> None:
     repository = world.repository
     txn = repository.open_txn()
     key = txn.catalog.by_name[type_name].table_key
-    ref = txn.base.tables[key]
-    at = TableVersion(ref.table_id, ref.table_version)
+    ref, content = txn.base.tables[key], txn.content(key)
+    assert content is not None
+    at = repository.tables.settled(content, repository.runtime.ids.short_id()).at
     made = repository.tables.overwrite(at, repository.tables.scan(at)).at
-    staged = StagedTable(made.table_id, made.table_version, ref.rows, Touch(), (ref.table_id, ref.table_version))
+    staged = StagedTable(made, ref.rows, Touch(), ref.stored, ref.tail)
     change = Change("optimize", (Rewrite(key),), {key: staged})
     plan = PublishPlan(repository.runtime.ids.txn_id(), Stance.MAINTENANCE, change)
     assert repository.publisher.publish(txn, plan) is not None
@@ -262,3 +266,163 @@ def test_processes_that_append_at_once_all_land(world: BulkWorld, tmp_path: Path
 
     assert [writer.exitcode for writer in writers] == [0, 0, 0]
     assert sorted(row["id"] for row in world.rows("Person")) == sorted(f"{x}{n:02}" for x in "abc" for n in range(40))
+
+
+# Beside small commits
+
+
+class Verifying(Meddling):
+    """Counts how often the load was verified as a whole."""
+
+    verified = 0
+
+    def stage(self, name: str, tasks: int | None = None) -> None:
+        self.verified += name == "verifying"
+        super().stage(name, tasks)
+
+
+BASE = [
+    *(person(f"p{n}", age=n) for n in range(6)),
+    node("Company", name="acme"),
+    node("Note", id="n1", text="one", rank=1),
+    edge("Knows", "p0", "p1"),
+    edge("WorksAt", "p0", "acme"),
+]
+# mode, what is loaded, the small commit that comes before it lands, and whether it has to do with the load
+BESIDE: dict[str, tuple[str, list[Any], list[Any] | str, bool]] = {
+    "another row": ("append", [person("x")], [person("y")], False),
+    "an update of another row": ("append", [person("x")], 'update Person set { age: 50 } where slug = "p2"', False),
+    "a removal of another row": ("append", [person("x")], 'delete Person where slug = "p5"', False),
+    "the same id": ("append", [person("x")], [person("x", name="Other")], True),
+    "the same unique values": ("append", [person("x")], [person("y", name="X")], True),
+    "the same number": ("append", [node("Note", text="a", rank=7)], [node("Note", text="b", rank=7)], True),
+    "another number": ("append", [node("Note", text="a", rank=7)], [node("Note", text="b", rank=8)], False),
+    "a node of an edge is gone": ("append", [edge("Likes", "p5", "p1")], 'delete Person where slug = "p5"', True),
+    "a node of no edge is gone": ("append", [edge("Likes", "p4", "p1")], 'delete Person where slug = "p5"', False),
+    "the one edge a node may have": ("append", [edge("WorksAt", "p1", "acme")], [edge("WorksAt", "p1", "acme")], True),
+    "the edge of another node": ("append", [edge("WorksAt", "p1", "acme")], [edge("WorksAt", "p2", "acme")], False),
+    "another row than is merged": ("merge", [person("p1", age=70)], [person("y")], False),
+    "another row than is as it was": ("merge", [person("p1", age=1)], [person("y")], False),
+    "the row that is merged": (
+        "merge",
+        [node("Person", slug="p1", name="P1", age=70)],
+        'update Person set { bio: "b" } where slug = "p1"',
+        True,
+    ),
+    "the row that was as it was": (
+        "merge",
+        [person("p1", age=1), person("z")],
+        'update Person set { age: 80 } where slug = "p1"',
+        True,
+    ),
+    "the row that is merged is gone": ("merge", [person("p5", age=70)], 'delete Person where slug = "p5"', True),
+    "the edge that is merged": ("merge", [edge("Knows", "p2", "p3")], [edge("Knows", "p2", "p3")], True),
+    "a first row of the type": ("append", [edge("Likes", "p1", "p2")], [edge("Likes", "p2", "p3")], False),
+}
+
+
+@pytest.mark.parametrize(("mode", "load", "comes", "matters"), BESIDE.values(), ids=BESIDE)
+def test_a_small_commit_before_the_put_comes_to_the_same_as_one_before_the_load(
+    tmp_path: Path, mode: str, load: list[Any], comes: list[Any] | str, matters: bool
+) -> None:
+    given = write_lines(tmp_path / "given.jsonl", load)
+    told = []
+    for name in ("before", "meanwhile"):
+        quick = {"fsync": "false"}
+        graph = omnigraph.init(tmp_path / name, SCHEMA, quick, settings=Settings(inline_rows=0))
+        graph.load(BASE[:4])
+        graph = omnigraph.open(tmp_path / name, quick, settings=Settings(maintenance=0))
+        graph.load(BASE[4:])  # rides in a manifest
+        world = BulkWorld(graph.repository, Counting())
+        others = partial(_small, graph, comes)
+        progress = Verifying(*([others] if name == "meanwhile" else []))
+        if name == "before":
+            others()
+        told.append(world.outcome("bulk", str(given), mode=mode, progress=progress))
+
+    assert told[1] == told[0]
+    assert progress.verified == 1 + matters or (matters and told[1].error is not None)
+    tables = graph.repository.snapshot().manifest.tables
+    assert {key: ref.rows for key, ref in tables.items()} == {
+        key: graph.snapshot().to_arrow(key, ["id"]).num_rows for key in tables
+    }
+
+
+def _small(graph: Graph, what: list[Any] | str) -> None:
+    if isinstance(what, str):
+        graph.mutate(f"query q() {{ {what} }}")
+    else:
+        graph.load(what)
+
+
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_a_fold_with_small_commits_before_and_after_it_costs_no_second_verification(
+    world: BulkWorld, tmp_path: Path, mode: str
+) -> None:
+    world.in_process(PEOPLE[:20])
+    given = write_lines(
+        tmp_path / "given.jsonl", [*PEOPLE[20:], *([person("p003", age=77)] if mode == "merge" else [])]
+    )
+    progress = Verifying(
+        lambda: world.in_process([person("early")]),
+        lambda: compacted(world, "Person"),
+        lambda: world.in_process([person("late")]),
+    )
+
+    world.bulk(str(given), mode=mode, progress=progress)
+
+    assert progress.verified == 1
+    assert sorted(row["id"] for row in world.rows("Person")) == sorted(
+        [*(f"p{n:03}" for n in range(60)), "early", "late"]
+    )
+    assert world.repository.snapshot().manifest.tables["node:Person"].rows == 62
+
+
+def _write_on(place: str, begun: Any, enough: Any) -> None:
+    """Small commits, one after the other, until it is enough."""
+    graph = omnigraph.open(place)
+    number = 0
+    while not enough.is_set():
+        graph.load([person(f"w{number:05}", age=number % 90)])
+        if number:
+            graph.mutate(f'query q() {{ update Person set {{ bio: "{number}" }} where slug = "w{number - 1:05}" }}')
+            graph.load([edge("Likes", f"w{number:05}", f"w{number - 1:05}")])
+        number += 1
+        begun.set()
+
+
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_a_load_gets_through_beside_a_process_that_writes_to_the_same_types_all_the_while(
+    world: BulkWorld, tmp_path: Path, mode: str
+) -> None:
+    world.in_process(PEOPLE)
+    fresh = [person(f"q{n:04}", age=n % 90) for n in range(2_000)]
+    links = [edge("Likes", f"q{n:04}", f"p{n % 60:03}") for n in range(500)]
+    changed = [person(f"p{n:03}", age=99) for n in range(60)] if mode == "merge" else []
+    given = write_lines(tmp_path / "given.jsonl", [*fresh, *changed, *links])
+    context = multiprocessing.get_context("spawn")
+    begun, enough = context.Event(), context.Event()
+    writer = context.Process(target=_write_on, args=(world.repository.location.uri, begun, enough))
+    writer.start()
+    progress = Verifying()
+    try:
+        assert begun.wait(60)
+        result = world.bulk(str(given), mode=mode, progress=progress, settings=BulkSettings(publish_s=60))
+        begun.clear()
+        assert begun.wait(60), "the writer goes on after it"
+    finally:
+        enough.set()
+        writer.join(60)
+
+    assert writer.exitcode == 0
+    assert result.commit is not None
+    assert progress.verified == 1
+    assert result.commit.cost.retries < 20
+    ids = [row["id"] for row in world.rows("Person")]
+    written = [one for one in ids if one.startswith("w")]
+    assert len(ids) == len(set(ids)) == 2_060 + len(written)
+    assert written == [f"w{n:05}" for n in range(len(written))]
+    assert world.count("Likes") == 500 + len(written) - 1
+    assert world.repository.snapshot().manifest.tables["node:Person"].rows == len(ids)
+    if mode == "merge":
+        assert {row["age"] for row in world.rows("Person") if row["id"].startswith("p")} == {99}

@@ -20,8 +20,8 @@ from omnigraph.pipeline.bulk import resume
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.bulk.stage import stage_split
 from omnigraph.pipeline.progress import Progress
-from omnigraph.pipeline.runner import InProcess
 from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.runner import InProcess
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -9,10 +9,10 @@ from bulk import SCHEMA, SMALL_SPLITS, BulkWorld, edge, person, write_lines
 
 from omnigraph.manifest.keys import RECOVERY
 from omnigraph.manifest.repository import init_repository
-from omnigraph.pipeline.runner import InProcess
 from omnigraph.schema.compile import compile_schema
 from omnigraph.storage.location import locate
 from omnigraph.storage.objects import open_store
+from omnigraph.storage.runner import InProcess
 from support.s3 import S3Location
 
 pytestmark = pytest.mark.s3

@@ -12,8 +12,8 @@ from bulk import SMALL_SPLITS, BulkWorld, agree, edge, node, person, write_lines
 
 from omnigraph.pipeline.bulk.engines import DuckKeys, SparkKeys
 from omnigraph.pipeline.bulk.load import BulkSettings
-from omnigraph.pipeline.runner import InProcess
 from omnigraph.pipeline.spark.session import Session
+from omnigraph.storage.runner import InProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,7 +90,12 @@ def runner(spark: SparkSession) -> Iterator[TasksHere]:
 
 @pytest.mark.parametrize(
     ("mode", "on_error"),
-    [("append", "fail"), ("merge", "fail"), ("merge", "quarantine"), ("overwrite", "fail")],
+    [
+        pytest.param("append", "fail", marks=pytest.mark.soak),
+        pytest.param("merge", "fail", marks=pytest.mark.soak),
+        ("merge", "quarantine"),
+        ("overwrite", "fail"),
+    ],
 )
 def test_spark_sql_finds_what_a_load_in_one_process_finds(
     tmp_path: Path, runner: TasksHere, mode: str, on_error: str

@@ -16,9 +16,9 @@ from omnigraph.pipeline.bulk import spool as spooling
 from omnigraph.pipeline.bulk.frames import load_frames
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.bulk.spool import abandon, begin, check_rows, spool_rows, together
-from omnigraph.pipeline.runner import InProcess
 from omnigraph.pipeline.spark.dataframes import has_frames, is_frame
 from omnigraph.pipeline.spark.session import Session
+from omnigraph.storage.runner import InProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import omnigraph
 from omnigraph.errors import BadRequest
 from omnigraph.graph import Graph
+from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline import graph_frames
 from omnigraph.pipeline.source.frames import read_type
 from omnigraph.pipeline.source.pushdown import pushed
@@ -85,7 +86,7 @@ ADA = person(
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
     """Three fragments of persons, of which one row was deleted, and edges between them."""
-    graph = omnigraph.init(tmp_path / "graph", SCHEMA)
+    graph = omnigraph.init(tmp_path / "graph", SCHEMA, settings=Settings(inline_rows=0))
     graph.load([ADA, person("bob", age=20)])
     graph.load([person("grace", name="Grace", age=45, role="ops"), person("gone")])
     graph.load([person("null"), {"type": "City", "data": {"name": "ada", "size": 1}}])

@@ -24,9 +24,10 @@ import omnigraph
 from omnigraph.errors import AlreadyExists, BadRequest, OmnigraphError
 from omnigraph.graph import Graph
 from omnigraph.manifest.plan import Append
+from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.exporting import export as exporting
-from omnigraph.pipeline.runner import InProcess
 from omnigraph.schema.arrow import arrow_schema
+from omnigraph.storage.runner import InProcess
 from support.s3 import S3Location
 
 Format = Literal["jsonl", "csv", "parquet"]
@@ -169,9 +170,8 @@ def test_what_is_exported_loads_as_the_identical_graph(
 
 @pytest.fixture
 def people(tmp_path: Path) -> Graph:
-    graph = made(
-        tmp_path / "people", "node Person { name: String @key  age: I32? }  edge Knows: Person -> Person { w: F64? }"
-    )
+    schema = "node Person { name: String @key  age: I32? }  edge Knows: Person -> Person { w: F64? }"
+    graph = omnigraph.init(tmp_path / "people", schema, OPTIONS, settings=Settings(inline_rows=0))
     graph.load([{"type": "Person", "data": {"name": f"p{i:03}", "age": i % 7 or None}} for i in range(100)])
     graph.load(
         [{"edge": "Knows", "from": f"p{i:03}", "to": f"p{(i * 7) % 100:03}", "data": {"w": i / 3}} for i in range(50)]

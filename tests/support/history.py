@@ -22,8 +22,8 @@ from omnigraph.manifest.plan import (
     TableAction,
     Upsert,
 )
+from omnigraph.manifest.stubbed import Stubbed
 from omnigraph.schema.arrow import arrow_schema
-from omnigraph.storage.tables import TableVersion
 
 SCHEMA = """
 node Person { slug: String @key  name: String?  age: I32?  tags: [String]?  score: F64? }
@@ -93,9 +93,11 @@ def compact(graph: Graph, key: str = "node:Person", branch: str = MAIN) -> str:
     """Rewrite a type's rows into other files, as maintenance; the id of its commit."""
     txn = graph.repository.open_txn(branch)
     ref = txn.base.tables[key]
-    at, tables = TableVersion(ref.table_id, ref.table_version), graph.repository.tables
+    content, tables = txn.content(key), graph.repository.tables
+    assert content is not None
+    at = tables.settled(content, graph.repository.runtime.ids.short_id()).at
     made = tables.overwrite(at, tables.scan(at)).at
-    staged = StagedTable(made.table_id, made.table_version, ref.rows, Touch(), (at.table_id, at.table_version))
+    staged = StagedTable(made, ref.rows, Touch(), ref.stored, ref.tail)
     change = Change("optimize", (Rewrite(key),), {key: staged})
     plan = PublishPlan(graph.repository.runtime.ids.txn_id(), Stance.MAINTENANCE, change)
     published = graph.repository.publisher.publish(txn, plan)
@@ -104,12 +106,28 @@ def compact(graph: Graph, key: str = "node:Person", branch: str = MAIN) -> str:
 
 
 def expire(graph: Graph, oldest_retained: int, branch: str = MAIN, *, keep: tuple[int, ...] = ()) -> Manifest:
-    """A fence, then stubs for what is older, as a cleanup leaves them; `keep` are those that a tag names."""
+    """A fence, then stubs for what is older, as a cleanup leaves them; `keep` are those that a tag names.
+
+    What a retained state has in its tails stays too.
+    """
     txn = graph.repository.open_txn(branch)
     plan = PublishPlan(graph.repository.runtime.ids.txn_id(), Stance.MAINTENANCE, RaiseFence(oldest_retained))
     graph.repository.publisher.publish(txn, plan)
+    manifests = graph.repository.manifests
+    numbers = range(1, txn.base.manifest_version + 1)
+    entries = {number: manifests.read(Point(txn.base.branch_id, number)) for number in numbers}
+    retained = [entry for number, entry in entries.items() if number >= oldest_retained or number in keep]
+    named = {
+        one.manifest_version
+        for entry in retained
+        if isinstance(entry, Manifest)
+        for ref in entry.tables.values()
+        for one in ref.tail
+    }
     for number in range(1, oldest_retained):
-        entry = graph.repository.manifests.read(Point(txn.base.branch_id, number))
-        if isinstance(entry, Manifest) and number not in keep:
-            graph.repository.manifests.retire(entry)
+        entry = entries[number]
+        if isinstance(entry, Manifest) and number not in {*keep, *named}:
+            manifests.retire(entry)
+    rows = tuple(sorted(number for number in named if number < oldest_retained and number not in keep))
+    manifests.note_stubbed(txn.base.branch_id, Stubbed(oldest_retained, keep, rows))
     return graph.repository.branches.find(branch).head

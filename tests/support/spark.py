@@ -31,13 +31,21 @@ START_S = 120.0
 CORES = 2
 MEMORY = "1g"
 
+# Tables here have some dozens of rows: what Spark does to be fast over millions (compile every plan, and that twice
+# over, in many partitions) is most of what a test waits for. Sessions that tests start for themselves have it all.
+FEW_ROWS = {
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+
 
 @pytest.fixture(scope="session")
 def spark_session() -> Iterator[Session]:
     """The session of this process, with the data source registered; `.spark` is Spark's, `.runner` runs tasks."""
     from omnigraph.pipeline import OmnigraphDataSource
 
-    with obtain(cores=CORES, memory=MEMORY) as session:
+    with obtain(cores=CORES, memory=MEMORY, config=FEW_ROWS) as session:
         session.spark.dataSource.register(OmnigraphDataSource)
         yield session
 

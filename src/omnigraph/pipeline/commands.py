@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import IO, TYPE_CHECKING
 
@@ -12,6 +13,9 @@ from omnigraph.storage import meter
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from omnigraph.maintain.engines import Engine as MaintenanceEngine
+    from omnigraph.maintain.recovery import Completers
+    from omnigraph.maintain.upkeep import ChooseRunner
     from omnigraph.pipeline.analytics.analyze import Analysis
     from omnigraph.pipeline.analytics.analyze import Engine as AnalyticsEngine
     from omnigraph.pipeline.analytics.question import Algorithm, Direction
@@ -204,3 +208,17 @@ class BulkCommands:
             embedder=embedder,
             on_progress=on_progress,
         )
+
+    def _completers(self) -> "Completers":
+        """How `recover` completes long writes."""
+        from omnigraph.pipeline.bulk.complete import COMPLETER
+
+        return {"load": COMPLETER}
+
+    def _workers(
+        self, engine: "MaintenanceEngine", spark: "SparkSession | None", master: str | None
+    ) -> "AbstractContextManager[ChooseRunner]":
+        """Who runs the tasks of `optimize`."""
+        from omnigraph.pipeline.maintenance import workers
+
+        return workers(engine, spark, master)

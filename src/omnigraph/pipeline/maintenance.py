@@ -1,63 +1,49 @@
-"""Maintenance of one table by many workers: compaction, and index builds. Nothing is published here.
+"""Where the tasks of `optimize` run: in this process, or on Spark's executors. What they do is `maintain/upkeep.py`."""
 
-Both answer a version of the table that nobody was told of, with the same rows: whoever calls makes it the plan of a
-maintenance commit (`Rewrite`, `Index`), so that the rules for losing a race are in one place. A task that runs twice,
-or whose answer is never used, leaves garbage.
-"""
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
-from collections.abc import Iterable
+from omnigraph.errors import SparkNotReady
+from omnigraph.maintain.engines import Engine, require_engine
+from omnigraph.maintain.upkeep import ChooseRunner
+from omnigraph.storage.runner import InProcess, Runner
 
-from omnigraph.pipeline.runner import Runner
-from omnigraph.schema.indexes import DeclaredIndex
-from omnigraph.storage import compaction, index_tasks
-from omnigraph.storage.compaction import DELETED_SHARE_MIN, TARGET_ROWS
-from omnigraph.storage.handles import TableVersion
-from omnigraph.storage.index_tasks import SEGMENT_ROWS
-from omnigraph.storage.indexing import INDEXED_ROWS_MIN, VECTORS_MIN
-from omnigraph.storage.location import Location
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-__all__ = ["build_indexes", "compact"]
+LOCAL_ROWS_MAX = 5_000_000  # that `auto` rewrites or indexes here
 
 
-def compact(
-    location: Location,
-    at: TableVersion,
-    indexes: Iterable[DeclaredIndex],
-    runner: Runner,
-    *,
-    target_rows: int = TARGET_ROWS,
-    deleted_share: float = DELETED_SHARE_MIN,
-    segment_rows: int = SEGMENT_ROWS,
-    rows_min: int = INDEXED_ROWS_MIN,
-    vectors_min: int = VECTORS_MIN,
-) -> TableVersion:
-    """The table in fewer, larger fragments without deleted rows, its indexes over them; `at` if there is nothing to do.
+@contextmanager
+def workers(engine: Engine, spark: "SparkSession | None" = None, master: str | None = None) -> Iterator[ChooseRunner]:
+    """Who runs tasks over so many rows. Nothing is started unless there are any for Spark.
 
-    Two versions, one on the other: fragments get their numbers from the first, segments name them in the second.
+    `auto` takes Spark for many rows; where that is not there, the same tasks run here one after another.
     """
-    tasks = compaction.plan_compaction(location, at, target_rows, deleted_share)
-    if not tasks:
-        return at
-    results = runner.run(compaction.run_compaction, tasks, stage="compact")
-    made = compaction.with_compaction(location, at, results)
-    return build_indexes(
-        location, made, indexes, runner, segment_rows=segment_rows, rows_min=rows_min, vectors_min=vectors_min
-    )
+    require_engine(engine)
+    with ExitStack() as sessions:
+        known: list[Runner] = []
+        starting = threading.Lock()
+
+        def choose(rows: int) -> Runner:
+            if engine == "local" or (engine == "auto" and spark is None and rows <= LOCAL_ROWS_MAX):
+                return InProcess()
+            with starting:  # several tables are worked on at once
+                if not known:
+                    known.append(_start(sessions, engine, spark, master))
+            return known[0]
+
+        yield choose
 
 
-def build_indexes(
-    location: Location,
-    at: TableVersion,
-    indexes: Iterable[DeclaredIndex],
-    runner: Runner,
-    *,
-    segment_rows: int = SEGMENT_ROWS,
-    rows_min: int = INDEXED_ROWS_MIN,
-    vectors_min: int = VECTORS_MIN,
-) -> TableVersion:
-    """The table with segments over all rows that no index covers yet, and without segments of rows that are gone."""
-    work = index_tasks.plan_indexes(location, at, indexes, segment_rows, rows_min, vectors_min)
-    if not work:
-        return at
-    built = runner.run(index_tasks.build_segment, work.tasks, stage="index")
-    return index_tasks.with_segments(location, at, built, work)
+def _start(sessions: ExitStack, engine: Engine, spark: "SparkSession | None", master: str | None) -> Runner:
+    from omnigraph.pipeline.spark.session import obtain
+
+    try:
+        return sessions.enter_context(obtain(spark, master)).runner
+    except SparkNotReady:
+        if engine == "spark":
+            raise
+        return InProcess()

@@ -11,7 +11,7 @@ from omnigraph.branch.merge import Engine, MergeResult, merge
 from omnigraph.errors import SparkNotReady
 from omnigraph.manifest.model import MAIN, CommitId, TxnId
 from omnigraph.manifest.repository import Repository
-from omnigraph.pipeline.runner import InProcess, Runner
+from omnigraph.storage.runner import InProcess, Runner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

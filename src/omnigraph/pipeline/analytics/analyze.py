@@ -161,7 +161,7 @@ class _Job:
         assert question.target is not None
         self._found = self._answer(txn)
         key = question.target.definition.table_key
-        staged = stage(self._repository.tables, self._repository.location, txn, question.target, self._found[1])
+        staged = stage(self._repository, txn, question.target, self._found[1])
         return PublishPlan(
             own_id,
             Stance.CONSTRUCTIVE,
@@ -180,7 +180,7 @@ class _Job:
         target = self._question_for(txn).target
         assert target is not None
         assert self._found is not None
-        staged = stage(self._repository.tables, self._repository.location, txn, target, self._found[1])
+        staged = stage(self._repository, txn, target, self._found[1])
         return plan.with_staged({} if staged is None else {target.definition.table_key: staged})
 
     def _answer(self, txn: WriteTxn) -> "tuple[Analysis, Answer]":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import Snapshot
 from omnigraph.pipeline.analytics.question import VALUE_NAMES, Question
-from omnigraph.pipeline.source.scans import PART_ROWS, Pinned, divided, pinned_in, read_part
+from omnigraph.pipeline.source.scans import ON_TOP, PART_ROWS, Pinned, divided, overlay_rows, pinned_in, read_part
 from omnigraph.pipeline.spark.beside import session_beside
 from omnigraph.pipeline.spark.runner import explained
 from omnigraph.storage.column_updates import ROW_ADDRESS, addressed_batches, fragment_sizes
@@ -227,6 +227,8 @@ def _nodes(spark: "SparkSession", pinned: Sequence[Pinned]) -> "DataFrame":
         for fragment, rows in () if one.at is None else fragment_sizes(one.location, one.at).items():
             own[fragment] = total
             total += rows
+        own[ON_TOP] = total
+        total += overlay_rows(one).num_rows
         starts.append(own)
     parts = [(kind, list(group)) for kind, one in enumerate(pinned) for group in divided(one, PART_ROWS)]
     if not parts:
@@ -242,17 +244,33 @@ def _read_nodes(
     import pyarrow as pa
 
     for kind, fragments in _listed(batches):
-        at = pinned[kind].at
-        assert at is not None
-        for rows in addressed_batches(pinned[kind].location, at, ["id"], fragments):
-            addresses = np.asarray(rows.column(ROW_ADDRESS), np.uint64)
-            places, inverse = np.unique(addresses >> np.uint64(32), return_inverse=True)
+        for addresses, ids in _addressed(pinned[kind], fragments):
+            places, inverse = np.unique(addresses >> 32, return_inverse=True)
             before = np.array([starts[kind][int(place)] for place in places], np.int64)
-            numbers = before[inverse] + (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
+            numbers = before[inverse] + (addresses & 0xFFFFFFFF)
             kinds = pa.array(np.full(len(numbers), kind, np.int32))
             yield pa.RecordBatch.from_arrays(
-                [pa.array(numbers), kinds, rows.column("id").cast(pa.string())], names=["number", "kind", "id"]
+                [pa.array(numbers), kinds, ids.cast(pa.string())], names=["number", "kind", "id"]
             )
+
+
+def _addressed(pinned: Pinned, fragments: Sequence[int]) -> Iterator[tuple[Any, Any]]:
+    """Where rows are, and their ids; those that ride in manifests are in a fragment of their own."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    stored = [number for number in fragments if number != ON_TOP]
+    hidden = pa.array(sorted(pinned.overlay.shadowed), pa.string())
+    if pinned.at is not None and stored:
+        for rows in addressed_batches(pinned.location, pinned.at, ["id"], stored):
+            ids: Any = rows.column("id")
+            if len(hidden):
+                rows = rows.filter(pc.invert(pc.is_in(ids, value_set=hidden.cast(ids.type))))
+            yield np.asarray(rows.column(ROW_ADDRESS), np.uint64).astype(np.int64), rows.column("id")
+    if len(stored) < len(fragments):
+        ids = overlay_rows(pinned).column("id").combine_chunks()
+        yield (ON_TOP << 32) + np.arange(len(ids)), ids
 
 
 def _links(spark: "SparkSession", nodes: "DataFrame", pinned: Pinned, source: int, target: int) -> "DataFrame":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from omnigraph.errors import OmnigraphError
 from omnigraph.manifest.model import Touch
 from omnigraph.manifest.plan import StagedTable
+from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.pipeline.analytics.local import LocalAnswer
 from omnigraph.pipeline.analytics.question import Target, cast_values
@@ -30,7 +31,7 @@ from omnigraph.storage.column_updates import (
     with_updates,
 )
 from omnigraph.storage.location import Location
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.tables import TableVersion
 from omnigraph.write.validate import constraints_for
 from omnigraph.write.value_checks import value_violations
 from omnigraph.write.violations import refuse
@@ -63,13 +64,18 @@ class Column:
         return rows
 
 
-def stage(tables: Tables, location: Location, txn: WriteTxn, target: Target, answer: Answer) -> StagedTable | None:
-    """A version of the target's table with the answer in it; None for a type without rows."""
-    key = target.definition.table_key
-    ref = txn.table(key)
-    if ref is None:
+def stage(repository: Repository, txn: WriteTxn, target: Target, answer: Answer) -> StagedTable | None:
+    """A version of the target's table with the answer in it; None for a type without rows.
+
+    Columns are written beside stored rows, so those that ride in manifests are stored first (rule 8).
+    """
+    from omnigraph.schema.arrow import arrow_schema
+
+    key, tables, location = target.definition.table_key, repository.tables, repository.location
+    ref, content = txn.table(key), txn.content(key)
+    if ref is None or content is None:
         return None
-    at = TableVersion(ref.table_id, ref.table_version)
+    at = tables.settled(content, repository.runtime.ids.short_id(), arrow_schema(target.definition)).at
     own = tuple(
         constraint
         for constraint in constraints_for(txn).of(key)
@@ -82,9 +88,7 @@ def stage(tables: Tables, location: Location, txn: WriteTxn, target: Target, ans
     if changed:
         indexes = [index for index in declared_indexes(target.definition) if index.column == column.name]
         made = tables.reindex(made, [index.name for index in indexes], indexes) if indexes else made
-    return StagedTable(
-        made.table_id, made.table_version, ref.rows, Touch(updated=changed), (ref.table_id, at.table_version)
-    )
+    return StagedTable(made, ref.rows, Touch(updated=changed), ref.stored, ref.tail)
 
 
 def _here(column: Column, answer: LocalAnswer) -> Iterator[UpdatedFragment]:

@@ -4,21 +4,21 @@ A version is the base with the load's fragments added (or instead of all others)
 rejected or replaced: two detached commits at most, both made again from the same fragments on another base.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omnigraph.manifest.model import TableKey
 from omnigraph.pipeline.bulk.job import BulkJob, SplitResult
 from omnigraph.pipeline.bulk.stage import ADDED, REPLACING
-from omnigraph.pipeline.runner import Runner
 from omnigraph.storage.fragments import (
     Fragment,
     Target,
     appended,
     copy_fragment,
     ensure_table,
+    fragment_files,
     replaced,
     row_count,
     without,
@@ -26,6 +26,7 @@ from omnigraph.storage.fragments import (
 )
 from omnigraph.storage.handles import TableVersion
 from omnigraph.storage.location import Location
+from omnigraph.storage.runner import Runner
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,16 +136,23 @@ class Assembled:
         return Positions(of["split"][index], of["stretch"][index], of["start"][index] + offsets)
 
 
+Copies: TypeAlias = dict[tuple[TableKey, str], list[Piece]]  # by the table that they are in
+
+
 def assemble(
-    runner: Runner, job: BulkJob, key: TableKey, pieces: Sequence[Piece], base: TableVersion | None
+    runner: Runner, job: BulkJob, key: TableKey, pieces: Sequence[Piece], base: TableVersion | None, copies: Copies
 ) -> Assembled:
-    """The load's fragments of one table on a base; `base` is None for a type that has no table yet."""
+    """The load's fragments of one table on a base; `base` is None for a type that has no table yet.
+
+    `copies` are those that were made before for other tables, and are made once for each.
+    """
     from omnigraph.schema.arrow import arrow_schema
 
     target, location = job.targets[key], job.location
     schema = arrow_schema(job.catalog.type_of(key))
     if base is not None and base.table_id != target.table_id:  # somebody else has made the type's first table
-        pieces = _copied(runner, job, key, pieces, base)
+        known = copies.get((key, base.table_id))
+        pieces = copies[key, base.table_id] = _copied(runner, job, key, pieces, base) if known is None else known
     fragments = [piece.fragment for piece in pieces]
     on = base if base is not None else ensure_table(location, target.table_id, schema)
     if job.mode == "overwrite" and base is not None:
@@ -158,7 +166,7 @@ def assemble(
 
 def _copied(runner: Runner, job: BulkJob, key: TableKey, pieces: Sequence[Piece], base: TableVersion) -> list[Piece]:
     """The same rows as fragments of another table: those of one table must not be used in another."""
-    here = assemble(runner, job, key, pieces, job.targets[key].at)
+    here = assemble(runner, job, key, pieces, job.targets[key].at, {})
     task = partial(copy_fragment, job.location, here.at, target=Target(base.table_id, base.table_version))
     copies = runner.run(task, list(here.ids), stage="copying rows")
     made = []
@@ -168,6 +176,41 @@ def _copied(runner: Runner, job: BulkJob, key: TableKey, pieces: Sequence[Piece]
             made.append(replace(piece, fragment=fragment, start=start))
             start += fragment.rows
     return made
+
+
+class ReplacedRows:
+    """Where the stored rows are that a merge replaces, as far as earlier bases tell.
+
+    A row stays where it is until its fragment is rewritten. So on another base, where nobody has written any of them,
+    only fragments that are new have to be looked through: a fold brings one.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._known: dict[TableKey, tuple[TableVersion, Numbers]] = {}
+
+    def of(self, key: TableKey, base: TableVersion | None, find: "Callable[[tuple[int, ...] | None], Numbers]") -> Any:
+        """Their addresses in this base; `find` looks for them in some fragments, or in all."""
+        assert base is not None
+        found = self._from_before(key, base, find)
+        if found is None:
+            found = find(None)
+        self._known[key] = base, found
+        return found
+
+    def _from_before(self, key: TableKey, base: TableVersion, find: Any) -> "Numbers | None":
+        import numpy as np
+
+        if key not in self._known:
+            return None
+        before, addresses = self._known[key]
+        if before.table_id != base.table_id:
+            return None
+        earlier, now = fragment_files(self._location, before), fragment_files(self._location, base)
+        same = [number for number, files in now.items() if earlier.get(number) == files]
+        here = addresses[np.isin(addresses >> 32, same)]
+        found = np.concatenate([here, find(tuple(number for number in now if number not in same))])
+        return found if len(found) == len(addresses) else None
 
 
 def delete_rows(runner: Runner, location: Location, at: TableVersion, addresses: "Numbers") -> tuple[TableVersion, int]:

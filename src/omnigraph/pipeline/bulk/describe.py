@@ -14,7 +14,7 @@ from omnigraph.manifest.model import TableKey
 from omnigraph.pipeline.bulk.assemble import Positions
 from omnigraph.pipeline.bulk.job import BulkJob, SplitResult
 from omnigraph.pipeline.bulk.stage import BUFFER_BYTES_MAX, joined, prepared, stretches_of
-from omnigraph.pipeline.runner import Runner
+from omnigraph.storage.runner import Runner
 from omnigraph.write.csv_records import csv_entities
 from omnigraph.write.input_files import FileChunks, gzip_stretches, open_parquet, owned_stretches
 from omnigraph.write.ndjson import Place

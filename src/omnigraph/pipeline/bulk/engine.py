@@ -13,8 +13,8 @@ from omnigraph.errors import BadRequest, SparkNotReady
 from omnigraph.manifest.model import MAIN, CommitId, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.progress import Progress
-from omnigraph.pipeline.runner import InProcess, Runner
 from omnigraph.pipeline.spark.dataframes import has_frames
+from omnigraph.storage.runner import InProcess, Runner
 from omnigraph.write.load import Engine, LoadResult, OnError, load
 from omnigraph.write.modes import Mode
 from omnigraph.write.ndjson import TooLargeForProcess

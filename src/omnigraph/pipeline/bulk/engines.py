@@ -78,7 +78,7 @@ class SparkKeys:
 
     def _frame(self, keys: "Keys | pa.Table") -> "DataFrame":
         if not isinstance(keys, Keys):
-            return self._spark.createDataFrame(keys)
+            return self._spark.createDataFrame(keys.cast(_for_spark(keys.schema)))
         from pyspark.sql.pandas.types import from_arrow_schema
 
         numbers = keys.fragments if keys.fragments is not None else tuple(fragment_rows(keys.location, keys.at))

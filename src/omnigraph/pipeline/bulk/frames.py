@@ -24,11 +24,11 @@ from omnigraph.pipeline.bulk.spool import (
     together,
 )
 from omnigraph.pipeline.progress import Progress
-from omnigraph.pipeline.runner import Runner
 from omnigraph.pipeline.source.scans import type_named
 from omnigraph.pipeline.spark.dataframes import is_frame
 from omnigraph.pipeline.spark.runner import Outcome, attempted, run_job
 from omnigraph.pipeline.spark.session import obtain
+from omnigraph.storage.runner import Runner
 from omnigraph.write.load import LoadResult, OnError
 from omnigraph.write.modes import MODES, Mode
 from omnigraph.write.ndjson import arrow_table

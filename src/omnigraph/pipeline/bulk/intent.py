@@ -19,6 +19,7 @@ class Job:
     job_id: str | None
     txn_id: TxnId | None
     actor: str | None
+    branch: str | None = None  # where it is to land
 
 
 @contextmanager
@@ -61,8 +62,13 @@ def _taken(
             return repository.intents.adopt(own_id)
     runtime = repository.runtime
     now = int(runtime.clock.now().timestamp() * 1000)
-    details = Details(fingerprint, runtime.ids.short_id(), now, split_bytes, base.base.point)
-    return repository.intents.begin(own_id, base.branch, base.base.point, "load", job.actor, details.to_json())
+    details = Details(fingerprint, runtime.ids.short_id(), now, split_bytes, base.base.point, job.branch)
+    held = repository.intents.begin(own_id, base.branch, base.base.point, "load", job.actor, details.to_json())
+    # A cleanup that lists intents from now on spares the base; one that did before has passed it by now.
+    if repository.manifests.confirm(base.base).oldest_retained > base.base.manifest_version:
+        held.discard()
+        raise ConflictError("A cleanup passed while the load began: nothing was written, run it again.")
+    return held
 
 
 def _give_up(repository: Repository, job: Job, held: HeldIntent, error: BaseException) -> None:

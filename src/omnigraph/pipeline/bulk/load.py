@@ -3,7 +3,8 @@
     stage     tasks parse their split, write Lance fragments, answer a few lines of JSON        (stage.py)
     assemble  the driver makes detached versions of the fragments                               (assemble.py)
     verify    SQL over key columns of those versions and of the base                            (verify.py)
-    publish   one put; a lost race is verified again on the new head, a merge staged again
+    publish   one put; after a lost race, if what came has to do with the load, verified again on the new head, a merge
+              staged again                                                                      (arrivals.py)
 
 Nothing is visible before the put. An intent keeps cleanup from the files meanwhile, and tells a later run with the
 same job id what is done.
@@ -17,12 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omnigraph.errors import (
-    AlreadyExists,
-    BadRequest,
-    BranchNotFound,
-    PreconditionFailed,
-)
+from omnigraph.errors import AlreadyExists, BadRequest, BranchNotFound, PreconditionFailed
 from omnigraph.manifest.conflicts import changed_at
 from omnigraph.manifest.intents import HeldIntent
 from omnigraph.manifest.landed import fences_honour
@@ -34,6 +30,7 @@ from omnigraph.manifest.txn import WriteTxn
 from omnigraph.pipeline.bulk.engines import DuckKeys, KeyEngine, SparkKeys
 from omnigraph.pipeline.bulk.intent import Job, clear_away, held_intent
 from omnigraph.pipeline.bulk.job import SplitResult
+from omnigraph.pipeline.bulk.manner import Manner, note_complete
 from omnigraph.pipeline.bulk.plan import Pass, Planned, Planner, Policy
 from omnigraph.pipeline.bulk.resume import (
     Details,
@@ -44,21 +41,19 @@ from omnigraph.pipeline.bulk.resume import (
     staged_on,
     txn_of_job,
 )
+from omnigraph.pipeline.bulk.settle import Settled
 from omnigraph.pipeline.bulk.spool import Spooled
 from omnigraph.pipeline.bulk.stage import Clock, stage_split
 from omnigraph.pipeline.progress import Progress, Watched
-from omnigraph.pipeline.runner import Runner
 from omnigraph.storage import meter
 from omnigraph.storage.files import is_remote, modified
 from omnigraph.storage.parallel import gather
+from omnigraph.storage.runner import Runner
 from omnigraph.write.load import LoadResult, OnError
 from omnigraph.write.modes import MODES, Mode
 from omnigraph.write.quarantine import default_path
 from omnigraph.write.sources import SourceFile, resolve
-from omnigraph.write.splits import SPLIT_BYTES, Split, plan_splits
-
-SPLITS_WANTED_MAX = 4000  # above it they are larger, so that the driver has not too many fragments to name
-SPLIT_BYTES_MAX = 256 * 1024 * 1024
+from omnigraph.write.splits import Split, plan_splits, split_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +93,7 @@ def bulk_load(
     _check_options(mode, on_error, max_errors, job_id, txn_id)
     repository.require_writable("Loading")
     with meter.operation("load") as operation:
-        load = _BulkLoad(
+        load = BulkLoad(
             repository, runner, mode, branch, from_, on_error, max_errors, actor, if_commit, settings or BulkSettings()
         )
         load.progress = progress or Progress()
@@ -120,7 +115,9 @@ def _check_options(mode: str, on_error: str, max_errors: int | None, job_id: str
 
 
 @dataclass
-class _BulkLoad:
+class BulkLoad:
+    """One load, from its source to its commit."""
+
     repository: Repository
     runner: Runner
     mode: Mode
@@ -144,6 +141,8 @@ class _BulkLoad:
         self._pass: Pass | None = None
         self._planner: Planner | None = None
         self._planned: Planned | None = None
+        self._verified_on: WriteTxn | None = None
+        self._settled = Settled(self.repository)
         self._is_new_branch = False
         self._held: HeldIntent | None = None
         self._details: Details | None = None
@@ -168,8 +167,8 @@ class _BulkLoad:
             local = [Path(file.path) for file in named if not is_remote(file.path)]
             path = quarantine or default_path(local, self.repository.runtime.ids.short_id())
             self._policy = Policy(True, self.max_errors, path)
-        job = Job(self.job_id, self.txn_id, self.actor)
-        split_bytes = self.settings.split_bytes or _split_bytes(self._files)
+        job = Job(self.job_id, self.txn_id, self.actor, self.branch)
+        split_bytes = self.settings.split_bytes or split_size(self._files)
         with held_intent(self.repository, job, base, self._fingerprint(type_name), split_bytes) as (held, details):
             self._held, self._details = held, details
             self._splits = self._planned_splits(details.split_bytes)
@@ -195,6 +194,7 @@ class _BulkLoad:
             self.repository.branches.create(self.branch, txn.base, self.actor)
         there = self.repository.open_txn(self.branch)
         same = there.base.tables == txn.base.tables and there.base.schema == txn.base.schema
+        same = same and self._survived(txn.base, there.base)
         return there, replace(plan, intent_base=self._since(there)) if same else self._plan_on(there)
 
     def _since(self, txn: WriteTxn) -> Point:
@@ -231,34 +231,50 @@ class _BulkLoad:
         txn, plan = base, self._plan_on(base)
         if self._is_new_branch:
             txn, plan = self._forked(txn, plan)
-        policy = PublishPolicy(time_limit_s=self.settings.publish_s)
-        publisher = Publisher(self.repository.manifests, self.repository.schemas, self.repository.runtime, policy)
+        of, policy = self.repository, PublishPolicy(time_limit_s=self.settings.publish_s)
+        publisher = Publisher(of.manifests, of.schemas, of.tails, of.runtime, policy, of.settings)
         held.check()
         self.progress.stage("publishing")
         with self._clock.on("publish"):
             return publisher.publish(txn, plan, Recourse(self._restage, None, None if strict else self._plan_on))
 
     def _plan_on(self, txn: WriteTxn) -> PublishPlan:
-        """The load on this base: staged before, if that can be used here, otherwise now."""
-        staged = self._staged(txn)
-        self._planner = Planner(
-            Watched(self.runner, self.progress), self._engine(staged), self.repository.store, staged, self._policy
-        )
-        self.progress.stage("verifying")
-        with self._clock.on("verify"):
-            self._planned = self._planner.plan(txn)
+        """The load on this base: as it was verified on another, if that holds here, otherwise verified now."""
+        planned = self._held_true(txn) or self._verified(txn)
+        self._planned, self._verified_on = planned, txn
         assert self._held is not None
         return PublishPlan(
             txn_id=self._held.txn_id,
             stance=Stance.STRICT if self.mode == "overwrite" else Stance.CONSTRUCTIVE,
-            effect=Change("load", tuple(Bulk(key) for key in self._planned.staged), self._planned.staged),
+            effect=Change("load", tuple(Bulk(key) for key in planned.staged), planned.staged),
             actor=self.actor,
-            read_rows=self._planned.read_rows,
+            read_rows=planned.read_rows,
             if_commit=self.if_commit,
             idempotent=self.txn_id is not None,
             intent=self._held.txn_id,
             intent_base=self._since(txn),
         )
+
+    def _held_true(self, txn: WriteTxn) -> Planned | None:
+        """What was verified on an earlier base, if nothing that came since has to do with it."""
+        before, planned = self._verified_on, self._planned
+        if self._planner is None or self._pass is None or before is None or planned is None or self.mode == "overwrite":
+            return None
+        staged_at = self._pass.txn.base
+        if staged_at.schema != txn.base.schema or not self._survived(staged_at, txn.base):
+            return None
+        with self._clock.on("verify"):
+            staged = self._planner.beside(before, txn, planned)
+        return None if staged is None else replace(planned, staged=staged)
+
+    def _verified(self, txn: WriteTxn) -> Planned:
+        """Staged before, if that can be used here, otherwise now."""
+        staged = self._staged(txn)
+        watched = Watched(self.runner, self.progress)
+        self._planner = Planner(watched, self._engine(staged), self.repository, self._settled, staged, self._policy)
+        self.progress.stage("verifying")
+        with self._clock.on("verify"):
+            return self._planner.plan(txn)
 
     def _restage(
         self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool
@@ -268,7 +284,9 @@ class _BulkLoad:
             return plan.with_staged(self._plan_on(txn).staged)
         assert self._planner is not None
         assert self._planned is not None
-        return plan.with_staged({**plan.staged, **self._planner.again(txn, self._planned, tables)})
+        staged = {**plan.staged, **self._planner.again(txn, self._planned, tables)}
+        self._planned = replace(self._planned, staged=staged)
+        return plan.with_staged(staged)
 
     def _engine(self, staged: Pass) -> KeyEngine:
         """DuckDB up to a size; above it, and where there is Spark, Spark SQL."""
@@ -297,12 +315,21 @@ class _BulkLoad:
         with self._clock.on("stage"):
             made = watched.run(partial(stage_split, self._pass.job), todo, stage="loading", on_done=self._heard)
         self._pass = replace(self._pass, results=sorted([*self._pass.results, *made], key=lambda one: one.split))
+        if todo or self._held.adopted:
+            note_complete(self.repository.store, self._pass.job, self._manner())
         return self._pass
+
+    def _manner(self) -> Manner:
+        """What another must know to publish what was staged."""
+        policy = self._policy
+        limits = (policy.quarantines, policy.max_errors, policy.path)
+        return Manner(self.mode, self.branch, self.from_, self.if_commit, *limits, tuple(self._splits))
 
     def _begun(self, txn: WriteTxn) -> Pass:
         assert self._held is not None
         assert self._details is not None
-        job = job_for(self.repository, self._held, self._details, txn, self.mode, self.repository.location.options)
+        of, options = self.repository, self.repository.location.options
+        job = job_for(of, self._held, self._details, txn, self.mode, options, self._settled)
         found = finished_splits(self.repository.store, job, self._splits)
         return Pass(txn, job, self._splits, list(found.values()))
 
@@ -320,13 +347,13 @@ class _BulkLoad:
         return all(changed_at(before, key) == changed_at(now, key) for key in keys)
 
     def _survived(self, before: Manifest, now: Manifest) -> bool:
-        """No cleanup passed that may have swept what was staged."""
+        """No cleanup passed that may have swept what was staged; of a branch that was forked since, on either."""
         assert self._held is not None
+        manifests = self.repository.manifests
         if before.branch_id != now.branch_id:
-            return now.fenced_at == 0
-        return before.fenced_at == now.fenced_at or fences_honour(
-            self.repository.manifests, before, now, self._held.txn_id
-        )
+            source = manifests.confirm(before)
+            return self._survived(before, source) and self._survived(replace(now, fenced_at=0), now)
+        return before.fenced_at == now.fenced_at or fences_honour(manifests, before, now, self._held.txn_id)
 
     def _heard(self, _: SplitResult) -> None:
         assert self._held is not None
@@ -367,8 +394,3 @@ class _BulkLoad:
             for phase, seconds in result.cpu_s.items():
                 spent[phase] = spent.get(phase, 0.0) + seconds
         return {phase: round(seconds, 3) for phase, seconds in spent.items()}
-
-
-def _split_bytes(files: list[SourceFile]) -> int:
-    total = sum(file.size for file in files)
-    return max(SPLIT_BYTES, min(SPLIT_BYTES_MAX, -(-total // SPLITS_WANTED_MAX)))

@@ -1,7 +1,8 @@
 """From staged splits to a plan: versions assembled on a base, verified there, without what can't be taken.
 
 Everything here is derived from the split results and the base, so it can be derived again on another base: nothing
-is parsed or written a second time but deletion files.
+is parsed or written a second time but deletion files. Where what came to that base meets nothing of the load, nothing
+need be verified again either (`arrivals.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,12 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.manifest.model import TableKey, Touch
 from omnigraph.manifest.plan import StagedTable
+from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.pipeline.bulk import questions
+from omnigraph.pipeline.bulk.arrivals import Beside, arrivals, lands
 from omnigraph.pipeline.bulk.assemble import (
     Assembled,
+    Copies,
     Piece,
     Positions,
+    ReplacedRows,
     assemble,
     counted,
     delete_rows,
@@ -28,16 +33,15 @@ from omnigraph.pipeline.bulk.describe import BY_NUMBER, Inquiry
 from omnigraph.pipeline.bulk.engines import KeyEngine, Keys
 from omnigraph.pipeline.bulk.job import BulkJob, SplitResult
 from omnigraph.pipeline.bulk.rejects import TWICE_TOLD_MAX, RejectedRows, Rejection, Rejects, Twice
-from omnigraph.pipeline.bulk.stage import FLAWED, REPLACING, UNCHANGED, read_side
+from omnigraph.pipeline.bulk.settle import Settled
+from omnigraph.pipeline.bulk.stage import FLAWED, REPLACING, read_side, unchanged_rows
 from omnigraph.pipeline.bulk.verify import Finding, StagedRows, Verifier
-from omnigraph.pipeline.runner import Runner
 from omnigraph.storage.fragments import row_count, rows_at
 from omnigraph.storage.handles import TableVersion
-from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.parallel import gather
+from omnigraph.storage.runner import Runner
 from omnigraph.write.delta import texts
 from omnigraph.write.incoming import match_constraint
-from omnigraph.write.lookups import stored_at
 from omnigraph.write.quarantine import over_limit
 from omnigraph.write.splits import Split
 from omnigraph.write.validate import constraints_for
@@ -73,6 +77,7 @@ class Planned:
     """What a load comes to on one base."""
 
     staged: dict[TableKey, StagedTable] = field(default_factory=dict)
+    rows: dict[TableKey, StagedRows] = field(default_factory=dict)  # what the load brings to each
     read_rows: frozenset[TableKey] = frozenset()
     rejects: Rejects | None = None
     counts: dict[str, int] = field(default_factory=dict)
@@ -83,14 +88,20 @@ class Planned:
 class Planner:
     """Plans one staged pass on a base, and again on others."""
 
-    def __init__(self, runner: Runner, engine: KeyEngine, store: ObjectStore, staged: Pass, policy: Policy) -> None:
+    def __init__(
+        self, runner: Runner, engine: KeyEngine, repository: Repository, settled: Settled, staged: Pass, policy: Policy
+    ) -> None:
         self._runner = runner
         self._engine = engine
-        self._store = store
+        self._repository = repository
+        self._store = repository.store
+        self._settled = settled
         self._job = staged.job
         self._staged = staged
         self._policy = policy
         self._pieces: dict[TableKey, list[Piece]] = pieces_of(staged.results)
+        self._copies: Copies = {}
+        self._replaced = ReplacedRows(staged.job.location)
         self._seen = counted(staged.results, "seen")
 
     def plan(self, txn: WriteTxn) -> Planned:
@@ -112,6 +123,15 @@ class Planner:
             rejects.write(self._policy.path)  # before the commit: after it nothing may fail
         return round_.planned()
 
+    def beside(self, before: WriteTxn, now: WriteTxn, planned: Planned) -> dict[TableKey, StagedTable] | None:
+        """What was planned on one base, on another: None if something that came there may have to do with it."""
+        came = arrivals(self._repository.tables, before, now, planned.read_rows.union(planned.staged))
+        load = Beside(self._engine, self._job.location, constraints_for(now), planned.rows, self.unchanged)
+        if came is None or load.meets(came):
+            return None
+        moved = frozenset(key for key, staged in planned.staged.items() if not lands(staged, now.table(key)))
+        return {**planned.staged, **self.again(now, planned, moved)}
+
     def again(self, txn: WriteTxn, planned: Planned, keys: frozenset[TableKey]) -> dict[TableKey, StagedTable]:
         """The same rows of these tables on other versions of theirs: nothing was changed in them but files."""
         gone = {} if planned.rejects is None else planned.rejects.positions()
@@ -119,10 +139,9 @@ class Planner:
         return dict(zip(sorted(keys), parts, strict=True))
 
     def _again(self, txn: WriteTxn, key: TableKey, gone: Positions | None) -> StagedTable:
-        made = assemble(self._runner, self._job, key, self._pieces.get(key, []), stored_at(txn, key))
-        table = _Table(made, made.at)
+        table = self._made(txn, key)
         if gone is not None:
-            table = self.without(table, made.addresses(_written(gone)))
+            table = self.without(table, table.made.addresses(_written(gone)))
         return self.finished(txn, key, table, self._verifier(txn, {key: table}))
 
     def _assembled(self, txn: WriteTxn) -> "dict[TableKey, _Table]":
@@ -134,19 +153,31 @@ class Planner:
         else:
             unchanged = {key for key, rows in counted(self._staged.results, "unchanged").items() if rows}
             keys = sorted(unchanged.union(self._pieces), reverse=True)
-        task = partial(_assembled, self._runner, self._job)
-        made = gather([partial(task, key, self._pieces.get(key, []), stored_at(txn, key)) for key in keys])
-        return dict(zip(keys, made, strict=True))
+        return dict(zip(keys, gather([partial(self._made, txn, key) for key in keys]), strict=True))
+
+    def _made(self, txn: WriteTxn, key: TableKey) -> "_Table":
+        pieces, base = self._pieces.get(key, []), self._base(txn, key)
+        made = assemble(self._runner, self._job, key, pieces, base, self._copies)
+        return _Table(made, made.at)
+
+    def _base(self, txn: WriteTxn, key: TableKey) -> TableVersion | None:
+        """All rows of a type in this base. Its first table is the one that rows were staged for."""
+        before = self._staged.txn.table(key)
+        first = before is None or before.stored is None
+        fresh = self._job.targets[key].table_id if first else self._repository.runtime.ids.short_id()
+        return self._settled.base(txn, key, fresh)
+
+    def unchanged(self, key: TableKey) -> "pa.Table | None":
+        return unchanged_rows(self._store, self._job, self._staged.results, key)
 
     def without(self, table: "_Table", addresses: "Numbers") -> "_Table":
-        at, _ = delete_rows(self._runner, self._job.location, table.at, addresses)
-        return _Table(table.made, at)
+        return _Table(table.made, delete_rows(self._runner, self._job.location, table.at, addresses)[0])
 
     def _verifier(self, txn: WriteTxn, tables: "Mapping[TableKey, _Table]") -> Verifier:
-        rows = {key: self._rows(key, table) for key, table in tables.items()}
-        return Verifier(self._engine, self._job.location, constraints_for(txn), rows, lambda key: stored_at(txn, key))
+        rows = {key: self.rows(key, table) for key, table in tables.items()}
+        return Verifier(self._engine, self._job.location, constraints_for(txn), rows, partial(self._base, txn))
 
-    def _rows(self, key: TableKey, table: "_Table") -> StagedRows:
+    def rows(self, key: TableKey, table: "_Table") -> StagedRows:
         mode = self._job.mode
         return StagedRows(
             self._job.catalog.type_of(key),
@@ -165,15 +196,14 @@ class Planner:
         replacing = table.made.fragments(REPLACING)
         updated, at = 0, table.at
         if replacing and ref is not None:
-            addresses = verifier.replaced(key, replacing)
+            addresses = self._replaced.of(key, table.made.base, partial(verifier.replaced, key, replacing))
             updated = len(addresses)
             at, _ = delete_rows(self._runner, location, at, addresses)
         rows = row_count(location, at)
         touch = Touch(inserted=rows - before, updated=updated)
         if self._job.mode == "overwrite":
             touch = Touch(inserted=rows, deleted=before)
-        base = None if ref is None else (ref.table_id, ref.table_version)
-        return StagedTable(at.table_id, at.table_version, rows, touch, base)
+        return StagedTable(at, rows, touch, *((None, ()) if ref is None else (ref.stored, ref.tail)))
 
 
 @dataclass(frozen=True)
@@ -250,7 +280,8 @@ class _Round:
         taken = {key: rows - gone.get(key, 0) for key, rows in counted(self._results, "taken").items()}
         counts = {key.partition(":")[2]: rows for key, rows in sorted(taken.items(), reverse=True) if rows}
         summary = self.rejects.summary()
-        return Planned(tables, frozenset(self._reads), self.rejects, counts, self._reports(taken), summary)
+        rows = {key: self._planner.rows(key, self._tables[key]) for key in tables}
+        return Planned(tables, rows, frozenset(self._reads), self.rejects, counts, self._reports(taken), summary)
 
     def _reads_rows(self, key: TableKey) -> bool:
         definition = self._job.catalog.type_of(key)
@@ -307,7 +338,7 @@ class _Round:
         }
 
     def _repeated(self, key: TableKey, table: _Table) -> "tuple[Twice | None, Any]":
-        unchanged = self._unchanged(key)
+        unchanged = self._planner.unchanged(key)
         if unchanged is not None:
             return self._repeated_or_unchanged(key, table, unchanged)
         later = self._planner._verifier(self._txn, {key: table}).later_rows(key)
@@ -317,17 +348,6 @@ class _Round:
         ids = texts(rows_at(self._job.location, table.at, rows[:TWICE_TOLD_MAX], ["id"]), "id")
         definition = self._job.catalog.type_of(key)
         return Twice(definition, ids, table.made.positions(rows), table.made.positions(firsts)), rows
-
-    def _unchanged(self, key: TableKey) -> "pa.Table | None":
-        """Rows of a merge that were not written, because they are stored exactly so."""
-        import pyarrow as pa
-
-        parts = []
-        for result in self._results:
-            if key in result.tables and result.tables[key].unchanged:
-                rows = read_side(self._planner._store, self._job, result.split, UNCHANGED, key)
-                parts.append(rows.append_column("split", pa.array([result.split] * rows.num_rows, pa.int64())))
-        return pa.concat_tables(parts) if parts else None
 
     def _repeated_or_unchanged(self, key: TableKey, table: _Table, unchanged: "pa.Table") -> "tuple[Twice | None, Any]":
         import numpy as np
@@ -369,13 +389,6 @@ def _positions(made: Assembled, addresses: "Numbers", every: "pa.Table") -> Posi
     there = made.positions(addresses[written])
     found.stretches[written], found.ordinals[written] = there.stretches, there.ordinals
     return found
-
-
-def _assembled(
-    runner: Runner, job: BulkJob, key: TableKey, pieces: Sequence[Piece], base: TableVersion | None
-) -> _Table:
-    made = assemble(runner, job, key, pieces, base)
-    return _Table(made, made.at)
 
 
 def _written(positions: Positions) -> Positions:

@@ -31,6 +31,8 @@ ID_STORED = "SELECT n.rowaddr AS rowaddr FROM n JOIN o ON n.id = o.id ORDER BY n
 
 ADDRESS_OF_STORED = "SELECT o.rowaddr AS rowaddr FROM o JOIN n ON n.id = o.id ORDER BY 1"
 
+VALUE_MET = "SELECT n.rowaddr AS rowaddr FROM n JOIN o ON n.k0 = o.k0 LIMIT 1"
+
 NODES_MISSED = "SELECT DISTINCT o.k0 AS node FROM o WHERE NOT EXISTS (SELECT 1 FROM n WHERE n.id = o.k0) ORDER BY 1"
 
 

@@ -5,6 +5,7 @@ import re
 from base64 import b32encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from omnigraph.errors import BadRequest, Damaged
@@ -14,6 +15,7 @@ from omnigraph.manifest.model import Manifest, Point, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.pipeline.bulk.job import BulkJob, SplitResult
+from omnigraph.pipeline.bulk.settle import Settled
 from omnigraph.runtime import SHORT_ID_LENGTH
 from omnigraph.storage.fragments import Target
 from omnigraph.storage.objects import ObjectStore
@@ -34,6 +36,7 @@ class Details:
     milliseconds: int
     split_bytes: int
     staged_on: Point  # the base of the pass that is under way
+    target: str | None = None  # the branch that it is to land on, which may have to be forked from the base's
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -42,6 +45,7 @@ class Details:
             "milliseconds": self.milliseconds,
             "split_bytes": self.split_bytes,
             "staged_on": [self.staged_on.branch_id, self.staged_on.manifest_version],
+            "target": self.target,
         }
 
     @staticmethod
@@ -54,6 +58,7 @@ class Details:
                 int(document["milliseconds"]),
                 int(document["split_bytes"]),
                 Point(str(branch_id), int(number)),
+                None if document.get("target") is None else str(document["target"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise Damaged(what, f"{type(error).__name__}: {error}") from error
@@ -75,24 +80,34 @@ def fingerprint_of(files: Sequence[tuple[str, int, str]], mode: Mode, branch: st
 
 
 def job_for(
-    repository: Repository, held: HeldIntent, details: Details, txn: WriteTxn, mode: Mode, options: Mapping[str, str]
+    repository: Repository,
+    held: HeldIntent,
+    details: Details,
+    txn: WriteTxn,
+    mode: Mode,
+    options: Mapping[str, str],
+    settled: Settled | None = None,
 ) -> BulkJob:
     """What tasks are told when the input is staged on this base."""
     point = txn.base.point
-    targets = {}
-    for definition in txn.catalog.types:
-        key, ref = definition.table_key, txn.base.tables.get(definition.table_key)
-        fresh = _fresh_table_id(details.salt, point, key)
-        targets[key] = Target(fresh) if ref is None else Target(ref.table_id, ref.table_version)
+    keys = [definition.table_key for definition in txn.catalog.types]
+    target = partial(_target, settled or Settled(repository), txn, mode, details.salt)
     return BulkJob(
         repository.location,
         txn.catalog,
         mode,
-        targets,
+        dict(zip(keys, gather([partial(target, key) for key in keys]), strict=True)),
         Minter(details.milliseconds, details.salt),
         f"{recovery_folder(held.txn_id)}/{point.branch_id}-{point.manifest_version}",
         options,
     )
+
+
+def _target(settled: Settled, txn: WriteTxn, mode: Mode, salt: str, key: TableKey) -> Target:
+    """Where rows of a type go. A merge looks at all rows there are, whoever settles them, now or in a later run."""
+    ref, fresh = txn.table(key), _fresh_table_id(salt, txn.base.point, key)
+    at = settled.base(txn, key, fresh) if mode == "merge" else None if ref is None else ref.stored
+    return Target(fresh) if at is None else Target(at.table_id, at.table_version)
 
 
 def staged_before(repository: Repository, details: Details) -> WriteTxn | None:

@@ -289,6 +289,20 @@ def read_side(store: ObjectStore, job: BulkJob, split: int, what: str, key: Tabl
     return every.filter(pc.equal(every.column("table"), pa.scalar(key))).select(others)
 
 
+def unchanged_rows(
+    store: ObjectStore, job: BulkJob, results: Iterable[SplitResult], key: TableKey
+) -> "pa.Table | None":
+    """Rows of a merge that were not written, because they are stored exactly so."""
+    import pyarrow as pa
+
+    parts = []
+    for result in results:
+        if key in result.tables and result.tables[key].unchanged:
+            rows = read_side(store, job, result.split, UNCHANGED, key)
+            parts.append(rows.append_column("split", pa.array([result.split] * rows.num_rows, pa.int64())))
+    return pa.concat_tables(parts) if parts else None
+
+
 def encode_rejected(rejected: Iterable[Rejected]) -> bytes:
     lines = []
     for one in rejected:

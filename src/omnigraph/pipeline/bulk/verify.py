@@ -101,11 +101,12 @@ class Verifier:
                 found += self._edges_that_stay(table, endpoint)
         return [*found, *(one for node_table in sorted(ends) for one in ends[node_table])]
 
-    def replaced(self, key: TableKey, fragments: Sequence[int]) -> "Addresses":
-        """Where the stored rows are whose ids these fragments of the load have."""
+    def replaced(self, key: TableKey, fragments: Sequence[int], among: tuple[int, ...] | None = None) -> "Addresses":
+        """Where the stored rows are whose ids these fragments of the load have; in some stored fragments, or in all."""
         table = self.tables[key]
         assert table.base is not None
-        inputs = {"n": self._rows(replace(table, fragments=tuple(fragments)), "id"), "o": self._keys(table.base, "id")}
+        stored = Keys(self.location, table.base, aliases(["id"]), among)
+        inputs = {"n": self._rows(replace(table, fragments=tuple(fragments)), "id"), "o": stored}
         return _numbers(self.engine.rows(questions.ADDRESS_OF_STORED, inputs), "rowaddr")
 
     # Each question.
@@ -206,7 +207,7 @@ class Verifier:
             self.reads.add(table.key)
         if stored and table.base is not None:
             inputs["o"] = self._keys(table.base, column, "id")
-        replaces = stored and not table.replaces_all and not table.only_fresh_ids
+        replaces = stored and not (table.replaces_all or table.only_fresh_ids or table.ids_must_be_new)
         if replaces:
             inputs["r"] = self._rows(table, "id")
         sql = questions.edges_counted(low, high, stored, replaces, table.replaces_all)
@@ -261,10 +262,10 @@ class Verifier:
     # Inputs and answers.
 
     def _rows(self, table: StagedRows, *columns: str) -> Keys:
-        return Keys(self.location, table.at, _aliases(columns), table.fragments)
+        return Keys(self.location, table.at, aliases(columns), table.fragments)
 
     def _keys(self, at: TableVersion, *columns: str) -> Keys:
-        return Keys(self.location, at, _aliases(columns))
+        return Keys(self.location, at, aliases(columns))
 
     def _ids(self, table: StagedRows, addresses: "Addresses") -> list[str]:
         """The ids of the first of these rows: as many as are named."""
@@ -290,7 +291,7 @@ def _as_one(parts: "Sequence[tuple[Violation, Any]]") -> Finding:
     return Finding(replace(first, entity_ids=ids, more_ids=more, more_rows=more), rows)
 
 
-def _aliases(columns: Sequence[str]) -> dict[str, str]:
+def aliases(columns: Sequence[str]) -> dict[str, str]:
     """`id` under its own name, the columns of a constraint as k0, k1 …: a property may have any name."""
     keys = [name for name in columns if name != "id"]
     return {name: f"k{number}" for number, name in enumerate(keys)} | ({"id": "id"} if "id" in columns else {})

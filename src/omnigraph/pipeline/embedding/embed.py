@@ -19,12 +19,11 @@ from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import Snapshot, WriteTxn
 from omnigraph.pipeline.embedding.rows import Target, by_id, filled_rows, found_again, with_model
 from omnigraph.pipeline.embedding.tasks import Batch, Embedded, Pacer, Provider, Threads, embed_batch
-from omnigraph.pipeline.runner import Runner
 from omnigraph.read.embedding import BATCH_TEXTS_MAX, Embedder, embedder_from, require_same_model
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.tables import TableVersion
+from omnigraph.storage.runner import Runner
 from omnigraph.write.stage import Stager
 
 if TYPE_CHECKING:
@@ -219,7 +218,7 @@ class _Job:
         if not vectors:
             return
         own_id = self._repository.runtime.ids.txn_id()
-        stager = Stager(self._repository.tables, self._repository.runtime.ids)
+        stager = Stager(self._repository.tables, self._repository.runtime.ids, self._repository.settings)
 
         def plan_on(txn: WriteTxn) -> PublishPlan:
             rows, schema = self._filled(txn, target, vectors)
@@ -239,11 +238,11 @@ class _Job:
     ) -> "tuple[pa.Table | None, str | None]":
         """The rows with their vectors, as the base has them, and the schema that says who made them."""
         current = found_again(txn.catalog, target)
-        ref = txn.table(target.definition.table_key) if current is not None else None
-        if current is None or ref is None:
+        content = txn.content(target.definition.table_key) if current is not None else None
+        if current is None or content is None:
             return None, None  # dropped meanwhile
         require_same_model(self._embedder, current.vector, current.definition.name)
-        rows = filled_rows(self._repository.tables, TableVersion(ref.table_id, ref.table_version), current, vectors)
+        rows = filled_rows(self._repository.tables, content, current, vectors)
         if current.vector.embed is not None and current.vector.embed.model == self._embedder.model:
             return rows, None
         return rows, self._repository.schemas.write(with_model(txn.schema, current, self._embedder))
@@ -281,12 +280,13 @@ class _Job:
 
 def _lacking(repository: Repository, snapshot: Snapshot, target: Target) -> Iterator[tuple[list[str], list[Any]]]:
     """Ids and texts of the rows without a vector, some at a time."""
-    ref = snapshot.table(target.definition.table_key)
-    if ref is None:
+    from omnigraph.schema.arrow import arrow_schema
+
+    content = snapshot.content(target.definition.table_key)
+    if content is None:
         return
-    source, vector = target.source.column, target.vector.column
-    at = TableVersion(ref.table_id, ref.table_version)
-    for batch in repository.tables.batches(at, ["id", source], f"`{vector}` IS NULL"):
+    source, vector, schema = target.source.column, target.vector.column, arrow_schema(target.definition)
+    for batch in repository.tables.batches(content, ["id", source], f"`{vector}` IS NULL", schema=schema):
         ids: Any = batch.column("id").to_pylist()
         yield ids, batch.column(source).to_pylist()
 

@@ -8,7 +8,8 @@ from omnigraph.pipeline.embedding.tasks import Embedded
 from omnigraph.read.embedding import Embedder
 from omnigraph.schema.catalog import Catalog, Property, Schema, TypeDef
 from omnigraph.schema.types import Vector
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.content import Content
+from omnigraph.storage.tables import Tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +29,7 @@ class Target:
         return self.vector.type.dimension
 
 
-def filled_rows(tables: Tables, at: TableVersion, target: Target, vectors: "dict[str, tuple[str, Any]]") -> "pa.Table":
+def filled_rows(tables: Tables, at: Content, target: Target, vectors: "dict[str, tuple[str, Any]]") -> "pa.Table":
     """Whole rows with their vectors, of those that still lack one and have the text that it was made from."""
     import numpy as np
     import pyarrow as pa

@@ -20,17 +20,16 @@ from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import Snapshot
 from omnigraph.pipeline.exporting.place import Place, place_at
 from omnigraph.pipeline.progress import Progress, Watched
-from omnigraph.pipeline.runner import InProcess, Runner
-from omnigraph.pipeline.source.scans import tables_at
+from omnigraph.pipeline.source.scans import Pinned, divided, pinned_in, read_columns, tables_at
 from omnigraph.read.export import Exported, between, chosen_types, rows_by_id
 from omnigraph.read.export import export as export_file
 from omnigraph.read.export_formats import FORMATS, Format, write_rows
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.location import Location
 from omnigraph.storage.objects import open_store
-from omnigraph.storage.overlay import aligned
-from omnigraph.storage.partitions import fragment_batches, fragment_groups, row_bytes
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.partitions import row_bytes
+from omnigraph.storage.runner import InProcess, Runner
+from omnigraph.storage.tables import Tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,14 +54,16 @@ ORDERED_PARTS_MAX = 8  # a table of more parts is cut by fragments: each cut by 
 class Part:
     """One file to write: what of which table, where to."""
 
-    source: Location
-    at: TableVersion
-    definition: TypeDef
+    pinned: Pinned
     format: Format
     dest: Location
     key: str
     fragments: tuple[int, ...] | None = None  # None: all of them
     ids: tuple[str, str] | None = None  # first and last
+
+    @property
+    def definition(self) -> TypeDef:
+        return self.pinned.definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +164,7 @@ def export_parts(
 ) -> Exported:
     """Write the parts with a runner, and the summary last."""
     with place.writing() as dest:
-        parts = [
-            part
-            for definition in types
-            for part in planned_parts(repository.tables, repository.location, snapshot, definition, format, dest)
-        ]
+        parts = [part for definition in types for part in planned_parts(repository, snapshot, definition, format, dest)]
         place.expect([part.key for part in parts])
         written = runner.run(write_part, parts, stage="export")
         place.finish(_summary(snapshot, types, format, parts, written))
@@ -175,37 +172,37 @@ def export_parts(
 
 
 def planned_parts(
-    tables: Tables, source: Location, snapshot: Snapshot, definition: TypeDef, format: Format, dest: Location
+    repository: Repository, snapshot: Snapshot, definition: TypeDef, format: Format, dest: Location
 ) -> list[Part]:
     """How a type's rows are divided into files."""
     ref = snapshot.table(definition.table_key)
     if ref is None or not ref.rows:
         return []
-    at = TableVersion(ref.table_id, ref.table_version)
-    part_rows = max(1, min(PART_ROWS_MAX, PART_BYTES // row_bytes(tables, at)))
+    pinned = pinned_in(repository, snapshot, definition.name)
+    size = 1 if pinned.at is None else row_bytes(repository.tables, pinned.at)
+    part_rows = max(1, min(PART_ROWS_MAX, PART_BYTES // size))
 
     def part(number: int, fragments: tuple[int, ...] | None, ids: tuple[str, str] | None) -> Part:
         key = f"{definition.name}/part-{number:05}.{format}"
-        return Part(source, at, definition, format, dest, key, fragments, ids)
+        return Part(pinned, format, dest, key, fragments, ids)
 
     count = -(-ref.rows // part_rows)
     if count == 1:
         return [part(0, None, None)]
     if count <= ORDERED_PARTS_MAX:
-        return [part(number, None, ids) for number, ids in enumerate(_id_ranges(tables, at, part_rows))]
-    groups = fragment_groups(tables, at, part_rows)
-    return [part(number, fragments, None) for number, fragments in enumerate(groups)]
+        return [part(number, None, ids) for number, ids in enumerate(_id_ranges(pinned, part_rows))]
+    return [part(number, fragments, None) for number, fragments in enumerate(divided(pinned, part_rows))]
 
 
-def _id_ranges(tables: Tables, at: TableVersion, part_rows: int) -> list[tuple[str, str]]:
-    ids = tables.scan(at, ["id"]).sort_by("id").column("id")
+def _id_ranges(pinned: Pinned, part_rows: int) -> list[tuple[str, str]]:
+    ids = _read(pinned, _everything(pinned), ["id"]).sort_by("id").column("id")
     starts = range(0, len(ids), part_rows)
     return [(ids[start].as_py(), ids[min(start + part_rows, len(ids)) - 1].as_py()) for start in starts]
 
 
 def write_part(part: Part) -> WrittenPart:
     """Read, sort and put one part. Runs on executors."""
-    tables = tables_at(part.source)
+    tables = tables_at(part.pinned.location)
     file = io.BytesIO()
     rows = write_rows(file, part.definition, part.format, [_rows(tables, part)])
     data = file.getvalue()
@@ -214,16 +211,29 @@ def write_part(part: Part) -> WrittenPart:
 
 
 def _rows(tables: Tables, part: Part) -> "pa.Table":
-    if part.fragments is None:
-        return rows_by_id(tables, part.at, part.definition, None if part.ids is None else between(*part.ids))
+    from omnigraph.schema.arrow import arrow_schema
+
+    pinned, wanted = part.pinned, None if part.ids is None else between(*part.ids)
+    if part.fragments is None and pinned.at is not None and pinned.overlay.is_empty:
+        return rows_by_id(tables, pinned.at, pinned.definition, wanted)
+    fragments = _everything(pinned) if part.fragments is None else part.fragments
+    return _read(pinned, fragments, arrow_schema(pinned.definition).names, wanted).sort_by("id")
+
+
+def _everything(pinned: Pinned) -> tuple[int, ...]:
+    return tuple(number for group in divided(pinned) for number in group)
+
+
+def _read(
+    pinned: Pinned, fragments: Sequence[int], columns: Sequence[str], row_filter: str | None = None
+) -> "pa.Table":
     import pyarrow as pa
 
     from omnigraph.schema.arrow import arrow_schema
 
-    schema, stored = arrow_schema(part.definition), tables.open(part.at).schema
-    inside = [stored.field(name) for name in schema.names if name in stored.names]
-    batches = fragment_batches(tables, part.at, part.fragments, [field.name for field in inside])
-    return aligned(pa.Table.from_batches(batches, schema=pa.schema(inside)), schema).sort_by("id")
+    whole = arrow_schema(pinned.definition)
+    shape = pa.schema([whole.field(name) for name in columns])
+    return pa.Table.from_batches(read_columns(pinned, fragments, columns, row_filter), schema=shape)
 
 
 def _summary(

@@ -17,7 +17,6 @@ from omnigraph.manifest.repository import Repository, open_repository
 from omnigraph.pipeline.bulk.frames import shown_partition, task_number
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.bulk.spool import Answer, Spool, abandon, begin, check_rows, spool_nothing, spool_rows, together
-from omnigraph.pipeline.runner import InProcess
 from omnigraph.pipeline.source.options import (
     refuse_unknown,
     required,
@@ -26,6 +25,7 @@ from omnigraph.pipeline.source.options import (
 )
 from omnigraph.pipeline.source.scans import type_named
 from omnigraph.pipeline.spark.types import arrow_for_spark
+from omnigraph.storage.runner import InProcess
 from omnigraph.write.modes import MODES, Mode
 
 if TYPE_CHECKING:

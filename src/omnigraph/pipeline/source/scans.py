@@ -1,14 +1,15 @@
 """One type of a graph as something to scan in parts: pinned once, then read by whoever holds the value.
 
-A `Pinned` says which table version is read, so that executors ask the store for rows and nothing else, and all of
-them for the same rows. It is small and can be pickled; nothing here knows Spark.
+A `Pinned` says which table version is read and brings the rows that still ride in manifests, so that executors ask the
+store for stored rows and nothing else, and all of them for the same rows. It is small and can be pickled; nothing here
+knows Spark.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import BadRequest
 from omnigraph.manifest.model import MAIN, CommitId
@@ -16,6 +17,7 @@ from omnigraph.manifest.repository import Repository, open_repository
 from omnigraph.manifest.txn import Snapshot
 from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.storage.location import Location
+from omnigraph.storage.overlay import Overlay, aligned
 from omnigraph.storage.partitions import fragment_batches, fragment_groups
 from omnigraph.storage.tables import Tables, TableVersion
 
@@ -24,16 +26,18 @@ if TYPE_CHECKING:
 
 PART_ROWS = 1_000_000  # of one task; a fragment is never divided
 TABLES_MAX = 16
+ON_TOP = -1  # stands for the rows that ride in manifests where fragments are named: no fragment has this number
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """One type at one commit. `at` is None for a type that has no rows."""
+    """One type at one commit. `at` is None for a type that has no table; `overlay` lies on top of it."""
 
     location: Location = field(repr=False)
     definition: TypeDef
     commit_id: CommitId
     at: TableVersion | None
+    overlay: Overlay = field(default=Overlay.EMPTY, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,14 +64,10 @@ def pinned_type(
 
 
 def pinned_in(repository: Repository, snapshot: Snapshot, type_name: str) -> Pinned:
-    """A type in a state that is pinned already.
-
-    Rows that still ride in manifests will have to come along here, once there are any.
-    """
+    """A type in a state that is pinned already. Tails are read here, by the driver, and by nobody after it."""
     definition = type_named(snapshot.catalog, type_name)
-    ref = snapshot.table(definition.table_key)
-    at = None if ref is None else TableVersion(ref.table_id, ref.table_version)
-    return Pinned(repository.location, definition, snapshot.commit_id, at)
+    at, overlay = repository.tables.parts(snapshot.content(definition.table_key))
+    return Pinned(repository.location, definition, snapshot.commit_id, at, overlay)
 
 
 def type_named(catalog: Catalog, name: str) -> TypeDef:
@@ -80,7 +80,8 @@ def type_named(catalog: Catalog, name: str) -> TypeDef:
 
 def divided(pinned: Pinned, rows: int = PART_ROWS) -> list[tuple[int, ...]]:
     """Groups of fragments, each about the work of one task; none for a type without rows."""
-    return [] if pinned.at is None else fragment_groups(tables_at(pinned.location), pinned.at, rows)
+    groups = [] if pinned.at is None else fragment_groups(tables_at(pinned.location), pinned.at, rows)
+    return [*groups, (ON_TOP,)] if pinned.overlay.ids else groups
 
 
 def read_part(
@@ -89,21 +90,70 @@ def read_part(
     """The rows of some fragments under the names and with the types of the schema; older rows lack new columns."""
     import pyarrow as pa
 
+    columns = [pinned.definition.column(name) for name in names]
+    for rows in read_columns(pinned, fragments, columns, row_filter):
+        yield pa.RecordBatch.from_arrays([rows.column(column) for column in columns], names=list(names))
+
+
+def read_columns(
+    pinned: Pinned, fragments: Sequence[int], columns: Sequence[str], row_filter: str | None = None
+) -> "Iterator[pa.RecordBatch]":
+    """As `read_part`, by the names of the table's columns, each of them once."""
+    import pyarrow as pa
+
     from omnigraph.schema.arrow import arrow_schema
 
-    if pinned.at is None or not fragments:
-        return
-    tables = tables_at(pinned.location)
-    whole = arrow_schema(pinned.definition)
-    columns = [pinned.definition.column(name) for name in names]
-    inside = set(tables.open(pinned.at).schema.names)
-    wanted = [name for name in dict.fromkeys(columns) if name in inside] or ["id"]
-    for batch in fragment_batches(tables, pinned.at, fragments, wanted, row_filter):
-        arrays = [
-            batch.column(column) if column in inside else pa.nulls(batch.num_rows, whole.field(column).type)
-            for column in columns
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, names=list(names))
+    tables, whole = tables_at(pinned.location), arrow_schema(pinned.definition)
+    wanted = list(dict.fromkeys(columns)) or ["id"]
+    shape = pa.schema([whole.field(name) for name in wanted])
+    stored = [number for number in fragments if number != ON_TOP]
+    if pinned.at is not None and stored:
+        inside = [name for name in wanted if name in tables.open(pinned.at).schema.names]
+        hidden = pa.array(sorted(pinned.overlay.shadowed), pa.string())
+        asked = list(dict.fromkeys([*inside, *(["id"] if len(hidden) else [])])) or ["id"]
+        for batch in fragment_batches(tables, pinned.at, stored, asked, row_filter):
+            yield _shaped(_visible(batch, hidden), shape)
+    if len(stored) < len(fragments):
+        for batch in _on_top(tables, pinned, whole, row_filter).select(wanted).to_batches():
+            yield batch
+
+
+def _visible(batch: "pa.RecordBatch", hidden: "pa.Array[Any]") -> "pa.RecordBatch":
+    """Without the stored rows that rows in manifests replace or remove."""
+    import pyarrow.compute as pc
+
+    if not len(hidden):
+        return batch
+    ids: Any = batch.column("id")
+    return batch.filter(pc.invert(pc.is_in(ids, value_set=hidden.cast(ids.type))))
+
+
+def _shaped(batch: "pa.RecordBatch", shape: "pa.Schema") -> "pa.RecordBatch":
+    import pyarrow as pa
+
+    inside, arrays = set(batch.schema.names), []
+    for one in shape:
+        array: Any = batch.column(one.name) if one.name in inside else pa.nulls(batch.num_rows, one.type)
+        arrays.append(array if array.type == one.type else array.cast(one.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=shape)
+
+
+def _on_top(tables: Tables, pinned: Pinned, whole: "pa.Schema", row_filter: str | None) -> "pa.Table":
+    """The rows that ride in manifests; the filter is Lance's here too, over a table of them alone."""
+    rows = overlay_rows(pinned)
+    if row_filter is None or not rows.num_rows:
+        return rows
+    return aligned(tables.scan(None, None, row_filter, Overlay.of(rows), whole), whole)
+
+
+def overlay_rows(pinned: Pinned) -> "pa.Table":
+    """The rows that ride in manifests, in the columns of the schema: those written earlier may have others."""
+    from omnigraph.schema.arrow import arrow_schema
+
+    whole, rows = arrow_schema(pinned.definition), pinned.overlay.rows
+    if rows is None:
+        return whole.empty_table()
+    return aligned(rows.select([name for name in rows.column_names if name in whole.names]), whole)
 
 
 def tables_at(location: Location) -> Tables:
