@@ -1,7 +1,8 @@
 """Omnigraph: a typed property graph that lives in object storage."""
 
 from omnigraph.graph import Graph, init, open
+from omnigraph.manifest.settings import Settings
 
-__all__ = ["Graph", "__version__", "init", "open"]
+__all__ = ["Graph", "Settings", "__version__", "init", "open"]
 
 __version__ = "0.1.0"

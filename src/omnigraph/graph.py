@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.branch.commands import HistoryCommands, TagCommands
 from omnigraph.errors import BadRequest
+from omnigraph.maintain.automatic import Maintainer
+from omnigraph.maintain.commands import MaintenanceCommands
 from omnigraph.manifest.model import MAIN, CommitId, TxnId
 from omnigraph.manifest.plan import Check, TableAction
 from omnigraph.manifest.publish import PublishedCommit
 from omnigraph.manifest.repository import Repository, init_repository, open_repository
+from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.txn import Snapshot, WriteTxn
 from omnigraph.pipeline.commands import BulkCommands
 from omnigraph.query.compile import compile_queries
@@ -46,11 +49,12 @@ def init(
     storage_options: Mapping[str, str] | None = None,
     *,
     actor: str | None = None,
+    settings: Settings | None = None,
 ) -> "Graph":
     """Make a graph from the text of a schema, or a catalog; refuses a place that holds one."""
     wanted = compile_schema(schema) if isinstance(schema, str) else Schema(_catalog(schema))
     with meter.operation("init") as operation:
-        repository = init_repository(os.fspath(uri), wanted, storage_options, actor=actor)
+        repository = init_repository(os.fspath(uri), wanted, storage_options, actor=actor, settings=settings)
     return Graph(repository, operation.cost)
 
 
@@ -70,11 +74,18 @@ def _catalog(schema: Catalog | Mapping[str, Any]) -> Catalog:
 
 
 def open(
-    uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None, read_only: bool = False
+    uri: str | os.PathLike[str],
+    storage_options: Mapping[str, str] | None = None,
+    read_only: bool = False,
+    *,
+    settings: Settings | None = None,
 ) -> "Graph":
-    """Open a graph. Nothing is written and nothing needs repair, however its last writer ended."""
+    """Open a graph. Nothing is written and nothing needs repair, however its last writer ended.
+
+    Without `settings` those of the environment count, such as `OMNIGRAPH_INLINE_ROWS`.
+    """
     with meter.operation("open") as operation:
-        repository = open_repository(os.fspath(uri), storage_options, read_only=read_only)
+        repository = open_repository(os.fspath(uri), storage_options, read_only=read_only, settings=settings)
     return Graph(repository, operation.cost)
 
 
@@ -237,7 +248,7 @@ class SchemaCommands:
         )
 
 
-class Graph(HistoryCommands, BulkCommands):
+class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
     """An open graph. Usable from threads; opening it again elsewhere is as good as sharing it."""
 
     def __init__(self, repository: Repository, cost: Cost) -> None:
@@ -246,6 +257,9 @@ class Graph(HistoryCommands, BulkCommands):
         self.branches = BranchCommands(repository)
         self.schema = SchemaCommands(repository)
         self.tags = TagCommands(repository)
+        self.maintenance = Maintainer(repository)
+        repository.before_write = self.maintenance.before_write
+        repository.publisher.on_landed = self.maintenance.noticed
 
     @property
     def uri(self) -> str:

@@ -430,7 +430,6 @@ def test_process_data_goes_to_stdout_and_errors_to_stderr(graph: Graph, store: s
 
 def test_process_exits_with_the_code_of_the_error(graph: Graph, store: str) -> None:
     assert process("branch", "create", "main", "--store", store).returncode == 3
-    assert process("snapshot", "--nope").returncode == 2
 
 
 def test_process_colours_nothing_in_a_pipe(graph: Graph, store: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shlex
@@ -18,6 +17,8 @@ from runs import Cli, process
 import omnigraph
 from omnigraph.query.lint import lint
 from omnigraph.schema.compile import compile_schema
+
+pytestmark = pytest.mark.xdist_group("demo")  # one process, which takes the tour once
 
 CPU_SECONDS_MAX = 15
 PACKAGE = Path(omnigraph.__file__).parent
@@ -55,7 +56,7 @@ def test_the_demo_shows_the_main_job(tour: tuple[Path, str]) -> None:
         assert words in said
 
 
-def test_the_commands_it_ends_with_work(tour: tuple[Path, str]) -> None:
+def test_the_commands_it_ends_with_work(tour: tuple[Path, str], cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     place, said = tour
     cd, export, *rest = [line.strip() for line in said.partition("Go on")[2].splitlines() if line.startswith("  ")]
     commands = [line for line in rest if line.startswith("omnigraph ")]
@@ -63,20 +64,23 @@ def test_the_commands_it_ends_with_work(tour: tuple[Path, str]) -> None:
 
     assert cd == f"cd {place}"
     assert len(commands) >= 5
+    monkeypatch.chdir(place)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     for command in commands:
-        run = process(*shlex.split(command)[1:], cwd=place, **environment)
-        assert (command, run.returncode) == (command, 0), run.stderr
-        assert run.stdout or "lint" in command
+        run = cli(*shlex.split(command)[1:])
+        assert (command, run.code) == (command, 0), run.err
+        assert run.out or "lint" in command
 
 
-def test_a_second_demo_in_one_place_is_refused_and_changes_nothing(tour: tuple[Path, str]) -> None:
+def test_a_second_demo_in_one_place_is_refused_and_changes_nothing(tour: tuple[Path, str], cli: Cli) -> None:
     place, _ = tour
     before = sorted(path.name for path in place.iterdir())
 
-    run = process("demo", str(place))
+    run = cli("demo", str(place))
 
-    assert run.returncode == 3
-    assert "already exists" in run.stderr
+    assert run.code == 3
+    assert "already exists" in run.err
     assert sorted(path.name for path in place.iterdir()) == before
 
 
@@ -94,11 +98,13 @@ def test_the_demo_leaves_process_and_environment_as_they_were(
     assert (dict(os.environ), Path.cwd()) == (environment, folder)
 
 
-def test_without_a_path_it_makes_a_fresh_directory(tmp_path: Path) -> None:
-    run = process("demo", "--json", TMPDIR=str(tmp_path))
+def test_without_a_path_it_makes_a_fresh_directory(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    run = cli("demo", "--json")
 
     (made,) = tmp_path.glob("omnigraph-demo-*")
-    assert json.loads(run.stdout)["directory"] == str(made)
+    assert run.json["directory"] == str(made)
 
 
 def test_a_directory_that_cant_be_written_is_named(tmp_path: Path, cli: Cli) -> None:

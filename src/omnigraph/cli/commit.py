@@ -138,7 +138,8 @@ def show(settings: Settings, id_: str) -> None:
         "schema_changed": details.schema_changed,
         "expired": details.expired,
     }
-    plain = [(name, value) for name, value in document.items() if name != "touched"]
+    plain = [(name, value) for name, value in document.items() if name not in ("touched", "recovered")]
+    plain += [(f"recovered {name}", value) for name, value in document.get("recovered", {}).items()]
     told = [(name, "yes" if value is True else "no" if value is False else value) for name, value in place.items()]
     touched = [(f"touched {key}", counts_text(counts)) for key, counts in document["touched"].items()]
     settings.output.data({"commit": document, **place}, lambda _: fields([*plain, *told, *touched]))
@@ -166,8 +167,9 @@ def changes(
 
 
 def _document(entry: "Commit") -> Document:
-    from omnigraph.manifest.codec import touch_to_json
+    from omnigraph.manifest.codec import recovered_to_json, touch_to_json
 
+    recovered = {} if entry.recovered is None else {"recovered": recovered_to_json(entry.recovered)}
     return {
         "id": entry.id,
         "parent": entry.parent,
@@ -177,6 +179,7 @@ def _document(entry: "Commit") -> Document:
         "kind": entry.kind,
         "class": entry.commit_class.value,
         "touched": {key: touch_to_json(touch) for key, touch in entry.touched.items()},
+        **recovered,
     }
 
 

@@ -30,6 +30,7 @@ class Settings:
     json: bool = False
     quiet: bool = False
     debug: bool = False
+    graphs: "list[Graph]" = field(default_factory=list)
 
     @property
     def output(self) -> Output:
@@ -43,7 +44,15 @@ class Settings:
         """The graph in the store that was named: by `--store`, as the argument, or by the environment."""
         from omnigraph.graph import open as open_graph
 
-        return open_graph(self.store_uri(positional), self.storage_options, read_only=read_only)
+        graph = open_graph(self.store_uri(positional), self.storage_options, read_only=read_only)
+        graph.maintenance.background = False  # nothing runs behind a command; see `finish`
+        self.graphs.append(graph)
+        return graph
+
+    def finish(self) -> None:
+        """What a run leaves to the time after its answer: folds, where twice the limit is due."""
+        for graph in self.graphs:
+            graph.maintenance.finish()
 
     def store_uri(self, positional: str | None = None) -> str:
         if self.store is not None and positional is not None:

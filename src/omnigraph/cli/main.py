@@ -10,16 +10,20 @@ import click
 from omnigraph.cli.analyze import analyze
 from omnigraph.cli.branch import branch
 from omnigraph.cli.changes import changes
+from omnigraph.cli.cleanup import cleanup
 from omnigraph.cli.commit import commit
 from omnigraph.cli.common import Settings, common_options
 from omnigraph.cli.data import export, load
 from omnigraph.cli.demo import demo
 from omnigraph.cli.embed import embed
 from omnigraph.cli.graph import snapshot, version
+from omnigraph.cli.optimize import optimize
 from omnigraph.cli.output import OutputLost, flush_stdout
 from omnigraph.cli.query import lint, mutate, query
+from omnigraph.cli.recover import recover
 from omnigraph.cli.schema import init, schema
 from omnigraph.cli.tag import revert, tag
+from omnigraph.cli.verify import verify
 from omnigraph.errors import BadRequest, OmnigraphError
 
 EXIT_ERROR, EXIT_USAGE = 1, 2
@@ -68,6 +72,10 @@ for command in (
     changes,
     tag,
     revert,
+    optimize,
+    cleanup,
+    recover,
+    verify,
     demo,
     version,
 ):
@@ -81,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _run(arguments, settings)
         flush_stdout()
+        settings.finish()
         return code
     except OutputLost as lost:
         _abandon_stdout()

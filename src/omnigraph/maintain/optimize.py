@@ -1,0 +1,54 @@
+"""`optimize`: everything that is due to the tables of a branch, as one commit; then the adjacency of its edges."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from omnigraph.maintain.adjacency import with_adjacency
+from omnigraph.maintain.policy import THOROUGH, Effort
+from omnigraph.maintain.report import OptimizeResult, TypeReport
+from omnigraph.maintain.run import MaintenanceRun, Task
+from omnigraph.maintain.upkeep import ChooseRunner
+from omnigraph.manifest.model import MAIN, TableKey
+from omnigraph.manifest.repository import Repository
+from omnigraph.manifest.txn import Snapshot
+from omnigraph.storage import meter
+from omnigraph.storage.parallel import gather
+
+
+def optimize(
+    repository: Repository,
+    branch: str = MAIN,
+    types: Sequence[str] | None = None,
+    *,
+    actor: str | None = None,
+    choose: ChooseRunner | None = None,
+    effort: Effort = THOROUGH,
+) -> OptimizeResult:
+    """Fold, compact and index the tables of these types, or of all, so that they are as if just loaded.
+
+    `choose` says where tasks over so many rows run. Nothing of the content changes, and nobody's write fails.
+    """
+    from omnigraph.read.export import chosen_types
+
+    repository.require_writable("Optimizing")
+    with meter.operation("optimize") as operation:
+        txn = repository.open_txn(branch)
+        chosen = [definition.table_key for definition in chosen_types(Snapshot(txn.base, txn.schema), types)]
+        tasks = tuple(Task(key, effort) for key in chosen if key in txn.base.tables)
+        landed = MaintenanceRun(repository, tasks, actor, choose).publish(txn)
+        reports = {key: landed.reports.get(key, TypeReport(key)) for key in chosen}
+        reports = _with_adjacencies(repository, branch, reports)
+    commit = None if landed.commit is None else replace(landed.commit, cost=operation.cost)
+    return OptimizeResult(branch, commit, reports, operation.cost)
+
+
+def _with_adjacencies(
+    repository: Repository, branch: str, reports: Mapping[TableKey, TypeReport]
+) -> dict[TableKey, TypeReport]:
+    """Of what is there now: a version that was replaced meanwhile needs none."""
+    snapshot = repository.snapshot(branch)
+    known = {definition.table_key for definition in snapshot.catalog.types}
+    reached = {key: report for key, report in reports.items() if key in known}
+    made = gather([partial(with_adjacency, repository, snapshot, report) for report in reached.values()])
+    return {**reports, **dict(zip(reached, made, strict=True))}

@@ -1,0 +1,176 @@
+"""What a verification found, as values, and the tray on which its checks collect them."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, TypeAlias
+
+from omnigraph.errors import BadRequest, Damaged, NotFound, OmnigraphError, UnsupportedFormat
+from omnigraph.storage.meter import Cost
+
+PROBLEMS_KEPT_MAX = 1_000
+DAMAGE: "Severity" = "damage"
+NOTICE: "Severity" = "notice"
+
+Severity: TypeAlias = Literal["damage", "notice"]  # a notice is about what nobody relies on
+
+RESTORE = (
+    "restore it from a copy of the store, or go on from a state without damage (`branch create NAME --from COMMIT`)"
+)
+REWRITE = "write the rows again that should be there, or go back with `revert`, and report how it came about"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is not as it should be: where, what, and what can be done about it."""
+
+    where: str
+    what: str
+    remedy: str
+    severity: Severity = "damage"
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.where}: {self.what}; {self.remedy}."
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """How much was looked at."""
+
+    branches: int = 0
+    refs: int = 0
+    manifests: int = 0
+    schemas: int = 0
+    states: int = 0  # manifests whose tables were looked into
+    table_versions: int = 0
+    files: int = 0
+    fragments: int = 0  # read back with all columns
+    tail_entries: int = 0
+    rows: int = 0  # whose ids were compared
+    ends: int = 0  # of edges
+    constraints: int = 0
+    indexes: int = 0
+    lookups: int = 0  # questions that an index and a scan answered
+    unindexed_rows: int = 0  # that no index segment covers: slower, never wrong
+    adjacencies: int = 0
+    tags: int = 0
+    intents: int = 0
+    overtaken: int = 0  # states that a cleanup expired meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What a verification looked at and what it found; `ok` if nothing is damaged."""
+
+    branches: tuple[str, ...]
+    full: bool
+    seed: int
+    checked: Checked
+    problems: tuple[Problem, ...]
+    more: int = 0  # problems beyond those that are listed
+    cost: Cost = field(default_factory=Cost)
+
+    @property
+    def ok(self) -> bool:
+        return not self.more and all(problem.severity != DAMAGE for problem in self.problems)
+
+    @property
+    def damage(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if problem.severity == DAMAGE)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "branches": list(self.branches),
+            "full": self.full,
+            "seed": self.seed,
+            "checked": asdict(self.checked),
+            "problems": [asdict(problem) for problem in self.problems],
+            "more": self.more,
+        }
+
+
+class Findings:
+    """Problems and counts as they come together. Whatever may turn out to be a false alarm is collected aside."""
+
+    def __init__(self) -> None:
+        self._problems: dict[Problem, None] = {}  # each once, in order
+        self._more = 0
+        self._counts: Counter[str] = Counter()
+        self._seen: set[object] = set()
+        self._outer: Findings | None = None
+
+    def add(self, where: str, what: str, remedy: str = RESTORE, severity: Severity = DAMAGE) -> None:
+        problem = Problem(where, what, remedy, severity)
+        if problem in self._problems:
+            return
+        if len(self._problems) < PROBLEMS_KEPT_MAX:
+            self._problems[problem] = None
+        else:
+            self._more += 1
+
+    def count(self, name: str, by: int = 1) -> None:
+        self._counts[name] += by
+
+    def first(self, *key: object) -> bool:
+        """Whether this is the first time that something is looked at: it need not be looked at again."""
+        if key in self:
+            return False
+        self._seen.add(key)
+        return True
+
+    def __contains__(self, key: tuple[object, ...]) -> bool:
+        return key in self._seen or (self._outer is not None and key in self._outer)
+
+    def aside(self) -> "Findings":
+        """A tray for what is kept with `absorb`, or forgotten as if nobody had looked."""
+        made = Findings()
+        made._outer = self
+        return made
+
+    def absorb(self, aside: "Findings") -> None:
+        for problem in aside._problems:
+            self.add(problem.where, problem.what, problem.remedy, problem.severity)
+        self._more += aside._more
+        self._counts.update(aside._counts)
+        self._seen |= aside._seen
+
+    @property
+    def damaged(self) -> bool:
+        return any(problem.severity == DAMAGE for problem in self._problems)
+
+    @contextmanager
+    def trying(self, where: str, remedy: str = RESTORE) -> Iterator[None]:
+        """Take down as damage what can't be read; a store that can't be asked is an error all the same."""
+        try:
+            yield
+        except (Damaged, UnsupportedFormat, BadRequest, NotFound) as error:
+            self.add(where, _reason(error), remedy)
+        except OmnigraphError:
+            raise
+        except (OSError, ValueError, RuntimeError, TypeError, KeyError, IndexError, AssertionError) as error:
+            self.add(where, _reason(error), remedy)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # of a native library that met what it can't believe
+                raise
+            self.add(where, _reason(error), remedy)
+
+    def report(self, branches: tuple[str, ...], full: bool, seed: int) -> VerifyReport:
+        names = {entry.name for entry in fields(Checked)}
+        checked = replace(Checked(), **{name: count for name, count in self._counts.items() if name in names})
+        return VerifyReport(branches, full, seed, checked, tuple(self._problems), self._more)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, Damaged):
+        return f"{error.what} can't be read: {error.reason}"
+    text = " ".join(str(error).split())[:300].rstrip(".")
+    return text if isinstance(error, OmnigraphError) else f"{type(error).__name__}: {text}"
+
+
+def named(ids: "list[str] | tuple[str, ...]", count: int) -> str:
+    """The first of some ids, the others counted."""
+    shown = ", ".join(repr(entity) for entity in ids[:3])
+    return shown + (f" and {count - 3:,} more" if count > 3 else "")
