@@ -46,6 +46,7 @@ soak: $(READY) java ## run the long tests; writes docs/soak.md
 bench: $(READY) java ## measure speed beside other engines; writes docs/bench.md
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	@$(BIN)/python -m bench.run --report docs/bench.md
+	@$(BIN)/python -m bench.commits --report docs/bench-commits.md
 	@$(BIN)/python -m bench.merge --spark --report docs/bench-merge.md
 	@$(BIN)/python -m bench.bulk --report docs/bench-bulk.md
 

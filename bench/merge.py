@@ -23,6 +23,7 @@ import omnigraph
 from omnigraph.branch.merge import Engine
 from omnigraph.graph import Graph
 from omnigraph.manifest.plan import Append, Upsert
+from omnigraph.storage.content import content_of
 
 SCHEMA = """
 node Person { slug: String @key  name: String?  age: I64?  city: String?  score: F64? }
@@ -73,14 +74,8 @@ def versions(graph: Graph) -> dict[str, Any]:
     found = {}
     for name, manifest in heads.items():
         ref = manifest.tables[KEY]  # type: ignore[union-attr]
-        found[name] = tables.open(type_version(ref))
+        found[name] = tables.dataset(content_of(ref.stored, ref.tail))
     return found
-
-
-def type_version(ref: Any) -> Any:
-    from omnigraph.storage.tables import TableVersion
-
-    return TableVersion(ref.table_id, ref.table_version)
 
 
 def join_in_duckdb(graph: Graph) -> int:

@@ -19,7 +19,7 @@ from omnigraph.manifest.publish import PublishedCommit
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, people, person_rows
 from support.s3 import S3Location
 
-WRITERS, ROUNDS = 8, 6
+WRITERS, PROCESSES, ROUNDS = 8, 4, 4
 
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
@@ -107,7 +107,7 @@ def test_of_many_processes_that_hold_one_base_exactly_one_wins_each_round(
     graph: Graph, place: tuple[str, dict[str, str]]
 ) -> None:
     rows = ["ada", "bob"]
-    with workers(WRITERS, *place) as processes:
+    with workers(PROCESSES, *place) as processes:
         for round_ in range(ROUNDS):
             base, commits = changed_at(graph, PERSON), len(graph.commits(limit=None))
             begun = [process.call("begin") for process in processes]

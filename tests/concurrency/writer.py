@@ -65,6 +65,18 @@ class Worker:
             losses.append(self._lost - lost)
         return {"commits": ids, "seconds": seconds, "losses": losses, "total_s": time.monotonic() - started}
 
+    def insert_for(self, name: str, seconds: float) -> Answer:
+        """One-row commits, one after the other, for so long: how long each took and how often it lost."""
+        took, losses = [], []
+        until = time.monotonic() + seconds
+        while (before := time.monotonic()) < until:
+            lost = self._lost
+            row = person_rows(f"{name}-{len(took)}")
+            assert self._graph.write([Append(PERSON, row, fresh_ids=True)], actor=name) is not None
+            took.append(time.monotonic() - before)
+            losses.append(self._lost - lost)
+        return {"seconds": took, "losses": losses}
+
     def watch(self, path: str) -> Answer:
         """Read the newest state again and again until the file `path` appears: both tables have the same rows."""
         looks, sizes = 0, []

@@ -150,7 +150,9 @@ def test_a_merge_says_itself_what_it_cost(subject: Subject) -> None:
 
 
 @pytest.fixture
-def people(s3_proxied: S3Location) -> Merging:
+def people(s3_proxied: S3Location, monkeypatch: pytest.MonkeyPatch) -> Merging:
+    """All rows are staged, so that whoever reads some asks a table for them."""
+    monkeypatch.setenv("OMNIGRAPH_INLINE_ROWS", "0")
     graph = make_merging(s3_proxied.uri, options=s3_proxied.options)
     graph.change(Person={"ada": {}, "bob": {}}, Company={"acme": {}}, Knows={"e": knows("ada", "bob")})
     graph.fork("b")

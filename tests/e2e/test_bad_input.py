@@ -36,6 +36,7 @@ from omnigraph.graph import Graph
 from omnigraph.manifest.keys import STAMP, manifest_key, schema_key
 from omnigraph.manifest.model import Point
 from omnigraph.manifest.plan import Append, Delete, Upsert
+from omnigraph.manifest.settings import Settings
 from omnigraph.storage.location import locate
 from omnigraph.storage.objects import ObjectStore, open_store
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, people, person_rows
@@ -234,9 +235,14 @@ class Place:
     def manifest_key(self, branch: str) -> str:
         return manifest_key(self.open().snapshot(branch).pinned.manifest.point)
 
+    def open_staging(self) -> Graph:
+        """Whose commits all have files of their own."""
+        return omnigraph.open(self.uri, self.options, settings=Settings(inline_rows=0, maintenance=0))
+
     def main_alone_reads(self) -> set[str]:
         """The table files that main's newest commit added."""
-        graph = self.open()
+        graph = self.open_staging()
+        graph.write([Upsert(PERSON, person_rows("bob"))])  # from now on there is a table
         before = {entry.key for entry in self.store.list("tables")}
         graph.write([Upsert(PERSON, person_rows("carl"))])
         return {entry.key for entry in self.store.list("tables")} - before
@@ -470,7 +476,7 @@ def test_a_damaged_table_file_is_told_by_its_table(place: Place, what: str, dama
     new = place.main_alone_reads()
     (key,) = (key for key in new if TABLE_FILES[what] in key)
     graph = place.open()
-    table_id = graph.snapshot().pinned.manifest.tables[PERSON].table_id
+    table_id = graph.snapshot().pinned.manifest.tables[PERSON].stored.table_id
     if damage is None:
         place.store.delete(key)
     else:
@@ -499,7 +505,7 @@ def test_a_write_to_a_table_whose_version_is_gone_writes_no_commit(place: Place)
     omnigraph.storage.handles._default_session = None  # type: ignore[attr-defined]
 
     with pytest.raises(Damaged):
-        place.open().write([Append(PERSON, person_rows("zoe"))])
+        place.open_staging().write([Append(PERSON, person_rows("zoe"))])
 
     assert place.open().snapshot().commit_id == head
 
@@ -572,6 +578,7 @@ def test_reading_a_graph_that_was_opened_read_only_writes_nothing(place: Place) 
     writer = place.open()
     for number in range(40):  # past the number at which a writer leaves a hint
         writer.write([Upsert(PERSON, person_rows("ada", age=number))])
+    assert writer.maintenance.settle(30.0)
     before = place.everything
     graph = omnigraph.open(place.uri, place.options, read_only=True)
 
@@ -725,15 +732,20 @@ def test_a_bucket_that_may_not_be_read_is_denied(s3_proxied: S3Location, proxy: 
 
 @pytest.mark.s3
 @pytest.mark.parametrize(
-    ("refused_puts", "leaves_garbage"),
-    [(puts(), False), (puts("__manifest"), True), (puts("tables"), False)],
-    ids=["every put", "the manifest", "the table files"],
+    ("refused_puts", "staged", "leaves_garbage"),
+    [
+        (puts(), True, False),
+        (puts("__manifest"), True, True),
+        (puts("tables"), True, False),
+        (puts("__manifest"), False, False),
+    ],
+    ids=["every put", "the manifest", "the table files", "a small commit"],
 )
 def test_a_bucket_that_may_only_be_read_is_read_and_denies_writes(
-    s3_proxied: S3Location, proxy: Proxy, refused_puts: Matcher, leaves_garbage: bool
+    s3_proxied: S3Location, proxy: Proxy, refused_puts: Matcher, staged: bool, leaves_garbage: bool
 ) -> None:
     place = Place(s3_proxied.uri, s3_proxied.options)
-    graph = place.open()
+    graph = place.open_staging() if staged else place.open()
     head, before = graph.snapshot().commit_id, place.everything
     proxy.on(refused_puts, DENIED, times=None)
 

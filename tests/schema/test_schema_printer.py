@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from omnigraph.schema.types import INTEGER_BOUNDS, SCALARS, Enumeration, ListOf,
 from omnigraph.schema.values import has_range
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-SETTINGS = settings(max_examples=80, deadline=None, suppress_health_check=SLOW)
+SETTINGS = settings(max_examples=30, deadline=None, suppress_health_check=SLOW)
 
 WORDS = st.sampled_from(["a", "b", "node", "date", "order", "from", "true", "_x", "camelCase", "y2"])
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -211,6 +212,19 @@ def test_a_stored_catalog_reads_back(catalog: Catalog) -> None:
 @SETTINGS
 @given(catalogs(), catalogs())
 def test_ids_and_columns_are_unique_and_stay_through_any_change(first: Catalog, second: Catalog) -> None:
+    check_change(first, second)
+
+
+@pytest.mark.soak
+@settings(max_examples=1_000, deadline=None, suppress_health_check=SLOW)
+@given(catalogs(), catalogs())
+def test_a_thousand_other_catalogs_are_no_exception(first: Catalog, second: Catalog) -> None:
+    assert compile_schema(print_schema(first)).catalog == first
+    assert catalog_from_json(catalog_to_json(first)) == first
+    check_change(first, second)
+
+
+def check_change(first: Catalog, second: Catalog) -> None:
     evolved = compile_schema(print_schema(second), first).catalog
 
     assert compile_schema(print_schema(evolved), evolved).catalog == evolved

@@ -71,8 +71,14 @@ every_plain_fault = pytest.mark.parametrize("fault", PLAIN_FAULTS.values(), ids=
 
 
 @pytest.fixture
-def place(s3: S3Location, s3_proxied: S3Location) -> S3Location:
-    """A graph with one commit, reached through the proxy."""
+def rows() -> str:
+    return "512"
+
+
+@pytest.fixture
+def place(s3: S3Location, s3_proxied: S3Location, rows: str, monkeypatch: pytest.MonkeyPatch) -> S3Location:
+    """A graph with one commit, reached through the proxy. `rows`: how many of a commit ride in its manifest."""
+    monkeypatch.setenv("OMNIGRAPH_INLINE_ROWS", rows)
     add(omnigraph.init(s3.uri, people(), s3.options), "first")
     return s3_proxied
 
@@ -124,6 +130,7 @@ def lives(s3: S3Location, name: str) -> bool:
 # A commit
 
 
+@pytest.mark.parametrize("rows", ["512", "0"], ids=["small", "staged"])
 @every_fault
 def test_a_commit_whose_answer_is_lost_lands_exactly_once(
     fault: Action, proxy: Proxy, graph: Graph, s3: S3Location
@@ -228,6 +235,7 @@ def test_exists_for_somebody_elses_commit_is_a_lost_race(
     assert_once(s3, graph, commit, "ada", "grace")
 
 
+@pytest.mark.parametrize("rows", ["0"], ids=["staged"])
 @pytest.mark.parametrize("table_object", ["/data/", "/_transactions/", "/_versions/"])
 @every_plain_fault
 def test_a_lost_answer_while_staging_is_one_commit_or_a_clean_failure(

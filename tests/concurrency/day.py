@@ -1,0 +1,112 @@
+"""A process of the day's work: a writer of one-row commits, or a reader that checks what it sees.
+
+    day.py write URI OPTIONS NAME COMMITS FOLDER
+    day.py read  URI OPTIONS NAME 0       FOLDER
+
+A writer says in FOLDER/NAME how many of its commits it was told have landed. A reader looks there first, so whatever it
+then reads must have them all; it ends when FOLDER/done appears. Both print one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import omnigraph
+from omnigraph.graph import Graph
+
+SCHEMA = """
+node Writer { slug: String @key  last: I64 }
+node Event { slug: String @key  writer: String @index  number: I64  text: String }
+node Draft { text: String }
+edge Made: Writer -> Event
+"""
+KINDS = (
+    5  # one-row commits of a round: an event, its edge, an event, an update of the writer, a draft that comes or goes
+)
+EVENT = (
+    "query q($s: String, $w: String, $n: I64, $t: String) "
+    "{ insert Event { slug: $s, writer: $w, number: $n, text: $t } }"
+)
+MADE = "query q($w: String, $e: String) { insert Made { from: $w, to: $e } }"
+LAST = "query q($w: String, $n: I64) { update Writer set { last: $n } where slug = $w }"
+DRAFT = "query q($t: String) { insert Draft { text: $t } }"
+DROPPED = "query q($t: String) { delete Draft where text = $t }"
+EVENTS = "query q() { match { $e: Event } return { $e.slug, $e.writer, $e.number } }"
+EDGES = "query q() { match { $w: Writer $w made $e } return { $w.slug as writer, $e.slug as event } }"
+WRITERS = "query q() { match { $w: Writer } return { $w.slug, $w.last } }"
+OF_ONE = "query q($w: String) { match { $e: Event { writer: $w } } return { count($e) as n } }"
+
+
+def write(graph: Graph, name: str, commits: int, folder: Path) -> dict[str, Any]:
+    seconds: list[float] = []
+    events = 0
+    for number in range(commits):
+        started = time.monotonic()
+        match number % KINDS:
+            case 0 | 2:
+                params = {"s": f"{name}-{events}", "w": name, "n": events, "t": f"said by {name}"}
+                landed = graph.mutate(EVENT, params=params, actor=name)
+                events += 1
+            case 1:
+                landed = graph.mutate(MADE, params={"w": name, "e": f"{name}-{events - 1}"}, actor=name)
+            case 3:
+                landed = graph.mutate(LAST, params={"w": name, "n": events - 1}, actor=name)
+            case _:
+                gone = (number // KINDS) % 2 == 1
+                text = f"{name}-{number // (2 * KINDS)}"
+                landed = graph.mutate(DROPPED if gone else DRAFT, params={"t": text}, actor=name)
+        assert landed is not None, (name, number)
+        seconds.append(time.monotonic() - started)
+        (folder / f"{name}.new").write_text(str(events))
+        (folder / f"{name}.new").rename(folder / name)
+    graph.maintenance.settle(60)
+    seconds.sort()
+    return {"events": events, "median_s": seconds[len(seconds) // 2], "slowest_s": seconds[-1]}
+
+
+def read(graph: Graph, folder: Path) -> dict[str, Any]:
+    looks = 0
+    while True:
+        last = (folder / "done").exists()
+        told = {path.name: int(path.read_text() or 0) for path in folder.glob("w?") if path.exists()}
+        look(graph, told)
+        looks += 1
+        if last:
+            return {"looks": looks}
+
+
+def look(graph: Graph, told: dict[str, int]) -> None:
+    """One look at one state: everything that was acknowledged is there, nothing twice, and every edge has its ends."""
+    commit = graph.snapshot().commit_id
+    events = graph.query(EVENTS, at=commit).rows
+    per_writer = Counter(row["e.writer"] for row in events)
+    assert len({row["e.slug"] for row in events}) == len(events), commit
+    for writer, count in per_writer.items():
+        assert sorted(row["e.number"] for row in events if row["e.writer"] == writer) == list(range(count)), commit
+        assert graph.query(OF_ONE, params={"w": writer}, at=commit).rows == [{"n": count}], commit
+    for writer, count in told.items():
+        assert per_writer[writer] >= count, (commit, writer, count, per_writer)
+    sizes = {summary.type_name: summary.rows for summary in graph.snapshot(at=commit).types}
+    edges = graph.query(EDGES, at=commit).rows
+    assert (sizes["Event"], sizes["Made"]) == (len(events), len(edges)), commit
+    assert len({row["event"] for row in edges}) == len(edges), commit
+    slugs = {row["e.slug"] for row in events}
+    assert all(row["event"] in slugs and row["event"].startswith(f"{row['writer']}-") for row in edges), commit
+    for row in graph.query(WRITERS, at=commit).rows:
+        assert row["w.last"] < max(per_writer[row["w.slug"]], 1), commit
+
+
+def main() -> None:
+    verb, uri, options, name, commits, folder = sys.argv[1:]
+    graph = omnigraph.open(uri, json.loads(options))
+    answer = write(graph, name, int(commits), Path(folder)) if verb == "write" else read(graph, Path(folder))
+    print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()
