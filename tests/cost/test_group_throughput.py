@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import threading
 import time
@@ -88,22 +87,17 @@ def distant(s3: S3Location, s3_proxied: S3Location, proxy: Proxy) -> Graph:
 
 
 @pytest.mark.s3
-def test_64_writers_in_one_process_get_20_times_as_much_done_as_one(distant: Graph, proxy: Proxy) -> None:
-    alone = write_for(distant, proxy, NOTE, 1, 1.5, "alone")
-    every = [alone]
-    while len(every) < 4:  # beside other tests the processors may be busy, so the best of three counts
-        every.append(write_for(distant, proxy, NOTE, WRITERS, 1.5, f"crowd-{len(every)}"))
-        if every[-1].per_second >= TIMES_ONE_WRITER * alone.per_second:
-            break
-    busy = os.getloadavg()[0] > 2 * (os.cpu_count() or 1)  # then the writers wait for a processor, not for the store
-    aim = TIMES_ONE_WRITER / 2 if busy else TIMES_ONE_WRITER
-    crowd = max(every, key=lambda measured: measured.per_second)
+def test_of_64_writers_in_one_process_at_least_20_share_a_put(distant: Graph, proxy: Proxy) -> None:
+    """So they get 20 times as much done as one, where they wait for the store and not for a processor (see soak)."""
+    alone = write_for(distant, proxy, NOTE, 1, 1.0, "alone")
+    crowd = write_for(distant, proxy, NOTE, WRITERS, 2.0, "crowd")
 
-    assert crowd.puts < crowd.commits / 8
-    assert crowd.per_second >= aim * alone.per_second, (alone, crowd)
+    assert alone.puts >= alone.commits
+    assert crowd.commits >= TIMES_ONE_WRITER * crowd.puts, (alone, crowd)
+    assert crowd.per_second >= TIMES_ONE_WRITER / 4 * alone.per_second, (alone, crowd)
     assert min(crowd.of_each) > statistics.mean(crowd.of_each) / 2, "nobody starves"
     rows = {entry.type_name: entry.rows for entry in distant.snapshot().types}
-    assert rows["Note"] == 1 + sum(measured.commits for measured in every)
+    assert rows["Note"] == 1 + alone.commits + crowd.commits
 
 
 @pytest.mark.soak

@@ -176,6 +176,8 @@ class Maintainer:
         except BranchNotFound:
             return False
         except Exception as error:
+            if not threading.main_thread().is_alive():
+                return False  # the process ends and takes its threads with it; the next one finds the fold due
             branch.failures += 1
             rest_s = min(REST_MAX_S, 2.0**branch.failures)
             branch.rests_until = self._repository.runtime.clock.monotonic() + rest_s

@@ -35,7 +35,7 @@ from omnigraph.manifest.schemas import Schemas
 from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.store import Manifests
 from omnigraph.manifest.tails import Tails
-from omnigraph.manifest.turns import Turns, asking, due
+from omnigraph.manifest.turns import ASKS_MAX, Turns, asking, due
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
@@ -220,12 +220,16 @@ class Publisher:
         head = followed(self._manifests, winner) if isinstance(winner, Manifest) else self.head_after(winner)
         if not due(losses) or head.tombstone is not None or head.turn is not None:
             return head
-        ask = asking(plan, attempt_s, self._runtime.ids.txn_id())
-        manifest = compose(head, ask, self._runtime.clock.now())
-        with suppress(OmnigraphError):  # one try: that it fails, or that its fate is unknown, matters to nobody
-            if self._create(manifest).outcome is Outcome.CREATED:
-                return manifest
-        return self._manifests.confirm(head)
+        # Where the next try takes long it is lost without a turn, so a few quick puts for one are worth their while.
+        for _ in range(ASKS_MAX):
+            manifest = compose(head, asking(plan, attempt_s, self._runtime.ids.txn_id()), self._runtime.clock.now())
+            with suppress(OmnigraphError):  # that it fails, or that its fate is unknown, matters to nobody
+                if self._create(manifest).outcome is Outcome.CREATED:
+                    return manifest
+            head = self._manifests.confirm(head)
+            if head.tombstone is not None or head.turn is not None:
+                break
+        return head
 
     def _create(self, manifest: Manifest) -> PutAnswer:
         """The conditional put by which a manifest comes to be: there is no other."""

@@ -15,6 +15,7 @@ from omnigraph.manifest.plan import AskForTurn, PublishPlan, Stance
 from omnigraph.runtime import Runtime
 
 ASK_AFTER_LOSSES = 4
+ASKS_MAX = 4  # at one loss, each lost to somebody else
 TURN_MAX_S = 5.0
 TURN_ATTEMPTS = 2.0  # a turn is this many times as long as the asking writer's last attempt was
 _SEEN_MAX = 64
