@@ -57,6 +57,7 @@ def durable(directory: Path) -> dict[str, list[float]]:
     for number in range(ROUNDS):
         for name, call in calls.items():
             times[name].append(timed_ms(lambda call=call, number=number: call(f"row-{number}")))  # type: ignore[misc]
+    graph.maintenance.close()  # before its directory goes
     return {name: found[WARM:] for name, found in times.items()}
 
 
