@@ -11,19 +11,13 @@ from omnigraph.storage.location import Location
 from omnigraph.storage.overlay import Overlay
 from omnigraph.storage.tables import Tables, TableVersion
 from omnigraph.storage.views import Views
-from support.tails import Tails
+from support.tails import Tails, numbers_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string()), ("n", pa.int64())])
 
 
 def rows(*ids: str, text: str = "plain words", n: int = 0) -> pa.Table:
     return pa.table({"id": list(ids), "text": [text] * len(ids), "n": [n] * len(ids)}, schema=SCHEMA)
-
-
-def numbers(table: pa.Table) -> dict[Any, Any]:
-    found = dict(zip(table["id"].to_pylist(), table["n"].to_pylist(), strict=True))
-    assert len(found) == table.num_rows, "an id came twice"
-    return found
 
 
 @pytest.fixture
@@ -70,7 +64,7 @@ def test_the_parts_of_a_content_are_its_version_and_all_that_is_on_top(tables: T
 
     assert at == mixed.stored
     assert overlay.rows is not None
-    assert numbers(overlay.rows) == {"cy": 1, "dee": 1, "eve": 3}
+    assert numbers_of(overlay.rows) == {"cy": 1, "dee": 1, "eve": 3}
     assert overlay.answered == {"bob", "cy", "dee", "eve"}
     assert tables.parts(at) == (at, Overlay.EMPTY)
     assert tables.parts(None) == (None, Overlay.EMPTY)
@@ -87,9 +81,9 @@ def test_a_tail_that_nobody_can_read_is_a_mistake(tmp_path: Path, tails: Tails) 
 
 
 def test_scans_and_counts_see_what_is_on_top(tables: Tables, mixed: Tailed) -> None:
-    assert numbers(tables.scan(mixed)) == EXPECTED
-    assert numbers(pa.Table.from_batches(tables.batches(mixed))) == EXPECTED
-    assert numbers(tables.scan(mixed, filter="n > 0")) == {"cy": 1, "dee": 1, "eve": 2}
+    assert numbers_of(tables.scan(mixed)) == EXPECTED
+    assert numbers_of(pa.Table.from_batches(tables.batches(mixed))) == EXPECTED
+    assert numbers_of(tables.scan(mixed, filter="n > 0")) == {"cy": 1, "dee": 1, "eve": 2}
     assert tables.count(mixed) == 4
     assert tables.count(mixed, "n = 1") == 2
 
@@ -107,9 +101,9 @@ def test_searches_see_what_is_on_top(tables: Tables, mixed: Tailed) -> None:
 def test_what_is_given_lies_on_top_of_the_content(tables: Tables, mixed: Tailed) -> None:
     given = Overlay.of(rows("dee", n=9), ["ada"])
 
-    assert numbers(tables.scan(mixed, overlay=given)) == {"cy": 1, "dee": 9, "eve": 2}
+    assert numbers_of(tables.scan(mixed, overlay=given)) == {"cy": 1, "dee": 9, "eve": 2}
     assert tables.exists(mixed, ["ada", "dee"], given) == {"dee"}
-    assert numbers(tables.lookup(mixed, ["ada", "dee"], overlay=given)) == {"dee": 9}
+    assert numbers_of(tables.lookup(mixed, ["ada", "dee"], overlay=given)) == {"dee": 9}
 
 
 @pytest.mark.usefixtures("no_views")
@@ -117,11 +111,11 @@ def test_point_questions_make_no_view(tables: Tables, mixed: Tailed) -> None:
     asked = ["ada", "bob", "cy", "dee", "eve", "zoe"]
 
     assert tables.exists(mixed, asked) == set(EXPECTED)
-    assert numbers(tables.lookup(mixed, asked)) == EXPECTED
+    assert numbers_of(tables.lookup(mixed, asked)) == EXPECTED
     assert tables.lookup(mixed, ["ada", "cy"], ["n"])["n"].to_pylist() == [1, 0]
     assert tables.count(mixed) == 4
     assert tables.matching(mixed, "text", ["plain words", "none"]) == {"plain words"}
-    assert numbers(tables.having(mixed, ["id", "n"], {"n": [0, 2]})) == {"ada": 0, "eve": 2}
+    assert numbers_of(tables.having(mixed, ["id", "n"], {"n": [0, 2]})) == {"ada": 0, "eve": 2}
 
 
 @pytest.mark.usefixtures("no_views")
@@ -180,9 +174,9 @@ def unstored(tails: Tails) -> Tailed:
 def test_rows_without_a_stored_table_are_read_like_others(
     tables: Tables, unstored: Tailed, schema: pa.Schema | None
 ) -> None:
-    assert numbers(tables.scan(unstored, schema=schema)) == {"ada": 1}
+    assert numbers_of(tables.scan(unstored, schema=schema)) == {"ada": 1}
     assert tables.scan(unstored, ["n"], "id = 'ada'", schema=schema).to_pylist() == [{"n": 1}]
-    assert numbers(tables.lookup(unstored, ["ada", "bob"], schema=schema)) == {"ada": 1}
+    assert numbers_of(tables.lookup(unstored, ["ada", "bob"], schema=schema)) == {"ada": 1}
     assert tables.exists(unstored, ["ada", "bob"]) == {"ada"}
     assert (tables.count(unstored), tables.count(unstored, "n = 0", schema=schema)) == (1, 0)
     assert tables.matching(unstored, "text", ["plain words"]) == {"plain words"}

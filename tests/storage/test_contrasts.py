@@ -15,7 +15,7 @@ from omnigraph.storage.content import Content, Tail, Tailed, content_of
 from omnigraph.storage.location import Location
 from omnigraph.storage.overlay import Overlay
 from omnigraph.storage.tables import Difference, Tables, TableVersion
-from support.tails import Tails
+from support.tails import Tails, numbers_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
 
@@ -25,13 +25,7 @@ def rows(values: Mapping[str, int]) -> pa.Table:
 
 
 def both(found: Difference) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    return content_in(found.before), content_in(found.after)
-
-
-def content_in(table: pa.Table) -> dict[Any, Any]:
-    found = dict(zip(table["id"].to_pylist(), table["n"].to_pylist(), strict=True))
-    assert len(found) == table.num_rows, "an id came twice"
-    return found
+    return numbers_of(found.before), numbers_of(found.after)
 
 
 @pytest.fixture
@@ -94,8 +88,8 @@ def test_differing_rows_come_as_batches_too(tables: Tables, tails: Tails) -> Non
 
     before, after = tables.differing_batches(at, newer, SCHEMA)
 
-    assert content_in(pa.Table.from_batches(before, SCHEMA)) == {"bob": 0}
-    assert content_in(pa.Table.from_batches(after, SCHEMA)) == {"bob": 2, "cy": 2}
+    assert numbers_of(pa.Table.from_batches(before, SCHEMA)) == {"bob": 0}
+    assert numbers_of(pa.Table.from_batches(after, SCHEMA)) == {"bob": 2, "cy": 2}
 
 
 def test_small_commits_on_one_version_differ_without_a_scan(tmp_path: Path, tails: Tails) -> None:
@@ -148,7 +142,7 @@ class Line:
         elif verb == "compact" and at is not None and self.tables.count(at):
             # Whatever is below a row on top of it makes no difference.
             hidden = self.tails(tail).shadowed
-            kept = {i: n + (i in hidden) for i, n in content_in(self.tables.scan(at)).items()}
+            kept = {i: n + (i in hidden) for i, n in numbers_of(self.tables.scan(at)).items()}
             self.known.append((self.tables.overwrite(at, rows(kept)).at, tail, state))
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
+
 from omnigraph.storage.content import Tail, TailEntry
 from omnigraph.storage.overlay import Overlay
 
@@ -26,3 +30,10 @@ class Tails:
         for entry in tail:
             both = both.then(self._said[entry])
         return both
+
+
+def numbers_of(table: pa.Table) -> dict[Any, Any]:
+    """The column `n` by id; no id may come twice."""
+    found = dict(zip(table["id"].to_pylist(), table["n"].to_pylist(), strict=True))
+    assert len(found) == table.num_rows, "an id came twice"
+    return found

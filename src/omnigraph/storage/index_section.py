@@ -8,6 +8,7 @@ in the version file's index section, a protobuf message; the few fields needed a
 import struct
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.storage.handles import lance_module
@@ -34,43 +35,41 @@ def highest_fragment(dataset: "LanceDataset") -> int:
 
 def segments(dataset: "LanceDataset") -> list[Any]:
     """All segments of all indexes, as a commit that removes them names them."""
-    index_class = lance_module("lance.dataset").Index
-    return [
-        index_class(
-            uuid=segment.uuid,
-            name=description.name,
-            fields=description.fields,
-            dataset_version=segment.dataset_version_at_last_update,
-            fragment_ids=segment.fragment_ids,
-            index_version=segment.index_version,
-        )
-        for description in (dataset.describe_indices() if has_indexes(dataset) else ())
-        for segment in description.segments
-    ]
+    return [_named(*found) for found in _described(dataset)] if has_indexes(dataset) else []
 
 
 def based_indexes(dataset: "LanceDataset", version_file: bytes, base_id: int) -> list[Any]:
     """Every index segment of `dataset`, as one whose files lie under base `base_id`."""
     recorded = dict(_recorded(version_file))
-    index = lance_module("lance.dataset").Index
     index_file = lance_module("lance.dataset").IndexFile
     return [
-        index(
-            uuid=segment.uuid,
-            name=description.name,
-            fields=description.fields,
-            dataset_version=segment.dataset_version_at_last_update,
-            fragment_ids=segment.fragment_ids,
-            index_version=segment.index_version,
+        replace(
+            _named(description, segment),
             created_at=segment.created_at,
             base_id=base_id,
             files=[index_file(path, size) for path, size in recorded[segment.uuid][1]] or None,
             index_details=recorded[segment.uuid][0],
             covering_fields=segment.covering_fields,
         )
-        for description in dataset.describe_indices()
-        for segment in description.segments
+        for description, segment in _described(dataset)
     ]
+
+
+def _described(dataset: "LanceDataset") -> Iterator[tuple[Any, Any]]:
+    for description in dataset.describe_indices():
+        for segment in description.segments:
+            yield description, segment
+
+
+def _named(description: Any, segment: Any) -> Any:
+    return lance_module("lance.dataset").Index(
+        uuid=segment.uuid,
+        name=description.name,
+        fields=description.fields,
+        dataset_version=segment.dataset_version_at_last_update,
+        fragment_ids=segment.fragment_ids,
+        index_version=segment.index_version,
+    )
 
 
 def recorded_files(version_file: bytes) -> Iterator[tuple[str, list[tuple[str, int]]]]:
