@@ -57,18 +57,23 @@ class Trace:
 @pytest.fixture
 def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trace:
     trace = Trace(tmp_path)
-    fsync, link, replace, mkdir = os.fsync, os.link, os.replace, os.mkdir
+    fsync, fdatasync, link, replace, mkdir = os.fsync, os.fdatasync, os.link, os.replace, os.mkdir
 
     def traced_fsync(fd: int) -> None:
         fsync(fd)
         trace.add("sync", os.readlink(f"/proc/self/fd/{fd}"))
 
-    def traced_link(source: str | Path, target: Path, **how: Any) -> None:
+    def traced_fdatasync(fd: int) -> None:
+        fdatasync(fd)
+        trace.add("sync", os.readlink(f"/proc/self/fd/{fd}"))
+
+    def traced_link(source: str | Path, target: str | Path, *, dst_dir_fd: int | None = None, **how: Any) -> None:
         unnamed = str(source).startswith("/proc/self/fd/")
         shown = os.readlink(source) if unnamed else source
-        link(source, target, **how)
+        link(source, target, dst_dir_fd=dst_dir_fd, **how)
         trace.add("from", shown)
-        trace.add("link", target)
+        folder = "" if dst_dir_fd is None else os.readlink(f"/proc/self/fd/{dst_dir_fd}")
+        trace.add("link", Path(folder) / target)
 
     def traced_replace(source: Path, target: Path) -> None:
         replace(source, target)
@@ -80,6 +85,7 @@ def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trace:
         trace.add("mkdir", path)
 
     monkeypatch.setattr(os, "fsync", traced_fsync)
+    monkeypatch.setattr(os, "fdatasync", traced_fdatasync)
     monkeypatch.setattr(os, "link", traced_link)
     monkeypatch.setattr(os, "replace", traced_replace)
     monkeypatch.setattr(os, "mkdir", traced_mkdir)

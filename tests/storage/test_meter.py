@@ -132,6 +132,7 @@ class Counter:
         self._lock = threading.Lock()
 
     def ask(self, requests: int = 1) -> None:
+        meter.lance_is_used()  # as whoever takes a dataset in hand says
         with self._lock:
             self.io = LanceIo(self.io.requests + requests, self.io.bytes + 100 * requests)
 
@@ -163,6 +164,21 @@ def test_lances_requests_are_those_that_its_counters_grew_by(lance: Callable[[st
     one.ask(7)
 
     assert operation.cost == Cost(requests=5, stages=3, bytes=410)
+
+
+def test_what_lance_does_before_an_operation_comes_to_it_is_not_on_its_account(
+    lance: Callable[[str], Counter],
+) -> None:
+    one = lance("one")
+    with meter.operation("write") as operation:
+        request()
+        elsewhere = threading.Thread(target=one.ask, args=(5,))  # on nobody's account
+        elsewhere.start()
+        elsewhere.join()
+        meter.lance_is_used()
+        one.ask(2)
+
+    assert operation.cost.requests == 3
 
 
 def test_a_counter_that_appears_during_an_operation_counts_from_nothing(lance: Callable[[str], Counter]) -> None:

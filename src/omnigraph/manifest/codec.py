@@ -97,8 +97,25 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def _ref_text(key: TableKey, ref: TableRef) -> str:
-    """A table's part of a manifest, made once: a commit changes one of perhaps hundreds, and writes them all."""
-    text = f"{_json(key)}:{_json(_ref_to_json(key, ref))}"
+    """A table's part of a manifest, made once: a commit changes one of perhaps hundreds, and writes them all.
+
+    That one's tail it writes too, all of it, so this is text put together where a general encoder would take its time.
+    """
+    branches = {entry.branch_id: _json(entry.branch_id) for entry in ref.tail}
+    tail = ",".join(
+        [
+            f"[{branches[entry.branch_id]},{entry.manifest_version},{entry.size}]"
+            if entry.commits is None and entry.table_key == key
+            else _json(_unusual_entry_to_json(key, entry))
+            for entry in ref.tail
+        ]
+    )
+    stored = ("null", "null") if ref.stored is None else (_json(ref.stored.table_id), ref.stored.table_version)
+    removed = "" if ref.removed_at is None else f',"removed_at":{_json(ref.removed_at)}'
+    text = (
+        f'{_json(key)}:{{"table_id":{stored[0]},"table_version":{stored[1]},"rows":{ref.rows},'
+        f'"changed_at":{_json(ref.changed_at)},"tail":[{tail}]{removed}}}'
+    )
     ref.as_text[key] = text
     return text
 
@@ -192,21 +209,6 @@ def _recovered(document: Mapping[str, Any]) -> Recovered:
         _text_or_none(document["actor"]),
         _text(document["outcome"]),
     )
-
-
-def _ref_to_json(key: TableKey, ref: TableRef) -> dict[str, Any]:
-    return {
-        "table_id": None if ref.stored is None else ref.stored.table_id,
-        "table_version": None if ref.stored is None else ref.stored.table_version,
-        "rows": ref.rows,
-        "changed_at": ref.changed_at,
-        "tail": [
-            [entry.branch_id, entry.manifest_version, entry.size]
-            if entry.commits is None and entry.table_key == key
-            else _unusual_entry_to_json(key, entry)
-            for entry in ref.tail
-        ],
-    } | ({} if ref.removed_at is None else {"removed_at": ref.removed_at})
 
 
 def _ref_from_json(key: TableKey, document: Mapping[str, Any]) -> TableRef:

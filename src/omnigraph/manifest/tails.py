@@ -5,7 +5,7 @@ asks the store only for the commits that came since.
 """
 
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from omnigraph.errors import Damaged
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OVERLAYS_MAX = 1024
+_END = b"\xff\xff\xff\xff\0\0\0\0"  # of an Arrow stream
 
 
 class _Named:
@@ -90,23 +91,17 @@ class Tails:
 
 
 def encoded(overlay: Overlay, deletes: Iterable[str], *, new: bool) -> InlineChange:
-    """What a manifest stores of a change."""
-    import pyarrow as pa
-
+    """What a manifest stores of a change: its rows as an Arrow stream, made of parts of which the first is kept."""
     if overlay.rows is None or not overlay.rows.num_rows:
         return InlineChange(None, tuple(sorted(deletes)))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, overlay.rows.schema, options=_ipc_options()) as writer:
-        writer.write_table(overlay.rows)
-    return InlineChange(sink.getvalue().to_pybytes(), tuple(sorted(deletes)), new)
+    batches = [batch.serialize().to_pybytes() for batch in overlay.rows.to_batches()]
+    return InlineChange(b"".join([_head(overlay.rows.schema), *batches, _END]), tuple(sorted(deletes)), new)
 
 
-@cache
-def _ipc_options() -> "pa.ipc.IpcWriteOptions":
-    """The defaults, which pyarrow would look up in the environment for every commit."""
-    import pyarrow as pa
-
-    return pa.ipc.IpcWriteOptions()
+@lru_cache(256)
+def _head(schema: "pa.Schema") -> bytes:
+    """What a stream of such rows begins with."""
+    return schema.serialize().to_pybytes()
 
 
 def decoded(change: InlineChange, what: str) -> Overlay:

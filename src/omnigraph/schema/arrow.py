@@ -4,12 +4,14 @@ Columns are nullable even where a property is required: what is required is a ru
 that may be relaxed without touching data, and the validator, not the file, enforces it.
 """
 
+from collections.abc import Mapping, Sequence
+
 import pyarrow as pa
 
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.types import Enumeration, ListOf, PropertyType, Scalar, Vector
 
-_KEPT = "_arrow_schema"
+_KEPT, _KEPT_ROW = "_arrow_schema", "_arrow_row"
 _SCALARS: dict[str, pa.DataType] = {
     "String": pa.string(),
     "Bool": pa.bool_(),
@@ -43,6 +45,16 @@ def arrow_schema(definition: TypeDef) -> pa.Schema:
     if kept is None:
         kept = definition.__dict__[_KEPT] = _schema_of(definition)
     return kept
+
+
+def arrow_rows(definition: TypeDef, rows: Sequence[Mapping[str, object]]) -> pa.Table:
+    """Rows that are given by column as a table; what a row does not have is null there."""
+    kind: pa.StructType | None = definition.__dict__.get(_KEPT_ROW)
+    if kind is None:
+        kind = definition.__dict__[_KEPT_ROW] = pa.struct(list(arrow_schema(definition)))
+    structs = pa.array(rows, kind)
+    assert isinstance(structs, pa.StructArray)
+    return pa.Table.from_batches([pa.RecordBatch.from_struct_array(structs)])
 
 
 def _schema_of(definition: TypeDef) -> pa.Schema:

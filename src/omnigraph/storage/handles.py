@@ -87,6 +87,7 @@ class Handles:
 
     def open(self, at: TableVersion) -> "LanceDataset":
         """The dataset of that version; the same handle while it is in use."""
+        meter.lance_is_used()
         return self._open.get(at, lambda: self._opened(at))
 
     def keep(self, at: TableVersion, dataset: "LanceDataset") -> "LanceDataset":
@@ -103,6 +104,7 @@ class Handles:
     def counted(self, origin: Origin, make: "Callable[[], LanceDataset]") -> "LanceDataset":
         """Make a handle of whose requests the counter knows."""
         first = not self.counter.settled(origin)
+        meter.lance_is_used()
         dataset = make()
         if first:
             self.counter.follow(origin, dataset)
@@ -111,6 +113,7 @@ class Handles:
     @contextmanager
     def measured(self, stages_of: Callable[[int], int]) -> Iterator[None]:
         """Mark a call whose serial requests depend on what is cached: a function of how many were made."""
+        meter.lance_is_used()
         start, before = time.monotonic(), self.counter.read().requests
         try:
             yield

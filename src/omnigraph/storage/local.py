@@ -16,6 +16,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from omnigraph.errors import AccessDenied, BadRequest, StorageFull
+from omnigraph.storage.folders import Folders
 from omnigraph.storage.objects import Listed, Outcome, Page, PutAnswer, Stored, Tag, TransientFault, tag_of
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -71,6 +72,7 @@ class LocalBackend:
         self._root_text = os.fspath(root)  # joined to a key much faster than the path
         self._fsync = fsync
         self._unnamed = hasattr(os, "O_TMPFILE")  # whether files without a name are to be had
+        self._folders = Folders()
         self._settled: set[str] = set()  # directories whose names are known to survive a power cut
 
     def get(self, key: str) -> Stored | None:
@@ -101,46 +103,52 @@ class LocalBackend:
 
     def create(self, key: str, data: bytes) -> PutAnswer:
         path = os.path.join(self._root_text, key)
-        folder, _, _ = path.rpartition("/")
         with explained(key):
-            if folder not in self._settled or not os.path.isdir(folder):
-                self._make_directory(Path(folder))
             try:
-                if not (self._unnamed and self._link_unnamed(folder, path, data)):
+                if not (self._unnamed and self._link_unnamed(path, data)):
                     self._link_temporary(Path(path), data)
             except FileExistsError:
                 return PutAnswer(Outcome.EXISTS)
-            if self._fsync:
-                sync_directory(folder)
         return PutAnswer(Outcome.CREATED)
 
     def _link_temporary(self, path: Path, data: bytes) -> None:
         with self._written(path, data, self._fsync) as temporary:
             os.link(temporary, path)
+        if self._fsync:
+            sync_directory(path.parent)
 
-    def _link_unnamed(self, folder: str, path: str, data: bytes) -> bool:
+    def _link_unnamed(self, path: str, data: bytes) -> bool:
         """The same without a temporary name, which a directory need not take up and lose again.
 
         False, and never tried again, where the file system or the system has no such files.
         """
+        where, _, name = path.rpartition("/")
+        folder = self._folders.at(where)
+        if folder is None:
+            self._make_directory(Path(where))
+            folder = self._folders.keep(where)
         try:
-            fd = os.open(folder, os.O_WRONLY | os.O_TMPFILE, 0o666)
+            fd = folder.unnamed()
         except OSError as error:
-            if error.errno not in _NO_UNNAMED:
-                raise
-            self._unnamed = False
-            return False
+            return self._has_no_unnamed(error)
         try:
             _write(fd, data, self._fsync)
             try:
-                os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
+                os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=fd, dst_dir_fd=folder.fd, follow_symlinks=True)
             except OSError as error:
-                if isinstance(error, FileExistsError) or error.errno not in _NO_UNNAMED:
-                    raise
-                self._unnamed = False
+                return self._has_no_unnamed(error)
         finally:
             os.close(fd)
-        return self._unnamed
+        if self._fsync:
+            os.fsync(folder.fd)
+        folder.expect_more()
+        return True
+
+    def _has_no_unnamed(self, error: OSError) -> bool:
+        if isinstance(error, FileExistsError) or error.errno not in _NO_UNNAMED:
+            raise error
+        self._unnamed = False
+        return False
 
     def put(self, key: str, data: bytes, durable: bool) -> None:
         path = self._root / key
@@ -234,8 +242,8 @@ def _write(fd: int, data: bytes, fsync: bool) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
-    if fsync:
-        os.fsync(fd)
+    if fsync:  # the data, and of what is known about it the size; not every system can leave out the rest
+        getattr(os, "fdatasync", os.fsync)(fd)
 
 
 def _time(stat: os.stat_result) -> datetime:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -86,7 +86,7 @@ class Operation:
     retries: int = 0
     shared: bool = False
     rode_along: bool = False
-    _lance_before: dict[str, LanceIo] = field(default_factory=dict)
+    _lance_before: dict[str, LanceIo] | None = None  # when it came to Lance, if it did
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _closed: Cost | None = None
 
@@ -111,8 +111,17 @@ class Operation:
         with self._lock:
             return Cost(self.requests, longest_chain(self.spans), self.bytes, self.retries)
 
+    def comes_to_lance(self) -> None:
+        """From here on its counters tell something of this operation. Reading them costs more than all else in here."""
+        if self._lance_before is None:
+            before = _read_probes()
+            with self._lock:
+                self._lance_before = self._lance_before or before
+
     def with_lance(self, ours: Cost) -> Cost:
         """Our own part, and what Lance's counters grew by."""
+        if self._lance_before is None:
+            return replace(ours, shared=self.rode_along)
         requests = moved = 0
         for key, now in _read_probes().items():
             was = self._lance_before.get(key, _NO_IO)
@@ -145,7 +154,6 @@ def operation(kind: str) -> Iterator[Operation]:
     global _ours_total
     outer = _stack.get()
     op = Operation(kind, root=outer[0] if outer else None)
-    op._lance_before = _read_probes()
     if not outer:
         with _lock:
             for other in _roots:
@@ -191,6 +199,12 @@ def rode_along() -> None:
         op.rode_along = True
 
 
+def lance_is_used() -> None:
+    """Whoever takes a dataset in hand says so first: what Lance asks for is on the accounts that are open here."""
+    for op in _stack.get():
+        op.comes_to_lance()
+
+
 @contextmanager
 def lance_call(stages: int) -> Iterator[None]:
     """Mark a call into Lance that makes `stages` requests one after another.
@@ -198,6 +212,7 @@ def lance_call(stages: int) -> Iterator[None]:
     Lance counts the requests themselves; how many of them are serial it does not say, so the
     adapter does, and a test compares its figures with a log of real traffic.
     """
+    lance_is_used()
     start = time.monotonic()
     try:
         yield

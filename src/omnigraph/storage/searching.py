@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from omnigraph.schema.indexes import DeclaredIndex
-from omnigraph.storage import indexing
+from omnigraph.storage import indexing, meter
 from omnigraph.storage.handles import Handles, TableVersion, lance_module
 from omnigraph.storage.kept import Kept
 from omnigraph.storage.lance_errors import explained
@@ -67,6 +67,7 @@ class Texts:
     ) -> TextIndex | None:
         """The index of a column over all rows; None where there is no row that could be found."""
         key = (at, "" if overlay.is_empty else overlay.fingerprint, column)
+        meter.lance_is_used()
         made = self._indexes.get(key, lambda: self._make(at, overlay, schema, column))
         has_rows = column in made.dataset.schema.names and bool(made.dataset.get_fragments())
         return made if has_rows else None

@@ -50,6 +50,7 @@ class Views:
     def get(self, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None" = None) -> "LanceDataset":
         """The view of `at` with `overlay` on top; without a stored version, of the overlay alone."""
         key = (at, overlay.fingerprint, "" if at is not None or schema is None else schema.to_string())
+        meter.lance_is_used()
         return self._views.get(key, lambda: self._build(at, overlay, schema))
 
     def _build(self, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None") -> "LanceDataset":

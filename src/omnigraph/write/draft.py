@@ -89,9 +89,9 @@ class Draft:
     def overlay(self) -> Overlay:
         """All that was written so far."""
         if self._unflushed:
-            import pyarrow as pa
+            from omnigraph.schema.arrow import arrow_rows
 
-            rows = pa.Table.from_pylist(list(self._unflushed.values()), schema=self.schema)
+            rows = arrow_rows(self.definition, list(self._unflushed.values()))
             self._overlay = self._overlay.then(Overlay.of_rows(rows, frozenset(self._unflushed)))
             self._unflushed = {}
         return self._overlay

@@ -1,0 +1,128 @@
+"""Directories that objects are created in again and again, kept open, each with the next file at hand.
+
+A small commit on a local disk waits for the disk, and then for the inode: where many are taken, finding a free one can
+take longer than a flush. So the directory stays open, and files without a name are made behind the commits for those
+that follow. They belong to nobody until they get a name, and go with the process.
+"""
+
+import os
+import threading
+from collections import OrderedDict
+from queue import SimpleQueue
+
+FOLDERS_MAX = 8  # that stay open
+SPARES_MAX, SPARES_MIN = 8, 2  # files at hand in each of them: made together, so that few commits have work beside them
+_BUSY_FROM = 2  # creations in a directory that make a further one likely
+
+
+class Folder:
+    """An open directory. It closes with the last reference, so no descriptor is reused under somebody's hands."""
+
+    __slots__ = ("_identity", "_spares", "_uses", "fd", "path")
+
+    def __init__(self, path: str) -> None:
+        self._spares: list[int] = []
+        self._uses = 0
+        self.path = path
+        self.fd = -1
+        self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        self._identity = _identity(os.fstat(self.fd))
+
+    def __del__(self) -> None:
+        for fd in (self.fd, *self._spares):
+            if fd >= 0:
+                os.close(fd)
+
+    def is_still_there(self) -> bool:
+        """Whether its path leads to it: somebody may have removed or moved it, and made another."""
+        try:
+            return _identity(os.stat(self.path)) == self._identity
+        except OSError:
+            return False
+
+    def unnamed(self) -> int:
+        """A file without a name, which is the caller's to close."""
+        self._uses += 1
+        try:
+            return self._spares.pop()
+        except IndexError:
+            return os.open(self.path, os.O_WRONLY | os.O_TMPFILE, 0o666)
+
+    def expect_more(self) -> None:
+        """Have the next file ready before it is wanted, unless this is likely to have been the last."""
+        if self._uses >= _BUSY_FROM and len(self._spares) < SPARES_MIN:
+            _helper().put(self)
+
+    def prepare(self) -> None:
+        while len(self._spares) < SPARES_MAX:
+            self._spares.append(os.open(self.path, os.O_WRONLY | os.O_TMPFILE, 0o666))
+
+
+class Folders:
+    """The directories of one store that were written to last."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Folder] = OrderedDict()
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+
+    def at(self, path: str) -> Folder | None:
+        """The directory, if it was kept and is the one that its path leads to."""
+        with self._lock:
+            if self._process != os.getpid():  # descriptors of a parent, whose files are its own to name
+                self._kept.clear()
+                self._process = os.getpid()
+            folder = self._kept.get(path)
+            if folder is None:
+                return None
+            if folder.is_still_there():
+                self._kept.move_to_end(path)
+                return folder
+            del self._kept[path]
+            return None
+
+    def keep(self, path: str) -> Folder:
+        folder = Folder(path)
+        with self._lock:
+            self._kept[path] = folder
+            if len(self._kept) > FOLDERS_MAX:
+                self._kept.popitem(last=False)
+        return folder
+
+
+def _identity(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_dev, stat.st_ino
+
+
+class _Helper:
+    """One thread of the process that makes files ahead."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self._wanted: SimpleQueue[Folder] = SimpleQueue()
+        threading.Thread(target=self._work, name="omnigraph-files", daemon=True).start()
+
+    def put(self, folder: Folder) -> None:
+        self._wanted.put(folder)
+
+    def _work(self) -> None:
+        while True:
+            folder = self._wanted.get()
+            try:
+                folder.prepare()
+            except OSError:
+                pass  # whoever wants the file makes it, and tells why it can't be made
+            del folder
+
+
+_helpers: list[_Helper] = []  # of this process at most one; a list, since a fork leaves the parent's behind
+_starting = threading.Lock()
+
+
+def _helper() -> _Helper:
+    if _helpers and _helpers[-1].process == os.getpid():
+        return _helpers[-1]
+    with _starting:
+        if not _helpers or _helpers[-1].process != os.getpid():
+            _helpers[:] = [_Helper()]
+        return _helpers[-1]

@@ -1,0 +1,131 @@
+"""Directories that stay open, with files at hand for the objects to come."""
+
+import gc
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from omnigraph.storage.folders import FOLDERS_MAX, SPARES_MAX, SPARES_MIN, Folder, Folders
+from omnigraph.storage.local import LocalBackend
+from omnigraph.storage.objects import Outcome
+
+OBJECTS = 4 * SPARES_MAX
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> LocalBackend:
+    backend = LocalBackend(tmp_path, fsync=False)
+    for number in range(3):
+        backend.create(f"folder/{number}", b"before")
+    return backend
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 10
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.001)
+    return True
+
+
+def folder_of(backend: LocalBackend) -> Folder:
+    (folder,) = backend._folders._kept.values()
+    return folder
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_behind_the_second_object_files_are_made_for_those_to_come(backend: LocalBackend) -> None:
+    assert eventually(lambda: len(folder_of(backend)._spares) >= SPARES_MAX - 1)
+
+
+def test_one_object_alone_makes_no_files_for_others(tmp_path: Path) -> None:
+    backend = LocalBackend(tmp_path, fsync=False)
+    backend.create("folder/only", b"content")
+
+    assert folder_of(backend)._spares == []
+
+
+def test_files_without_a_name_are_seen_by_nobody(backend: LocalBackend, tmp_path: Path) -> None:
+    assert eventually(lambda: len(folder_of(backend)._spares) >= SPARES_MIN)
+
+    assert [listed.key for listed in backend.page("folder", None).listed] == ["folder/0", "folder/1", "folder/2"]
+    assert sorted(os.listdir(tmp_path / "folder")) == ["0", "1", "2"]
+
+
+def test_each_object_has_its_own_content_whoever_made_its_file(backend: LocalBackend) -> None:
+    for number in range(OBJECTS):
+        backend.create(f"folder/own-{number}", f"content {number}".encode())
+
+    found = [backend.get(f"folder/own-{number}") for number in range(OBJECTS)]
+
+    assert [stored.data for stored in found if stored] == [f"content {number}".encode() for number in range(OBJECTS)]
+
+
+def test_a_name_that_is_taken_stays_as_it_is(backend: LocalBackend) -> None:
+    assert backend.create("folder/0", b"another").outcome is Outcome.EXISTS
+    assert backend.get("folder/0").data == b"before"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("way", ["removed", "moved away"])
+def test_a_directory_that_is_not_the_same_any_more_is_made_again(
+    backend: LocalBackend, tmp_path: Path, way: str
+) -> None:
+    if way == "removed":
+        for number in range(3):
+            (tmp_path / "folder" / str(number)).unlink()
+        (tmp_path / "folder").rmdir()
+    else:
+        (tmp_path / "folder").rename(tmp_path / "elsewhere")
+        (tmp_path / "folder").mkdir()
+
+    backend.create("folder/new", b"content")
+
+    assert (tmp_path / "folder" / "new").read_bytes() == b"content"
+    assert not (tmp_path / "elsewhere" / "new").exists()
+
+
+def test_a_forked_child_names_no_file_of_its_parent(backend: LocalBackend) -> None:
+    assert eventually(lambda: len(folder_of(backend)._spares) >= SPARES_MAX - 1)
+    child = os.fork()
+    if child == 0:
+        try:
+            for number in range(OBJECTS):
+                backend.create(f"folder/child-{number}", f"child {number}".encode())
+        finally:
+            os._exit(0)
+    for number in range(OBJECTS):
+        backend.create(f"folder/parent-{number}", f"parent {number}".encode())
+    os.waitpid(child, 0)
+
+    for who in ("child", "parent"):
+        for number in range(OBJECTS):
+            assert backend.get(f"folder/{who}-{number}").data == f"{who} {number}".encode()  # type: ignore[union-attr]
+
+
+def test_directories_are_closed_when_others_come(tmp_path: Path) -> None:
+    folders = Folders()
+    before = open_files()
+    for number in range(3 * FOLDERS_MAX):
+        (tmp_path / str(number)).mkdir()
+        folders.keep(str(tmp_path / str(number)))
+    gc.collect()
+
+    assert open_files() - before <= FOLDERS_MAX
+
+
+def test_a_directory_that_is_dropped_closes_its_files(tmp_path: Path) -> None:
+    before = open_files()
+    folder = Folder(str(tmp_path))
+    folder.prepare()
+    assert open_files() == before + 1 + SPARES_MAX
+    del folder
+    gc.collect()
+
+    assert open_files() == before
