@@ -7,7 +7,7 @@ runs by itself, as it does for everybody; it is let finish before anything is me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -291,11 +291,15 @@ class Measured:
         return Promise(self.log.serial, len(self.log))
 
 
-def measured(operation: Operation, subject: Subject, proxy: Proxy) -> Measured:
-    """One run, alone. The scheduler's hiccups may add a round trip and never take one away: then it is run again."""
+def measured(operation: Operation, subject: Subject, others: Iterable[Subject], proxy: Proxy) -> Measured:
+    """One run, alone: nothing goes on behind other graphs of this process either.
+
+    The scheduler's hiccups may add a round trip and never take one away: then it is run again.
+    """
     for _ in range(TRIES):
         call = operation(subject)
-        subject.settle()
+        for one in (*others, subject):
+            one.settle()
         costs: list[Cost] = []
         stop = meter.subscribe(lambda kind, cost, costs=costs: costs.append(cost))  # type: ignore[misc]
         proxy.delay_s = RTT_S
@@ -332,7 +336,7 @@ class Bench:
             if size not in known:
                 subject = self._subject(size)
                 self.proxy.max_in_flight = cap
-                known[size] = measured(operation, subject, self.proxy)
+                known[size] = measured(operation, subject, self._subjects.values(), self.proxy)
                 self.proxy.max_in_flight = None
         return {size: known[size] for size in sizes}
 
