@@ -40,7 +40,9 @@ check: $(READY) ## formatting, lint, types, layering
 
 soak: $(READY) java ## run the long tests; writes docs/soak.md
 	@rm -f docs/.soak.md.new
-	@OMNIGRAPH_SOAK_REPORT=$(CURDIR)/docs/.soak.md.new $(BIN)/pytest -q -m soak --timeout 7200
+	@export OMNIGRAPH_SOAK_REPORT=$(CURDIR)/docs/.soak.md.new; \
+	    $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup -m "soak and not alone" --timeout 3000; \
+	    $(BIN)/pytest -q -m "soak and alone" --timeout 3000
 	@if [ -f docs/.soak.md.new ]; then mv docs/.soak.md.new $(SOAK_REPORT); echo "soak: see $(SOAK_REPORT)"; fi
 
 bench: $(READY) java ## measure speed beside other engines; writes docs/bench.md

@@ -164,6 +164,7 @@ def test_a_fold_lands_behind_a_process_that_never_rests(s3_proxied: S3Location, 
 
 
 @pytest.mark.soak
+@pytest.mark.alone
 @pytest.mark.s3
 def test_twelve_processes_share_a_branch(s3: S3Location, proxy: Proxy, soak_report: SoakReport) -> None:
     omnigraph.init(s3.uri, people(), s3.options)

@@ -105,6 +105,7 @@ def test_of_64_writers_in_one_process_at_least_20_share_a_put(distant: Graph, pr
 
 
 @pytest.mark.soak
+@pytest.mark.alone
 @pytest.mark.s3
 def test_the_throughput_of_writers_that_meet(distant: Graph, proxy: Proxy, soak_report: SoakReport) -> None:
     rows = []
@@ -126,6 +127,7 @@ def test_the_throughput_of_writers_that_meet(distant: Graph, proxy: Proxy, soak_
 
 
 @pytest.mark.soak
+@pytest.mark.alone
 @pytest.mark.s3
 def test_twelve_processes_all_get_through(s3: S3Location, proxy: Proxy, soak_report: SoakReport) -> None:
     omnigraph.init(s3.uri, people(), s3.options)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -38,8 +39,8 @@ class SoakReport:
         """Append in one write, so that tests in several processes do not mix their lines."""
         if self._path is None or not self._lines:
             return
-        if not self._path.exists():
-            self._path.write_text(INTRODUCTION + f"\nRun on {datetime.now(UTC):%Y-%m-%d}.\n")
+        with suppress(FileExistsError), self._path.open("x") as file:
+            file.write(INTRODUCTION + f"\nRun on {datetime.now(UTC):%Y-%m-%d}.\n")
         body = "\n".join(self._lines).strip("\n")
         with self._path.open("a") as file:
             file.write(f"\n## {self._title}\n\n{body}\n")
