@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from omnigraph.branch.merge import MergeResult
     from omnigraph.pipeline.querying.engines import QueryEngine
     from omnigraph.query.ir import MutationQuery
-    from omnigraph.read.caches import ReadCaches
+    from omnigraph.read.caches import CacheCounts, ReadCaches
     from omnigraph.read.result import QueryResult
     from omnigraph.schema.migration import MigrationPlan
     from omnigraph.write.migrate import SchemaApplied
@@ -150,7 +150,13 @@ class BranchCommands:
         self._repository = repository
 
     def create(
-        self, name: str, from_: str = MAIN, at: str | datetime | None = None, *, actor: str | None = None
+        self,
+        name: str,
+        from_: str = MAIN,
+        at: str | datetime | None = None,
+        *,
+        actor: str | None = None,
+        txn_id: TxnId | None = None,
     ) -> Cost:
         """Fork a branch: nothing is copied, whatever the size. Answers what it cost.
 
@@ -158,18 +164,23 @@ class BranchCommands:
         """
         self._repository.require_writable("Creating a branch")
         with meter.operation("branch_create") as operation:
-            fork = self._repository.state_named(from_) if at is None else self._repository.snapshot(from_, at).manifest
-            self._repository.branches.create(name, fork, actor)
+            known = self._repository
+            known.branches.create_once(
+                name,
+                lambda: known.state_named(from_) if at is None else known.snapshot(from_, at).manifest,
+                actor,
+                txn_id,
+            )
         return operation.cost
 
     def list(self) -> list[str]:
         with meter.operation("branch_list"):
             return self._repository.branches.names()
 
-    def delete(self, name: str, *, actor: str | None = None) -> Cost:
+    def delete(self, name: str, *, actor: str | None = None, txn_id: TxnId | None = None) -> Cost:
         self._repository.require_writable("Deleting a branch")
         with meter.operation("branch_delete") as operation:
-            self._repository.branches.delete(name, actor)
+            self._repository.branches.delete(name, actor, txn_id)
         return operation.cost
 
     def merge(
@@ -348,6 +359,11 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         from omnigraph.read.caches import ReadCaches
 
         return ReadCaches()
+
+    @property
+    def cache_counts(self) -> "CacheCounts":
+        """What the memory of reads did so far, and what it holds."""
+        return self._read_caches.counts
 
     def begin(self, branch: str = MAIN) -> WriteTxn:
         """Hold a base: what is written with it lands only if nothing it touches has changed since."""

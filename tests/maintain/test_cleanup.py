@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -550,3 +551,19 @@ def test_a_copy_of_the_directory_is_as_clean(graph: Graph, tmp_path: Path) -> No
     shutil.copytree(graph.repository.location.path, tmp_path / "copy")
     done, copied = clean(graph), clean(omnigraph.open(str(tmp_path / "copy"), NO_FSYNC))
     assert (done.files, done.manifests) == (copied.files, copied.manifests)
+
+
+def test_what_a_killed_put_left_on_a_disk_goes_when_it_is_old(tmp_path: Path) -> None:
+    graph = omnigraph.init(tmp_path, "node N { slug: String @key }", {"fsync": "false"})
+    folder = tmp_path / "__recovery"
+    folder.mkdir(exist_ok=True)
+    old, young = folder / ".tmp-1-a", folder / ".tmp-1-b"
+    for path in (old, young):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+
+    graph.cleanup(dry_run=True)
+    assert old.exists()
+    graph.cleanup(dry_run=False)
+    assert not old.exists()
+    assert young.exists()

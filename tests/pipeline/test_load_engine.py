@@ -56,6 +56,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("omnigraph.pipeline.spark.session.java_home", none)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr("omnigraph.pipeline.spark.session._warm", None)
 
 
 def rows(graph: Graph) -> int:

@@ -24,6 +24,7 @@ from omnigraph.branch.entities import (
 from omnigraph.branch.lineage import Lineage, find_lineage, same_state
 from omnigraph.branch.states import TypeState, state_of
 from omnigraph.branch.tokens import decode_token, encode_token, fingerprint
+from omnigraph.cancelling import checkpoint
 from omnigraph.errors import BadRequest, CommitNotFound, ConflictError
 from omnigraph.manifest.bases import find_bases
 from omnigraph.manifest.history import is_partial, retained, state_at_commit, state_before
@@ -171,6 +172,7 @@ class GraphChanges:
             way = find_way(self.repository, self.older, self.newer, self.filters)
         self.explained, self.cost = way.explained, operation.cost
         for history, behind in _behind(way.histories, self.after):
+            checkpoint()
             definition = history.definition
             with meter.operation("changes") as operation:
                 found = net_difference(self.repository.tables, history)
@@ -284,11 +286,14 @@ def states_of_commit(repository: Repository, commit: CommitId) -> tuple[Snapshot
 def _paged(repository: Repository, page: str, filters: Filters, question: str, limit: int | None) -> GraphChanges:
     remedy = "ask for the first page again"
     fields = decode_token(PAGE, page, remedy)
-    if fields["f"] != fingerprint(question, filters.to_json()):
+    if fields.get("f") != fingerprint(question, filters.to_json()):
         raise BadRequest(f"This page token was given for other states or filters: use the same ones, or {remedy}.")
+    try:  # anybody can make one up: what can't be a place is refused here
+        places, after = [_place_in(fields[side]) for side in ("a", "b")], position_of(fields["p"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        raise BadRequest(f"This is no {PAGE} that was given out here: {remedy}.") from None
     with meter.operation("changes") as operation:
-        older, newer = (_at_place(repository, fields[side]) for side in ("a", "b"))
-    after = position_of(fields["p"])
+        older, newer = (_at_place(repository, *place) for place in places)
     return GraphChanges(repository, older, newer, filters, question, limit, after, cost=operation.cost)
 
 
@@ -298,14 +303,19 @@ def _place_of(state: Manifest) -> list[Any]:
     return [*point, len(state.commits)] if is_partial(state) else point
 
 
-def _at_place(repository: Repository, place: list[Any]) -> Snapshot:
-    point, commits = Point(branch_id_of(place[0]), int(place[1])), place[2:]
+def _place_in(stored: list[Any]) -> tuple[Point, int | None]:
+    branch_id, *numbers = stored
+    version, *commits = (number for number in numbers if type(number) is int and 0 < number < 2**63)
+    return Point(branch_id_of(branch_id), version), commits[0] if commits else None
+
+
+def _at_place(repository: Repository, point: Point, commits: int | None) -> Snapshot:
     name = commit_id(point)
     entry = repository.manifests.read(point)
-    if entry is None:
+    if entry is None or (commits is not None and commits > len(entry.commits)):
         raise CommitNotFound(name, "it is not there")
-    if commits:
-        last = entry.commits[int(commits[0]) - 1].id
+    if commits is not None:
+        last = entry.commits[commits - 1].id
         return _pinned(repository, state_at_commit(repository.manifests, last, repository.tags))
     return _pinned(repository, retained(repository.manifests, entry, name, repository.tags))
 

@@ -42,18 +42,28 @@ class TagCommands:
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
 
-    def create(self, name: str, commit: str | None = None, *, branch: str = MAIN, actor: str | None = None) -> Tag:
+    def create(
+        self,
+        name: str,
+        commit: str | None = None,
+        *,
+        branch: str = MAIN,
+        actor: str | None = None,
+        txn_id: TxnId | None = None,
+    ) -> Tag:
         """Name a commit, by its id or another tag of it; the newest one of a branch if none is given."""
         self._repository.require_writable("Creating a tag")
         with meter.operation("tag_create"):
             check_tag_name(name)
+            if txn_id is not None and (made := self._repository.tags.made_earlier(name, txn_id)):
+                return made
             self._require_no_branch(name)
             chosen = (
                 self._repository.branches.find(branch).head.logical_head
                 if commit is None
                 else self._repository.commit_named(commit)
             )
-            return self._repository.tags.create(name, chosen, actor)
+            return self._repository.tags.create(name, chosen, actor, txn_id)
 
     def _require_no_branch(self, name: str) -> None:
         """A branch that is made later may have the name all the same; then `tag:NAME` is the tag."""

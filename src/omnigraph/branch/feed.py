@@ -57,15 +57,25 @@ class Cursor:
 
     @staticmethod
     def decoded(text: str) -> "Cursor":
+        """The place that a text stands for. Anybody can make one up: what can't be a place is refused here."""
         fields = decode_token(CURSOR, text, _REMEDY)
-        position, place = fields["p"], fields["n"]
-        return Cursor(
-            str(fields["b"]),
-            branch_id_of(fields["i"]),
-            Point(branch_id_of(place[0]), int(place[1])),
-            None if position is None else position_of(position),
-            int(place[2]) if len(place) > 2 else 0,
-        )
+        try:
+            position, place = fields["p"], fields["n"]
+            return Cursor(
+                str(fields["b"]),
+                branch_id_of(fields["i"]),
+                Point(branch_id_of(place[0]), _count(place[1])),
+                None if position is None else position_of(position),
+                _count(place[2]) if len(place) > 2 else 0,
+            )
+        except (IndexError, KeyError, TypeError, ValueError):
+            raise BadRequest(f"This is no {CURSOR} that was given out here: {_REMEDY}.") from None
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise ValueError(f"{value!r} counts nothing")
+    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,8 @@ class _Cleanup:
         marks = Marks()
         self._mark(marks, found, oldest, found.census, self._repository.tags.pins(), jobs.honoured)
         verdict = self._judge(found, oldest, marks, jobs)
+        if not dry_run:
+            self._repository.store.remove_temporaries(found.now - max(self._floor, FLOOR))  # a put takes seconds
         if not dry_run and not (verdict.is_empty and not jobs.expired and not jobs.closed):
             self._fence(found.census.heads, oldest, jobs, self._forgotten(found.census, marks))
             self._mark_again(marks, found, oldest, jobs)

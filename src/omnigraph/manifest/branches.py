@@ -1,5 +1,6 @@
 """Branches: create, find, list, delete, by rules 12 and 13 of the protocol."""
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +18,7 @@ from omnigraph.errors import (
 )
 from omnigraph.manifest.history import Protection
 from omnigraph.manifest.keys import check_branch_name
-from omnigraph.manifest.model import MAIN, BranchId, Manifest
+from omnigraph.manifest.model import MAIN, BranchId, Manifest, TxnId
 from omnigraph.manifest.plan import Birth, Bury, PublishPlan, Stance, Unborn
 from omnigraph.manifest.publish import Publisher
 from omnigraph.manifest.refs import Ref, Refs
@@ -28,6 +29,8 @@ from omnigraph.runtime import Runtime
 from omnigraph.storage.parallel import gather
 
 LIVES_TRIED_MAX = 16
+TWINS_MET_MAX = 6  # how often a creation under a key meets another one under the same key
+LIVES_ASKED_MAX = 16  # how many lives of a name are looked through for an idempotency key
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,24 @@ class Branches:
         alive = gather([partial(self._is_alive, name, life) for name, life in candidates])
         return sorted([MAIN, *(name for (name, _), lives in zip(candidates, alive, strict=True) if lives)])
 
-    def create(self, name: str, fork: Manifest, actor: str | None = None) -> Manifest:
+    def create_once(
+        self, name: str, fork: Callable[[], Manifest], actor: str | None, txn_id: TxnId | None
+    ) -> Manifest | None:
+        """As `create`; None if an earlier call under the same key made the branch, whatever became of it since."""
+        check_branch_name(name)
+        for attempt in range(TWINS_MET_MAX):
+            if txn_id is not None and self._was_born(name, txn_id):
+                return None
+            try:
+                return self.create(name, fork(), actor, txn_id)
+            except ConflictError:
+                # Perhaps with the same write, asked for twice at once: then one of the two gets through.
+                if txn_id is None or attempt == TWINS_MET_MAX - 1 or not self._asked_for(name, txn_id):
+                    raise
+            self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
+        raise AssertionError("unreachable")
+
+    def create(self, name: str, fork: Manifest, actor: str | None = None, txn_id: TxnId | None = None) -> Manifest:
         """Rule 12. `fork` is what the branch starts from; its branch's head was confirmed in this call.
 
         Manifest 1 is the moment of creation: a ref without it is a branch for nobody.
@@ -104,7 +124,7 @@ class Branches:
         if name == MAIN:
             raise AlreadyExists(f"The branch {MAIN!r}", "choose another name")
         self._refuse_the_dead(fork)
-        ref = self._reserve(name, fork)
+        ref = self._reserve(name, fork, txn_id)
         unborn = Unborn(name, ref.branch_id)
         try:
             self._source_still_serves(fork)
@@ -119,17 +139,29 @@ class Branches:
         self._lives[name] = ref.life
         return born
 
-    def delete(self, name: str, actor: str | None = None) -> None:
-        """The tombstone decides; the marker after it may fail and is only a kindness."""
+    def delete(self, name: str, actor: str | None = None, txn_id: TxnId | None = None) -> None:
+        """The tombstone decides; the marker after it may fail and is only a kindness.
+
+        Under a key whose tombstone is there already nothing is deleted, though the name may live again.
+        """
         check_branch_name(name)
         if name == MAIN:
             raise BadRequest(f"The branch {MAIN!r} can't be deleted: it always exists.")
+        if txn_id is not None and self._was_buried(name, txn_id):
+            return
+        try:
+            self._bury(name, actor, txn_id)
+        except BranchNotFound:
+            if txn_id is None or not self._was_buried(name, txn_id):  # by the same write, asked for twice at once
+                raise
+
+    def _bury(self, name: str, actor: str | None, txn_id: TxnId | None) -> None:
         life = self._lives.get(name)
         head = None if life is None else self._manifests.known_head(self._refs.read(name, life).branch_id)
         if life is None or head is None or head.tombstone is not None:
             branch = self.find(name)
             life, head = branch.life, branch.head
-        plan = self._plan(Bury(), Stance.MAINTENANCE, actor)
+        plan = self._plan(Bury(), Stance.MAINTENANCE, actor, txn_id)
         try:
             self._publisher.bury(WriteTxn(head, self._schemas.read(head.schema)), plan)
         except BranchNotFound:
@@ -159,11 +191,29 @@ class Branches:
                 self._refs.mark_dead(merged.branch, life)
         return True
 
-    def _reserve(self, name: str, fork: Manifest) -> Ref:
+    def _was_born(self, name: str, txn_id: TxnId) -> bool:
+        """Whether a life of a name came to be under this key; one that ended unfinished is as if it had not."""
+        heads = (self._manifests.head(ref.branch_id) for ref in self._lives_of(name) if ref.txn_id == txn_id)
+        return any(head and (head.tombstone is None or head.manifest_version > 1) for head in heads)
+
+    def _asked_for(self, name: str, txn_id: TxnId) -> bool:
+        return any(ref.txn_id == txn_id for ref in self._lives_of(name))
+
+    def _was_buried(self, name: str, txn_id: TxnId) -> bool:
+        heads = (self._manifests.head(ref.branch_id) for ref in self._lives_of(name))
+        return any(head and head.tombstone and head.tombstone.txn_id == txn_id for head in heads)
+
+    def _lives_of(self, name: str) -> Iterator[Ref]:
+        """The lives of a name, newest first."""
+        newest = self._refs.newest_life(name)
+        last = 0 if newest is None else newest.life
+        return (self._refs.read(name, life) for life in range(last, max(0, last - LIVES_ASKED_MAX), -1))
+
+    def _reserve(self, name: str, fork: Manifest, txn_id: TxnId | None) -> Ref:
         """Take the name's next life, ending an unfinished one that is in the way."""
         life = 1
         for _ in range(LIVES_TRIED_MAX):
-            ref = Ref(name, life, self._runtime.ids.short_id(), fork.point)
+            ref = Ref(name, life, self._runtime.ids.short_id(), fork.point, txn_id)
             if self._refs.reserve(ref) is None:
                 return ref
             newest = self._refs.newest_life(name)
@@ -228,5 +278,8 @@ class Branches:
         self._lives[name] = life
         return Branch(name, life, head)
 
-    def _plan(self, effect: Birth | Bury, stance: Stance, actor: str | None) -> PublishPlan:
-        return PublishPlan(self._runtime.ids.txn_id(), stance, effect, actor)
+    def _plan(
+        self, effect: Birth | Bury, stance: Stance, actor: str | None, txn_id: TxnId | None = None
+    ) -> PublishPlan:
+        own_id = self._runtime.ids.txn_id() if txn_id is None else txn_id
+        return PublishPlan(own_id, stance, effect, actor, idempotent=txn_id is not None)

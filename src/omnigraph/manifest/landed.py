@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from omnigraph.manifest.model import Entry, Manifest, Point, TxnId, txn_ids
+from omnigraph.errors import CommitNotFound
+from omnigraph.manifest.keys import parse_commit_id
+from omnigraph.manifest.model import Entry, FreshTxnId, Manifest, Point, TxnId, txn_ids
 from omnigraph.manifest.store import Manifests
 from omnigraph.storage.parallel import gather
 
@@ -26,15 +28,27 @@ def find_txn(manifests: Manifests, head: Manifest, txn_id: TxnId, now: datetime)
     """The entry that carries a transaction, if it landed on this branch within the window.
 
     Needed only for ids that callers supply: a fresh id can't have landed before. Stubs count. The window
-    ends at the earlier of our clock and the head's time, so that one wrong clock does not hide a commit.
+    ends at the earlier of our clock and the head's time, so that one wrong clock does not hide a commit; for an id
+    whose maker had seen a commit of this branch, behind that.
     """
     oldest = min(now, head.authored_at) - IDEMPOTENCY_WINDOW
-    for entry in entries_back(manifests, head.manifest_version, 1, head.branch_id):
+    for entry in entries_back(manifests, head.manifest_version, _first_possible(head, txn_id), head.branch_id):
         if txn_id in txn_ids(entry):
             return entry
         if entry.authored_at < oldest:
             return None
     return None
+
+
+def _first_possible(head: Manifest, txn_id: TxnId) -> int:
+    """The number of the first manifest that may carry a transaction."""
+    if not isinstance(txn_id, FreshTxnId):
+        return 1
+    try:
+        seen = parse_commit_id(txn_id.seen)
+    except CommitNotFound:
+        return 1
+    return seen.manifest_version + 1 if seen.branch_id == head.branch_id else 1
 
 
 def landed_since(manifests: Manifests, base: Point, head: Manifest, txn_id: TxnId) -> Entry | None:

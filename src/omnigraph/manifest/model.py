@@ -21,6 +21,26 @@ FORMAT = 1
 MAIN = "main"
 
 
+class FreshTxnId(str):
+    """A transaction id that was made for one write, after its maker had seen the commit `seen`.
+
+    What landed before that commit can't carry it, so it is looked for behind it only: nowhere, where that is the head.
+    That it is used for the first time would not be enough: a request may be held up on its way for longer than its own
+    repetition takes to land.
+    """
+
+    __slots__ = ("seen",)
+    seen: CommitId
+
+    def __new__(cls, txn_id: str, seen: CommitId) -> "FreshTxnId":
+        made = super().__new__(cls, txn_id)
+        made.seen = seen
+        return made
+
+    def __getnewargs__(self) -> tuple[str, CommitId]:  # type: ignore[override]  # how it is made again, in pickles too
+        return str(self), self.seen
+
+
 class CommitClass(StrEnum):
     LOGICAL = "logical"  # changes what the graph says
     MAINTENANCE = "maintenance"  # changes how it is stored; nobody's parent

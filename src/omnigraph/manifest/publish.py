@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from omnigraph.cancelling import checkpoint
 from omnigraph.errors import (
     BranchNotFound,
     ConflictError,
@@ -112,6 +113,7 @@ class Publisher:
 
     def publish(self, txn: WriteTxn, plan: PublishPlan, recourse: Recourse | None = None) -> PublishedCommit | None:
         """Make the plan the branch's next commit, with others if it may; None where it would change nothing."""
+        checkpoint()  # the last place before a put where a write can be stopped
         recourse = recourse or Recourse()
         if not may_share(plan):
             entry = self._advance(txn, plan, recourse)
@@ -136,8 +138,12 @@ class Publisher:
         head = self._manifests.confirm(txn.base)
         if since is not None and since.branch_id == head.branch_id:
             entry = landed_since(self._manifests, since, head, txn_id)
-        else:
-            entry = find_txn(self._manifests, head, txn_id, self._runtime.clock.now())
+            return None if entry is None else _published(entry, txn_id)
+        return self.landed_before(head, txn_id)
+
+    def landed_before(self, head: Manifest, txn_id: TxnId) -> PublishedCommit | None:
+        """The same for a head that may be old: what came after it is found by losing to it."""
+        entry = find_txn(self._manifests, head, txn_id, self._runtime.clock.now())
         return None if entry is None else _published(entry, txn_id)
 
     def refuse_early(self, txn: WriteTxn, plan: PublishPlan) -> None:
@@ -332,6 +338,7 @@ class Publisher:
         pending: Mapping[TableKey, Overlay] = NO_ROWS,
     ) -> tuple[WriteTxn, PublishPlan]:
         """Carry out what the conflict table says about losing to this head, or to those before it in a group."""
+        checkpoint()  # the put was another's for sure, so nothing of this has happened
         match self._decide(txn, plan, head, can_plan_again=recourse.plan_again is not None, pending=pending):
             case PlanAgain(reason):
                 if recourse.plan_again is None:

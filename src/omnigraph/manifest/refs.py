@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from omnigraph.errors import Damaged, Unavailable
 from omnigraph.manifest.codec import decode_json, encode_json
 from omnigraph.manifest.keys import REFS, branch_id_of, marker_key, parse_ref_key, ref_folder, ref_key
-from omnigraph.manifest.model import FORMAT, BranchId, Point
+from omnigraph.manifest.model import FORMAT, BranchId, Point, TxnId
 from omnigraph.runtime import Runtime
 from omnigraph.storage.objects import ObjectStore, Outcome
 
@@ -21,6 +21,7 @@ class Ref:
     life: int
     branch_id: BranchId
     fork: Point | None
+    txn_id: TxnId | None = None  # the idempotency key that its creator gave
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,8 @@ class Refs:
 
 def _encode(ref: Ref) -> bytes:
     fork = None if ref.fork is None else [ref.fork.branch_id, ref.fork.manifest_version]
-    return encode_json({"format": FORMAT, "branch": ref.branch, "branch_id": ref.branch_id, "fork": fork})
+    key = {} if ref.txn_id is None else {"txn_id": ref.txn_id}
+    return encode_json({"format": FORMAT, "branch": ref.branch, "branch_id": ref.branch_id, "fork": fork, **key})
 
 
 def _decode(data: bytes, branch: str, life: int) -> Ref:
@@ -110,6 +112,7 @@ def _decode(data: bytes, branch: str, life: int) -> Ref:
             life,
             branch_id_of(document["branch_id"]),
             None if fork is None else Point(branch_id_of(fork[0]), int(fork[1])),
+            document.get("txn_id"),
         )
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise Damaged(what, f"{type(error).__name__}: {error}") from error

@@ -15,7 +15,8 @@ from omnigraph.manifest.model import BranchId, Entry, Manifest, Point, Stub, stu
 from omnigraph.manifest.stubbed import Stubbed, decode_stubbed, encode_stubbed
 from omnigraph.storage.objects import ObjectStore, Outcome, PutAnswer
 
-CACHE_BYTES_MAX = 64 * 2**20
+CACHE_BYTES_MAX = 32 * 2**20
+_OBJECT_BYTES = 2048  # about what the parts of a manifest take in memory beside what it is written as
 STEPS_BEFORE_LISTING = 4  # a reader that is further behind asks for a listing instead of the next number
 LISTINGS_MAX = 8
 HINT_EVERY = 32
@@ -184,8 +185,9 @@ class Manifests:
                 while len(self._heads) > HEADS_MAX:
                     self._heads.popitem(last=False)
             _, old = self._cache.pop(manifest.point, (None, 0))
-            self._cache[manifest.point] = (manifest, size)
-            self._cache_bytes += size - old
+            held = size + _OBJECT_BYTES
+            self._cache[manifest.point] = (manifest, held)
+            self._cache_bytes += held - old
             while self._cache_bytes > self._cache_bytes_max and len(self._cache) > 1:
                 _, (_, freed) = self._cache.popitem(last=False)
                 self._cache_bytes -= freed

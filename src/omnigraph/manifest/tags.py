@@ -29,7 +29,7 @@ from omnigraph.manifest.keys import (
     tag_key,
     tag_name,
 )
-from omnigraph.manifest.model import FORMAT, CommitId, Point, Stub
+from omnigraph.manifest.model import FORMAT, CommitId, Point, Stub, TxnId
 from omnigraph.manifest.store import Manifests
 from omnigraph.runtime import Runtime
 from omnigraph.storage.objects import ObjectStore, Outcome
@@ -57,14 +57,13 @@ class Tags:
         self._manifests = manifests
         self._runtime = runtime
 
-    def create(self, name: str, commit: CommitId, actor: str | None = None) -> Tag:
+    def create(self, name: str, commit: CommitId, actor: str | None = None, txn_id: TxnId | None = None) -> Tag:
         """Name a commit that can still be read; the caller has seen that no branch has the name."""
         check_tag_name(name)
         point = parse_commit_id(commit)
         self._require_kept(commit, point)
         now = self._runtime.clock.now()
-        tag = Tag(name, commit, now, actor, self._runtime.ids.txn_id())
-        self._put(tag)
+        tag = self._put(Tag(name, commit, now, actor, self._runtime.ids.txn_id() if txn_id is None else txn_id))
         try:
             self._require_kept(commit, point, own=name)
         except OmnigraphError:
@@ -72,6 +71,14 @@ class Tags:
                 self._store.delete(tag_key(name))
             raise
         return tag
+
+    def made_earlier(self, name: str, txn_id: TxnId) -> Tag | None:
+        """The tag that an earlier call under the same key made, if it is there and keeps its commit."""
+        found = self.find(name)
+        if found is None or found.txn_id != txn_id:
+            return None
+        self._require_kept(found.commit_id, parse_commit_id(found.commit_id), own=name)
+        return found
 
     def find(self, name: str) -> Tag | None:
         stored = self._store.get(tag_key(check_tag_name(name)))
@@ -96,15 +103,15 @@ class Tags:
         """Whether a tag, other than `but`, keeps this manifest: it may be read though cleanup has passed it."""
         return any(parse_commit_id(tag.commit_id) == point for tag in self.all() if tag.name != but)
 
-    def _put(self, tag: Tag) -> None:
+    def _put(self, tag: Tag) -> Tag:
         """A lost answer is settled by reading: the same attempt, another's tag, or nothing yet."""
         for attempt in range(PUT_ATTEMPTS_MAX):
             answer = self._store.create(tag_key(tag.name), _encode(tag))
             if answer.outcome is Outcome.CREATED:
-                return
+                return tag
             found = self.find(tag.name)
             if found is not None and found.txn_id == tag.txn_id:
-                return
+                return found
             if found is not None:
                 raise AlreadyExists(
                     f"The tag {tag.name!r} of commit {found.commit_id}", "choose another name, or delete it first"

@@ -27,6 +27,8 @@ EXACT_AS_F64 = 2**53
 class BadValue(BadRequest):
     """A value that does not fit its type: what is wrong, and what to give instead."""
 
+    told = ("problem", "remedy")
+
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem, remedy)
         self.problem, self.remedy = problem, remedy

@@ -9,9 +9,11 @@ from typing import TypeAlias
 
 import numpy as np
 
+from omnigraph.cancelling import room_bytes
 from omnigraph.errors import BadRequest
 from omnigraph.read.values import Mask, Numbers
 
+NUMBER_BYTES = 8
 ROWS_MAX = 1 << 28  # of a pattern at once: beyond, the process would die instead of saying so
 
 _SPLICED_MAX = 4_096
@@ -236,11 +238,13 @@ class NoRoom(BadRequest):
     """A query has outgrown this process: on Spark it may fit."""
 
 
-def require_room(rows: int) -> None:
-    """Refuse what memory can't hold."""
-    if rows > ROWS_MAX:
+def require_room(rows: int, columns: int = 1) -> None:
+    """Refuse what memory can't hold, or more of it than this work may take."""
+    bytes_max = room_bytes()
+    most = ROWS_MAX if bytes_max is None else min(ROWS_MAX, bytes_max // (NUMBER_BYTES * max(1, columns)))
+    if rows > most:
         remedy = "add a filter to it, or run it on Spark"
-        raise NoRoom(f"A part of the match has {rows:,} rows, at most {ROWS_MAX:,} fit: {remedy}.")
+        raise NoRoom(f"A part of the match has {rows:,} rows, at most {most:,} fit: {remedy}.")
 
 
 def _hashed(sources: Numbers, targets: Numbers, bits: int) -> Numbers:

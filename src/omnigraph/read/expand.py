@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.cancelling import checkpoint
 from omnigraph.query.ir import Traverse
 from omnigraph.read.adjacency import DST, SRC, Adjacency
 from omnigraph.read.csr import Csr, Expanded
@@ -111,6 +112,7 @@ def _one_way_up(
     names = edges.names_with(SRC, DST) if with_edges else [SRC, DST, ID]
     parts = []
     for chunk in chunks(ids.to_pylist()):
+        checkpoint()
         parts.append(edges.scan((), names, id_filter(chunk, near_end)))
     rows = pa.concat_tables(parts)
     owners: Any = pc.index_in(rows.column(near_end), value_set=ids)
@@ -206,6 +208,7 @@ def _reach(
     looped = np.zeros(len(starts), np.bool_)  # starts with an edge to themselves
     depth = 0
     while True:
+        checkpoint()
         if depth >= step.min_hops:
             reported.append((owners, vertices))
         if depth == step.max_hops or not len(vertices):

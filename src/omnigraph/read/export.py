@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from omnigraph.cancelling import checkpoint
 from omnigraph.errors import BadRequest
 from omnigraph.manifest.txn import Snapshot
 from omnigraph.read.export_formats import Format, line_maker, write_rows
@@ -75,6 +76,7 @@ def export_lines(tables: Tables, snapshot: Snapshot, types: Sequence[str] | None
     for definition in chosen_types(snapshot, types):
         line = line_maker(definition)
         for batch in _batches_of(tables, snapshot, definition, BATCH_ROWS):
+            checkpoint()
             yield from line(batch)
 
 

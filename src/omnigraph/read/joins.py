@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.cancelling import checkpoint, interruptible
 from omnigraph.query.ir import Compare, EdgeEnd, EntityId, Filter, Prop, variables_of
 from omnigraph.read.csr import Csr
 from omnigraph.read.filters import column_name, evaluate
@@ -68,6 +69,7 @@ def combined(spaces: Spaces, left: Rows, right: Rows, conditions: Sequence[Filte
 
 def _passing(spaces: Spaces, rows: Rows, conditions: Sequence[Filter]) -> Rows:
     for condition in conditions:
+        checkpoint()
         rows = rows.where(holds(spaces, condition, rows))
     return rows
 
@@ -151,6 +153,7 @@ def _joined_by_duckdb(sides: dict[Filter, Any]) -> tuple[Numbers, Numbers]:
     with duckdb.connect() as connection:
         connection.register("one", one)
         connection.register("other", other)
-        found = connection.execute(f"SELECT one.place, other.place FROM one JOIN other ON {on}").fetchnumpy()
+        with interruptible(connection.interrupt):
+            found = connection.execute(f"SELECT one.place, other.place FROM one JOIN other ON {on}").fetchnumpy()
     left, right = found.values()
     return np.asarray(left), np.asarray(right)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from omnigraph.cancelling import checkpoint
 from omnigraph.query.ir import Filter, NodeVar, Not, Pattern, TextSearch, Traverse, variables_of
 from omnigraph.read import joins, ranking
 from omnigraph.read.csr import MANY, Expanded
@@ -71,6 +72,7 @@ class _Match:
                 rows = rows.where(self._passing(var, rows.columns[var]))
         rows = self._followed(self._settled(rows))
         while self.unbound:
+            checkpoint()
             part = self._followed(self._settled(self._started()))
             rows = self._settled(self._combined(rows, part))
         return rows.only(self.keep)
@@ -127,6 +129,7 @@ class _Match:
 
     def _followed(self, rows: Rows) -> Rows:
         while True:
+            checkpoint()
             candidates = [(self._expected(step, rows), place) for place, step in enumerate(self.steps)]
             expected, place = min(candidates, default=(np.inf, 0))
             if expected == np.inf:

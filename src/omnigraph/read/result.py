@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from omnigraph.cancelling import checkpoint
 from omnigraph.manifest.model import CommitId
 from omnigraph.read.explain import Plan
 from omnigraph.read.output import OutputColumn, Shaped
@@ -69,6 +70,7 @@ class QueryResult:
         size = batch_rows or self._batch_rows
         schema = self.schema
         for first in range(0, self._shaped.count, size):
+            checkpoint()
             part = slice(first, min(first + size, self._shaped.count))
             yield pa.record_batch([_fitting(column, part) for column in self._shaped.columns], schema=schema)
 

@@ -18,6 +18,7 @@ class Rows:
     weight: Numbers | None = None
 
     def take(self, places: Numbers) -> "Rows":
+        require_room(len(places), len(self.columns))
         return Rows(
             len(places),
             {var: column[places] for var, column in self.columns.items()},
@@ -51,6 +52,7 @@ class Rows:
         """Every row on its own: what results without grouping are made of."""
         if self.weight is None:
             return self
+        require_room(int(self.weight.sum()), len(self.columns))
         return Rows(self.count, self.columns).take(np.repeat(np.arange(self.count), self.weight))
 
 
@@ -61,7 +63,7 @@ def product(left: Rows, right: Rows) -> Rows:
     """Every row of one with every row of the other."""
     if left.count == 1 and not left.columns and left.weight is None:
         return right
-    require_room(left.count * right.count)
+    require_room(left.count * right.count, len(left.columns) + len(right.columns))
     first = left.take(np.repeat(np.arange(left.count), right.count))
     second = right.take(np.tile(np.arange(right.count), left.count))
     if first.weight is not None and second.weight is not None:

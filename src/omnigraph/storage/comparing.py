@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from omnigraph.cancelling import interruptible
 from omnigraph.storage.equality import equal_rows
 from omnigraph.storage.overlay import ID
 
@@ -60,10 +61,11 @@ def _differing_ids(older: Read, newer: Read, shape: "pa.Schema") -> Any:
         for name, read in (("older", older), ("newer", newer)):
             connection.register(name, pa.RecordBatchReader.from_batches(shape, read()))
         distinct = [f"older.{column} IS DISTINCT FROM newer.{column}" for column in map(_quoted, shape.names)]
-        found: Any = connection.sql(
-            f"SELECT coalesce(older.{ID}, newer.{ID}) AS {ID} FROM older FULL OUTER JOIN newer"
-            f" ON older.{ID} = newer.{ID} WHERE {' OR '.join(distinct)}"
-        ).to_arrow_table()
+        with interruptible(connection.interrupt):
+            found: Any = connection.sql(
+                f"SELECT coalesce(older.{ID}, newer.{ID}) AS {ID} FROM older FULL OUTER JOIN newer"
+                f" ON older.{ID} = newer.{ID} WHERE {' OR '.join(distinct)}"
+            ).to_arrow_table()
     return found[ID].combine_chunks().cast(shape.field(ID).type)
 
 

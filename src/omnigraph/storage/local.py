@@ -177,6 +177,15 @@ class LocalBackend:
         with suppress(FileNotFoundError), explained(key):
             os.unlink(self._root / key)
 
+    def remove_temporaries(self, before: datetime) -> None:
+        """What puts left that were killed in their midst and are older than this; no listing tells of them."""
+        for folder, _, names in os.walk(self._root):
+            for name in names:
+                path = Path(folder, name)
+                with suppress(OSError):
+                    if name.startswith(_TEMPORARY) and _time(path.stat()) < before:
+                        path.unlink()
+
     def page(self, prefix: str, after: str | None) -> Page:
         """All keys below the prefix, sorted, at once: a directory has no pages."""
         with explained(prefix):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from omnigraph.errors import ReadOnly, Unavailable
 from omnigraph.runtime import Runtime
@@ -121,6 +121,13 @@ class RetryPolicy:
         return min(self.wait_max_s, self.first_wait_s * 2.0**attempt)
 
 
+@runtime_checkable
+class WritesFiles(Protocol):
+    """A backend whose puts are files before they have their names."""
+
+    def remove_temporaries(self, before: datetime) -> None: ...
+
+
 class ObjectStore:
     """One root on one backend."""
 
@@ -141,6 +148,11 @@ class ObjectStore:
 
     def get(self, key: str) -> Stored | None:
         return self._patiently(key, lambda: self._backend.get(key), lambda found: len(found.data) if found else 0)
+
+    def remove_temporaries(self, before: datetime) -> None:
+        """Remove what puts have left that were killed, before a moment that is long past, on stores that keep it."""
+        if isinstance(self._backend, WritesFiles):
+            self._backend.remove_temporaries(before)
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
         """A part of an object: shorter than asked where the object ends."""

@@ -7,6 +7,8 @@ two machines, or be killed half-way: whatever it writes must be garbage unless i
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from omnigraph.cancelling import checkpoint
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -48,6 +50,7 @@ class InProcess:
     ) -> list[R]:
         answers = []
         for item in items:
+            checkpoint()
             answer = task(item)
             if on_done is not None:
                 on_done(answer)

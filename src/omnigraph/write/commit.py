@@ -10,7 +10,7 @@ from omnigraph.errors import (
     OmnigraphError,
     PreconditionFailed,
 )
-from omnigraph.manifest.model import MAIN, CommitId, TableKey, TxnId
+from omnigraph.manifest.model import MAIN, CommitId, FreshTxnId, TableKey, TxnId
 from omnigraph.manifest.plan import Append, Change, Check, Create, Overwrite, PublishPlan, Stance, TableAction, Upsert
 from omnigraph.manifest.publish import PublishedCommit, Recourse
 from omnigraph.manifest.repository import Repository
@@ -88,7 +88,7 @@ def land_changes(
     """As `commit_changes`, for a verb that does more than this and has an account of its own."""
     repository.require_writable("Writing")
     strict = txn is not None or on_conflict == "fail"
-    own_id = repository.runtime.ids.txn_id() if txn_id is None else txn_id
+    own_id = repository.runtime.ids.txn_id() if txn_id is None else str(txn_id)
     stager = Stager(repository.tables, repository.runtime.ids, repository.settings)
 
     def plan_on(base: WriteTxn) -> PublishPlan:
@@ -117,9 +117,10 @@ def land_changes(
     newest: WriteTxn | None = None
     again = None if from_outside else plan_on
     recourse = Recourse(stager.restage, validate, None if strict else again)
-    if not strict and if_commit is None and txn_id is None and not from_outside:
+    is_fresh = txn_id is None or isinstance(txn_id, FreshTxnId)
+    if not strict and if_commit is None and is_fresh and not from_outside:
         try:
-            return _on_last_seen(repository, branch, plan_on, recourse)
+            return _on_last_seen(repository, branch, txn_id, plan_on, recourse)
         except _StaleBase as stale:
             newest = stale.newest
     base = txn or newest or _opened(repository, branch)
@@ -148,7 +149,11 @@ class _StaleBase(Exception):
 
 
 def _on_last_seen(
-    repository: Repository, branch: str, plan_on: Callable[[WriteTxn], PublishPlan], recourse: Recourse
+    repository: Repository,
+    branch: str,
+    txn_id: TxnId | None,
+    plan_on: Callable[[WriteTxn], PublishPlan],
+    recourse: Recourse,
 ) -> PublishedCommit | None:
     """Plan on the newest head that this process knows of and go straight for the put, which finds out.
 
@@ -156,6 +161,8 @@ def _on_last_seen(
     is refused on a head that was read in this call.
     """
     base = _opened(repository, branch, confirmed=False)
+    if txn_id is not None and (landed := repository.publisher.landed_before(base.base, txn_id)):
+        return landed
     try:
         plan = plan_on(base)
     except OmnigraphError as refusal:

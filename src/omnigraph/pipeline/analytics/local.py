@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.cancelling import checkpoint
 from omnigraph.manifest.txn import Snapshot
 from omnigraph.pipeline.analytics.question import VALUE_NAMES, Question
 from omnigraph.read import table as read_table
@@ -141,6 +142,7 @@ def pagerank(
     shares = 1.0 / np.where(dead_ends, 1.0, leaving)
     ranks = np.full(count, 1.0 / count)
     for number in range(1, iterations + 1):
+        checkpoint()
         before = ranks
         arriving = np.bincount(targets, weights=(before * shares)[sources], minlength=count)
         ranks = damping * (arriving + before[dead_ends].sum() / count) + (1.0 - damping) / count
@@ -158,6 +160,7 @@ def components(count: int, sources: "Numbers", targets: "Numbers") -> "Numbers":
     parents = np.arange(count)
     one, other = _both_ways(sources, targets)
     while True:
+        checkpoint()
         above = parents[parents]
         hooked = np.minimum(parents, above)
         np.minimum.at(hooked, parents[one], above[other])
@@ -180,6 +183,7 @@ def triangles(count: int, sources: "Numbers", targets: "Numbers") -> "Numbers":
     ends = np.cumsum(csr.degrees(csr.targets))
     start = 0
     while start < len(csr.targets):
+        checkpoint()
         before = int(ends[start - 1]) if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, before + PAIRS_MAX, "right")))
         places, reached, _ = csr.expand(csr.targets[start:stop])

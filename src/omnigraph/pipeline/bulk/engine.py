@@ -77,13 +77,17 @@ def load_with(
         return bulk_load(repository, runner, source, type=type_name, job_id=job_id, progress=progress, **options)
 
 
+def check_job(source: Any, job_id: str | None) -> None:
+    if job_id is not None and not is_files(source):
+        raise BadRequest("A job id is for loads of files, which can be read again: leave it out, or load files.")
+
+
 def _in_bulk(source: Any, engine: Engine, job_id: str | None, has_spark: bool) -> bool:
     """Whether the load is for the bulk engine from the start."""
     frames = has_frames(source)
     if frames and engine == "local":
         raise BadRequest("A Spark DataFrame is loaded by Spark: leave the engine out, or convert it with toArrow().")
-    if job_id is not None and not is_files(source):
-        raise BadRequest("A job id is for loads of files, which can be read again: leave it out, or load files.")
+    check_job(source, job_id)
     if engine == "spark" and not is_files(source) and not isinstance(source, Mapping):
         raise BadRequest(
             "The Spark engine loads files, tables and DataFrames: write the entities to a .jsonl file first."

@@ -95,7 +95,7 @@ def export(
         raise BadRequest(f"{engine!r} is no engine: use auto, local or spark.")
     if format is not None and format not in FORMATS:
         raise BadRequest(f"{format!r} is no format: use {', '.join(FORMATS)}.")
-    whole = _file_format(dest, format)
+    whole = file_format(dest, format)
     if whole is not None:
         if engine == "spark":
             raise BadRequest("Spark writes directories of files: name a directory and a format, or use engine local.")
@@ -115,7 +115,7 @@ def export(
     )
 
 
-def _file_format(dest: "str | os.PathLike[str] | IO[bytes]", format: Format | None) -> Format | None:
+def file_format(dest: "str | os.PathLike[str] | IO[bytes]", format: Format | None) -> Format | None:
     """The format of a destination that is one file; None where it is a directory."""
     if not isinstance(dest, str | os.PathLike):
         return format or "jsonl"

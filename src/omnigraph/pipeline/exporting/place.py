@@ -51,6 +51,11 @@ def place_at(dest: str, graph: Location, storage_options: Mapping[str, str] | No
     return _Directory(replace(location, fsync=graph.fsync)) if location.is_local else _Prefix(location)
 
 
+def is_part(key: str) -> bool:
+    """Whether a file is called as those of an export are."""
+    return _PART.match(key) is not None
+
+
 def _within(uri: str, graph: str) -> bool:
     return uri == graph or uri.startswith(f"{graph}/")
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,6 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from omnigraph.cancelling import interruptible
 from omnigraph.errors import BadRequest
 from omnigraph.pipeline.querying.match import Bound, Context, Uses, matched, uses_of
 from omnigraph.pipeline.querying.output import Fetched, outputs
@@ -111,12 +113,13 @@ def run_on_spark(
 
 @contextmanager
 def _running(spark: SparkSession) -> Iterator[None]:
-    """Ctrl-C cancels the query's jobs and no others; what Spark says is said in a sentence."""
+    """Ctrl-C, or a stop, cancels the query's jobs and no others; what Spark says is said in a sentence."""
     context = spark.sparkContext
     group = f"omnigraph-{RandomIds().short_id()}"
     context.setJobGroup(group, "query", interruptOnCancel=False)
     try:
-        yield
+        with interruptible(partial(context.cancelJobGroup, group)):
+            yield
     except (Py4JError, PySparkException) as error:
         told = _TOO_LARGE.search(str(error))
         raise (BadRequest(told[0]) if told else explained(error, "query")) from error

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from omnigraph.cancelling import checkpoint
 from omnigraph.errors import JobFailed, OmnigraphError, Unavailable
 from omnigraph.runtime import RandomIds
 
 if TYPE_CHECKING:
+    from threading import Thread
+
     from pyspark import SparkContext
     from pyspark.accumulators import Accumulator
     from pyspark.sql import SparkSession
@@ -136,15 +139,24 @@ class _Job:
         heard = self._context.accumulator([], _ear()(self._events))
         thread = InheritableThread(target=self._collect, args=(collect, heard), daemon=True)
         try:
-            thread.start()
+            self._start(thread)
             outcomes = self._listen(on_done)
             return [outcome.answer for outcome in outcomes]
         except BaseException:
             self._cancel()
-            thread.join(CANCEL_S)
+            if thread.ident is not None:
+                thread.join(CANCEL_S)
             raise
         finally:
             _accumulatorRegistry.pop(heard.aid, None)  # Spark would keep it for as long as the process lives
+
+    def _start(self, thread: "Thread") -> None:
+        from py4j.protocol import Py4JError
+
+        try:
+            thread.start()
+        except (Py4JError, OSError) as error:  # Java has died since: it is asked for what the thread inherits
+            raise explained(error, self._stage) from error
 
     def _collect(
         self,
@@ -179,8 +191,9 @@ class _Job:
                 return event
 
     def _next(self) -> Outcome | list[Outcome] | Exception:
-        """Waits in short turns: a signal that another thread took is acted on only between them."""
+        """Waits in short turns: a signal that another thread took, or a stop, is acted on only between them."""
         while True:
+            checkpoint()
             try:
                 return self._events.get(timeout=_TURN_S)
             except Empty:

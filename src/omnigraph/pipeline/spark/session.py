@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omnigraph.errors import BadRequest, SparkNotReady
 from omnigraph.pipeline.spark import machine
@@ -57,6 +57,17 @@ _SETTINGS: Mapping[str, str] = {
     "spark.python.worker.reuse": "true",
 }
 
+OnStart: TypeAlias = Callable[[str], None] | None
+Supply: TypeAlias = Callable[[OnStart], "SparkSession"]
+_warm: Supply | None = None
+
+
+def share(supply: Supply | None) -> Supply | None:
+    """From now on whoever would start a local session gets this one, and leaves it running; returns what was before."""
+    global _warm
+    before, _warm = _warm, supply
+    return before
+
 
 def obtain(
     spark: "SparkSession | None" = None,
@@ -83,7 +94,10 @@ def obtain(
         raise BadRequest(
             f"{master!r} is no Spark master: give local[4], spark://host:7077, yarn or k8s://…, or leave it out."
         )
-    return Session(spark, master, quiet=quiet, cores=cores, memory=memory, config=config or {}, on_start=on_start)
+    warm = _warm if spark is None and master is None else None
+    return Session(
+        spark, master, quiet=quiet, cores=cores, memory=memory, config=config or {}, on_start=on_start, warm=warm
+    )
 
 
 class Session:
@@ -99,8 +113,10 @@ class Session:
         memory: str | None,
         config: Mapping[str, str],
         on_start: Callable[[str], None] | None,
+        warm: Supply | None = None,
     ) -> None:
-        self._spark = spark if spark is not None else _running(master)
+        self._warm = warm
+        self._spark = spark if spark is not None or warm is not None else _running(master)
         self._master = master
         self._quiet = quiet
         self._cores = cores
@@ -131,12 +147,22 @@ class Session:
     def spark(self) -> "SparkSession":
         """The session itself, started now if it was not."""
         with self._lock:
+            if self._spark is None and self._warm is not None:
+                self._spark = self._warm(self._on_start)
             if self._spark is None:
                 if self._on_start is not None:
                     self._on_start(f"starting Spark on {self._master}" if self._master else "starting Spark")
                 self._started = _Started(self._master, self._quiet, self._cores, self._memory, self._config)
                 self._spark = self._started.spark
             return self._spark
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the Java that was started here still runs."""
+        from pyspark import SparkContext
+
+        process = getattr(SparkContext._gateway, "proc", None)
+        return self._started is None or (process is not None and process.poll() is None)
 
     def close(self) -> None:
         """Stop what was started here. A handle that is used again starts again."""

@@ -1,0 +1,232 @@
+"""Writes that met others, and writes of which nobody knows whether they happened."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from omnigraph.errors.base import IDS_NAMED_MAX, ConflictError, OmnigraphError
+
+
+class AlreadyExists(ConflictError):
+    """The name is taken."""
+
+    told = ("what", "remedy")
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what, remedy)
+        self.what, self.remedy = what, remedy
+
+    def __str__(self) -> str:
+        return f"{self.what} already exists: {self.remedy}."
+
+
+class ExpectedVersionMismatch(ConflictError):
+    """A strict write lost the race. Nothing was written: read again and rerun it."""
+
+    def __init__(self, table_key: str, expected: str | None, actual: str | None) -> None:
+        super().__init__(table_key, expected, actual)
+        self.table_key, self.expected, self.actual = table_key, expected, actual
+
+    @property
+    def details(self) -> dict[str, Any]:
+        conflict = {"table_key": self.table_key, "expected": self.expected, "actual": self.actual}
+        return {"manifest_conflict": conflict}
+
+    def __str__(self) -> str:
+        name = self.table_key.partition(":")[2] or f"the {self.table_key}"
+        expected = "unchanged since it had no rows" if self.expected is None else f"last changed by {self.expected}"
+        actual = "dropped" if self.actual is None else f"changed by {self.actual}"
+        return (
+            f"This write expected {name} {expected}, but it was {actual} meanwhile: "
+            "nothing was written, read the graph again and rerun the write."
+        )
+
+
+class SchemasDiverged(ConflictError):
+    """Both sides of a merge changed the schema, and neither says all that the other says. Nothing was written."""
+
+    def __init__(self, ours: tuple[str, ...], theirs: tuple[str, ...]) -> None:
+        super().__init__(ours, theirs)
+        self.ours, self.theirs = ours, theirs
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"schema_conflict": {"ours": list(self.ours), "theirs": list(self.theirs)}}
+
+    def __str__(self) -> str:
+        ours, theirs = (", ".join(changes[:IDS_NAMED_MAX]) for changes in (self.ours, self.theirs))
+        return (
+            f"The schemas can't be merged, because this branch {ours}, the other one {theirs}, and neither schema "
+            "contains the other: nothing was written, run `schema apply` on one branch with a schema that has both, "
+            "and merge again."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MergeConflict:
+    """One thing on which the two sides of a merge disagree, or which only the merged graph would break.
+
+    `kind` is one of DivergentInsert, DivergentUpdate, DeleteVsUpdate, OrphanEdge, UniqueViolation,
+    CardinalityViolation and ValueConstraintViolation.
+    """
+
+    entity_kind: str  # "node" or "edge"
+    type_name: str
+    entity_id: str
+    kind: str
+    message: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "entity_kind": self.entity_kind,
+            "type_name": self.type_name,
+            "entity_id": self.entity_id,
+            "kind": self.kind,
+            "message": self.message,
+        }
+
+
+class MergeConflicts(ConflictError):
+    """The two sides of a merge can't both be right. Nothing was written: change one of them, and merge again."""
+
+    def __init__(self, source: str, target: str, conflicts: tuple[MergeConflict, ...]) -> None:
+        super().__init__(source, target, conflicts)
+        self.source, self.target, self.conflicts = source, target, conflicts
+
+    @property
+    def details(self) -> dict[str, Any]:
+        conflicts = [conflict.to_json() for conflict in self.conflicts]
+        return {"merge_conflicts": conflicts, "source": self.source, "target": self.target}
+
+    def __str__(self) -> str:
+        first, more = self.conflicts[0], len(self.conflicts) - 1
+        others = f", and there are {more} more conflicts" if more > 1 else ", and one more conflict" if more else ""
+        return (
+            f"{self.source!r} can't be merged into {self.target!r} because {first.message} ({first.kind}){others}: "
+            "nothing was written, change one of the branches and merge again."
+        )
+
+
+class RevertConflicts(MergeConflicts):
+    """Later commits changed what is to be undone. Nothing was written: undo them first, or change it by hand."""
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"kind": "RevertConflicts"} | super().details
+
+    def __str__(self) -> str:
+        first, more = self.conflicts[0], len(self.conflicts) - 1
+        others = f", and there are {more} more conflicts" if more > 1 else ", and one more conflict" if more else ""
+        return (
+            f"{self.source} can't be reverted on {self.target!r} because {first.message} ({first.kind}){others}: "
+            "nothing was written, revert the later commits first, or change it by hand."
+        )
+
+
+class RetriesExhausted(ConflictError):
+    """The branch was too busy for the time allowed. Nothing was written."""
+
+    def __init__(self, branch: str, attempts: int, seconds: float) -> None:
+        super().__init__(branch, attempts, seconds)
+        self.branch, self.attempts, self.seconds = branch, attempts, seconds
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"branch": self.branch, "attempts": self.attempts, "seconds": self.seconds}
+
+    def __str__(self) -> str:
+        return (
+            f"Gave up on branch {self.branch!r} after {self.attempts} lost races in {self.seconds:.0f} s: "
+            "nothing was written, try again when fewer writers are at work or allow more time."
+        )
+
+
+class JobRunning(ConflictError):
+    """Another process works on the long write of this id."""
+
+    def __init__(self, job_id: str, host: str, pid: int, age_s: float) -> None:
+        super().__init__(job_id, host, pid, age_s)
+        self.job_id, self.host, self.pid, self.age_s = job_id, host, pid, age_s
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"job_id": self.job_id, "host": self.host, "pid": self.pid, "age_s": self.age_s}
+
+    def __str__(self) -> str:
+        return (
+            f"The job {self.job_id} is being run by process {self.pid} on {self.host}, which said so {self.age_s:.0f} "
+            "s ago: wait for it, or end it there and try again (15 minutes after its last sign of life it is dead)."
+        )
+
+
+class JobLost(ConflictError):
+    """Another process has taken over this long write, or ended it."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(job_id)
+        self.job_id = job_id
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"job_id": self.job_id}
+
+    def __str__(self) -> str:
+        return (
+            f"The job {self.job_id} was taken over or ended by another process while this one gave no sign of life: "
+            "this one has stopped, see what became of the job with `commit list`, or run it again with its job id."
+        )
+
+
+class PreconditionFailed(OmnigraphError):
+    """`if_commit` does not name the branch's newest commit. Nothing was written."""
+
+    code = "precondition_failed"
+
+    def __init__(self, expected: str, actual: str) -> None:
+        super().__init__(expected, actual)
+        self.expected, self.actual = expected, actual
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"expected": self.expected, "actual": self.actual}
+
+    def __str__(self) -> str:
+        return f"The branch is at {self.actual}, not at {self.expected}: nothing was written, read it again."
+
+
+class OutcomeUnknown(OmnigraphError):
+    """The answer to the deciding put was lost: the commit may have landed. Ask with the same txn_id."""
+
+    code = "outcome_unknown"
+
+    def __init__(self, txn_id: str, branch: str, number: int) -> None:
+        super().__init__(txn_id, branch, number)
+        self.txn_id, self.branch, self.number = txn_id, branch, number
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"txn_id": self.txn_id, "branch": self.branch, "number": self.number}
+
+    def __str__(self) -> str:
+        return (
+            f"The answer to manifest {self.number} of branch {self.branch!r} was lost, so it may have landed: "
+            f"look whether it is there, or run a write again with txn id {self.txn_id}, which applies it at most once."
+        )
+
+
+class AnswerLost(OutcomeUnknown):
+    """A server's answer to a write was lost: it may have landed."""
+
+    def __init__(self, txn_id: str, branch: str, reason: str) -> None:
+        super().__init__(txn_id, branch, 0)
+        self.args = (txn_id, branch, reason)
+        self.reason = reason
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return super().details | {"kind": "AnswerLost", "reason": self.reason}
+
+    def __str__(self) -> str:
+        return (
+            f"The server's answer was lost ({self.reason}), so the write on branch {self.branch!r} may have landed: "
+            f"look whether it is there, or run it again with txn id {self.txn_id}, which applies it at most once."
+        )

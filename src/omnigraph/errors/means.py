@@ -1,0 +1,130 @@
+"""What there would have to be for a request to be carried out: rights, room, a store that answers."""
+
+from typing import Any
+
+from omnigraph.errors.base import BadRequest, OmnigraphError, Unavailable
+
+
+class UnsupportedFormat(BadRequest):
+    """Written by a release that speaks another format. Upgrade, or export there and load here."""
+
+    told = ("what", "found", "supported")
+
+    def __init__(self, what: str, found: object, supported: int) -> None:
+        super().__init__(what, found, supported)
+        self.what, self.found, self.supported = what, found, supported
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} has format {self.found!r}, this release reads format {self.supported} only: "
+            "upgrade omnigraph, or export with the release that wrote it and load with this one."
+        )
+
+
+class Damaged(OmnigraphError):
+    """Something stored can't be read back. Nothing was changed."""
+
+    told = ("what", "reason")
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(what, reason)
+        self.what, self.reason = what, reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} is damaged ({self.reason}): nothing was changed, restore it from a backup, "
+            "or read an older commit or another branch."
+        )
+
+
+class ReadOnly(OmnigraphError):
+    """The graph was opened with read_only=True."""
+
+    code = "forbidden"
+    told = ("verb",)
+
+    def __init__(self, verb: str) -> None:
+        super().__init__(verb)
+        self.verb = verb
+
+    def __str__(self) -> str:
+        return f"{self.verb} is refused because the graph was opened read-only: open it without read_only to write."
+
+
+class AccessDenied(OmnigraphError):
+    """The store refused: no permission."""
+
+    code = "forbidden"
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(what, reason)
+        self.what, self.reason = what, reason
+
+    def __str__(self) -> str:
+        return f"The store denied access to {self.what} ({self.reason}): check credentials and permissions."
+
+
+class StorageFull(Unavailable):
+    """No space left. Nothing was committed."""
+
+    def __str__(self) -> str:
+        return (
+            f"No space is left for {self.what} ({self.reason}): nothing was committed, free some space and try again."
+        )
+
+
+class SparkNotReady(OmnigraphError):
+    """Spark can't be used here: it, Java or its master is missing. The message says what to do."""
+
+    code = "unavailable"
+
+
+class JobFailed(OmnigraphError):
+    """A task on Spark failed for good, for a reason that is not one of these errors. Nothing was committed."""
+
+    def __init__(self, stage: str, reason: str) -> None:
+        super().__init__(stage, reason)
+        self.stage, self.reason = stage, reason
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"stage": self.stage, "reason": self.reason}
+
+    def __str__(self) -> str:
+        return (
+            f"Spark failed in the stage {self.stage!r} ({self.reason}): nothing was committed, "
+            "see the executors' logs and run it again."
+        )
+
+
+class Unauthorized(OmnigraphError):
+    """A server knows no such token, or wants one."""
+
+    code = "unauthorized"
+
+
+class Forbidden(OmnigraphError):
+    """A server knows the token, and it does not allow this."""
+
+    code = "forbidden"
+
+
+class TooLarge(OmnigraphError):
+    """What was sent to a server, or asked of it, is beyond one of its limits."""
+
+    code = "too_large"
+
+
+class TooManyRequests(OmnigraphError):
+    """A server has enough to do. Nothing was begun."""
+
+    code = "too_many_requests"
+
+
+class ServerUnreachable(Unavailable):
+    """A server did not answer. Nothing was changed, or nothing that was to change."""
+
+    told = ("what", "reason")
+
+    def __str__(self) -> str:
+        return f"The server {self.what} did not answer ({self.reason}): check its address, or try again later."
