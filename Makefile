@@ -2,17 +2,20 @@
 #
 #   PYTHON=…     the interpreter for the virtual environment (3.11 or newer)
 #   WORKERS=…    how many processes `make test` uses
+#   STORE=…      the graph of `make serve`, a path or URI; BIND=… where it listens
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test check soak bench clean java
+.PHONY: help run serve test check soak bench clean java
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JAVA := $(VENV)/.java
 WORKERS ?= 2
+STORE ?= .demo
+BIND ?= 127.0.0.1:8080
 SOAK_REPORT := docs/soak.md
 export PYTHONUNBUFFERED := 1
 
@@ -27,6 +30,12 @@ run: $(READY) java ## show what there is, on graphs in fresh directories
 	@echo
 	@echo "And at the other end of the scale: bulk data on Spark."
 	@$(BIN)/python examples/bulk.py
+
+serve: $(READY) ## serve a graph on http://127.0.0.1:8080; STORE=… for your own instead of the sample
+	@if [ "$(STORE)" = .demo ] && [ ! -e .demo/_omnigraph.json ]; then \
+	    $(BIN)/omnigraph init --schema examples/people.pg .demo >/dev/null; \
+	    $(BIN)/omnigraph load --data examples/people.jsonl --store .demo --quiet; fi
+	@$(BIN)/omnigraph serve --store $(STORE) $(if $(filter .demo,$(STORE)),--queries examples/queries) --bind $(BIND)
 
 test: $(READY) java ## run the tests
 	@$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup -m "not soak"
@@ -53,7 +62,7 @@ bench: $(READY) java ## measure speed beside other engines; writes docs/bench.md
 	@$(BIN)/python -m bench.bulk --report docs/bench-bulk.md
 
 clean: ## remove everything that was made here
-	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache docs/.soak.md.new
+	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache docs/.soak.md.new .demo
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Again whenever pyproject.toml changes.

@@ -1,0 +1,278 @@
+"""Errors over HTTP: one shape, the codes and statuses of `surface.md`, never a traceback, never a secret."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from omnigraph.errors import AccessDenied, BadRequest, NotAGraph, OmnigraphError, StorageFull, Unavailable
+
+ERRORS_SHOWN_MAX = 20
+PLACE_SHOWN_MAX = 200  # a name that is not known may be as long as a body
+_OF_THE_STORE = (Unavailable, AccessDenied, NotAGraph)
+_UNTOLD = {"what": "this graph", "reason": "the server's log has more", "uri": "this graph"}
+SECRET_LENGTH_MIN = 4  # a shorter option such as "true" is no secret, and hiding it would garble sentences
+
+
+class Unauthorized(OmnigraphError):
+    """No token, or none that is known."""
+
+    code = "unauthorized"
+
+    def __str__(self) -> str:
+        return "A bearer token is needed, and this one is missing or unknown: send Authorization: Bearer TOKEN."
+
+
+class Forbidden(OmnigraphError):
+    """The token is known, and does not allow this."""
+
+    code = "forbidden"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"This token does not allow {self.what}: ask for a token that does."
+
+
+class NotFromHere(OmnigraphError):
+    """A request that a browser may have been talked into, to a server that knows nobody."""
+
+    code = "forbidden"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"This server has no tokens, so a request {self.what} is refused: call it by 127.0.0.1, or use tokens."
+
+
+class TooLarge(OmnigraphError):
+    """A body or a result is beyond a limit."""
+
+    code = "too_large"
+
+    def __init__(self, what: str, limit: int, unit: str, remedy: str) -> None:
+        super().__init__(what, limit, unit, remedy)
+        self.what, self.limit, self.unit, self.remedy = what, limit, unit, remedy
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"limit": self.limit, "unit": self.unit}
+
+    def __str__(self) -> str:
+        return f"{self.what} is larger than {self.limit:,} {self.unit}: {self.remedy}."
+
+
+class TooManyRequests(OmnigraphError):
+    """More than may run at once. Nothing was begun."""
+
+    code = "too_many_requests"
+
+    def __init__(self, what: str, retry_after_s: int) -> None:
+        super().__init__(what, retry_after_s)
+        self.what, self.retry_after_s = what, retry_after_s
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"retry_after_s": self.retry_after_s}
+
+    def __str__(self) -> str:
+        return f"{self.what}: nothing was begun, try again in {self.retry_after_s} s."
+
+
+class Internal(OmnigraphError):
+    """A bug of ours; the log has what is needed to find it."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(request_id)
+        self.request_id = request_id
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"request_id": self.request_id}
+
+    def __str__(self) -> str:
+        return f"Something went wrong that should not: report it with the request id {self.request_id}."
+
+
+class BodyRefused(HTTPException):
+    """An error that FastAPI lets through while it reads a body."""
+
+    def __init__(self, error: OmnigraphError) -> None:
+        super().__init__(error.http_status)
+        self.error = error
+
+
+class Redaction:
+    """What must not leave the server, and what is said instead: addresses, options of stores, paths of spools."""
+
+    def __init__(self, hidden: Iterable[tuple[str, str]] = ()) -> None:
+        self._hidden = [pair for pair in hidden if pair[0]]
+
+    def hide(self, text: str, instead: str) -> None:
+        self._hidden.append((text, instead))
+
+    def also(self, text: str, instead: str) -> "Redaction":
+        """Another one, that hides this too."""
+        return Redaction([*self._hidden, (text, instead)])
+
+    def hide_store(self, name: str, uri: str, options: Mapping[str, str]) -> None:
+        plain = uri.rstrip("/")
+        self.hide(plain, f"the graph {name!r}")
+        if (path := plain.removeprefix("file://")) != plain:
+            self.hide(path, f"the graph {name!r}")
+        for value in (*_credentials_in(plain), *options.values()):
+            if len(value) >= SECRET_LENGTH_MIN and value.lower() not in ("true", "false"):
+                self.hide(value, "***")
+
+    def text(self, text: str) -> str:
+        for secret, instead in sorted(self._hidden, key=lambda pair: -len(pair[0])):
+            text = text.replace(secret, instead)
+        return text
+
+    def document(self, value: Any) -> Any:
+        match value:
+            case str():
+                return self.text(value)
+            case list() | tuple():
+                return [self.document(item) for item in value]
+            case dict():
+                return {key: self.document(item) for key, item in value.items()}
+            case _:
+                return value
+
+
+def _credentials_in(uri: str) -> list[str]:
+    """What some put before the host of an address or behind its question mark, as written and as meant."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return []
+    user, at, _ = parts.netloc.rpartition("@")
+    found = [user, *user.split(":", 1)] if at else []
+    found += [parts.query, *(value for _, value in parse_qsl(parts.query))]
+    return [text for one in found if one for text in {one, unquote(one)}]
+
+
+def error_body(error: OmnigraphError, redaction: Redaction) -> dict[str, Any]:
+    """What a client is told. What a store said in its own words stays in the log."""
+    body = error.to_json()
+    if type(error) in (Unavailable, StorageFull):
+        body["error"] = f"The store did not serve: {_effect(error)}, try again later."
+    elif isinstance(error, AccessDenied):
+        body["error"] = "The store denies the server access to this graph: its operator has to look at the credentials."
+    elif isinstance(error, NotAGraph):
+        body["error"] = "There is no graph where this server looks for it: its operator has to look at the address."
+    if isinstance(error, _OF_THE_STORE):
+        body["details"] = {name: _UNTOLD.get(name, value) for name, value in body["details"].items()}
+    return {name: redaction.document(value) for name, value in body.items()}
+
+
+def _effect(error: OmnigraphError) -> str:
+    return "nothing was committed" if isinstance(error, StorageFull) else "nothing was changed"
+
+
+def error_response(error: OmnigraphError, redaction: Redaction) -> Response:
+    headers = {}
+    if isinstance(error, TooManyRequests):
+        headers["Retry-After"] = str(error.retry_after_s)
+    elif isinstance(error, Unauthorized):
+        headers["WWW-Authenticate"] = "Bearer"
+    return json_response(error_body(error, redaction), error.http_status, headers)
+
+
+def json_response(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Text that was stored with half a character in it must not make an answer impossible."""
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    data = text.encode("utf-8", "backslashreplace")
+    return Response(data, status, {} if headers is None else dict(headers), media_type="application/json")
+
+
+def validation_error(errors: Sequence[Any]) -> BadRequest:
+    """What a model refused, place by place; what was given is not repeated."""
+    listed = [
+        {"place": ".".join(str(part) for part in error["loc"])[:PLACE_SHOWN_MAX], "error": str(error["msg"])}
+        for error in errors[:ERRORS_SHOWN_MAX]
+    ]
+    return RequestRefused(listed, len(errors))
+
+
+class RequestRefused(BadRequest):
+    """A request that is not of the documented form."""
+
+    def __init__(self, errors: list[dict[str, str]], total: int) -> None:
+        super().__init__(errors, total)
+        self.errors, self.total = errors, total
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"errors": self.errors, "total": self.total}
+
+    def __str__(self) -> str:
+        first = self.errors[0]
+        more = f" (and {self.total - 1} more)" if self.total > 1 else ""
+        return f"{first['place']}: {first['error']}{more}, see /openapi.json for what is expected."
+
+
+class NoSuchGraph(OmnigraphError):
+    """No graph of that id is served here."""
+
+    code = "not_found"
+
+    def __init__(self, graph: str) -> None:
+        super().__init__(graph)
+        self.graph = graph
+
+    def __str__(self) -> str:
+        return f"No graph {self.graph!r} is served here: see GET /graphs."
+
+
+class NoSuchRoute(OmnigraphError):
+    code = "not_found"
+
+    def __str__(self) -> str:
+        return "There is nothing here: see /openapi.json for what there is."
+
+
+class WrongMethod(BadRequest):
+    """`surface.md` has no code for it, HTTP has a status: 405, with `Allow`."""
+
+    def __str__(self) -> str:
+        return "This method is not served here: use one of those in the Allow header."
+
+
+def install(app: FastAPI) -> None:
+    """One way from any exception to an answer."""
+
+    async def ours(request: Request, error: Exception) -> Response:
+        assert isinstance(error, OmnigraphError)
+        request.state.info.failed(error)
+        return error_response(error, request.state.info.redaction)
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return await ours(request, validation_error(error.errors()))
+
+    async def http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        if isinstance(error, BodyRefused):
+            return await ours(request, error.error)
+        if error.status_code == 405:
+            request.state.info.failed(WrongMethod())
+            body = error_body(WrongMethod(), request.state.info.redaction)
+            return json_response(body, 405, error.headers)
+        if error.status_code == 404:
+            return await ours(request, NoSuchRoute())
+        return await ours(request, BadRequest("The body can't be read: see /openapi.json for what is expected."))
+
+    app.add_exception_handler(OmnigraphError, ours)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, http)

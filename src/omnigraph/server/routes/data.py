@@ -1,0 +1,149 @@
+"""Queries and mutations as text."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+
+from omnigraph.answers import Document, json_text, query_head, write_document
+from omnigraph.graph import Graph
+from omnigraph.server.access import Action
+from omnigraph.server.answered import QueryAnswer, WriteAnswer
+from omnigraph.server.call import COST_HEADER, Call, TheCall, cost_header
+from omnigraph.server.errors import TooLarge
+from omnigraph.server.metrics import REQUEST
+from omnigraph.server.models import MutateRequest, QueryRequest
+from omnigraph.server.routes.shared import ARROW, NDJSON, IfCommit, TxnId, described, graph_router
+from omnigraph.server.streams import Pipe
+from omnigraph.storage import meter
+
+if TYPE_CHECKING:
+    from omnigraph.manifest.publish import PublishedCommit
+    from omnigraph.read.result import QueryResult
+
+router = graph_router("data")
+
+
+@router.post("/query", responses=described(QueryAnswer, NDJSON, ARROW), name="query")
+async def query(call: TheCall, body: QueryRequest) -> Response:
+    """Run a read query at one pinned state.
+
+    `Accept: application/x-ndjson` streams the rows, `application/vnd.apache.arrow.stream` streams Arrow batches; the
+    headers then say what a JSON document says before its rows.
+    """
+    call.require(Action.READ, body.branch)
+
+    def run(graph: Graph) -> "QueryResult":
+        call.require_state(graph, body.branch, body.at)
+        # What outgrows its room is refused: only who asks for Spark gets it.
+        engine = "local" if body.engine == "auto" else call.engine(body.engine)
+        return graph.query(
+            body.query, body.name, body.params, body.branch, body.at, explain=body.explain, engine=engine
+        )
+
+    return await answer_query(call, run)
+
+
+async def answer_query(call: Call, run: "Callable[[Graph], QueryResult]") -> Response:
+    """The result of a read in the form that the caller accepts."""
+    accepted = call.request.headers.get("accept", "")
+    if ARROW in accepted:
+        return await _streamed(call, run, ARROW, _write_arrow)
+    if NDJSON in accepted:
+        return await _streamed(call, run, NDJSON, _write_ndjson)
+
+    def work(graph: Graph) -> bytes:
+        result = bounded(call, run(graph))
+        head = query_head(result, result.query, result.branch)
+        if result.plan is not None:
+            head["plan"] = result.plan.to_json()
+        return _document(head, result, call.service.settings.limits.result_bytes)
+
+    return call.answer_text(await call.read(work))
+
+
+def bounded(call: Call, result: "QueryResult") -> "QueryResult":
+    limit = call.service.settings.limits.result_rows
+    if len(result) > limit:
+        raise TooLarge("The result", limit, "rows", "ask for fewer with limit, or page through it")
+    return result
+
+
+def _document(head: Mapping[str, Any], result: "QueryResult", limit: int) -> bytes:
+    """The text of the answer, made in the thread of the query; given up as soon as it does not fit any more."""
+    parts, size = [], 0
+    for batch in result.json_batches():
+        text = ",".join(map(json_text, batch)).encode("utf-8", "backslashreplace")
+        size += len(text)
+        if size > limit:
+            raise TooLarge("The result", limit, "bytes", "ask for fewer rows or columns, or for a stream")
+        parts.append(text)
+    start = json_text(head)[:-1].encode("utf-8", "backslashreplace")
+    return b'%s,"rows":[%s]}' % (start, b",".join(part for part in parts if part))
+
+
+async def _streamed(
+    call: Call,
+    run: "Callable[[Graph], QueryResult]",
+    media_type: str,
+    write: "Callable[[QueryResult, Pipe], None]",
+) -> Response:
+    told: dict[str, str] = {}
+
+    def produce(graph: Graph, pipe: Pipe) -> None:
+        result = bounded(call, run(graph))
+        told["Omnigraph-Query"] = result.query
+        told["Omnigraph-Branch"] = result.branch
+        told["Omnigraph-Commit"] = result.commit_id
+        told["Omnigraph-Columns"] = json.dumps(result.columns)
+        told[COST_HEADER] = cost_header(result.cost)
+        write(result, pipe)
+
+    def headers() -> Mapping[str, str]:
+        return told
+
+    return await call.stream(produce, media_type, headers)
+
+
+def _write_ndjson(result: "QueryResult", pipe: Pipe) -> None:
+    for batch in result.json_batches():
+        pipe.write("".join(f"{json_text(row)}\n" for row in batch).encode("utf-8", "backslashreplace"))
+
+
+def _write_arrow(result: "QueryResult", pipe: Pipe) -> None:
+    import pyarrow as pa
+
+    sink = pa.PythonFile(pipe, mode="w")  # type: ignore[arg-type]  # it only writes
+    with pa.ipc.new_stream(sink, result.schema) as writer:
+        for batch in result.batches():
+            writer.write_batch(batch)
+
+
+@router.post("/mutate", responses=described(WriteAnswer, writes=True), name="mutate")
+async def mutate(call: TheCall, body: MutateRequest, if_commit: IfCommit = None, txn_id: TxnId = None) -> Response:
+    """Run a mutation as one atomic commit; `commit` is null where it changes nothing."""
+    call.require(Action.CHANGE, body.branch)
+
+    def run(graph: Graph) -> "PublishedCommit | None":
+        return graph.mutate(
+            body.query,
+            body.name,
+            body.params,
+            body.branch,
+            call.principal.actor,
+            if_commit,
+            body.on_conflict,
+            txn_id=txn_id,
+        )
+
+    return await answer_mutation(call, run)
+
+
+async def answer_mutation(call: Call, run: "Callable[[Graph], PublishedCommit | None]") -> Response:
+    def work(graph: Graph) -> Document:
+        with meter.operation(REQUEST) as operation:
+            commit = run(graph)
+        return write_document(commit, operation.cost if commit is None else commit.cost)
+
+    return call.answer(await call.write(work))

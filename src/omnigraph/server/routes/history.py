@@ -1,0 +1,189 @@
+"""History: commits, what they changed, and the feed of a branch. Long answers come page by page."""
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+from urllib.parse import urlencode
+
+from fastapi import Path, Query
+from starlette.responses import Response
+
+from omnigraph.answers import (
+    changes_text,
+    commit_details_document,
+    commit_graph_document,
+    commits_document,
+    feed_document,
+)
+from omnigraph.branch.changes import GraphChanges
+from omnigraph.branch.feed import Cursor
+from omnigraph.errors import BadRequest
+from omnigraph.graph import Graph
+from omnigraph.manifest.model import Commit
+from omnigraph.server import access
+from omnigraph.server.access import Action
+from omnigraph.server.answered import ChangesAnswer, CommitAnswer, CommitsAnswer, FeedAnswer
+from omnigraph.server.call import Call, TheCall
+from omnigraph.server.models import Reference
+from omnigraph.server.routes.shared import described, graph_router
+from omnigraph.server.streams import Pipe
+
+router = graph_router("history")
+
+Branch = Annotated[str, Query(max_length=200)]
+Kinds = Annotated[list[Literal["node", "edge"]] | None, Query(alias="kind")]
+Types = Annotated[list[str] | None, Query(alias="type", max_length=1000)]
+Operations = Annotated[list[Literal["insert", "update", "delete"]] | None, Query(alias="operation")]
+PageToken = Annotated[str | None, Query(max_length=10_000)]
+Limit = Annotated[int | None, Query(ge=1, le=10**9)]
+
+
+@router.get("/commits", responses=described(CommitsAnswer), name="list_commits")
+async def list_commits(
+    call: TheCall,
+    branch: Annotated[str | None, Query(max_length=200)] = None,
+    limit: Annotated[int, Query(ge=0, le=10**9)] = 50,
+    actor: Annotated[str | None, Query(max_length=200)] = None,
+    kind: Annotated[str | None, Query(max_length=100)] = None,
+    types: Types = None,
+    all_: Annotated[bool, Query(alias="all")] = False,
+    at: Reference | None = None,
+    drawn: Annotated[bool, Query(alias="graph")] = False,
+) -> Response:
+    """The commits of a branch, newest first; with `graph` those of all branches, or one, through their merges.
+
+    Where there are more, `Link` has the address of the next page.
+    """
+    wanted = min(limit, call.service.settings.limits.commits)
+    if drawn:
+        if actor is not None or kind is not None or types or at is not None:
+            raise BadRequest("graph shows every commit: leave out actor, kind, type and at.")
+        return await _graph(call, branch, wanted, all_)
+    name = "main" if branch is None else branch
+    call.require(Action.READ, name)
+
+    def work(graph: Graph) -> list[Commit]:
+        call.require_state(graph, name, at)
+        return graph.commits(name, wanted + 1, actor, kind=kind, types=types or (), maintenance=all_, at=at)
+
+    found = await call.read(work)
+    headers = {}
+    if len(found) > wanted > 0:
+        given = [(key, value) for key, value in call.request.query_params.multi_items() if key not in ("at", "limit")]
+        following = urlencode([*given, ("limit", wanted), ("at", found[wanted].id)])
+        headers["Link"] = f'</graphs/{call.graph_id}/commits?{following}>; rel="next"'
+    return call.answer(commits_document(found[:wanted]), headers=headers)
+
+
+async def _graph(call: Call, branch: str | None, limit: int, maintenance: bool) -> Response:
+    if branch is not None:
+        call.require(Action.READ, branch)
+
+    def work(graph: Graph) -> object:
+        everything = branch is None and access.sees_everything(call.principal, call.graph_id)
+        names = [branch] if branch is not None else access.readable_branches(call.principal, call.graph_id, graph)
+        return commit_graph_document(graph.commit_graph(None if everything else names, limit, maintenance=maintenance))
+
+    return call.answer(await call.read(work))
+
+
+@router.get("/commits/{commit:path}/changes", responses=described(ChangesAnswer), name="commit_changes")
+async def commit_changes(
+    call: TheCall,
+    commit: Annotated[str, Path(max_length=300)],
+    kinds: Kinds = None,
+    types: Types = None,
+    operations: Operations = None,
+    limit: Limit = None,
+    page: PageToken = None,
+    explain: bool = False,
+) -> Response:
+    """What one commit changed. With a limit, `next_page` is the `page` to ask for next."""
+
+    def found(graph: Graph) -> GraphChanges:
+        call.require_commit(graph, commit)
+        return _visible(
+            call, graph, graph.commit_changes(commit, kinds, types, operations, limit=_bounded(call, limit), page=page)
+        )
+
+    return await _streamed(call, found, explain)
+
+
+@router.get("/commits/{commit:path}", responses=described(CommitAnswer), name="show_commit")
+async def show_commit(call: TheCall, commit: Annotated[str, Path(max_length=300)]) -> Response:
+    """One commit, by its id or a tag, on whatever branch it is."""
+
+    def work(graph: Graph) -> object:
+        call.require_commit(graph, commit)
+        return commit_details_document(graph.commit_details(commit))
+
+    return call.answer(await call.read(work))
+
+
+@router.get("/changes", responses=described(ChangesAnswer | FeedAnswer), name="changes")
+async def changes(
+    call: TheCall,
+    a: Reference | None = None,
+    b: Reference | None = None,
+    branch: Annotated[str | None, Query(max_length=200)] = None,
+    kinds: Kinds = None,
+    types: Types = None,
+    operations: Operations = None,
+    limit: Limit = None,
+    page: PageToken = None,
+    explain: bool = False,
+    cursor: PageToken = None,
+    start: Reference | None = None,
+) -> Response:
+    """Between two states `a` and `b`; without them the feed of a branch, behind a `cursor` or from a `start`."""
+    if (a is None) != (b is None):
+        raise BadRequest("Changes are between two states: give both a and b, or neither for the feed.")
+    if a is None or b is None:
+        if kinds or types or operations or page is not None or explain:
+            raise BadRequest("The feed tells every change: kind, type, operation, page and explain are for a and b.")
+        return await _feed(call, branch, cursor, start, limit)
+    if cursor is not None or start is not None:
+        raise BadRequest("cursor and start are for the feed: leave them out, or leave out a and b.")
+    older, newer, name = a, b, "main" if branch is None else branch
+
+    def found(graph: Graph) -> GraphChanges:
+        call.require_named(graph, older, name)
+        call.require_named(graph, newer, name)
+        return _visible(
+            call,
+            graph,
+            graph.changes(older, newer, kinds, types, operations, limit=_bounded(call, limit), page=page, branch=name),
+        )
+
+    return await _streamed(call, found, explain)
+
+
+async def _feed(call: Call, branch: str | None, cursor: str | None, start: str | None, limit: int | None) -> Response:
+    call.require(Action.READ, branch or (None if cursor is None else Cursor.decoded(cursor).branch) or "main")
+    wanted = min(1000 if limit is None else limit, call.service.settings.limits.changes)
+
+    def work(graph: Graph) -> object:
+        if start is not None and start not in ("now", "beginning"):
+            call.require_commit(graph, start)
+        return feed_document(graph.poll_changes(cursor, start, wanted, branch))
+
+    return call.answer(await call.read(work), bounded=True)
+
+
+def _visible(call: Call, graph: Graph, found: GraphChanges) -> GraphChanges:
+    """A page token says which states are compared, and anybody can write one: so these are asked about as well."""
+    call.require_entry(graph, found.older.manifest)
+    call.require_entry(graph, found.newer.manifest)
+    return found
+
+
+def _bounded(call: Call, limit: int | None) -> int | None:
+    """A caller that sets a limit pages; it gets no more at once than the server allows."""
+    return None if limit is None else min(limit, call.service.settings.limits.changes)
+
+
+async def _streamed(call: Call, found: Callable[[Graph], GraphChanges], explain: bool) -> Response:
+    def produce(graph: Graph, pipe: Pipe) -> None:
+        for piece in changes_text(found(graph), explain=explain):
+            pipe.write(piece.encode())
+
+    return await call.stream(produce, "application/json")

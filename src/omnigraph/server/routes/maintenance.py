@@ -1,0 +1,167 @@
+"""The other commands, by their names: what keeps a graph well, and what computes over all of it. Long ones are jobs."""
+
+from typing import Any
+
+from starlette.responses import Response
+
+from omnigraph.answers import (
+    Document,
+    analysis_document,
+    cleanup_document,
+    embed_document,
+    finite,
+    optimize_document,
+    recovery_document,
+    verify_document,
+)
+from omnigraph.errors import BadRequest
+from omnigraph.graph import Graph
+from omnigraph.server.access import Action
+from omnigraph.server.call import TheCall
+from omnigraph.server.jobs import Job
+from omnigraph.server.models import (
+    AnalyzeRequest,
+    CleanupRequest,
+    EmbedRequest,
+    OptimizeRequest,
+    RecoverRequest,
+    VerifyRequest,
+)
+from omnigraph.server.routes.shared import IfCommit, TxnId, described, graph_router
+from omnigraph.server.worked import (
+    AnalyzeAnswer,
+    CleanupAnswer,
+    EmbedAnswer,
+    OptimizeAnswer,
+    RecoverAnswer,
+    VerifyAnswer,
+)
+
+router = graph_router("maintenance")
+
+
+def _job(model: Any) -> dict[Any, Any]:
+    """202, or the answer itself for who waits and sees the end."""
+    return described(model, writes=True, job=True)
+
+
+@router.post("/optimize", responses=_job(OptimizeAnswer), status_code=202, name="optimize")
+async def optimize(call: TheCall, body: OptimizeRequest) -> Response:
+    """Fold, compact and index the tables of a branch; the content stays as it is."""
+    call.require(Action.MAINTAIN, body.branch)
+
+    def work(graph: Graph, _job: Job) -> Document:
+        return optimize_document(
+            graph.optimize(body.branch, body.types, call.engine(body.engine), actor=call.principal.actor)
+        )
+
+    return await call.job("optimize", work)
+
+
+@router.post("/cleanup", responses=_job(CleanupAnswer), status_code=202, name="cleanup")
+async def cleanup(call: TheCall, body: CleanupRequest) -> Response:
+    """Expire old history on all branches and delete what nothing needs; without `confirm`, only say what would go."""
+    call.require(Action.MAINTAIN, None)
+
+    def work(graph: Graph, _job: Job) -> Document:
+        done = graph.cleanup(
+            body.older_than,
+            body.keep,
+            not body.confirm,
+            intent_ttl=body.intent_ttl,
+            actor=call.principal.actor,
+        )
+        return cleanup_document(done)
+
+    return await call.job("cleanup", work)
+
+
+@router.post("/verify", responses=_job(VerifyAnswer), status_code=202, name="verify")
+async def verify(call: TheCall, body: VerifyRequest) -> Response:
+    """Look whether everything stored exists, reads back and agrees; changes nothing."""
+    call.require(Action.MAINTAIN, body.branch)
+
+    def work(graph: Graph, job: Job) -> Document:
+        report = graph.verify(body.branch, full=body.full, seed=body.seed)
+        job.stop.check()  # what was stopped on the way may look like damage: then there is no report
+        return verify_document(report)
+
+    return await call.job("verify", work)
+
+
+@router.post("/recover", responses=described(RecoverAnswer, writes=True), name="recover")
+async def recover(call: TheCall, body: RecoverRequest) -> Response:
+    """List the bulk writes that have not ended, after completing or discarding dead ones."""
+    call.require(Action.MAINTAIN, None)
+    if body.all and (body.complete or body.discard):
+        raise BadRequest("all ends every dead job: leave out complete and discard.")
+
+    def work(graph: Graph) -> Document:
+        return recovery_document(graph.recover(body.complete, body.discard, all=body.all))
+
+    return call.answer(await call.write(work))
+
+
+@router.post("/analyze", responses=_job(AnalyzeAnswer), status_code=202, name="analyze")
+async def analyze(call: TheCall, body: AnalyzeRequest, if_commit: IfCommit = None, txn_id: TxnId = None) -> Response:
+    """PageRank, components, degrees or triangles; with `write` every row gets its value, as one commit."""
+    call.require(Action.READ, body.branch)
+    if body.write is not None:
+        call.require(Action.CHANGE, body.branch)
+    elif if_commit is not None or txn_id is not None:
+        raise BadRequest("If-Graph-Commit and Idempotency-Key are about a commit: give write too.")
+
+    most = call.service.settings.limits.result_rows
+
+    def work(graph: Graph, _job: Job) -> Document:
+        call.require_state(graph, body.branch, body.at)
+        found = graph.analyze(
+            body.algorithm,
+            body.edges,
+            body.write,
+            call.engine(body.engine),
+            direction=body.direction,
+            damping=body.damping,
+            tolerance=body.tolerance,
+            iterations=body.iterations,
+            branch=body.branch,
+            at=body.at,
+            limit=min(body.limit, most) if body.limit is not None else most,
+            actor=call.principal.actor,
+            if_commit=if_commit,
+            txn_id=txn_id,
+        )
+        rows = [finite(row) for row in found.table.to_pylist()]
+        return analysis_document(body.algorithm, found, rows)
+
+    return await call.job("analyze", work)
+
+
+@router.post("/embed", responses=_job(EmbedAnswer), status_code=202, name="embed")
+async def embed(call: TheCall, body: EmbedRequest) -> Response:
+    """Fill vectors declared with `@embed` in the rows that lack them; the server's own provider is asked."""
+    call.require(Action.READ if body.dry_run else Action.CHANGE, body.branch)
+
+    def work(graph: Graph, job: Job) -> Document:
+        def told(done: int, total: int) -> None:
+            if job.progress.state.tasks != total:
+                job.progress.stage("embedding", total)
+            job.progress.done(done - job.progress.state.done)
+
+        result = graph.embed(
+            body.type,
+            body.property,
+            body.branch,
+            batch=body.batch,
+            commit_every=body.commit_every,
+            rate_limit=body.rate_limit,
+            concurrency=body.concurrency,
+            dry_run=body.dry_run,
+            price_per_1k=body.price_per_1k,
+            actor=call.principal.actor,
+            on_progress=told,
+        )
+        refused = [f"{row}: {reason}" for row, reason in result.refused[:20]]
+        return {**embed_document(result), "refused": {"count": len(result.refused), "rows": refused}}
+
+    return await call.job("embed", work)

@@ -1,0 +1,222 @@
+"""uvicorn around the application: where it binds, what it says at its start, how it ends.
+
+A server ends by a signal: it stops listening, answers what is in flight, lets jobs and folds end, and goes. All of that
+has one grace; what is not done then is cut off, which is safe at any moment. A second signal waits for nothing.
+"""
+
+import logging
+import os
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
+
+import uvicorn
+from fastapi import FastAPI
+
+from omnigraph.errors import BadRequest
+from omnigraph.server.access import is_loopback
+from omnigraph.server.app import create_app
+from omnigraph.server.logs import log_to
+from omnigraph.server.service import Service
+from omnigraph.server.settings import GraphSource, ServerSettings
+
+BIND_DEFAULT = "127.0.0.1:8080"
+KEEP_ALIVE_S = 30
+EXIT_AT_ONCE = 130  # 128 + SIGINT, as shells count
+EXIT_CUT_OFF = 1
+_log = logging.getLogger("omnigraph.server")
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nobody but this machine can connect."""
+        return is_loopback(self.host)
+
+
+def parse_bind(text: str) -> Bind:
+    """`127.0.0.1:8080`, `[::1]:8080`, `:8080` for the loopback address."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise BadRequest(f"{text!r} is no address to bind to: write HOST:PORT, such as {BIND_DEFAULT}.")
+    return Bind(host.strip("[]") or "127.0.0.1", int(port))
+
+
+def require_safe(bind: Bind, settings: ServerSettings, *, unauthenticated: bool) -> None:
+    """Without tokens everybody who can connect may do everything: then nobody else may be able to connect."""
+    if settings.tokens is None and not bind.is_loopback and not unauthenticated:
+        raise BadRequest(
+            f"Without tokens everybody who reaches {bind.host} could write: give --tokens FILE (see `token create`), "
+            "bind to 127.0.0.1, or say --unauthenticated if that is meant."
+        )
+
+
+def require_stored_queries(service: Service) -> None:
+    """A stored query that does not fit the schema of an open graph is an error of whoever starts the server."""
+    for name, graph in service.hosted.all_open():
+        errors = service.stored.errors(name, graph.repository.snapshot())
+        for query, error in errors.items():
+            raise BadRequest(f"The stored query {query} does not fit the graph {name!r}: {error}")
+
+
+def serve(
+    graphs: Mapping[str, GraphSource],
+    settings: ServerSettings,
+    bind: Bind,
+    *,
+    unauthenticated: bool = False,
+    log: TextIO | None = None,
+) -> None:
+    """Serve until a signal comes; returns when everything has ended, or ends the process with what has not."""
+    require_safe(bind, settings, unauthenticated=unauthenticated)
+    settings = replace(settings, local_only=settings.tokens is None and not unauthenticated)
+    app = create_app(graphs, settings)
+    service: Service = app.state.service
+    handler = log_to(log, service.hosted.redaction)
+    server = GracefulServer(app, settings)
+    try:
+        with temporary_files_in(service.scratch.path):
+            try:
+                service.start()
+                require_stored_queries(service)
+                with listening(bind) as listener:
+                    server.on_started = lambda: _started(service, bind, listener.getsockname()[1])
+                    server.run(sockets=[listener])
+                if server.force_exit:
+                    _end_process(handler, EXIT_AT_ONCE)
+            finally:
+                _close(service, server, handler)
+    finally:
+        for name in ("omnigraph", "uvicorn.error"):
+            logging.getLogger(name).removeHandler(handler)
+
+
+def _close(service: Service, server: "GracefulServer", handler: logging.Handler) -> None:
+    """Close the service in what is left of the grace; a signal that comes meanwhile is the second one."""
+
+    def at_once(number: int, frame: FrameType | None) -> None:
+        server.handle_exit(number, frame)
+        _end_process(handler, EXIT_AT_ONCE)
+
+    ours = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+    found = {number: signal.signal(number, at_once) for number in ours}
+    try:
+        if not service.close(server.grace_left_s()):
+            _log.warning("What had not ended was cut off.", extra={"fields": {}})
+            _end_process(handler, EXIT_CUT_OFF)
+    finally:
+        for number, before in found.items():
+            signal.signal(number, before)
+
+
+def _end_process(handler: logging.Handler, code: int) -> None:
+    """An ordinary exit waits for every thread; what they do is safe to break off."""
+    handler.flush()
+    os._exit(code)
+
+
+@contextmanager
+def temporary_files_in(folder: Path) -> Iterator[None]:
+    """Whatever this process and its children put into temporary files goes there, where the next server removes it."""
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    named = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+        if named is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = named
+
+
+def _started(service: Service, bind: Bind, port: int) -> None:
+    """One line for a person or a script that waits for it."""
+    graphs = {name: hosted.graph is not None for name, hosted in service.hosted.graphs.items()}
+    host = f"[{bind.host}]" if ":" in bind.host else bind.host
+    fields = {"url": f"http://{host}:{port}", "graphs": graphs, "tokens": service.tokens is not None}
+    _log.info("serving", extra={"fields": fields})
+    if not any(graphs.values()):
+        _log.error("No graph could be opened.", extra={"fields": {}})
+
+
+@contextmanager
+def listening(bind: Bind) -> Iterator[socket.socket]:
+    """A socket that takes connections; port 0 is any that is free."""
+    family = socket.AF_INET6 if ":" in bind.host else socket.AF_INET
+    # With its protocol named, asyncio turns Nagle's algorithm off, which would hold back every answer for 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((bind.host, bind.port))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise BadRequest(
+                f"{bind.host}:{bind.port} can't be bound ({reason}): choose another with --bind."
+            ) from error
+        listener.listen(1024)
+        listener.set_inheritable(False)
+        yield listener
+    finally:
+        listener.close()
+
+
+class GracefulServer(uvicorn.Server):
+    """Says that it is about to end as soon as it is told to, so that whoever balances load sends nobody here."""
+
+    def __init__(self, app: FastAPI, settings: ServerSettings) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,  # the edge writes one line a request
+                server_header=False,
+                proxy_headers=False,  # nobody is believed about who they are but by a token
+                lifespan="off",  # the service was opened before there was anybody to ask it
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=int(settings.grace_s),
+                http="h11",  # others put no bound on headers
+                ws="none",
+            )
+        )
+        self._service: Service = app.state.service
+        self._grace_s = settings.grace_s
+        self._ends_at: float | None = None
+        self.on_started: Callable[[], None] = lambda: None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Whoever hears that it serves may connect, and may end it by a signal."""
+        await super().startup(sockets)
+        self.on_started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.drain()
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal ends it gracefully, a second one at once. None is raised again afterwards: whoever called
+        has to close the service, and the exit code is 0 because this is how a server ends."""
+        self._service.draining = True
+        if self._ends_at is None:
+            self._ends_at = self._service.runtime.clock.monotonic() + self._grace_s
+        _log.info("ending", extra={"fields": {"signal": signal.Signals(sig).name, "at_once": self.should_exit}})
+        self.force_exit, self.should_exit = self.should_exit, True
+
+    def grace_left_s(self) -> float:
+        """Of the time that a signal leaves to everything together."""
+        if self._ends_at is None:
+            return self._grace_s
+        return max(0.0, self._ends_at - self._service.runtime.clock.monotonic())

@@ -1,0 +1,144 @@
+"""Temporary files that end with their server, however it ends.
+
+A server has a directory of its own, and beside it a file that it keeps locked. The lock goes with the process, also
+with one that was killed: so whoever comes next can tell the remains of the dead, which it removes, from what is in use.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from omnigraph.cancelling import checkpoint
+from omnigraph.errors import AlreadyExists, Unavailable
+from omnigraph.runtime import Runtime
+
+SERVER = "omnigraph-server-"
+JOB = "omnigraph-job-"
+LOCK = ".lock"
+LOOK_EVERY_S = 0.05
+
+
+class Claim:
+    """A directory that is this process's for as long as the lock beside it is held."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Remove the directory; its lock last, so that what could not be removed is found again."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if not self.path.exists():
+            _lock_of(self.path).unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+
+def claim(path: Path) -> Claim | None:
+    """Take a directory, which need not exist, unless somebody has it. What is in it is what a dead owner left."""
+    while True:
+        lock = _lock_of(path)
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        if os.fstat(descriptor).st_nlink:
+            return Claim(path, descriptor)
+        os.close(descriptor)  # its last owner removed the file after it was opened here
+
+
+def sweep(base: Path) -> None:
+    """Remove what servers have left that are no more."""
+    for prefix in (SERVER, JOB):
+        for lock in base.glob(f"{prefix}*{LOCK}"):
+            try:
+                if lock.is_symlink() or lock.stat().st_uid != os.getuid():
+                    continue  # the temporary directory is everybody's
+                left = claim(lock.with_suffix(""))
+            except OSError:
+                continue
+            if left is not None:
+                left.release()
+
+
+class Scratch:
+    """The temporary files of one server."""
+
+    def __init__(self, base: Path | None, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.base = Path(tempfile.gettempdir()) if base is None else base
+        self._own: Claim | None = None
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """At the start of a server: what dead ones have left goes."""
+        sweep(self.base)
+
+    @property
+    def path(self) -> Path:
+        """The server's own directory, made when it is first asked for."""
+        with self._lock:
+            while self._own is None:
+                self._own = claim(self.base / f"{SERVER}{self._runtime.ids.short_id()}")
+            self._own.path.mkdir(mode=0o700, exist_ok=True)
+            return self._own.path
+
+    def new_folder(self) -> Path:
+        """A directory for one request or job."""
+        return Path(tempfile.mkdtemp(prefix="omnigraph-", dir=self.path))
+
+    @contextmanager
+    def under_name(self, folder: Path, name: str, wait_s: float = 0.0) -> Iterator[Path]:
+        """While inside, the folder has a name that is the same each time that a load of this name comes.
+
+        A bulk load knows its files by path, size and time, so that it can tell whether it may go on where an earlier
+        run stood, perhaps in a server that was killed. The path says whose they are, the times what is in them.
+        """
+        for path in (path for path in folder.rglob("*") if path.is_file()):
+            with path.open("rb") as file:
+                digest = int.from_bytes(hashlib.file_digest(file, "sha256").digest()[:4])
+            os.utime(path, (digest, digest))
+        try:
+            named = self._named(name, wait_s)
+            shutil.rmtree(named.path, ignore_errors=True)
+            folder.rename(named.path)
+        except OSError as error:  # the place is everybody's, and the name can be guessed
+            raise Unavailable("a place for the files of the load", error.strerror or "it is taken") from error
+        try:
+            yield named.path
+        finally:
+            if named.path.exists():
+                named.path.rename(folder)
+            named.release()
+
+    def _named(self, name: str, wait_s: float) -> Claim:
+        path = self.base / f"{JOB}{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+        clock = self._runtime.clock
+        end = clock.monotonic() + wait_s
+        while (found := claim(path)) is None:
+            if clock.monotonic() >= end:
+                raise AlreadyExists("A load with this id that is under way", "wait for it, or give another id")
+            checkpoint()
+            clock.sleep(LOOK_EVERY_S)
+        return found
+
+    def close(self) -> None:
+        with self._lock:
+            if self._own is not None:
+                self._own.release()
+                self._own = None
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}{LOCK}")

@@ -1,0 +1,36 @@
+"""What the tests of the server share: a small graph, and a server without tokens before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from omnigraph.graph import Graph
+from support.serving import Served, people_graph, served
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "graph"
+
+
+@pytest.fixture
+def graph(store: Path) -> Graph:
+    return people_graph(store)
+
+
+@pytest.fixture
+def server(graph: Graph, store: Path) -> Iterator[Served]:
+    with served({"people": store}) as running:
+        yield running
+
+
+@pytest.fixture
+def http(server: Served) -> Iterator[httpx.Client]:
+    """Everything below the graph."""
+    with server.client() as client:
+        client.base_url = httpx.URL(f"{server.url}/graphs/people")
+        yield client
