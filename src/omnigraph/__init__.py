@@ -2,7 +2,8 @@
 
 from omnigraph.graph import Graph, init, open
 from omnigraph.manifest.settings import Settings
+from omnigraph.remote import connect
 
-__all__ = ["Graph", "Settings", "__version__", "init", "open"]
+__all__ = ["Graph", "Settings", "__version__", "connect", "init", "open"]
 
 __version__ = "0.1.0"

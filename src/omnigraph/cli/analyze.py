@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import click
 
+from omnigraph.answers import analysis_document
 from omnigraph.cli.common import (
     Settings,
     at_option,
@@ -14,9 +15,9 @@ from omnigraph.cli.common import (
     store_argument,
     txn_id_option,
 )
-from omnigraph.cli.output import Paint, cost_document, counted, table
+from omnigraph.cli.output import Paint, counted, table
 from omnigraph.cli.progress import working
-from omnigraph.cli.published import commit_document, commit_sentence
+from omnigraph.cli.published import commit_sentence
 
 ALGORITHMS = ("pagerank", "components", "degrees", "triangles")
 ENGINES = ("auto", "local", "spark")
@@ -78,18 +79,7 @@ def analyze(
             **options,
         )
     rows = found.table.to_pylist()
-    document: dict[str, Any] = {
-        "algorithm": algorithm,
-        "engine": found.engine,
-        "commit_id": found.commit_id,
-        "vertices": found.vertices,
-        "edges": found.edges,
-        "iterations": found.iterations,
-        "converged": found.converged,
-        "rows": rows,
-        "commit": None if found.commit is None else commit_document(found.commit),
-        "cost": cost_document(found.cost),
-    }
+    document = analysis_document(algorithm, found, rows)
 
     def lines(paint: Paint) -> Iterable[str]:
         return table(paint, found.table.column_names, [list(row.values()) for row in rows])

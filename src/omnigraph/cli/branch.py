@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from omnigraph.answers import branch_document
 from omnigraph.cli.common import (
     Settings,
     at_option,
@@ -14,11 +15,9 @@ from omnigraph.cli.common import (
     txn_id_option,
 )
 from omnigraph.cli.merged import merge_document, merge_text
-from omnigraph.cli.output import Document, cost_document
 
 if TYPE_CHECKING:
     from omnigraph.branch.merge import Engine
-    from omnigraph.storage.meter import Cost
 
 
 @click.group()
@@ -36,13 +35,16 @@ def branch() -> None:
     help="The branch, or the older state, to fork.  [default: --branch, or main]",
 )
 @at_option
+@txn_id_option
 @common_options
 @pass_settings
-def create(settings: Settings, name: str, source: str | None, at: str | None) -> None:
+def create(settings: Settings, name: str, source: str | None, at: str | None, txn_id: str | None) -> None:
     """Fork a branch called NAME. Nothing is copied, whatever the size of the graph."""
     source = settings.branch_or_main if source is None else source
-    cost = settings.open_graph().branches.create(name, source, at, actor=settings.actor)
-    settings.output.done(_document(name, cost), f"Created branch {name} from {source} in {cost.requests} requests.")
+    cost = settings.open_graph().branches.create(name, source, at, actor=settings.actor, txn_id=txn_id)
+    settings.output.done(
+        branch_document(name, cost), f"Created branch {name} from {source} in {cost.requests} requests."
+    )
 
 
 @branch.command("list")
@@ -57,12 +59,13 @@ def list_(settings: Settings, place: str | None) -> None:
 
 @branch.command()
 @click.argument("name")
+@txn_id_option
 @common_options
 @pass_settings
-def delete(settings: Settings, name: str) -> None:
+def delete(settings: Settings, name: str, txn_id: str | None) -> None:
     """Delete the branch NAME. Its commits stay readable by their ids until a cleanup."""
-    cost = settings.open_graph().branches.delete(name, actor=settings.actor)
-    settings.output.done(_document(name, cost), f"Deleted branch {name} in {cost.requests} requests.")
+    cost = settings.open_graph().branches.delete(name, actor=settings.actor, txn_id=txn_id)
+    settings.output.done(branch_document(name, cost), f"Deleted branch {name} in {cost.requests} requests.")
 
 
 @branch.command()
@@ -98,7 +101,3 @@ def merge(
         engine=engine,
     )
     settings.output.done(merge_document(result), merge_text(result))
-
-
-def _document(name: str, cost: "Cost") -> Document:
-    return {"branch": name, "cost": cost_document(cost)}

@@ -2,21 +2,20 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from omnigraph.answers import changes_text
 from omnigraph.cli.common import Command, Settings
 from omnigraph.cli.output import counted, printable, write_text
 
 if TYPE_CHECKING:
-    from omnigraph.branch.changes import GraphChanges
     from omnigraph.branch.entities import EntityChange
+    from omnigraph.protocol import ChangesLike
 
 SIGNS = {"insert": "+", "update": "~", "delete": "-"}
 VALUE_LENGTH_MAX = 60
-_dumps = json.JSONEncoder(ensure_ascii=True).encode
 
 _OPTIONS = (
     click.option(
@@ -44,16 +43,14 @@ def change_options(command: Command) -> Command:
     return command
 
 
-def write_changes(settings: Settings, found: "GraphChanges", explain: bool) -> None:
+def write_changes(settings: Settings, found: "ChangesLike", explain: bool) -> None:
     """All changes, piece by piece. What can go wrong at once goes wrong before anything is written."""
-    changes = iter(found)
-    first = list(islice(changes, 1))
-    rest = chain(first, changes)
     if settings.json:
-        _write_json(found, rest, explain)
+        for piece in changes_text(found, explain=explain):
+            write_text(piece)
         return
     number = 0
-    for change in rest:
+    for change in found:
         write_text(change_line(change) + "\n")
         number += 1
     settings.output.note(f"{counted(number, 'change')} from {found.from_commit} to {found.to_commit}")
@@ -66,19 +63,7 @@ def write_changes(settings: Settings, found: "GraphChanges", explain: bool) -> N
             settings.output.note(line)
 
 
-def _write_json(found: "GraphChanges", changes: "Iterator[EntityChange]", explain: bool) -> None:
-    head = {"from": found.from_commit, "to": found.to_commit, "schema_changed": found.schema_changed}
-    write_text(_dumps(head)[:-1] + ', "changes": [')
-    for number, change in enumerate(changes):
-        write_text((", " if number else "") + _dumps(change.to_json()))
-    tail: dict[str, Any] = {"next_page": found.next_page}
-    if explain:
-        cost = {"requests": found.cost.requests, "stages": found.cost.stages, "bytes": found.cost.bytes}
-        tail["explain"] = found.explained.to_json() | {"cost": cost}
-    write_text("], " + _dumps(tail)[1:] + "\n")
-
-
-def explain_lines(found: "GraphChanges") -> Iterable[str]:
+def explain_lines(found: "ChangesLike") -> Iterable[str]:
     told = found.explained
     commits = f" from {counted(told.commits, 'commit')}" if told.method == "composed" else ""
     yield f"{told.method}{commits}: {told.reason}"

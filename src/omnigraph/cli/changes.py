@@ -5,13 +5,14 @@ from collections.abc import Sequence
 
 import click
 
+from omnigraph.answers import feed_document
 from omnigraph.cli.changed import change_line, change_options, write_changes
 from omnigraph.cli.common import Settings, common_options, pass_settings, store_argument
 from omnigraph.cli.output import counted, write_text
 
 POLL, BETWEEN = "poll", "between"
 POLL_LIMIT = 1000
-_WITH_VALUE = ("--store", "--branch", "--as", "--storage-option")
+_WITH_VALUE = ("--store", "--server", "--graph", "--token", "--branch", "--as", "--storage-option")
 
 
 class _Changes(click.Group):
@@ -81,8 +82,7 @@ def poll(settings: Settings, place: str | None, cursor: str | None, start: str |
     """Show the next changes of a branch, commit by commit, each exactly once for whoever stores the cursor."""
     page = settings.open_graph(place, read_only=True).poll_changes(cursor, start, limit, settings.branch)
     if settings.json:
-        document = {"changes": [told.to_json() for told in page], "cursor": page.cursor, "more": page.more}
-        write_text(json.dumps(document) + "\n")
+        write_text(json.dumps(feed_document(page)) + "\n")
         return
     for told in page:
         write_text(f"{told.commit.id} {change_line(told.change)}\n")

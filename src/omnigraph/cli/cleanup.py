@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from omnigraph.answers import cleanup_document
 from omnigraph.cli.common import Settings, common_options, pass_settings, store_argument
-from omnigraph.cli.output import Document, Paint, cost_document, counted, printable
+from omnigraph.cli.output import Paint, counted, printable
 
 if TYPE_CHECKING:
     from omnigraph.maintain.cleanup import Cleaned
@@ -61,22 +62,9 @@ def cleanup(
     """Expire old history on all branches, and delete what no retained state, tag or running job needs."""
     graph = settings.open_graph(place, read_only=not confirm)
     done = graph.cleanup(older_than, keep, not confirm, intent_ttl=intent_ttl, actor=settings.actor)
-    settings.output.data(_document(done), lambda paint: _lines(done, paint))
+    settings.output.data(cleanup_document(done), lambda paint: _lines(done, paint))
     if done.dry_run:
         settings.output.note("Nothing was changed: run it again with --confirm to do it.")
-
-
-def _document(done: "Cleaned") -> Document:
-    return {
-        "dry_run": done.dry_run,
-        "manifests": done.manifests,
-        "files": done.files,
-        "bytes": done.bytes,
-        "kept": {"files": done.kept_files, "bytes": done.kept_bytes, "young": done.young_files},
-        "oldest_retained": dict(done.branches),
-        "jobs": {"kept": [*done.jobs], "discarded": [*done.discarded]},
-        "cost": cost_document(done.cost),
-    }
 
 
 def _lines(done: "Cleaned", _: Paint) -> Iterable[str]:

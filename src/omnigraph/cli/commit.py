@@ -6,10 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from omnigraph.answers import commit_details_document, commit_graph_document, commits_document, logged_document
 from omnigraph.cli.changed import change_options, write_changes
-from omnigraph.cli.common import Settings, at_option, common_options, pass_settings, store_argument
+from omnigraph.cli.common import (
+    Settings,
+    at_option,
+    common_options,
+    common_options_but_graph,
+    pass_settings,
+    store_argument,
+)
 from omnigraph.cli.graph_lines import draw
-from omnigraph.cli.output import Document, Paint, fields, iso_time, printable, table
+from omnigraph.cli.output import Paint, fields, printable, table
 from omnigraph.cli.published import counts_text, touched_text
 
 if TYPE_CHECKING:
@@ -73,9 +81,18 @@ def _parse_filters(_context: click.Context, _parameter: click.Parameter, values:
     help="At most so many.",
 )
 @click.option("--all", "maintenance", is_flag=True, help="Maintenance commits too.")
-@click.option("--graph", "drawn", is_flag=True, help="Draw all branches, or the one of --branch, through their merges.")
+@click.option("--draw", is_flag=True, help="Draw all branches, or the one of --branch, through their merges.")
+@click.option(
+    "--graph",
+    "graphs",
+    metavar="[ID]",
+    is_flag=False,
+    flag_value="",
+    multiple=True,
+    help="Which graph of the server.  [default: default]  Without an ID, the same as --draw.",
+)
 @at_option
-@common_options
+@common_options_but_graph
 @pass_settings
 def list_(
     settings: Settings,
@@ -83,17 +100,18 @@ def list_(
     wanted: Wanted,
     limit: int,
     maintenance: bool,
-    drawn: bool,
+    draw: bool,
+    graphs: tuple[str, ...],
     at: str | None,
 ) -> None:
     """List a branch's commits, newest first, on through the point where it was forked."""
-    if drawn:
+    draw, place = _drawn(settings, place, draw or "" in graphs, tuple(filter(None, graphs)))
+    if draw:
         if wanted or at is not None:
             raise click.UsageError("--graph draws every commit: leave out --filter and --at.")
         _list_graph(settings, place, limit, maintenance)
         return
-    graph = settings.open_graph(place, read_only=True)
-    found = graph.commits(
+    found = settings.open_graph(place, read_only=True).commits(
         settings.branch_or_main,
         limit + 1,
         wanted.actor,
@@ -103,8 +121,21 @@ def list_(
         at=at,
     )
     shown = found[:limit]
-    settings.output.data({"commits": [_document(entry) for entry in shown]}, lambda paint: _lines(shown, paint))
+    settings.output.data(commits_document(shown), lambda paint: _lines(shown, paint))
     _note_rest(settings, len(found), len(shown), limit)
+
+
+def _drawn(settings: Settings, place: str | None, draw: bool, named: tuple[str, ...]) -> tuple[bool, str | None]:
+    """What `--graph` says: alone, to draw; with a value, which graph of a server, or as before which store to draw."""
+    if not named:
+        return draw, place
+    graph = named[-1]
+    if settings.server is not None or (place is None and settings.store is None and settings.server_url() is not None):
+        settings.graph = graph
+        return draw, place
+    if place is not None:
+        raise click.UsageError(f"The store is named twice, as {graph} and as {place}: name it once.")
+    return True, graph
 
 
 def _list_graph(settings: Settings, place: str | None, limit: int, maintenance: bool) -> None:
@@ -112,8 +143,7 @@ def _list_graph(settings: Settings, place: str | None, limit: int, maintenance: 
     branches = None if settings.branch is None else [settings.branch]
     found = graph.commit_graph(branches, limit + 1, maintenance=maintenance)
     shown = found[:limit]
-    documents = [{**_document(entry.commit), "branch": entry.branch, "parents": [*entry.parents]} for entry in shown]
-    settings.output.data({"commits": documents}, lambda paint: _drawing(shown, paint))
+    settings.output.data(commit_graph_document(shown), lambda paint: _drawing(shown, paint))
     _note_rest(settings, len(found), len(shown), limit)
 
 
@@ -131,18 +161,13 @@ def _note_rest(settings: Settings, found: int, shown: int, limit: int) -> None:
 def show(settings: Settings, id_: str) -> None:
     """Show the commit ID, which may be a tag, on whatever branch it is."""
     details = settings.open_graph(read_only=True).commit_details(id_)
-    document = _document(details.commit)
-    place = {
-        "branch": details.branch,
-        "manifest_version": details.manifest_version,
-        "schema_changed": details.schema_changed,
-        "expired": details.expired,
-    }
+    whole = commit_details_document(details)
+    document, place = whole["commit"], {name: value for name, value in whole.items() if name != "commit"}
     plain = [(name, value) for name, value in document.items() if name not in ("touched", "recovered")]
     plain += [(f"recovered {name}", value) for name, value in document.get("recovered", {}).items()]
     told = [(name, "yes" if value is True else "no" if value is False else value) for name, value in place.items()]
     touched = [(f"touched {key}", counts_text(counts)) for key, counts in document["touched"].items()]
-    settings.output.data({"commit": document, **place}, lambda _: fields([*plain, *told, *touched]))
+    settings.output.data(whole, lambda _: fields([*plain, *told, *touched]))
 
 
 @commit.command()
@@ -166,27 +191,10 @@ def changes(
     write_changes(settings, found, explain)
 
 
-def _document(entry: "Commit") -> Document:
-    from omnigraph.manifest.codec import recovered_to_json, touch_to_json
-
-    recovered = {} if entry.recovered is None else {"recovered": recovered_to_json(entry.recovered)}
-    return {
-        "id": entry.id,
-        "parent": entry.parent,
-        "merged_parent": entry.merged_parent,
-        "actor": entry.actor,
-        "authored_at": iso_time(entry.authored_at),
-        "kind": entry.kind,
-        "class": entry.commit_class.value,
-        "touched": {key: touch_to_json(touch) for key, touch in entry.touched.items()},
-        **recovered,
-    }
-
-
 def _lines(commits: list["Commit"], paint: Paint) -> Iterable[str]:
     if not commits:
         return ()
-    documents = [_document(entry) for entry in commits]
+    documents = [logged_document(entry) for entry in commits]
     rows = [(d["id"], d["authored_at"], d["actor"], d["kind"], touched_text(d["touched"]) or None) for d in documents]
     return table(paint, ("COMMIT", "AUTHORED AT", "ACTOR", "KIND", "TOUCHED"), rows)
 
@@ -196,7 +204,7 @@ def _drawing(commits: "list[LoggedCommit]", paint: Paint) -> Iterable[str]:
         if logged is None:
             yield drawn
             continue
-        entry = _document(logged.commit)
+        entry = logged_document(logged.commit)
         facts = [entry["authored_at"], logged.branch, entry["kind"], entry["actor"], touched_text(entry["touched"])]
         text = "  ".join(printable(str(fact)) for fact in facts if fact)
         yield f"{drawn}  {paint.heading(entry['id'])}  {text}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
+from omnigraph.answers import export_document, load_document
 from omnigraph.cli.common import (
     Settings,
     at_option,
@@ -20,9 +21,9 @@ from omnigraph.cli.common import (
     txn_id_option,
 )
 from omnigraph.cli.files import STDIN
-from omnigraph.cli.output import cost_document, counted, paint_for, table, write_bytes
+from omnigraph.cli.output import counted, paint_for, table, write_bytes
 from omnigraph.cli.progress import working
-from omnigraph.cli.published import commit_document, commit_sentence
+from omnigraph.cli.published import commit_sentence
 from omnigraph.errors import BadRequest
 from omnigraph.pipeline.progress import Progress
 
@@ -123,17 +124,7 @@ def load(
             if_commit=if_commit,
             txn_id=txn_id,
         )
-    document: dict[str, Any] = {
-        "commit": None if result.commit is None else commit_document(result.commit),
-        "cost": cost_document(result.cost),
-        "counts": dict(result.counts),
-        "rejected": result.rejected,
-        "quarantine": None if result.quarantine is None else str(result.quarantine),
-        "notes": list(result.reports),
-    }
-    if result.summary:
-        document["summary"] = [{"type": name, "reason": why, "rows": rows} for name, why, rows in result.summary]
-    settings.output.done(document, commit_sentence(result.commit, result.cost))
+    settings.output.done(load_document(result), commit_sentence(result.commit, result.cost))
     for note in _notes(result):
         settings.output.note(note)
 
@@ -191,10 +182,8 @@ def export(
             progress=progress,
         )
     if dest is out:
-        document: dict[str, Any] = {"out": out, "rows": done.rows, "bytes": done.bytes}
-        if format_ is not None:
-            document |= {"files": done.files, "engine": done.engine}
         files = f" in {counted(done.files, 'file')}" if done.files > 1 else ""
+        document = export_document(str(out), done, directory=format_ is not None)
         settings.output.done(document, f"Wrote {counted(done.rows, 'row')} to {out}{files}.")
 
 
@@ -209,7 +198,7 @@ class _Stdout:
 def _paths_and_store(
     settings: Settings, paths: Sequence[str], more: Sequence[str]
 ) -> tuple[tuple[str, ...], str | None]:
-    if settings.store is not None:
+    if settings.store is not None or settings.server is not None:
         return (*paths, *more), None
     files = tuple(text for text in more if text.endswith(DATA_SUFFIXES))
     others = [text for text in more if text not in files]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.common import STORE_VARIABLE, Settings, common_options, pass_settings
+from omnigraph.cli.common import SERVER_VARIABLE, STORE_VARIABLE, Settings, common_options, pass_settings
 from omnigraph.cli.output import flush_stdout, paint_for, write_text
 from omnigraph.errors import AlreadyExists, BadRequest, OmnigraphError
 
@@ -214,7 +214,7 @@ def _embedded(line: str, embedder: "Embedder") -> str:
 @contextmanager
 def _at_home_in(place: Path) -> Iterator[None]:
     """The working directory and the environment that the printed commands need."""
-    names = (STORE_VARIABLE, PROVIDER_VARIABLE, MODEL_VARIABLE)
+    names = (STORE_VARIABLE, SERVER_VARIABLE, PROVIDER_VARIABLE, MODEL_VARIABLE)
     before = {name: os.environ.pop(name, None) for name in names}
     os.environ |= {STORE_VARIABLE: STORE, PROVIDER_VARIABLE: "offline"}
     try:

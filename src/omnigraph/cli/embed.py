@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from omnigraph.answers import embed_document
 from omnigraph.cli.common import Settings, common_options, pass_settings, store_argument
-from omnigraph.cli.output import Paint, cost_document, counted, printable, table
+from omnigraph.cli.output import Paint, counted, printable, table
 from omnigraph.cli.progress import working
-from omnigraph.cli.published import commit_document
 from omnigraph.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def embed(
             actor=settings.actor,
             **options,
         )
-    settings.output.data(_document(result), lambda paint: _lines(result, paint))
+    settings.output.data(embed_document(result), lambda paint: _lines(result, paint))
     if not dry_run:
         settings.output.note(_sentence(result))
     for row, reason in result.refused[:REFUSED_SHOWN_MAX]:
@@ -69,29 +69,6 @@ def embed(
     if result.refused:
         raise BadRequest(f"{counted(len(result.refused), 'row')} left without a vector: their texts were refused.")
     return 0
-
-
-def _document(result: "EmbedResult") -> dict[str, Any]:
-    return {
-        "provider": result.provider,
-        "model": result.model,
-        "properties": [
-            {
-                "property": f"{estimate.type_name}.{estimate.property_name}",
-                "rows": estimate.rows,
-                "skipped": estimate.skipped,
-                "characters": estimate.characters,
-                "tokens": estimate.tokens,
-                "requests": estimate.requests,
-            }
-            for estimate in result.estimates
-        ],
-        "tokens": result.tokens,
-        "price": result.price,
-        "embedded": result.embedded,
-        "commits": [commit_document(commit) for commit in result.commits],
-        "cost": cost_document(result.cost),
-    }
 
 
 def _lines(result: "EmbedResult", paint: Paint) -> Iterable[str]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Protocol, TypeAlias
 
+from omnigraph.answers import finite
 from omnigraph.cli.output import Document, paint_for, printable, takes_unicode, write_text
 
 FORMATS = ("table", "json", "jsonl", "csv", "kv")
@@ -73,21 +74,9 @@ def _encoder(separators: tuple[str, str] | None = None) -> Encode:
         try:
             return dumps(value)
         except ValueError:
-            return dumps(_finite(value))
+            return dumps(finite(value))
 
     return encode
-
-
-def _finite(value: Any) -> Any:
-    match value:
-        case float():
-            return value if value - value == 0 else None
-        case list():
-            return [_finite(item) for item in value]
-        case dict():
-            return {name: _finite(item) for name, item in value.items()}
-        case _:
-            return value
 
 
 def _write_json(head: Document, batches: Iterable[list[dict[str, Any]]]) -> None:

@@ -12,17 +12,20 @@ from omnigraph.cli.branch import branch
 from omnigraph.cli.changes import changes
 from omnigraph.cli.cleanup import cleanup
 from omnigraph.cli.commit import commit
-from omnigraph.cli.common import Settings, common_options
+from omnigraph.cli.common import Settings, common_options, refuse_server
 from omnigraph.cli.data import export, load
 from omnigraph.cli.demo import demo
 from omnigraph.cli.embed import embed
 from omnigraph.cli.graph import snapshot, version
+from omnigraph.cli.jobs import jobs
 from omnigraph.cli.optimize import optimize
 from omnigraph.cli.output import OutputLost, flush_stdout
 from omnigraph.cli.query import lint, mutate, query
 from omnigraph.cli.recover import recover
 from omnigraph.cli.schema import init, schema
+from omnigraph.cli.serve import serve
 from omnigraph.cli.tag import revert, tag
+from omnigraph.cli.token import token
 from omnigraph.cli.verify import verify
 from omnigraph.errors import BadRequest, OmnigraphError
 
@@ -32,8 +35,8 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: the reader of our output went away
 
 HELP = """A typed property graph that lives in object storage.
 
-The graph is named by --store, by $OMNIGRAPH_STORE, or as the first argument of commands that take no other. The
-common flags go before or after the command's name.
+The graph is named by --store, by $OMNIGRAPH_STORE, or as the first argument of commands that take no other; or it is
+one that a server serves, --server URL and --graph ID. The common flags go before or after the command's name.
 
 Data goes to stdout, everything else to stderr. With --json a run prints one JSON document: the answer to stdout, or
 the error as {"error", "code", "details"} to stderr (its last line), with stdout left empty.
@@ -52,8 +55,10 @@ Exit codes:
 
 @click.group(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @common_options
-def cli() -> None:
-    pass
+@click.pass_context
+def cli(context: click.Context) -> None:
+    if context.ensure_object(Settings).server is not None:
+        refuse_server(context.invoked_subcommand)
 
 
 for command in (
@@ -76,6 +81,9 @@ for command in (
     cleanup,
     recover,
     verify,
+    serve,
+    token,
+    jobs,
     demo,
     version,
 ):

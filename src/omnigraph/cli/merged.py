@@ -2,20 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from omnigraph.cli.output import Document, cost_document, printable
-from omnigraph.cli.published import commit_document, counts_text
+from omnigraph.answers import merge_document
+from omnigraph.cli.output import printable
+from omnigraph.cli.published import counts_text
 
 if TYPE_CHECKING:
     from omnigraph.branch.merge import MergeResult
 
+__all__ = ["merge_document"]  # for the command
+
 _OUTCOMES = {"already_up_to_date": "already up to date", "fast_forward": "fast-forward", "merged": "merged"}
-
-
-def merge_document(result: "MergeResult") -> Document:
-    commit = None if result.commit is None else commit_document(result.commit)
-    if commit is not None and result.commit is not None:
-        commit = {**commit, "merged_parent": result.commit.commit.merged_parent}
-    return {**result.to_json(), "commit": commit, "cost": cost_document(result.cost)}
 
 
 def merge_text(result: "MergeResult") -> str:

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from omnigraph.answers import optimize_document
 from omnigraph.cli.common import Settings, common_options, pass_settings, store_argument
-from omnigraph.cli.output import Document, cost_document, counted, printable
+from omnigraph.cli.output import counted, printable
 from omnigraph.cli.progress import working
-from omnigraph.cli.published import commit_document
 from omnigraph.maintain.engines import ENGINES
 
 if TYPE_CHECKING:
@@ -32,11 +32,6 @@ def optimize(settings: Settings, place: str | None, types: tuple[str, ...], engi
             settings.branch_or_main, types or None, cast(Any, engine), master=master, actor=settings.actor
         )
     settings.output.done(optimize_document(result), optimize_text(result))
-
-
-def optimize_document(result: "OptimizeResult") -> Document:
-    commit = None if result.commit is None else commit_document(result.commit)
-    return {"commit": commit, **result.to_json(), "cost": cost_document(result.cost)}
 
 
 def optimize_text(result: "OptimizeResult") -> str:

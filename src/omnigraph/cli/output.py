@@ -4,11 +4,11 @@ import json
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
+from typing import TextIO, TypeAlias
 
+from omnigraph.answers import Document, cost_document, iso_time
 from omnigraph.errors import (
     VIOLATIONS_SHOWN_MAX,
     ConstraintViolation,
@@ -20,10 +20,8 @@ from omnigraph.errors import (
 )
 from omnigraph.lexing import LanguageError
 
-if TYPE_CHECKING:
-    from omnigraph.storage.meter import Cost
+__all__ = ["Document", "cost_document", "iso_time"]  # for the commands
 
-Document: TypeAlias = Mapping[str, Any]
 NAMES_SHOWN_MAX = 10
 _BOLD, _RED, _RESET = "\x1b[1m", "\x1b[31m", "\x1b[0m"
 
@@ -157,10 +155,6 @@ def paint_for(stream: TextIO) -> Paint:
     return Paint(stream.isatty() and not plain)
 
 
-def cost_document(cost: "Cost") -> Document:
-    return {"requests": cost.requests, "stages": cost.stages, "bytes": cost.bytes, "retries": cost.retries}
-
-
 def table(paint: Paint, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterable[str]:
     """Aligned columns: numbers to the right, everything else to the left."""
     cells = [[printable(_cell(value)) for value in row] for row in rows]
@@ -189,11 +183,6 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
-
-
-def iso_time(moment: datetime) -> str:
-    """A time as everywhere on the surface: UTC, to the millisecond."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _cell(value: object) -> str:

@@ -2,25 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from omnigraph.cli.output import Document
+from omnigraph.answers import Document, commit_document
 
 if TYPE_CHECKING:
     from omnigraph.manifest.publish import PublishedCommit
     from omnigraph.storage.meter import Cost
 
+__all__ = ["commit_document"]  # for the commands
+
 _SIGNS = {"inserted": "+", "updated": "~", "deleted": "-"}
-
-
-def commit_document(published: "PublishedCommit") -> Document:
-    return {
-        "id": published.id,
-        "manifest_version": published.manifest_version,
-        "branch": published.branch,
-        "parent": published.commit.parent,
-        "actor": published.commit.actor,
-        "kind": published.commit.kind,
-        "touched": published.touched,
-    }
 
 
 def commit_sentence(published: "PublishedCommit | None", cost: "Cost") -> str:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
 
+from omnigraph.answers import query_head, write_document
 from omnigraph.cli.common import (
     Settings,
     at_option,
@@ -15,9 +16,9 @@ from omnigraph.cli.common import (
 )
 from omnigraph.cli.files import Params, SourceText, read_source
 from omnigraph.cli.formats import FORMATS, write_result
-from omnigraph.cli.output import Paint, cost_document, counted, excerpt_lines, printable
+from omnigraph.cli.output import Paint, counted, excerpt_lines, printable
 from omnigraph.cli.progress import working
-from omnigraph.cli.published import commit_document, commit_sentence
+from omnigraph.cli.published import commit_sentence
 from omnigraph.pipeline.progress import Progress
 
 if TYPE_CHECKING:
@@ -89,12 +90,7 @@ def query(
             master=master,
             on_start=progress.stage,
         )
-    head: dict[str, Any] = {
-        "query": name,
-        "branch": settings.branch_or_main,
-        "commit_id": result.commit_id,
-        "columns": result.columns,
-    }
+    head = query_head(result, name, settings.branch_or_main)
     if explain and format_ != "json":
         settings.output.data({}, lambda _: map(printable, str(result.plan).split("\n")))
         return
@@ -136,8 +132,7 @@ def mutate(
             txn_id=txn_id,
         )
     cost = operation.cost if commit is None else commit.cost
-    document = {"commit": None if commit is None else commit_document(commit), "cost": cost_document(cost)}
-    settings.output.done(document, commit_sentence(commit, cost))
+    settings.output.done(write_document(commit, cost), commit_sentence(commit, cost))
 
 
 @click.command()
@@ -153,8 +148,9 @@ def lint(settings: Settings, path: str, schema_path: str | None, at: str | None)
     """
     from omnigraph.query.lint import lint as lint_queries
 
-    if schema_path is not None and settings.store is not None:
-        raise click.UsageError("Both --schema and --store are given: check against one of them.")
+    if schema_path is not None and (settings.store is not None or settings.server is not None):
+        given = "--store" if settings.store is not None else "--server"
+        raise click.UsageError(f"Both --schema and {given} are given: check against one of them.")
     if schema_path is not None and at is not None:
         raise click.UsageError("Both --schema and --at are given: --at is for a graph.")
     source = read_source(path)
@@ -189,7 +185,8 @@ def _catalog(settings: Settings, schema_path: str | None, at: str | None) -> "Ca
     from omnigraph.schema.compile import compile_schema
 
     if schema_path is None:
-        return settings.open_graph(read_only=True).snapshot(settings.branch_or_main, at).pinned.catalog
+        text = settings.open_graph(read_only=True).schema.show(settings.branch_or_main, at)
+        return compile_schema(text).catalog
     schema = read_source(schema_path)
     return compile_schema(schema.text, name=schema.name).catalog
 

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from omnigraph.answers import recovery_document
 from omnigraph.cli.common import Settings, common_options, pass_settings, store_argument
-from omnigraph.cli.output import Document, Paint, iso_time, printable, table
+from omnigraph.cli.output import Paint, iso_time, printable, table
 
 if TYPE_CHECKING:
-    from omnigraph.maintain.recovery import Job, RecoveredJob, Recovery
+    from omnigraph.maintain.recovery import Recovery
 
 EXIT_LEFT = 1
 _TOLD = {
@@ -46,42 +47,15 @@ def recover(
     acts = bool(everything or to_complete or to_discard)
     graph = settings.open_graph(place, read_only=not acts)
     found = graph.recover(to_complete, to_discard, all=everything)
-    settings.output.data(_document(found), lambda paint: _lines(found, paint))
+    settings.output.data(recovery_document(found), lambda paint: _lines(found, paint))
     if not found.jobs and not acts:
         settings.output.note("No job is unfinished.")
     return EXIT_LEFT if found.left else 0
 
 
-def _document(found: "Recovery") -> Document:
-    return {
-        "jobs": [_job_document(job) for job in found.jobs],
-        "ended": [_ended_document(one) for one in found.ended],
-        "left": [{"txn_id": txn_id, "reason": reason} for txn_id, reason in found.left.items()],
-    }
-
-
-def _job_document(job: "Job") -> Document:
-    return {
-        "txn_id": job.txn_id,
-        "kind": job.kind,
-        "branch": job.branch,
-        "actor": job.actor,
-        "state": job.state,
-        "can_complete": job.can_complete,
-        "since": iso_time(job.since),
-        "refreshed_s_ago": round(job.refreshed_ago.total_seconds(), 3),
-        "host": job.host,
-        "pid": job.pid,
-    }
-
-
-def _ended_document(one: "RecoveredJob") -> Document:
-    return {"txn_id": one.txn_id, "outcome": one.outcome, "commit_id": one.commit_id, "branch": one.branch}
-
-
 def _lines(found: "Recovery", paint: Paint) -> Iterable[str]:
-    for one in found.ended:
-        yield printable(_TOLD[one.outcome].format(**{**_ended_document(one), "commit_id": one.commit_id or "nothing"}))
+    for one in recovery_document(found)["ended"]:
+        yield printable(_TOLD[one["outcome"]].format(**{**one, "commit_id": one["commit_id"] or "nothing"}))
     for txn_id, reason in found.left.items():
         yield printable(f"{txn_id} was left: {reason}")
     if found.jobs:

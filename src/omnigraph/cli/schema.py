@@ -2,6 +2,7 @@
 
 import click
 
+from omnigraph.answers import schema_applied_document
 from omnigraph.cli.common import (
     Settings,
     at_option,
@@ -13,7 +14,7 @@ from omnigraph.cli.common import (
 )
 from omnigraph.cli.files import read_source
 from omnigraph.cli.output import cost_document, counted, printable
-from omnigraph.cli.published import commit_document, touched_text
+from omnigraph.cli.published import touched_text
 from omnigraph.cli.steps import plan_lines
 
 wanted_option = click.option(
@@ -113,12 +114,7 @@ def apply(
         name=source.name,
     )
     commit = applied.commit
-    document = {
-        **applied.plan.to_json(),
-        "applied": applied.applied,
-        "commit": None if commit is None else commit_document(commit),
-        "cost": cost_document(applied.cost),
-    }
+    document = schema_applied_document(applied)
     if commit is None:
         settings.output.done(document, "Nothing to change: the schema is as wanted, so there is no commit.")
         return

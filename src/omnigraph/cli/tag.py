@@ -1,9 +1,8 @@
 """`tag`: names for commits. `revert`: undo one."""
 
-from typing import TYPE_CHECKING
-
 import click
 
+from omnigraph.answers import tag_document, write_document
 from omnigraph.cli.common import (
     Settings,
     common_options,
@@ -12,11 +11,8 @@ from omnigraph.cli.common import (
     store_argument,
     txn_id_option,
 )
-from omnigraph.cli.output import Document, cost_document, iso_time, table
-from omnigraph.cli.published import commit_document, commit_sentence
-
-if TYPE_CHECKING:
-    from omnigraph.manifest.tags import Tag
+from omnigraph.cli.output import table
+from omnigraph.cli.published import commit_sentence
 
 
 @click.group()
@@ -28,12 +24,15 @@ def tag() -> None:
 @tag.command()
 @click.argument("name")
 @click.argument("commit", required=False)
+@txn_id_option
 @common_options
 @pass_settings
-def create(settings: Settings, name: str, commit: str | None) -> None:
+def create(settings: Settings, name: str, commit: str | None, txn_id: str | None) -> None:
     """Call COMMIT by NAME; without COMMIT, the newest one of the branch."""
-    made = settings.open_graph().tags.create(name, commit, branch=settings.branch_or_main, actor=settings.actor)
-    settings.output.done({"tag": _document(made)}, f"Tagged {made.commit_id} as {made.name}.")
+    made = settings.open_graph().tags.create(
+        name, commit, branch=settings.branch_or_main, actor=settings.actor, txn_id=txn_id
+    )
+    settings.output.done({"tag": tag_document(made)}, f"Tagged {made.commit_id} as {made.name}.")
 
 
 @tag.command("list")
@@ -42,7 +41,7 @@ def create(settings: Settings, name: str, commit: str | None) -> None:
 @pass_settings
 def list_(settings: Settings, place: str | None) -> None:
     """List all tags by name."""
-    documents = [_document(entry) for entry in settings.open_graph(place, read_only=True).tags.list()]
+    documents = [tag_document(entry) for entry in settings.open_graph(place, read_only=True).tags.list()]
     rows = [(entry["name"], entry["commit_id"], entry["created_at"], entry["actor"]) for entry in documents]
     settings.output.data(
         {"tags": documents}, lambda paint: table(paint, ("TAG", "COMMIT", "CREATED AT", "ACTOR"), rows) if rows else ()
@@ -73,14 +72,4 @@ def revert(settings: Settings, commit: str, if_commit: str | None, txn_id: str |
     with meter.operation("revert") as operation:
         made = graph.revert(commit, settings.branch_or_main, actor=settings.actor, if_commit=if_commit, txn_id=txn_id)
     cost = operation.cost if made is None else made.cost
-    document = {"commit": None if made is None else commit_document(made), "cost": cost_document(cost)}
-    settings.output.done(document, commit_sentence(made, cost))
-
-
-def _document(entry: "Tag") -> Document:
-    return {
-        "name": entry.name,
-        "commit_id": entry.commit_id,
-        "created_at": iso_time(entry.created_at),
-        "actor": entry.actor,
-    }
+    settings.output.done(write_document(made, cost), commit_sentence(made, cost))

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from omnigraph.answers import verify_document
 from omnigraph.cli.common import Settings, common_options, pass_settings, store_argument
-from omnigraph.cli.output import Paint, cost_document, fields, printable
+from omnigraph.cli.output import Paint, fields, printable
 
 if TYPE_CHECKING:
     from omnigraph.maintain.verifying.verify import VerifyReport
@@ -26,8 +27,7 @@ def verify(settings: Settings, place: str | None, full: bool, seed: int) -> int:
     Changes nothing, and may run beside any other command. Exits with 1 if something is damaged.
     """
     report = settings.open_graph(place, read_only=True).verify(settings.branch, full=full, seed=seed)
-    document = report.to_json() | {"cost": cost_document(report.cost)}
-    settings.output.data(document, lambda paint: _lines(report, paint, quiet=settings.quiet))
+    settings.output.data(verify_document(report), lambda paint: _lines(report, paint, quiet=settings.quiet))
     return 0 if report.ok else EXIT_DAMAGED
 
 

@@ -1,0 +1,64 @@
+"""A graph on a server, with the interface of the embedded one: `connect`.
+
+graph.py        `RemoteGraph`: queries, mutations, branches, the schema
+history.py      commits, changes, the feed, tags, revert
+changes.py      changes that are read while they come
+bulk.py         load and export: streams, jobs, files of this process
+sending.py      what a load sends, and what places in it are called here
+maintenance.py  optimize, cleanup, verify, recover, analyze, embed
+snapshots.py    a pinned state
+migration.py    the plan of a schema change
+stored.py       what only a server has: its jobs, and stored queries
+session.py      one graph on one server: writes under their ids, jobs, schemas
+transport.py    requests: what is asked again, what a lost answer means
+errors.py       error bodies as the errors they were
+results.py      documents as results
+tables.py       Arrow as the result of a query
+documents.py    long JSON documents, read piece by piece
+values.py       values as JSON, and back
+"""
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from omnigraph.remote.graph import RemoteGraph
+    from omnigraph.runtime import Runtime
+
+TOKEN_VARIABLE = "OMNIGRAPH_TOKEN"
+DEFAULT_GRAPH = "default"
+
+
+def connect(
+    url: str,
+    graph: str = DEFAULT_GRAPH,
+    token: str | None = None,
+    *,
+    timeout: float | None = None,
+    retry: float | None = None,
+    runtime: "Runtime | None" = None,
+) -> "RemoteGraph":
+    """A graph that a server serves. Nothing is asked until it is used.
+
+    Without a `token` the one in `$OMNIGRAPH_TOKEN` counts, if there is one. `timeout` is how long, in seconds, to wait
+    for a sign of life of an answer; `retry` for how long to go on asking a server that refuses for now or is away.
+    """
+    from omnigraph.errors import BadRequest
+
+    try:
+        from omnigraph.remote.graph import RemoteGraph
+        from omnigraph.remote.transport import ANSWER_S, RETRY_S, Transport
+
+        chosen = os.environ.get(TOKEN_VARIABLE) or None if token is None else token
+        transport = Transport(
+            url,
+            chosen,
+            timeout_s=ANSWER_S if timeout is None else timeout,
+            retry_s=RETRY_S if retry is None else retry,
+            runtime=runtime,
+        )
+    except ModuleNotFoundError as error:
+        if error.name != "httpx":
+            raise
+        raise BadRequest("A server is asked with httpx, which is not installed: install omnigraph[server].") from error
+    return RemoteGraph(transport, graph)

@@ -1,0 +1,310 @@
+"""Load and export over HTTP: streams of bytes that neither side holds as a whole, and jobs where work is long."""
+
+import gzip
+import json
+import os
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from omnigraph.errors import BadRequest, ConstraintViolation, InvalidInput
+from omnigraph.remote import results
+from omnigraph.remote.errors import error_from, renamed
+from omnigraph.remote.sending import Sent, sent
+from omnigraph.remote.session import Session, refuse_actor, refuse_spark
+from omnigraph.remote.transport import IF_COMMIT, Ask, Readable, Write, header
+from omnigraph.remote.values import wire_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from omnigraph.manifest.model import CommitId, TxnId
+    from omnigraph.pipeline.exporting.export import Engine as ExportEngine
+    from omnigraph.pipeline.progress import Progress
+    from omnigraph.read.export import Exported
+    from omnigraph.read.export_formats import Format
+    from omnigraph.schema.catalog import Catalog
+    from omnigraph.write.load import Engine, LoadResult, OnError
+    from omnigraph.write.modes import Mode
+    from omnigraph.write.ndjson import Source
+
+MAIN = "main"
+EXPORTED = "export"
+
+
+class RemoteBulk:
+    """The part of `RemoteGraph` that moves whole tables."""
+
+    _session: Session
+
+    def load(
+        self,
+        source: "Source",
+        mode: "Mode" = "append",
+        branch: str = MAIN,
+        engine: "Engine" = "auto",
+        spark: "SparkSession | None" = None,
+        on_error: "OnError" = "fail",
+        *,
+        from_: str | None = None,
+        type: str | None = None,
+        job_id: str | None = None,
+        max_errors: int | None = None,
+        actor: str | None = None,
+        if_commit: "CommitId | None" = None,
+        txn_id: "TxnId | None" = None,
+        master: str | None = None,
+        progress: "Progress | None" = None,
+    ) -> "LoadResult":
+        """Send the source and load it there: the files are those of this process, wherever the graph is."""
+        refuse_actor(actor)
+        refuse_spark(spark, master)
+        write = self._session.a_write(branch, txn_id)
+        if job_id is not None:
+            write = _of_job(source, job_id, write, keyed=txn_id is not None)
+        params = {
+            "mode": mode,
+            "branch": branch,
+            "from": from_,
+            "on_error": on_error,
+            "max_errors": max_errors,
+            "engine": engine,
+            "job_id": job_id,
+        }
+        with ExitStack() as stack:
+            body = sent(source, type, lambda: self._catalog(branch, from_), stack)
+            if progress is not None:
+                progress.stage("sending")
+            pieces = body.body if self._may_write() else _nothing
+            headers = {**body.headers, **({} if if_commit is None else {IF_COMMIT: header(if_commit, "A commit id")})}
+            ask = Ask("POST", f"{self._session.base}/load", params, None, pieces, headers, write)
+            with _called_as_here(body):
+                document = self._session.job(ask, progress).document
+        quarantine = self._quarantined(document["quarantine"], body)
+        notes = [body.sentence(note) for note in document["notes"]]
+        return results.loaded({**document, "notes": notes}, write.txn_id, self._session.read_commit, job_id, quarantine)
+
+    def _may_write(self) -> bool:
+        """Whether the token writes anywhere in the graph.
+
+        If not, nothing is sent and the server says why: it would only say so behind the last byte. Besides, a server
+        that is busy or away is found out before an input is used up that can be read once.
+        """
+        known = self._session.transport.call(Ask("GET", "/graphs")).document["graphs"]
+        roles: list[str] = next((entry["roles"] for entry in known if entry["id"] == self._session.graph), [])
+        return bool({"write", "admin"} & set(roles))
+
+    def _catalog(self, branch: str, from_: str | None) -> "Catalog":
+        """The schema by which files are taken for a type's: of the branch, or of the one it will be forked from."""
+        from omnigraph.errors import BranchNotFound
+        from omnigraph.schema.compile import compile_schema
+
+        try:
+            text = self._session.get("/schema", {"branch": branch}).document["schema"]
+        except BranchNotFound:
+            if from_ is None:
+                raise
+            text = self._session.get("/schema", {"branch": from_}).document["schema"]
+        return compile_schema(text).catalog
+
+    def _quarantined(self, address: str | None, body: Sent) -> Path | None:
+        """Fetch what was left out, to where the embedded graph would have put it."""
+        from omnigraph.write.quarantine import default_path
+
+        if address is None:
+            return None
+        path = default_path(body.files, self._session.transport.runtime.ids.short_id())
+        with self._session.transport.stream(Ask("GET", address)) as response:
+            pieces = self._session.transport.pieces(response)
+            try:
+                with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+                    for line in _lines(pieces):
+                        file.write(json.dumps(_rejected(json.loads(line), body), ensure_ascii=False) + "\n")
+            except OSError as error:
+                raise BadRequest(
+                    f"The rows were loaded, but those left out can't be written to {path} ({error.strerror}): fetch "
+                    f"them from {self._session.transport.url}{address}."
+                ) from error
+        return path
+
+    def export(
+        self,
+        dest: "str | os.PathLike[str] | IO[bytes]",
+        branch: str = MAIN,
+        at: str | datetime | None = None,
+        types: Sequence[str] | None = None,
+        engine: "ExportEngine" = "auto",
+        *,
+        format: "Format | None" = None,
+        overwrite: bool = False,
+        storage_options: Mapping[str, str] | None = None,
+        spark: "SparkSession | None" = None,
+        master: str | None = None,
+        progress: "Progress | None" = None,
+    ) -> "Exported":
+        """Write to a file or directory of this process: a stream, or for a directory a job whose files are fetched."""
+        from omnigraph.pipeline.exporting.export import file_format
+        from omnigraph.read.export_formats import FORMATS
+
+        refuse_spark(spark, master)
+        if engine not in ("auto", "local", "spark"):
+            raise BadRequest(f"{engine!r} is no engine: use auto, local or spark.")
+        if format is not None and format not in FORMATS:
+            raise BadRequest(f"{format!r} is no format: use {', '.join(FORMATS)}.")
+        whole = file_format(dest, format)
+        state: dict[str, Any] = {"branch": branch, "at": wire_time(at), "types": None if types is None else list(types)}
+        if whole is None:
+            assert isinstance(dest, str | os.PathLike)
+            wanted = {**state, "format": format or "jsonl", "directory": True, "engine": engine}
+            return self._export_directory(os.fspath(dest), wanted, overwrite, storage_options, progress)
+        if engine == "spark":
+            raise BadRequest("Spark writes directories of files: name a directory and a format, or use engine local.")
+        return self._export_file(dest, state, whole)
+
+    def _export_file(
+        self, dest: "str | os.PathLike[str] | IO[bytes]", state: dict[str, Any], whole: "Format"
+    ) -> "Exported":
+        """At a pinned commit, so that its rows are known, whatever is written meanwhile."""
+        from omnigraph.read.export import Exported
+
+        params = {"branch": state["branch"], "at": state["at"]}
+        pinned = self._session.get("/snapshot", params).document
+        counts = {entry["type_name"]: entry["rows"] for entry in pinned["types"]}
+        chosen = (
+            counts if state["types"] is None else [name for name in dict.fromkeys(state["types"]) if name in counts]
+        )
+        document = {**state, "at": state["at"] or pinned["commit_id"], "format": whole}
+        ask = Ask("POST", f"{self._session.base}/export", document=document)
+        with self._session.transport.stream(ask) as response:
+            pieces = self._session.transport.pieces(response)
+            size = _written(dest, pieces) if isinstance(dest, str | os.PathLike) else _copied(pieces, dest)
+        return Exported(sum(counts[name] for name in chosen), size)
+
+    def _export_directory(
+        self,
+        dest: str,
+        wanted: dict[str, Any],
+        overwrite: bool,
+        storage_options: Mapping[str, str] | None,
+        progress: "Progress | None",
+    ) -> "Exported":
+        from omnigraph.pipeline.exporting.place import SUMMARY, place_at
+        from omnigraph.read.export import Exported
+        from omnigraph.storage.location import Location
+        from omnigraph.storage.objects import open_store
+
+        place = place_at(dest, Location(self._session.uri), storage_options)
+        place.require_free(overwrite)
+        ask = Ask("POST", f"{self._session.base}/export", document=wanted)
+        done, files = self._session.job_with_files(ask, progress)
+        with (
+            self._session.transport.stream(Ask("GET", files[EXPORTED])) as response,
+            tarfile.open(fileobj=Readable(self._session.transport.pieces(response)), mode="r|") as archive,
+            place.writing() as location,
+        ):
+            store = open_store(location)
+            summary: Mapping[str, Any] = {}
+            for member in archive:
+                content = archive.extractfile(member) if member.isreg() else None
+                if content is None:
+                    continue
+                if member.name == SUMMARY:
+                    summary = json.loads(content.read())
+                    place.expect([file["name"] for entry in summary["types"].values() for file in entry["files"]])
+                    continue
+                store.put(_part_key(member.name), content.read())
+            place.finish(summary)
+        return Exported(done["rows"], done["bytes"], done["files"], done["engine"])
+
+
+def _part_key(name: str) -> str:
+    """The name of a part, which no server can make a way out of the directory."""
+    from omnigraph.pipeline.exporting.place import is_part
+
+    if not is_part(name):
+        raise BadRequest(f"The server sent {name!r}, which is no part of an export: nothing was kept.")
+    return name
+
+
+# Loads
+
+
+def _of_job(source: "Source", job_id: str, write: Write, *, keyed: bool) -> Write:
+    """A load that has a job id lands once under that; a transaction id beside it is the server's to refuse."""
+    from omnigraph.pipeline.bulk.engine import check_job
+    from omnigraph.pipeline.bulk.resume import txn_of_job
+
+    check_job(source, job_id)
+    return write if keyed else Write(write.branch, txn_of_job(job_id), keyed=False)
+
+
+def _nothing() -> Iterator[bytes]:
+    return iter(())
+
+
+@contextmanager
+def _called_as_here(body: Sent) -> Iterator[None]:
+    """Errors that name places in what was sent, by the names that the caller knows."""
+    try:
+        yield
+    except (InvalidInput, ConstraintViolation) as error:
+        raise renamed(error, body.place) from error.__cause__
+    except BadRequest as error:
+        said = error.to_json()
+        shown = body.sentence(said["error"])
+        if shown == said["error"]:
+            raise
+        raise error_from({**said, "error": shown}) from error.__cause__
+
+
+def _rejected(entry: dict[str, Any], body: Sent) -> dict[str, Any]:
+    """A line of a quarantine, as it would be if the rows had been read here."""
+    found = {**entry, "place": body.place(entry["place"])}
+    if body.entities and "line" in found:
+        return {name: value for name, value in found.items() if name != "line"} | {"entity": json.loads(found["line"])}
+    return found
+
+
+def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        yield from whole
+    if rest:
+        yield rest
+
+
+# Exports
+
+
+def _written(dest: "str | os.PathLike[str]", pieces: Iterator[bytes]) -> int:
+    """Into a file that appears under its name only when it is complete, gzipped if its name ends so."""
+    path = Path(dest)
+    if not path.name or path.is_dir():
+        remedy = "name one, such as graph.jsonl, or say in which format a directory is to be written"
+        raise BadRequest(f"{str(dest)!r} is no file to write to: {remedy}.")
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            if path.suffix == ".gz":
+                with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed:
+                    size = _copied(pieces, packed)
+            else:
+                size = _copied(pieces, file)
+        partial.replace(path)
+    except OSError as error:
+        raise BadRequest(f"{path} can't be written ({error.strerror}): choose another file.") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return size
+
+
+def _copied(pieces: Iterator[bytes], file: Any) -> int:
+    size = 0
+    for piece in pieces:
+        file.write(piece)
+        size += len(piece)
+    return size

@@ -1,0 +1,157 @@
+"""Changes that a server finds: read while they come, typed by the schemas of the two states."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.branch.changes import Explained
+from omnigraph.branch.entities import EntityChange, _printers
+from omnigraph.remote import results
+from omnigraph.remote.documents import Head, Item, read_list
+from omnigraph.remote.values import python_value
+from omnigraph.storage.meter import Cost
+
+if TYPE_CHECKING:
+    import httpx
+
+    from omnigraph.remote.session import Session
+    from omnigraph.remote.transport import Ask
+    from omnigraph.schema.catalog import Catalog, TypeDef
+
+LIST = "changes"
+
+
+class RemoteChanges:
+    """As `GraphChanges`: each iteration starts anew; the first goes on with the answer that is already coming."""
+
+    def __init__(
+        self, session: "Session", ask: "Ask", limit: int | None, branch: str | None, *, nothing: bool = False
+    ) -> None:
+        self._session = session
+        self._branch = branch
+        self._nothing = nothing  # the filters let nothing through
+        self._ask = ask
+        self._limit = limit
+        self.next_page: str | None = None
+        self.explained = Explained("direct", "nothing was compared yet")
+        self.cost = Cost()
+        self._first: _Page | None = _Page.asked(session, ask)
+        self.from_commit: str = self._first.head["from"]
+        self.to_commit: str = self._first.head["to"]
+        self.schema_changed: bool = self._first.head["schema_changed"]
+
+    def __iter__(self) -> Iterator[EntityChange]:
+        page, self._first = self._first or _Page.asked(self._session, self._ask), None
+        self.next_page, self.cost = None, Cost()
+        self.explained = replace(self.explained, reads=())
+        typed = Typed(self._session, self.to_commit, self.from_commit, self._branch)
+        number = 0
+        while True:
+            for document in page.items():
+                if not self._nothing:
+                    number += 1
+                    yield typed.change(document)
+            self._note(page.tail)
+            following = page.tail["next_page"]
+            if following is None or number == self._limit:
+                self.next_page = following
+                return
+            rest = None if self._limit is None else self._limit - number
+            params = {**self._ask.params, "page": following} | ({} if rest is None else {"limit": rest})
+            page = _Page.asked(self._session, replace(self._ask, params=params))
+
+    def _note(self, tail: Mapping[str, Any]) -> None:
+        told = tail.get("explain")
+        if told is None:
+            return
+        found = results.explained(told)
+        reads = () if self._nothing else (*self.explained.reads, *found.reads)
+        self.explained = replace(found, reads=reads)
+        self.cost += results.cost_of({"retries": 0} | told["cost"])
+
+    def __del__(self) -> None:
+        first = getattr(self, "_first", None)
+        if first is not None:  # nobody wanted to know after all
+            first.close()
+
+
+@dataclass
+class _Page:
+    """One answer."""
+
+    response: "httpx.Response"
+    parts: Iterator[Any]
+    head: Mapping[str, Any]
+    tail: Mapping[str, Any]
+
+    @staticmethod
+    def asked(session: "Session", ask: "Ask") -> "_Page":
+        response = session.transport.opened(ask)
+        try:
+            parts = read_list(session.transport.pieces(response), LIST)
+            head = next(parts)
+        except BaseException:
+            response.close()
+            raise
+        assert isinstance(head, Head)
+        return _Page(response, parts, head.members, {})
+
+    def items(self) -> Iterator[Mapping[str, Any]]:
+        try:
+            for part in self.parts:
+                if isinstance(part, Item):
+                    yield part.value
+                else:
+                    self.tail = part.members
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self.response.close()
+
+
+class Typed:
+    """Changes with their values in Python's form, by the schema of the later state, or of the earlier one."""
+
+    def __init__(self, session: "Session", newer: str, older: str, branch: str | None) -> None:
+        self._session = session
+        self._branch = branch  # None: that of the newer commit
+        self._states = (newer, older)
+        self._types: dict[tuple[str, str], TypeDef | None] = {}
+
+    def change(self, document: Mapping[str, Any]) -> EntityChange:
+        definition = self._definition(document["kind"], document["type_name"])
+        return EntityChange(
+            document["operation"],
+            document["kind"],
+            document["type_name"],
+            document["id"],
+            _image(document["before"], definition),
+            _image(document["after"], definition),
+            tuple(document["changed"]),
+            "" if definition is None else definition.id,
+            {} if definition is None else _printers(definition),
+        )
+
+    def _definition(self, kind: str, name: str) -> "TypeDef | None":
+        if (kind, name) not in self._types:
+            self._types[kind, name] = next(
+                filter(None, (_find(self._catalog(at), kind, name) for at in self._states)), None
+            )
+        return self._types[kind, name]
+
+    def _catalog(self, commit_id: str) -> "Catalog":
+        if self._branch is None:
+            self._branch = self._session.details(self._states[0]).branch
+        return self._session.schema_at(commit_id, self._branch).catalog
+
+
+def _find(catalog: "Catalog", kind: str, name: str) -> "TypeDef | None":
+    return next((entry for entry in catalog.types if (entry.kind, entry.name) == (kind, name)), None)
+
+
+def _image(document: Mapping[str, Any] | None, definition: "TypeDef | None") -> Mapping[str, Any] | None:
+    if document is None or definition is None:
+        return document
+    kinds = {prop.name: prop.type for prop in definition.properties}
+    return {name: python_value(value, kinds[name]) if name in kinds else value for name, value in document.items()}

@@ -1,0 +1,244 @@
+"""History over HTTP: commits, changes, the feed, tags, revert."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from omnigraph.errors import BadRequest
+from omnigraph.remote import results
+from omnigraph.remote.changes import RemoteChanges, Typed
+from omnigraph.remote.session import Session, refuse_actor
+from omnigraph.remote.transport import Answer, Ask, segment
+from omnigraph.remote.values import wire_time
+
+if TYPE_CHECKING:
+    from omnigraph.branch.commands import CommitDetails
+    from omnigraph.branch.feed import FeedChange, FeedPage
+    from omnigraph.manifest.graph_log import LoggedCommit
+    from omnigraph.manifest.model import Commit, CommitId, TxnId
+    from omnigraph.manifest.publish import PublishedCommit
+    from omnigraph.manifest.tags import Tag
+
+MAIN = "main"
+EVERYTHING = 10**9  # of a limit
+SCHEMA_KINDS = ("schema_apply", "merge", "revert")  # commits that may change the schema
+
+
+class RemoteTags:
+    """`g.tags`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def create(
+        self,
+        name: str,
+        commit: str | None = None,
+        *,
+        branch: str = MAIN,
+        actor: str | None = None,
+        txn_id: "TxnId | None" = None,
+    ) -> "Tag":
+        refuse_actor(actor)
+        document = {"name": name, "commit": commit, "branch": branch}
+        write = self._session.an_act(branch, txn_id)
+        return results.tag_of(self._session.write("POST", "/tag", document, write).document["tag"])
+
+    def delete(self, name: str) -> None:
+        write = self._session.an_act(MAIN, repeatable=False)
+        self._session.write("DELETE", f"/tag/{segment(name)}", None, write)
+
+    def list(self) -> "list[Tag]":
+        return [results.tag_of(entry) for entry in self._session.get("/tag").document["tags"]]
+
+
+class RemoteHistory:
+    """The part of `RemoteGraph` that looks back."""
+
+    _session: Session
+
+    def commits(
+        self,
+        branch: str = MAIN,
+        limit: int | None = 50,
+        actor: str | None = None,
+        *,
+        kind: str | None = None,
+        types: Iterable[str] = (),
+        maintenance: bool = False,
+        at: str | datetime | None = None,
+    ) -> "list[Commit]":
+        wanted = _limit(limit)
+        params: dict[str, Any] = {
+            "branch": branch,
+            "limit": wanted,
+            "actor": actor,
+            "kind": kind,
+            "type": list(types) or None,
+            "all": maintenance,
+            "at": wire_time(at),
+        }
+        found: list[Commit] = []
+        while True:
+            answer = self._session.get("/commits", params)
+            found += map(results.commit_of, answer.document["commits"])
+            following = _following(answer)
+            if following is None or len(found) >= wanted:
+                return found
+            params |= {"at": following, "limit": wanted - len(found)}
+
+    def commit_graph(
+        self, branches: Iterable[str] | None = None, limit: int | None = 50, *, maintenance: bool = False
+    ) -> "list[LoggedCommit]":
+        names = None if branches is None else list(branches)
+        if names is not None and len(names) != 1:
+            raise BadRequest("A server shows the history of one branch or of all: name one, or none.")
+        params = {
+            "graph": True,
+            "branch": None if names is None else names[0],
+            "limit": _limit(limit),
+            "all": maintenance,
+        }
+        return [results.logged(entry) for entry in self._session.get("/commits", params).document["commits"]]
+
+    def commit(self, commit_id: "CommitId") -> "Commit":
+        return self.commit_details(commit_id).commit
+
+    def commit_details(self, commit_id: "CommitId") -> "CommitDetails":
+        return self._session.details(commit_id)
+
+    def changes(
+        self,
+        a: str,
+        b: str,
+        kinds: Iterable[str] | None = None,
+        types: Iterable[str] | None = None,
+        operations: Iterable[str] | None = None,
+        *,
+        limit: int | None = None,
+        page: str | None = None,
+        branch: str = MAIN,
+    ) -> RemoteChanges:
+        chosen = _filters(kinds, types, operations, limit, page)
+        ask = Ask("GET", f"{self._session.base}/changes", {"a": a, "b": b, "branch": branch, **chosen})
+        return RemoteChanges(self._session, ask, limit, branch, nothing=_is_nothing(chosen))
+
+    def commit_changes(
+        self,
+        commit_id: "CommitId",
+        kinds: Iterable[str] | None = None,
+        types: Iterable[str] | None = None,
+        operations: Iterable[str] | None = None,
+        *,
+        limit: int | None = None,
+        page: str | None = None,
+    ) -> RemoteChanges:
+        chosen = _filters(kinds, types, operations, limit, page)
+        path = f"{self._session.base}/commits/{segment(commit_id)}/changes"
+        return RemoteChanges(self._session, Ask("GET", path, chosen), limit, None, nothing=_is_nothing(chosen))
+
+    def poll_changes(
+        self, cursor: str | None = None, start: str | None = None, limit: int = 1000, branch: str | None = None
+    ) -> "FeedPage":
+        from omnigraph.branch.changes import check_limit
+        from omnigraph.branch.feed import Cursor, FeedPage
+
+        check_limit(limit)
+        params = {"cursor": cursor, "start": start, "limit": limit, "branch": branch}
+        answer = self._session.get("/changes", params)
+        document = answer.document
+        changes = tuple(self._told(document["changes"], Cursor.decoded(document["cursor"]).branch))
+        cost = results.cost_in(answer.headers.get("omnigraph-cost"))
+        return FeedPage(changes, document["cursor"], document["more"], cost)
+
+    def follow_changes(
+        self, cursor: str | None = None, start: str | None = None, branch: str | None = None
+    ) -> "Iterator[FeedChange]":
+        page = self.poll_changes(cursor, start, branch=branch)
+        return self._followed(page)
+
+    def _followed(self, page: "FeedPage") -> "Iterator[FeedChange]":
+        yield from page
+        while page.more:
+            page = self.poll_changes(page.cursor)
+            yield from page
+
+    def _told(self, documents: list[dict[str, Any]], branch: str) -> "Iterator[FeedChange]":
+        """Changes with the commits that made them, which are asked for together, and by the schemas of those."""
+        from omnigraph.branch.feed import FeedChange
+
+        if not documents:
+            return
+        ids = list(dict.fromkeys(document["commit_id"] for document in documents))
+        commits = {commit.id: commit for commit in self.commits(branch, len(ids), at=ids[-1])}
+        told = [commits.get(commit_id) or self.commit(commit_id) for commit_id in ids]
+        typed = {commit.id: (commit, typing) for commit, typing in zip(told, self._typings(told, branch), strict=True)}
+        for document in documents:
+            commit, typing = typed[document["commit_id"]]
+            yield FeedChange(typing.change(document), commit, document["cursor"])
+
+    def _typings(self, commits: "list[Commit]", branch: str) -> list[Typed]:
+        """By which schema the changes of each are told: the next one's, unless that one may have changed it."""
+        found: list[Typed] = []
+        holds = commits[-1].id
+        for commit, following in zip(reversed(commits), [None, *reversed(commits)], strict=False):
+            if following is not None and following.kind in SCHEMA_KINDS:
+                holds = commit.id
+            found.append(Typed(self._session, holds, commit.parent or commit.id, branch))
+        return found[::-1]
+
+    def revert(
+        self,
+        commit_id: "CommitId",
+        branch: str = MAIN,
+        *,
+        actor: str | None = None,
+        if_commit: "CommitId | None" = None,
+        txn_id: "TxnId | None" = None,
+    ) -> "PublishedCommit | None":
+        refuse_actor(actor)
+        write = self._session.a_write(branch, txn_id)
+        document = {"commit": commit_id, "branch": branch}
+        answer = self._session.write("POST", "/revert", document, write, if_commit=if_commit).document
+        cost = results.cost_of(answer["cost"])
+        return results.published(answer["commit"], cost, write.txn_id, self._session.read_commit)
+
+
+def _limit(limit: int | None) -> int:
+    if limit is not None and (not isinstance(limit, int) or limit < 0):
+        raise BadRequest(f"A limit of {limit!r} makes no sense: give a whole number, 0 or more.")
+    return EVERYTHING if limit is None else min(limit, EVERYTHING)
+
+
+def _filters(
+    kinds: Iterable[str] | None,
+    types: Iterable[str] | None,
+    operations: Iterable[str] | None,
+    limit: int | None,
+    page: str | None,
+) -> dict[str, Any]:
+    """Which changes are wanted, checked here: a slip must not look like a graph without changes."""
+    from omnigraph.branch.changes import Filters, check_limit
+
+    kinds, types, operations = (
+        given if given is None or isinstance(given, str) else list(given) for given in (kinds, types, operations)
+    )
+    Filters.of(kinds, types, operations)
+    if limit is not None:
+        check_limit(limit)
+    return {"kind": kinds, "type": types, "operation": operations, "limit": limit, "page": page, "explain": True}
+
+
+def _is_nothing(chosen: dict[str, Any]) -> bool:
+    """Whether none of something is wanted, which a query string can't say."""
+    return any(chosen[name] == [] for name in ("kind", "type", "operation"))
+
+
+def _following(answer: Answer) -> str | None:
+    """The commit with which the next page begins."""
+    link = answer.headers.get("link", "")
+    if 'rel="next"' not in link:
+        return None
+    query = urlsplit(link[link.index("<") + 1 : link.index(">")]).query
+    return dict(parse_qsl(query)).get("at")

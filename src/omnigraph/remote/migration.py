@@ -1,0 +1,33 @@
+"""The plan of a schema change that a server made, as the embedded graph has it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from omnigraph.errors import OmnigraphError
+from omnigraph.schema.compile import compile_schema
+from omnigraph.schema.migration import MigrationPlan, plan_migration
+from omnigraph.schema.steps import Step
+
+
+def plan_of(accepted: str, wanted: str, name: str, document: Mapping[str, Any]) -> MigrationPlan:
+    """What lies between the two texts, with what the server found out about the rows."""
+    before = compile_schema(accepted)
+    try:
+        plan = plan_migration(before, wanted, name)
+    except OmnigraphError:  # it was read with more history than a text has, such as renames that are done
+        return MigrationPlan(before, compile_schema(wanted, name=name), _told(document["steps"]))
+    return plan.with_steps(_decided(plan.steps, document["steps"]))
+
+
+def _decided(steps: Sequence[Step], told: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
+    same = [(step.kind, step.type_name, step.property_name) for step in steps] == [
+        (entry["kind"], entry["type_name"], entry["property_name"]) for entry in told
+    ]
+    if not same:  # the schema moved on between two requests, and the server's word counts
+        return _told(told)
+    return tuple(replace(step, **entry) for step, entry in zip(steps, told, strict=True))
+
+
+def _told(steps: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
+    return tuple(Step(**entry) for entry in steps)

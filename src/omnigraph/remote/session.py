@@ -1,0 +1,212 @@
+"""One graph on one server: addresses, writes under their ids, jobs until they end, schemas by their commits."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.errors import AnswerLost, BadRequest, Forbidden, NotFound, OmnigraphError, Unauthorized
+from omnigraph.remote.errors import error_from
+from omnigraph.remote.results import cost_in, details_of
+from omnigraph.remote.transport import IF_COMMIT, JOB_WAIT_S, Answer, Ask, Readable, Transport, Write, header, segment
+
+if TYPE_CHECKING:
+    from omnigraph.branch.commands import CommitDetails
+    from omnigraph.manifest.model import Commit
+    from omnigraph.pipeline.progress import Progress
+    from omnigraph.read.result import QueryResult
+    from omnigraph.schema.catalog import Schema
+
+ARROW = "application/vnd.apache.arrow.stream"
+SCHEMAS_KEPT = 16
+BRANCHES_KEPT = 1024
+SEEN_S = 30.0  # what others wrote meanwhile has to be looked through, so it should not be much
+PROGRESS_S = 1  # how long the answer about a job is held back where somebody looks at a bar
+
+
+class Session:
+    """What the parts of a `RemoteGraph` share."""
+
+    def __init__(self, transport: Transport, graph: str) -> None:
+        self.transport = transport
+        self.graph = graph
+        self.base = f"/graphs/{segment(graph)}"
+        self._schemas: OrderedDict[str, Schema] = OrderedDict()
+        self._seen: OrderedDict[str, tuple[str, float]] = OrderedDict()  # by branch: a commit of it, and when
+        self._lock = Lock()
+
+    @property
+    def uri(self) -> str:
+        return f"{self.transport.url}{self.base}"
+
+    # Requests
+
+    def get(self, path: str, params: Mapping[str, Any] | None = None) -> Answer:
+        return self.transport.call(Ask("GET", self.base + path, params or {}))
+
+    def post(self, path: str, document: Any, text: str = "") -> Answer:
+        """Ask something that changes nothing."""
+        return self.transport.call(Ask("POST", self.base + path, document=document, text=text))
+
+    def rows(self, path: str, document: Mapping[str, Any], branch: str, text: str = "") -> "QueryResult":
+        """The rows that a read answers, as Arrow: with their types, and with infinities."""
+        import pyarrow as pa
+
+        from omnigraph.remote.tables import query_result
+
+        ask = Ask("POST", self.base + path, document=document, headers={"Accept": ARROW}, text=text)
+        with self.transport.stream(ask) as response:
+            source = pa.PythonFile(Readable(self.transport.pieces(response)), mode="r")
+            with pa.ipc.open_stream(source) as reader:
+                table = reader.read_all()
+            headers = response.headers
+        result = query_result(table, headers["omnigraph-commit"], None)
+        result.branch, result.query = branch, headers["omnigraph-query"]
+        result.cost = cost_in(headers.get("omnigraph-cost"))
+        return result
+
+    def write(
+        self, method: str, path: str, document: Any, write: Write, *, if_commit: str | None = None, text: str = ""
+    ) -> Answer:
+        headers = {} if if_commit is None else {IF_COMMIT: header(if_commit, "A commit id")}
+        ask = Ask(method, self.base + path, document=document, headers=headers, write=write, text=text)
+        answer = self.transport.call(self._placed(ask))
+        commit = answer.document.get("commit")
+        if commit is not None:
+            self._saw(write.branch, commit["id"])
+        return answer
+
+    def a_write(self, branch: str, txn_id: str | None = None) -> Write:
+        """Under the caller's id, or a fresh one: an answer that was lost can be asked for again."""
+        if txn_id is None:
+            return Write(branch, self.transport.new_txn_id(), fresh=True)
+        return Write(branch, txn_id)
+
+    def an_act(self, branch: str, txn_id: str | None = None, *, repeatable: bool = True) -> Write:
+        """What changes something without a commit; repeatable where doing it twice is as good as once."""
+        return Write(branch, self.transport.new_txn_id() if txn_id is None else txn_id, repeatable)
+
+    def _placed(self, ask: Ask) -> Ask:
+        """A write under a fresh id says behind which commit it may have landed, so that nobody looks further back."""
+        if ask.write is None or not ask.write.fresh:
+            return ask
+        return replace(ask, write=replace(ask.write, seen=self._seen_on(ask.write.branch)))
+
+    def _seen_on(self, branch: str) -> str | None:
+        """A commit that this client has seen on a branch not long ago; None where it may see none."""
+        with self._lock:
+            commit_id, at = self._seen.get(branch, ("", 0.0))
+        if commit_id and self.transport.runtime.clock.monotonic() - at < SEEN_S:
+            return commit_id
+        try:
+            found = str(self.get("/snapshot", {"branch": branch}).document["commit_id"])
+        except (BadRequest, NotFound, Forbidden, Unauthorized):
+            return None  # the write itself will be told, or needs no such branch
+        self._saw(branch, found)
+        return found
+
+    def _saw(self, branch: str, commit_id: str) -> None:
+        with self._lock:
+            self._seen[branch] = (commit_id, self.transport.runtime.clock.monotonic())
+            self._seen.move_to_end(branch)
+            while len(self._seen) > BRANCHES_KEPT:
+                self._seen.popitem(last=False)
+
+    def details(self, commit_id: str) -> "CommitDetails":
+        return details_of(self.get(f"/commits/{segment(commit_id)}").document)
+
+    def read_commit(self, commit_id: str) -> "Commit":
+        return self.details(commit_id).commit
+
+    # Jobs
+
+    def job(self, ask: Ask, progress: "Progress | None" = None) -> Answer:
+        """Start something long and wait for its end; the answer is its own.
+
+        Whoever is interrupted while waiting leaves no job behind: it is cancelled.
+        """
+        wait = PROGRESS_S if progress is not None else JOB_WAIT_S
+        answer = self.transport.call(_preferring(self._placed(ask), f"respond-async, wait={wait}"))
+        if answer.status != 202:
+            return answer
+        ended = self._ended(answer, ask, wait, progress)
+        return Answer(ended["result"], 200, answer.headers)
+
+    def job_with_files(self, ask: Ask, progress: "Progress | None" = None) -> tuple[Any, Mapping[str, str]]:
+        """The same for who wants the files that it leaves: its result, and their addresses."""
+        answer = self.transport.call(_preferring(ask, "respond-async"))
+        ended = self._ended(answer, ask, PROGRESS_S if progress is not None else JOB_WAIT_S, progress)
+        return ended["result"], ended["files"]
+
+    def _ended(self, answer: Answer, ask: Ask, wait: int, progress: "Progress | None") -> Any:
+        path = f"/jobs/{segment(answer.document['id'])}"
+        look = Ask("GET", self.base + path, headers={"Prefer": f"wait={wait}"})
+        try:
+            while answer.document["state"] in ("waiting", "running"):
+                if progress is not None:
+                    _follow(progress, answer.document["progress"])
+                answer = self.transport.call(look)
+        except OmnigraphError as error:
+            if ask.write is None:
+                raise
+            ended = isinstance(error, NotFound)
+            reason = (
+                "the server that ran its job has ended" if ended else f"its job can't be asked for any more: {error}"
+            )
+            raise AnswerLost(ask.write.txn_id, ask.write.branch, reason.rstrip(".")) from error
+        except BaseException:
+            self._cancel(path)
+            raise
+        if answer.document["error"] is not None:
+            raise error_from(answer.document["error"], ask.text)
+        return answer.document
+
+    def _cancel(self, path: str) -> None:
+        try:
+            self.transport.call(Ask("DELETE", self.base + path))
+        except OmnigraphError:
+            pass  # it ends by itself then
+
+    # Schemas
+
+    def schema_at(self, commit_id: str, branch: str) -> "Schema":
+        """The schema of a commit, by way of a branch that may be read: it never changes, so it is asked for once."""
+        from omnigraph.schema.compile import compile_schema
+
+        with self._lock:
+            if commit_id in self._schemas:
+                self._schemas.move_to_end(commit_id)
+                return self._schemas[commit_id]
+        text = self.get("/schema", {"branch": branch, "at": commit_id}).document["schema"]
+        schema = compile_schema(text)
+        with self._lock:
+            self._schemas[commit_id] = schema
+            while len(self._schemas) > SCHEMAS_KEPT:
+                self._schemas.popitem(last=False)
+        return schema
+
+
+def _preferring(ask: Ask, what: str) -> Ask:
+    return replace(ask, headers={**ask.headers, "Prefer": what})
+
+
+def _follow(progress: "Progress", told: Mapping[str, Any]) -> None:
+    """What the server says of a job, on the bar of whoever waits for it."""
+    state = progress.state
+    if told["stage"] and (told["stage"], told["tasks"]) != (state.stage, state.tasks):
+        progress.stage(told["stage"], told["tasks"])
+        state = progress.state
+    if told["done"] > state.done or told["rows"] > state.rows:
+        progress.done(told["done"] - state.done, told["rows"] - state.rows)
+
+
+def refuse_actor(actor: str | None) -> None:
+    """Who writes, the token says."""
+    if actor is not None:
+        raise BadRequest("A server records the actor of the token, nobody else: leave out actor (--as).")
+
+
+def refuse_spark(spark: object, master: str | None) -> None:
+    if spark is not None or master is not None:
+        raise BadRequest("A server has a Spark of its own: leave out spark and master (--master).")
