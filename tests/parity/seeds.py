@@ -82,7 +82,7 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 TOKEN = re.compile(r"\b[A-Za-z0-9_-]{60,}={0,2}")
 REJECTED = re.compile(r"rejected-[a-z2-7]{13}")
 TXN = re.compile(r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b")
-COSTS = re.compile(r"\d+ requests?( in \d+ stages)?|, [\d,]+ bytes$", re.MULTILINE)
+COSTS = re.compile(r"\d+ requests?( in \d+ stages?)?|, [\d,]+ bytes$", re.MULTILINE)
 NOT_COMPARED = frozenset(
     {"cost", "txn_id", "authored_at", "created_at", "since", "refreshed_ago", "repository", "session", "pinned"}
     | {"printers", "type_id", "quarantine", "phases"}

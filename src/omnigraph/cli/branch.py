@@ -15,6 +15,7 @@ from omnigraph.cli.common import (
     txn_id_option,
 )
 from omnigraph.cli.merged import merge_document, merge_text
+from omnigraph.cli.output import counted
 
 if TYPE_CHECKING:
     from omnigraph.branch.merge import Engine
@@ -43,7 +44,7 @@ def create(settings: Settings, name: str, source: str | None, at: str | None, tx
     source = settings.branch_or_main if source is None else source
     cost = settings.open_graph().branches.create(name, source, at, actor=settings.actor, txn_id=txn_id)
     settings.output.done(
-        branch_document(name, cost), f"Created branch {name} from {source} in {cost.requests} requests."
+        branch_document(name, cost), f"Created branch {name} from {source} in {counted(cost.requests, 'request')}."
     )
 
 
@@ -65,7 +66,7 @@ def list_(settings: Settings, place: str | None) -> None:
 def delete(settings: Settings, name: str, txn_id: str | None) -> None:
     """Delete the branch NAME. Its commits stay readable by their ids until a cleanup."""
     cost = settings.open_graph().branches.delete(name, actor=settings.actor, txn_id=txn_id)
-    settings.output.done(branch_document(name, cost), f"Deleted branch {name} in {cost.requests} requests.")
+    settings.output.done(branch_document(name, cost), f"Deleted branch {name} in {counted(cost.requests, 'request')}.")
 
 
 @branch.command()

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph.answers import merge_document
 from omnigraph.cli.output import printable
-from omnigraph.cli.published import counts_text
+from omnigraph.cli.published import counts_text, spent_text
 
 if TYPE_CHECKING:
     from omnigraph.branch.merge import MergeResult
@@ -22,7 +22,7 @@ def merge_text(result: "MergeResult") -> str:
 def _lines(result: "MergeResult") -> list[str]:
     pair = f"{result.source} into {result.into}"
     outcome = _OUTCOMES[result.outcome.value]
-    spent = f"({result.cost.requests} requests in {result.cost.stages} stages)"
+    spent = f"({spent_text(result.cost)})"
     lines = [f"  {conflict.kind}: {conflict.message}" for conflict in result.conflicts]
     if result.conflicts:
         head = f"Merging {pair} would be refused, with {len(lines)} conflict{'s' if len(lines) > 1 else ''} {spent}:"

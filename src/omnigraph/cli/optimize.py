@@ -8,6 +8,7 @@ from omnigraph.answers import optimize_document
 from omnigraph.cli.common import Settings, common_options, pass_settings, store_argument
 from omnigraph.cli.output import counted, printable
 from omnigraph.cli.progress import working
+from omnigraph.cli.published import spent_text
 from omnigraph.maintain.engines import ENGINES
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def optimize(settings: Settings, place: str | None, types: tuple[str, ...], engi
 
 def optimize_text(result: "OptimizeResult") -> str:
     """A line for the whole, and one for each type that something was done to or is left to do."""
-    spent = f"({result.cost.requests} requests in {result.cost.stages} stages)"
+    spent = f"({spent_text(result.cost)})"
     if result.commit is None:
         head = f"Every table of {result.branch} is as it should be {spent}."
     else:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from omnigraph.answers import Document, commit_document
+from omnigraph.cli.output import counted
 
 if TYPE_CHECKING:
     from omnigraph.manifest.publish import PublishedCommit
@@ -17,8 +18,12 @@ def commit_sentence(published: "PublishedCommit | None", cost: "Cost") -> str:
     """`Committed aaaaaaaaaaaaa.7 on main: Person +2 (6 requests in 5 stages).`"""
     if published is None:
         return "Nothing changed, so there is no commit."
-    spent = f"{cost.requests} requests in {cost.stages} stages"
-    return f"Committed {published.id} on {published.branch}: {touched_text(published.touched)} ({spent})."
+    return f"Committed {published.id} on {published.branch}: {touched_text(published.touched)} ({spent_text(cost)})."
+
+
+def spent_text(cost: "Cost") -> str:
+    """`6 requests in 5 stages`."""
+    return f"{counted(cost.requests, 'request')} in {counted(cost.stages, 'stage')}"
 
 
 def touched_text(touched: Document) -> str:

@@ -14,7 +14,7 @@ from omnigraph.cli.common import (
 )
 from omnigraph.cli.files import read_source
 from omnigraph.cli.output import cost_document, counted, printable
-from omnigraph.cli.published import touched_text
+from omnigraph.cli.published import spent_text, touched_text
 from omnigraph.cli.steps import plan_lines
 
 wanted_option = click.option(
@@ -44,7 +44,9 @@ def init(settings: Settings, path: str, place: str | None) -> None:
         "cost": cost_document(graph.cost),
     }
     types = f"{counted(len(nodes), 'node type')} and {counted(len(edges), 'edge type')}"
-    settings.output.done(document, f"Made a graph at {graph.uri} with {types} in {graph.cost.requests} requests.")
+    settings.output.done(
+        document, f"Made a graph at {graph.uri} with {types} in {counted(graph.cost.requests, 'request')}."
+    )
 
 
 @click.group()
@@ -121,5 +123,4 @@ def apply(
     if not settings.json and not settings.quiet:
         settings.output.data(document, lambda paint: plan_lines(document, paint))
     rows = f": {touched_text(commit.touched)}" if commit.touched else ""
-    spent = f"{applied.cost.requests} requests in {applied.cost.stages} stages"
-    settings.output.done(document, f"Committed {commit.id} on {commit.branch}{rows} ({spent}).")
+    settings.output.done(document, f"Committed {commit.id} on {commit.branch}{rows} ({spent_text(applied.cost)}).")

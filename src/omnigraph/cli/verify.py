@@ -7,7 +7,7 @@ import click
 
 from omnigraph.answers import verify_document
 from omnigraph.cli.common import Settings, common_options, pass_settings, store_argument
-from omnigraph.cli.output import Paint, fields, printable
+from omnigraph.cli.output import Paint, counted, fields, printable
 
 if TYPE_CHECKING:
     from omnigraph.maintain.verifying.verify import VerifyReport
@@ -58,7 +58,7 @@ def _lines(report: "VerifyReport", paint: Paint, *, quiet: bool) -> Iterable[str
 
 def _sentence(report: "VerifyReport") -> str:
     how = "in full" if report.full else "by samples (--full looks at everything)"
-    requests = f"{report.cost.requests:,} requests"
+    requests = counted(report.cost.requests, "request")
     if report.ok:
         return f"Checked {how} in {requests}: no damage."
     count = len(report.damage) + report.more
