@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
-from omnigraph.graph import Graph
-from support.serving import Served, people_graph, served
+from support.serving import Served
+from support.serving_people import graph, server, store
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "graph"
-
-
-@pytest.fixture
-def graph(store: Path) -> Graph:
-    return people_graph(store)
-
-
-@pytest.fixture
-def server(graph: Graph, store: Path) -> Iterator[Served]:
-    with served({"people": store}) as running:
-        yield running
+__all__ = ["graph", "server", "store"]  # fixtures, used by their names
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ import gzip
 import io
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from omnigraph.cancelling import checkpoint
 from omnigraph.errors import BadRequest
@@ -51,6 +52,13 @@ def export(
     """
     if not isinstance(dest, str | os.PathLike):
         return _written(dest, tables, snapshot, types, format)
+    with new_file(dest) as file:
+        return _written(file, tables, snapshot, types, format)
+
+
+@contextmanager
+def new_file(dest: "str | os.PathLike[str]") -> Iterator[IO[bytes]]:
+    """A file to be written, gzipped if its name ends so; it appears under its name only when it is complete."""
     path = Path(dest)
     if not path.name or path.is_dir():
         remedy = "name one, such as graph.jsonl, or say in which format a directory is to be written"
@@ -60,15 +68,14 @@ def export(
         with partial.open("wb") as file:
             if path.suffix == ".gz":
                 with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed:
-                    done = _written(packed, tables, snapshot, types, format)
+                    yield cast("IO[bytes]", packed)
             else:
-                done = _written(file, tables, snapshot, types, format)
+                yield file
         partial.replace(path)
     except OSError as error:
         raise BadRequest(f"{path} can't be written ({error.strerror}): choose another file.") from error
     finally:
         partial.unlink(missing_ok=True)
-    return done
 
 
 def export_lines(tables: Tables, snapshot: Snapshot, types: Sequence[str] | None = None) -> Iterator[bytes]:

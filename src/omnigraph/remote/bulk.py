@@ -1,6 +1,5 @@
 """Load and export over HTTP: streams of bytes that neither side holds as a whole, and jobs where work is long."""
 
-import gzip
 import json
 import os
 import tarfile
@@ -281,25 +280,10 @@ def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _written(dest: "str | os.PathLike[str]", pieces: Iterator[bytes]) -> int:
-    """Into a file that appears under its name only when it is complete, gzipped if its name ends so."""
-    path = Path(dest)
-    if not path.name or path.is_dir():
-        remedy = "name one, such as graph.jsonl, or say in which format a directory is to be written"
-        raise BadRequest(f"{str(dest)!r} is no file to write to: {remedy}.")
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            if path.suffix == ".gz":
-                with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed:
-                    size = _copied(pieces, packed)
-            else:
-                size = _copied(pieces, file)
-        partial.replace(path)
-    except OSError as error:
-        raise BadRequest(f"{path} can't be written ({error.strerror}): choose another file.") from error
-    finally:
-        partial.unlink(missing_ok=True)
-    return size
+    from omnigraph.read.export import new_file
+
+    with new_file(dest) as file:
+        return _copied(pieces, file)
 
 
 def _copied(pieces: Iterator[bytes], file: Any) -> int:

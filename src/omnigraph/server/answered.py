@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from omnigraph.schema.steps import StepKind
+
 
 class Answer(BaseModel):
     model_config = ConfigDict(extra="allow")
@@ -253,20 +255,7 @@ class SchemaAnswer(Answer):
 
 
 class SchemaStep(Answer):
-    kind: Literal[
-        "add_type",
-        "drop_type",
-        "rename_type",
-        "add_property",
-        "drop_property",
-        "rename_property",
-        "change_property",
-        "extend_enum",
-        "add_constraint",
-        "drop_constraint",
-        "change_card",
-        "update_metadata",
-    ]
+    kind: StepKind
     type_name: str
     property_name: str | None
     supported: bool
