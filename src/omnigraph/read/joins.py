@@ -14,7 +14,7 @@ from omnigraph.cancelling import checkpoint, interruptible
 from omnigraph.query.ir import Compare, EdgeEnd, EntityId, Filter, Prop, variables_of
 from omnigraph.read.csr import Csr
 from omnigraph.read.filters import column_name, evaluate
-from omnigraph.read.rows import ONE, Rows, product
+from omnigraph.read.rows import ONE, Rows, multiplied, product
 from omnigraph.read.spaces import Spaces
 from omnigraph.read.values import Column, Mask, Numbers, is_text
 
@@ -77,7 +77,7 @@ def _passing(spaces: Spaces, rows: Rows, conditions: Sequence[Filter]) -> Rows:
 def _paired(left: Rows, right: Rows, left_places: Numbers, right_places: Numbers) -> Rows:
     first, second = left.take(left_places), right.take(right_places)
     weights = [part.weight for part in (first, second) if part.weight is not None]
-    weight = weights[0] * weights[1] if len(weights) == 2 else weights[0] if weights else None
+    weight = multiplied(*weights) if len(weights) == 2 else weights[0] if weights else None
     return Rows(first.count, {**first.columns, **second.columns}, weight)
 
 

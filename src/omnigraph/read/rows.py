@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from omnigraph.errors import BadRequest
 from omnigraph.read.csr import require_room
 from omnigraph.read.values import Mask, Numbers
+
+_COUNTABLE_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class Rows:
     def times(self, counts: Numbers) -> "Rows":
         """Each row as often as `counts` says; those with none are gone."""
         kept = counts > 0
-        weight = counts if self.weight is None else self.weight * counts
+        weight = counts if self.weight is None else multiplied(self.weight, counts)
         if bool(kept.all()):
             once = self.weight is None and bool((counts == 1).all())
             return self if once else Rows(self.count, self.columns, weight)
@@ -56,6 +59,14 @@ class Rows:
         return Rows(self.count, self.columns).take(np.repeat(np.arange(self.count), self.weight))
 
 
+def multiplied(one: Numbers, other: Numbers) -> Numbers:
+    """How often rows count that each counted so often; refused where all of them might be more than can be counted."""
+    most = int(one.max(initial=0)) * int(other.max(initial=0)) * len(one)
+    if most > _COUNTABLE_MAX:
+        raise BadRequest("The match has more rows than can be counted: add a filter to it, or leave a variable out.")
+    return one * other
+
+
 ONE = Rows(1, {})  # the empty pattern has one match
 
 
@@ -67,7 +78,7 @@ def product(left: Rows, right: Rows) -> Rows:
     first = left.take(np.repeat(np.arange(left.count), right.count))
     second = right.take(np.tile(np.arange(right.count), left.count))
     if first.weight is not None and second.weight is not None:
-        weight: Numbers | None = first.weight * second.weight
+        weight: Numbers | None = multiplied(first.weight, second.weight)
     else:
         weight = first.weight if first.weight is not None else second.weight
     return Rows(first.count, {**first.columns, **second.columns}, weight)
