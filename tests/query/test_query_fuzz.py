@@ -108,11 +108,11 @@ HOSTILE = [
     '"' + "x" * 900_000,
     "/*" * 400_000,
     read_text("$p: Person", "return { $p.age as x } limit " + "9" * 100_000),
-    "query q(" + "$a: I32, " * 100_000 + ") { }",
-    read_text("$p: Person " + "$p.age > 3 " * 60_000, "return { $nope }"),
-    read_text(" ".join(f"$v{i} knows $v{i + 1}" for i in range(20_000)), "return { $nope.age }"),
-    read_text("$p: Person", "return { " + ", ".join(f"$p.age as c{i}" for i in range(30_000)) + ", $p.nme }"),
-    "query q() { match " * 100_000,
+    "query q(" + "$a: I32, " * 30_000 + ") { }",
+    read_text("$p: Person " + "$p.age > 3 " * 15_000, "return { $nope }"),
+    read_text(" ".join(f"$v{i} knows $v{i + 1}" for i in range(6_000)), "return { $nope.age }"),
+    read_text("$p: Person", "return { " + ", ".join(f"$p.age as c{i}" for i in range(8_000)) + ", $p.nme }"),
+    "query q() { match " * 30_000,
     "\x00" * 1_000_000,
     "$" * 900_000,
     "é" * 900_000,
@@ -135,8 +135,8 @@ def test_hostile_inputs_are_refused_in_bounded_time_and_memory(text: str) -> Non
     finally:
         tracemalloc.stop()
 
-    assert spent < 30
-    assert peak < 600_000_000
+    assert spent < 10
+    assert peak < 200_000_000
     assert len(str(caught.value)) < 2_000
     assert len(caught.value.excerpt) < 600
 

@@ -21,7 +21,7 @@ from omnigraph.server.app import create_app
 from omnigraph.server.settings import Limits, ServerSettings
 from support.serving import ADD, PEOPLE, SCHEMA, Served, people_graph, served
 
-EXAMPLES = 10  # of every operation, right ones and wrong ones each
+EXAMPLES = 6  # of every operation, right ones and wrong ones each
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from omnigraph.errors import (
     BadRequest,
     BranchNotFound,
+    Damaged,
     OmnigraphError,
     PreconditionFailed,
 )
-from omnigraph.manifest.model import MAIN, CommitId, FreshTxnId, TableKey, TxnId
+from omnigraph.manifest.model import MAIN, CommitId, FreshTxnId, Point, TableKey, TxnId
 from omnigraph.manifest.plan import Append, Change, Check, Create, Overwrite, PublishPlan, Stance, TableAction, Upsert
 from omnigraph.manifest.publish import PublishedCommit, Recourse
 from omnigraph.manifest.repository import Repository
@@ -37,6 +38,8 @@ class Changes:
 
 
 Planner: TypeAlias = Callable[[WriteTxn], Changes]
+
+STALLS_MAX = 8  # how often a write may be held up so long that a cleanup takes its base away
 
 
 def commit_changes(
@@ -91,7 +94,10 @@ def land_changes(
     own_id = repository.runtime.ids.txn_id() if txn_id is None else str(txn_id)
     stager = Stager(repository.tables, repository.runtime.ids, repository.settings)
 
+    stood_on: list[Point] = []  # the newest last
+
     def plan_on(base: WriteTxn) -> PublishPlan:
+        stood_on.append(base.base.point)
         changes = planner(base) if callable(planner) else planner
         plan = PublishPlan(
             txn_id=own_id,
@@ -109,27 +115,45 @@ def land_changes(
         run_checks(changes.checks, base, repository.tables)
         return stager.stage(base, plan)
 
+    def restage(base: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
+        stood_on.append(base.base.point)
+        return stager.restage(base, plan, tables, from_scratch)
+
     def validate(base: WriteTxn, plan: PublishPlan) -> None:
+        stood_on.append(base.base.point)
         run_checks(plan.checks, base, repository.tables)
 
     # Rule 11: rows that were computed outside can't be computed again, so losing them is a conflict.
     from_outside = not callable(planner) and bool(planner.read_rows)
-    newest: WriteTxn | None = None
     again = None if from_outside else plan_on
-    recourse = Recourse(stager.restage, validate, None if strict else again)
+    recourse = Recourse(restage, validate, None if strict else again)
     is_fresh = txn_id is None or isinstance(txn_id, FreshTxnId)
-    if not strict and if_commit is None and is_fresh and not from_outside:
+    tries_known = not strict and if_commit is None and is_fresh and not from_outside
+
+    def once() -> PublishedCommit | None:
+        newest: WriteTxn | None = None
+        if tries_known:
+            try:
+                return _on_last_seen(repository, branch, txn_id, plan_on, recourse)
+            except _StaleBase as stale:
+                newest = stale.newest
+        base = txn or newest or _opened(repository, branch)
+        published = repository.publisher.landed_earlier(base, txn_id) if txn_id else None
+        if published is not None:
+            return published
+        if txn is None and if_commit not in (None, base.commit_id):
+            raise PreconditionFailed(str(if_commit), base.commit_id)
+        return repository.publisher.publish(base, plan_on(base), recourse)
+
+    for _ in range(STALLS_MAX):
         try:
-            return _on_last_seen(repository, branch, txn_id, plan_on, recourse)
-        except _StaleBase as stale:
-            newest = stale.newest
-    base = txn or newest or _opened(repository, branch)
-    published = repository.publisher.landed_earlier(base, txn_id) if txn_id else None
-    if published is not None:
-        return published
-    if txn is None and if_commit not in (None, base.commit_id):
-        raise PreconditionFailed(str(if_commit), base.commit_id)
-    return repository.publisher.publish(base, plan_on(base), recourse)
+            return once()
+        except Damaged:
+            # Who is held up for longer than cleanup spares what is no longer referred to finds it gone. Nothing of
+            # this has landed, so it begins anew, unless what it stood on is the newest: then it is damaged indeed.
+            if txn is not None or not stood_on or repository.open_txn(branch).base.point == stood_on[-1]:
+                raise
+    return once()
 
 
 def _opened(repository: Repository, branch: str, *, confirmed: bool = True) -> WriteTxn:
