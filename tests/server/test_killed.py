@@ -139,6 +139,15 @@ def test_a_server_on_a_disk_is_killed_at_any_moment(
     )
 
 
+def at_rest(proxy: Proxy) -> None:
+    """Wait for what a killed server had asked for: it may be under way for a while."""
+    requests = 1
+    while requests:
+        with proxy.recording() as log:
+            time.sleep(0.3)
+        requests = len(log)
+
+
 @pytest.mark.s3
 @pytest.mark.parametrize(("times", "seed"), [(1, 1), pytest.param(25, 2, marks=pytest.mark.soak)])
 def test_a_server_on_s3_is_killed_at_any_moment(
@@ -154,6 +163,7 @@ def test_a_server_on_s3_is_killed_at_any_moment(
     seen: list[int] = []
 
     def start() -> ServerProcess:
+        at_rest(proxy)
         with proxy.recording() as log:
             server = ServerProcess("--store", s3_proxied.uri, *options, env={"TMPDIR": str(spool)})
         seen.append(len(log))
