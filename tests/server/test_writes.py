@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -217,6 +218,39 @@ def test_every_kind_of_merge_conflict_has_the_same_five_fields(
         assert one["entity_kind"] in ("node", "edge")
         assert all(isinstance(value, str) and value for value in one.values())
     assert graph.snapshot().commit_id == before
+
+
+def test_edges_that_are_too_many_together_are_told_by_the_node_that_has_them(tmp_path: Path) -> None:
+    schema = "node Person { slug: String @key }\nedge Boss: Person -> Person @card(0..1)"
+    graph = omnigraph.init(tmp_path / "own", schema)
+    graph.load([{"type": "Person", "data": {"slug": slug}} for slug in ("ada", "bob", "cy")])
+    graph.branches.create("b")
+    graph.mutate('query q() { insert Boss { from: "ada", to: "bob" } }')
+    graph.mutate('query q() { insert Boss { from: "ada", to: "cy" } }', branch="b")
+
+    assert the_conflict(tmp_path / "own") == ("node", "Person", "ada", "CardinalityViolation")
+
+
+def test_a_row_that_a_constraint_of_the_other_side_forbids_is_told(tmp_path: Path) -> None:
+    before = "node Person { slug: String @key  age: I32? }"
+    graph = omnigraph.init(tmp_path / "own", before)
+    graph.load([{"type": "Person", "data": {"slug": "ada"}}])
+    graph.branches.create("b")
+    graph.schema.apply(before.replace("I32? }", "I32?  @range(age, 0..100) }"))
+    graph.mutate('query q() { insert Person { slug: "eve", age: 300 } }', branch="b")
+
+    assert the_conflict(tmp_path / "own") == ("node", "Person", "eve", "ValueConstraintViolation")
+
+
+def the_conflict(store: Path) -> tuple[str, ...]:
+    """The one conflict that merging b into main is refused with, but for its message."""
+    with served({"people": store}, ServerSettings(grace_s=1.0, spark=False)) as server, server.client() as client:
+        answer = client.post("/graphs/people/branches/merge", json={"source": "b"})
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+    (conflict,) = answer.json()["details"]["merge_conflicts"]
+    assert conflict.pop("message")
+    assert list(conflict) == ["entity_kind", "type_name", "entity_id", "kind"]
+    return tuple(conflict.values())
 
 
 # A store that does not answer
