@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import omnigraph
-from omnigraph.errors import Damaged
+from omnigraph.errors import ConflictError, Damaged
 from omnigraph.graph import Graph
 from omnigraph.manifest.plan import Append, Upsert
 from omnigraph.manifest.settings import Settings
@@ -63,6 +63,18 @@ def test_it_lands_once_however_often_that_happens(
     there = ids_of(omnigraph.open(tmp_path / "graph", NO_FSYNC).snapshot().to_arrow(PERSON))
     assert there.count("mine") == there.count("second") == 1
     assert_sound(other)
+
+
+def test_a_write_that_is_not_to_be_planned_again_does_not_begin_anew(
+    tmp_path: Path, other: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = omnigraph.open(tmp_path / "graph", NO_FSYNC, settings=STAGED)
+    stalled(monkeypatch, graph, other, 1)
+
+    with pytest.raises((Damaged, ConflictError)):
+        graph.write([Upsert(PERSON, person_rows("second", "mine"))], on_conflict="fail")
+
+    assert "mine" not in ids_of(omnigraph.open(tmp_path / "graph", NO_FSYNC).snapshot().to_arrow(PERSON))
 
 
 def test_a_newest_state_that_is_damaged_is_told_as_such(tmp_path: Path, other: Graph) -> None:

@@ -93,7 +93,6 @@ def land_changes(
     strict = txn is not None or on_conflict == "fail"
     own_id = repository.runtime.ids.txn_id() if txn_id is None else str(txn_id)
     stager = Stager(repository.tables, repository.runtime.ids, repository.settings)
-
     stood_on: list[Point] = []  # the newest last
 
     def plan_on(base: WriteTxn) -> PublishPlan:
@@ -150,8 +149,11 @@ def land_changes(
             return once()
         except Damaged:
             # Who is held up for longer than cleanup spares what is no longer referred to finds it gone. Nothing of
-            # this has landed, so it begins anew, unless what it stood on is the newest: then it is damaged indeed.
-            if txn is not None or not stood_on or repository.open_txn(branch).base.point == stood_on[-1]:
+            # this has landed, so it begins anew if it may be planned again at all, and unless what it stood on is the
+            # newest: then that is damaged indeed.
+            if recourse.plan_again is None or not stood_on:
+                raise
+            if repository.open_txn(branch).base.point == stood_on[-1]:
                 raise
     return once()
 
