@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omnigraph.errors import Damaged, OmnigraphError, UnsupportedFormat
-from omnigraph.manifest.codec import decode_entry, encode_entry
+from omnigraph.manifest.codec import decode_entry, encode_entry, grown_text
 from omnigraph.manifest.model import (
     Commit,
     CommitClass,
@@ -87,6 +88,24 @@ stubs = st.builds(Stub, **common)
 @given(manifests | stubs)
 def test_what_is_written_is_read_back(entry: Manifest | Stub) -> None:
     assert decode_entry(encode_entry(entry), "it", Point(entry.branch_id, entry.manifest_version)) == entry
+
+
+@given(text, refs, entries, st.none() | text)
+def test_a_table_whose_tail_grew_is_written_as_if_it_were_new(
+    key: str, before: TableRef, entry: TailEntry, removed_at: str | None
+) -> None:
+    encode_entry(replace(manifest(), tables={key: before}))
+    after, same = (TableRef(before.stored, 7, "now", (*before.tail, entry), removed_at) for _ in range(2))
+
+    grown_text(key, before, after)
+
+    written = encode_entry(replace(manifest(), tables={key: after}))
+    assert written == encode_entry(replace(manifest(), tables={key: same}))
+
+
+@given(manifests | stubs)
+def test_spaces_behind_it_are_no_part_of_it(entry: Manifest | Stub) -> None:
+    assert decode_entry(encode_entry(entry) + b" " * 100, "it") == entry
 
 
 @given(manifests)

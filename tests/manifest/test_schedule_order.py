@@ -109,7 +109,7 @@ def test_a_fence_that_comes_between_does_not_fail_a_conditional_write(world: Wor
 class Shelf:
     """A store that holds manifests 1 … n of one branch, and a hint."""
 
-    location = SimpleNamespace(lists_in_name_order=False)
+    location = SimpleNamespace(lists_in_name_order=False, fills_blocks=False)
 
     def __init__(self, head: int, hint: bytes | None) -> None:
         self._head, self._hint = head, hint

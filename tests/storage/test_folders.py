@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.storage.folders import FOLDERS_MAX, SPARES_MAX, SPARES_MIN, Folder, Folders
+from omnigraph.storage.folders import BLOCK, FOLDERS_MAX, SPARES_MAX, SPARES_MIN, Folder, Folders
 from omnigraph.storage.local import LocalBackend
 from omnigraph.storage.objects import Outcome
 
@@ -142,3 +142,54 @@ def test_a_directory_that_is_dropped_closes_its_files(tmp_path: Path) -> None:
     gc.collect()
 
     assert open_files() == before
+
+
+# Files that are laid out ahead
+
+
+@pytest.fixture
+def flushing(tmp_path: Path) -> LocalBackend:
+    """With files at hand that are a block long."""
+    backend = LocalBackend(tmp_path, fsync=True)
+    for number in range(SPARES_MAX + 3):
+        backend.create(f"folder/{number}", b"x" * BLOCK)
+        assert number < 1 or eventually(lambda: len(folder_of(backend)._spares) >= SPARES_MIN)
+    assert {length for _, length in folder_of(backend)._spares} == {BLOCK}
+    return backend
+
+
+@pytest.mark.parametrize("length", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK])
+def test_an_object_of_any_length_is_all_of_its_content_and_nothing_else(flushing: LocalBackend, length: int) -> None:
+    content = bytes(number % 251 for number in range(length))
+
+    flushing.create("folder/own", content)
+
+    found = flushing.get("folder/own")
+    assert found is not None
+    assert found.data == content
+
+
+def test_an_object_as_long_as_those_before_leaves_the_inode_of_its_file_alone(
+    flushing: LocalBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[tuple[int, int]] = []
+    write = os.pwrite
+
+    def watched(fd: int, data: bytes, offset: int) -> int:
+        before = os.fstat(fd).st_size
+        written = write(fd, data, offset)
+        lengths.append((before, os.fstat(fd).st_size))
+        return written
+
+    monkeypatch.setattr(os, "pwrite", watched)
+    flushing.create("folder/own", b"y" * BLOCK)
+
+    assert lengths == [(BLOCK, BLOCK)]
+
+
+def test_where_nothing_is_flushed_files_are_empty(backend: LocalBackend) -> None:
+    for number in range(3):
+        backend.create(f"folder/block-{number}", b"x" * BLOCK)
+    assert eventually(lambda: len(folder_of(backend)._spares) >= SPARES_MIN)
+
+    assert {length for _, length in folder_of(backend)._spares} == {0}

@@ -331,10 +331,10 @@ def test_a_write_that_the_disk_refuses_leaves_nothing(
     store = open_store(locate(tmp_path))
     store.put("folder/other", b"")
 
-    def refuse(fd: int, data: bytes) -> int:
+    def refuse(fd: int, data: bytes, offset: int) -> int:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(os, "write", refuse)
+    monkeypatch.setattr(os, "pwrite", refuse)
     with pytest.raises(kind):
         store.create("folder/key", b"content")
     with pytest.raises(kind):
@@ -360,8 +360,8 @@ def test_a_sync_that_fails_leaves_the_outcome_open(tmp_path: Path, monkeypatch: 
 
 
 def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, bytes(data[:3])))
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: write(fd, bytes(data[:3]), offset))
     store = open_store(locate(tmp_path))
 
     store.create("key", b"more than three bytes")

@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from json.encoder import encode_basestring as _text_of
 from typing import Any
 
 from omnigraph.errors import Damaged, UnsupportedFormat
@@ -35,8 +36,16 @@ def encode_json(document: Mapping[str, Any]) -> bytes:
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False)
 
 
+_NEW = ',"new":true'
+_TAIL = '"tail":['  # no table has such a key
+
+
 def _json(value: object) -> str:
     return _ENCODER.encode(value)
+
+
+def _maybe_text_of(text: str | None) -> str:
+    return "null" if text is None else _text_of(text)
 
 
 def decode_json(data: bytes, what: str) -> dict[str, Any]:
@@ -65,59 +74,99 @@ def decode_time(text: str) -> datetime:
 
 
 def encode_entry(entry: Entry) -> bytes:
-    document: dict[str, Any] = {
-        "format": FORMAT,
-        "branch": entry.branch,
-        "branch_id": entry.branch_id,
-        "manifest_version": entry.manifest_version,
-        "authored_at": encode_time(entry.authored_at),
-        "ancestry": dict(entry.ancestry),
-        "commits": [commit_to_json(commit) for commit in entry.commits],
-    }
+    """Put together as text: every small commit waits for this, and a general encoder would take its time."""
+    ancestry = ",".join([f"{_text_of(branch)}:{number}" for branch, number in entry.ancestry.items()])
+    parts = [
+        f'{{"format":{FORMAT},"branch":{_text_of(entry.branch)},"branch_id":{_text_of(entry.branch_id)},'
+        f'"manifest_version":{entry.manifest_version},"authored_at":"{encode_time(entry.authored_at)}",'
+        f'"ancestry":{{{ancestry}}},"commits":[{",".join([_commit_text(commit) for commit in entry.commits])}]'
+    ]
     if entry.fork is not None:
-        document["fork"] = [entry.fork.branch_id, entry.fork.manifest_version]
+        parts.append(f',"fork":[{_text_of(entry.fork.branch_id)},{entry.fork.manifest_version}]')
     if entry.tombstone is not None:
-        document["tombstone"] = {"txn_id": entry.tombstone.txn_id, "actor": entry.tombstone.actor}
+        grave = entry.tombstone
+        parts.append(f',"tombstone":{{"txn_id":{_text_of(grave.txn_id)},"actor":{_maybe_text_of(grave.actor)}}}')
     if isinstance(entry, Stub):
-        document["stub"] = True
-        return encode_json(document)
-    document |= {
-        "schema": entry.schema,
-        "logical_head": entry.logical_head,
-        "fenced_at": entry.fenced_at,
-        "oldest_retained": entry.oldest_retained,
-        "inline": [{key: _change_to_json(change) for key, change in group.items()} for group in entry.inline],
-    }
+        return f'{"".join(parts)},"stub":true}}'.encode()
+    parts.append(
+        f',"schema":{_text_of(entry.schema)},"logical_head":{_text_of(entry.logical_head)},'
+        f'"fenced_at":{entry.fenced_at},"oldest_retained":{entry.oldest_retained},'
+        f'"inline":[{",".join([_group_text(group) for group in entry.inline])}]'
+    )
     if entry.fence is not None:
-        document["fence"] = {"previous": entry.fence.previous, "honoured": list(entry.fence.honoured)}
+        honoured = ",".join([_text_of(txn_id) for txn_id in entry.fence.honoured])
+        parts.append(f',"fence":{{"previous":{entry.fence.previous},"honoured":[{honoured}]}}')
     if entry.turn is not None:
-        document["turn"] = {"txn_id": entry.turn.txn_id, "wait_ms": entry.turn.wait_ms}
+        parts.append(f',"turn":{{"txn_id":{_text_of(entry.turn.txn_id)},"wait_ms":{entry.turn.wait_ms}}}')
     tables = ",".join([ref.as_text.get(key) or _ref_text(key, ref) for key, ref in entry.tables.items()])
-    return b'%b,"tables":{%b}}' % (encode_json(document)[:-1], tables.encode())
+    return f'{"".join(parts)},"tables":{{{tables}}}}}'.encode()
+
+
+def _commit_text(commit: Commit) -> str:
+    touched = ",".join([f"{_text_of(key)}:{_touch_text(touch)}" for key, touch in commit.touched.items()])
+    recovered = "" if commit.recovered is None else f',"recovered":{_json(recovered_to_json(commit.recovered))}'
+    return (
+        f'{{"id":{_text_of(commit.id)},"txn_id":{_text_of(commit.txn_id)},"parent":{_maybe_text_of(commit.parent)},'
+        f'"merged_parent":{_maybe_text_of(commit.merged_parent)},"actor":{_maybe_text_of(commit.actor)},'
+        f'"authored_at":"{encode_time(commit.authored_at)}","kind":{_text_of(commit.kind)},'
+        f'"class":"{commit.commit_class.value}","touched":{{{touched}}}{recovered}}}'
+    )
+
+
+def _touch_text(touch: Touch) -> str:
+    if touch.inserted and not touch.updated and not touch.deleted:
+        return f'{{"inserted":{touch.inserted}}}'
+    return _json(touch_to_json(touch))
+
+
+def _group_text(group: Mapping[TableKey, InlineChange]) -> str:
+    changes = ",".join([f"{_text_of(key)}:{_change_text(change)}" for key, change in group.items()])
+    return f"{{{changes}}}"
+
+
+def _change_text(change: InlineChange) -> str:
+    upserts = "null" if change.upserts is None else f'"{base64.b64encode(change.upserts).decode()}"'
+    deletes = ",".join([_text_of(entity) for entity in change.deletes])
+    return f'{{"upserts":{upserts},"deletes":[{deletes}]{_NEW if change.new else ""}}}'
 
 
 def _ref_text(key: TableKey, ref: TableRef) -> str:
-    """A table's part of a manifest, made once: a commit changes one of perhaps hundreds, and writes them all.
-
-    That one's tail it writes too, all of it, so this is text put together where a general encoder would take its time.
-    """
-    branches = {entry.branch_id: _json(entry.branch_id) for entry in ref.tail}
-    tail = ",".join(
-        [
-            f"[{branches[entry.branch_id]},{entry.manifest_version},{entry.size}]"
-            if entry.commits is None and entry.table_key == key
-            else _json(_unusual_entry_to_json(key, entry))
-            for entry in ref.tail
-        ]
+    """A table's part of a manifest, made once: a commit changes one of perhaps hundreds, and writes them all."""
+    tail = ref.as_text.pop(_TAIL, None)
+    if tail is None:
+        tail = ",".join([_tail_entry_text(key, entry) for entry in ref.tail])
+    table = (
+        '"table_id":null,"table_version":null'
+        if ref.stored is None
+        else f'"table_id":{_text_of(ref.stored.table_id)},"table_version":{ref.stored.table_version}'
     )
-    stored = ("null", "null") if ref.stored is None else (_json(ref.stored.table_id), ref.stored.table_version)
-    removed = "" if ref.removed_at is None else f',"removed_at":{_json(ref.removed_at)}'
     text = (
-        f'{_json(key)}:{{"table_id":{stored[0]},"table_version":{stored[1]},"rows":{ref.rows},'
-        f'"changed_at":{_json(ref.changed_at)},"tail":[{tail}]{removed}}}'
+        f'{_text_of(key)}:{{{table},"rows":{ref.rows},"changed_at":{_text_of(ref.changed_at)},'
+        f"{_TAIL}{tail}]{_removed_text(ref)}}}"
     )
     ref.as_text[key] = text
     return text
+
+
+def grown_text(key: TableKey, before: TableRef, after: TableRef) -> None:
+    """Note for `_ref_text` that the tail of `after` is that of `before` with one more entry.
+
+    A tail may be long, and every commit to its table writes all of it again.
+    """
+    text = before.as_text.get(key)
+    if text is not None and before.tail:
+        start, end = text.index(_TAIL) + len(_TAIL), len(text) - len(f"]{_removed_text(before)}}}")
+        after.as_text[_TAIL] = f"{text[start:end]},{_tail_entry_text(key, after.tail[-1])}"
+
+
+def _removed_text(ref: TableRef) -> str:
+    return "" if ref.removed_at is None else f',"removed_at":{_text_of(ref.removed_at)}'
+
+
+def _tail_entry_text(key: TableKey, entry: TailEntry) -> str:
+    if entry.commits is None and entry.table_key == key:
+        return f"[{_text_of(entry.branch_id)},{entry.manifest_version},{entry.size}]"
+    return _json(_unusual_entry_to_json(key, entry))
 
 
 def decode_entry(data: bytes, what: str, expected: Point | None = None) -> Entry:
@@ -130,20 +179,6 @@ def decode_entry(data: bytes, what: str, expected: Point | None = None) -> Entry
     if expected is not None and Point(entry.branch_id, entry.manifest_version) != expected:
         raise Damaged(what, f"it says it is manifest {entry.manifest_version} of branch id {entry.branch_id}")
     return entry
-
-
-def commit_to_json(commit: Commit) -> dict[str, Any]:
-    return {
-        "id": commit.id,
-        "txn_id": commit.txn_id,
-        "parent": commit.parent,
-        "merged_parent": commit.merged_parent,
-        "actor": commit.actor,
-        "authored_at": encode_time(commit.authored_at),
-        "kind": commit.kind,
-        "class": commit.commit_class.value,
-        "touched": {key: touch_to_json(touch) for key, touch in commit.touched.items()},
-    } | ({} if commit.recovered is None else {"recovered": recovered_to_json(commit.recovered)})
 
 
 def recovered_to_json(recovered: Recovered) -> dict[str, Any]:
@@ -238,11 +273,6 @@ def _tail_entry(key: TableKey, stored: Any) -> TailEntry:
         _number(size),
         None if commits is None else _number(commits),
     )
-
-
-def _change_to_json(change: InlineChange) -> dict[str, Any]:
-    upserts = None if change.upserts is None else base64.b64encode(change.upserts).decode()
-    return {"upserts": upserts, "deletes": list(change.deletes)} | ({"new": True} if change.new else {})
 
 
 def _change_from_json(document: Mapping[str, Any]) -> InlineChange:

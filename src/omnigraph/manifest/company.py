@@ -59,7 +59,7 @@ class Company:
     def sent(self, manifest: Manifest) -> None:
         """About to put: whoever loses to this has lost to its own process."""
         with self._lock:
-            self._sent[next(iter(txn_ids(manifest)), "")] = None  # one of them tells the manifest
+            self._sent[_first_txn(manifest)] = None  # one of them tells the manifest
             while len(self._sent) > _SENT_MAX:
                 self._sent.popitem(last=False)
 
@@ -114,6 +114,12 @@ class Company:
         if len(self._branches) > _BRANCHES_MAX:
             self._branches.popitem(last=False)
         return found
+
+
+def _first_txn(manifest: Manifest) -> TxnId:
+    if manifest.commits:
+        return manifest.commits[0].txn_id
+    return "" if manifest.tombstone is None else manifest.tombstone.txn_id
 
 
 def followed(manifests: Manifests, head: Manifest) -> Manifest:

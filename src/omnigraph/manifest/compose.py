@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from omnigraph.manifest.codec import grown_text
 from omnigraph.manifest.conflicts import in_front
 from omnigraph.manifest.keys import commit_id
 from omnigraph.manifest.model import (
@@ -121,13 +122,11 @@ def _with_inline(ref: TableRef | None, key: TableKey, made: InlineTable, point: 
     if tail and (tail[-1].branch_id, tail[-1].manifest_version) == (point.branch_id, point.manifest_version):
         entry, tail = replace(entry, size=entry.size + tail[-1].size), tail[:-1]
     touch = made.touch
-    return TableRef(
-        stored,
-        rows + touch.inserted - touch.deleted,
-        commit,
-        (*tail, entry),
-        commit if touch.deleted else removed_at,
-    )
+    removed_at = commit if touch.deleted else removed_at
+    after = TableRef(stored, rows + touch.inserted - touch.deleted, commit, (*tail, entry), removed_at)
+    if ref is not None and tail is ref.tail:
+        grown_text(key, ref, after)
+    return after
 
 
 def _parts(ref: TableRef) -> tuple[TableVersion | None, int, Tail, CommitId | None]:
@@ -221,17 +220,20 @@ def _successor(
         touched=touched,
         recovered=plan.recovered,
     )
-    return replace(
-        base,
+    return Manifest(
+        branch=base.branch,
+        branch_id=base.branch_id,
         manifest_version=point.manifest_version,
+        schema=base.schema,
         logical_head=base.logical_head if maintenance else commit.id,
         authored_at=authored_at,
         ancestry={**base.ancestry, base.branch_id: point.manifest_version},
+        fenced_at=base.fenced_at,
+        oldest_retained=base.oldest_retained,
         commits=(commit,),
         tables=base.tables if content is None else content[0],
         inline=() if content is None else content[1],
-        fence=None,
-        turn=None,
+        fork=base.fork,
     )
 
 

@@ -43,7 +43,8 @@ class Forming:
             self._twice.append(member)
             return
         plan = member.plan
-        if self.plans or member.txn.base.point != self.base.point:
+        base = member.txn.base
+        if self.plans or (base is not self.base and base.point != self.base.point):
             head = self._so_far()
             try:
                 _, plan = member.context.run(lambda: rebase(head=head, pending=dict(self.pending)))
@@ -55,16 +56,21 @@ class Forming:
             except BaseException as error:  # whatever it is, a planner's bug or a library's panic: this write's alone
                 self._others.append((member, error))
                 return
-        if plan.changes_nothing:
-            self._others.append((member, NothingToDo()))
-        elif not may_share(plan) or (self.plans and self._size + size_of_rows(plan) > self.bytes_max):
+            if plan.changes_nothing:
+                self._others.append((member, NothingToDo()))
+                return
+            if not may_share(plan):
+                self._others.append((member, GoAlone(member.txn, member.plan)))
+                return
+        size = size_of_rows(plan)
+        if self.plans and self._size + size > self.bytes_max:
             self._others.append((member, GoAlone(member.txn, member.plan)))
         else:
-            self._take(member, plan)
+            self._take(member, plan, size)
 
-    def _take(self, member: Member, plan: PublishPlan) -> None:
+    def _take(self, member: Member, plan: PublishPlan, size: int) -> None:
         self._members[plan.txn_id] = member
-        self._size += size_of_rows(plan)
+        self._size += size
         self.plans.append(plan)
         for key, made in plan.inline.items():
             if made.touch:

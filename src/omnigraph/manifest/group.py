@@ -118,6 +118,8 @@ class Lines:
         try:
             if not self._enter(branch_id, member):
                 member.wait()
+                if member.leads:
+                    self._take(branch_id, member)
             if member.leads:
                 self._lead(branch_id, member, land)
         except BaseException:  # interrupted, perhaps while it waited: nobody may wait for it in turn
@@ -149,12 +151,11 @@ class Lines:
             return member.leads
 
     def _lead(self, branch_id: BranchId, member: Member, land: Land) -> None:
-        member.group = [member]
-        self._take(branch_id, member)
+        group = member.group = member.group or [member]
         try:
-            land(member.group)
+            land(group)
         except OmnigraphError as error:
-            for other in member.group:
+            for other in group:
                 if other.outcome is None:
                     other.outcome = copy(error)  # everybody's, but each raises its own
         finally:
@@ -162,15 +163,15 @@ class Lines:
 
     def _take(self, branch_id: BranchId, leader: Member) -> None:
         """As many of those who wait as may share a manifest with the leader."""
-        assert isinstance(leader.group, list)
+        group = leader.group = [leader]
         room = self._settings.group_bytes - leader.size
         with self._lock:
             line = self._waiting[branch_id]
-            while line and len(leader.group) < self._settings.group_commits and line[0].size <= room:
+            while line and len(group) < self._settings.group_commits and line[0].size <= room:
                 if line[0].alone:
                     break
                 room -= line[0].size
-                leader.group.append(line.popleft())
+                group.append(line.popleft())
 
     def _hand_over(self, branch_id: BranchId, leader: Member) -> None:
         """The next in line leads. Whoever the leader leaves without an answer comes before all others again, unless

@@ -86,9 +86,14 @@ class Groups:
 
     def _newest_base(self, members: Sequence[Member]) -> Manifest:
         """Of all that the members know and this process has seen."""
-        known = self._manifests.known_head(members[0].txn.base.branch_id)
-        bases = [member.txn.base for member in members]
-        return max([*bases, known] if known else bases, key=lambda base: base.manifest_version)
+        newest = members[0].txn.base
+        known = self._manifests.known_head(newest.branch_id)
+        if known is not None and known.manifest_version > newest.manifest_version:
+            newest = known
+        for member in members:
+            if member.txn.base.manifest_version > newest.manifest_version:
+                newest = member.txn.base
+        return newest
 
     def _formed(self, base: Manifest, members: Sequence[Member]) -> Forming:
         group = Forming(base, self._runtime.clock.now(), self._bytes_max)

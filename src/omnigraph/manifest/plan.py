@@ -331,7 +331,20 @@ class PublishPlan:
         change = self.effect
         assert isinstance(change, Change)
         given = (change.schema, change.merged_parent, change.merged)
-        return replace(self, effect=Change(change.kind, change.actions, {}, inline, *given))
+        return PublishPlan(  # by hand, since every small commit comes through here: `replace` takes its time
+            self.txn_id,
+            self.stance,
+            Change(change.kind, change.actions, {}, inline, *given),
+            self.actor,
+            self.checks,
+            self.read_rows,
+            self.read_ids,
+            self.if_commit,
+            self.idempotent,
+            self.intent,
+            self.intent_base,
+            self.recovered,
+        )
 
     @property
     def changes_nothing(self) -> bool:

@@ -13,6 +13,7 @@ from omnigraph.manifest.codec import decode_entry, encode_entry
 from omnigraph.manifest.keys import hint_key, manifest_folder, manifest_key, manifest_number, stubs_key
 from omnigraph.manifest.model import BranchId, Entry, Manifest, Point, Stub, stub_of
 from omnigraph.manifest.stubbed import Stubbed, decode_stubbed, encode_stubbed
+from omnigraph.storage.folders import BLOCK
 from omnigraph.storage.objects import ObjectStore, Outcome, PutAnswer
 
 CACHE_BYTES_MAX = 32 * 2**20
@@ -26,6 +27,7 @@ HEADS_MAX = 4096  # branches whose head this process remembers
 class Manifests:
     def __init__(self, store: ObjectStore, cache_bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._store = store
+        self._fills_blocks = store.location.fills_blocks
         self._cache_bytes_max = cache_bytes_max
         self._cache: OrderedDict[Point, tuple[Manifest, int]] = OrderedDict()
         self._cache_bytes = 0
@@ -50,6 +52,8 @@ class Manifests:
         An answer other than "created" says nothing about whose object is there now: read it.
         """
         data = encode_entry(manifest)
+        if self._fills_blocks:
+            data += b" " * (-len(data) % BLOCK)
         answer = self._store.create(manifest_key(manifest.point), data)
         if answer.outcome is Outcome.CREATED:
             self.landed(manifest, len(data))

@@ -56,9 +56,12 @@ class Tails:
         return frozenset().union(*(overlay.answered for overlay in self._read(tuple(entries))))
 
     def remember(self, manifest: Manifest, overlays: Mapping[TableKey, Overlay]) -> None:
-        """Rows of a manifest that this process has just put: nobody need decode them."""
+        """Rows of a manifest that this process has just put: nobody need decode them, nor add them up anew."""
         for key, overlay in overlays.items():
-            self._overlays.put(_Named(manifest.tables[key].tail[-1:]), overlay)
+            tail = manifest.tables[key].tail
+            self._overlays.put(_Named(tail[-1:]), overlay)
+            if len(tail) > 1 and (before := self._overlays.recall(_Named(tail[:-1]))) is not None:
+                self._overlays.put(_Named(tail), before.then(overlay))
 
     def _added_up(self, tail: Tail) -> Overlay:
         """On top of the longest part that is known already, usually all but the last commit."""

@@ -5,7 +5,7 @@ is made. What a stored version answered is remembered (`memo.py`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.storage.filters import Values, isin, rows_among, value_set
@@ -42,7 +42,7 @@ def lookup(
     missing = [i for i in wanted if i not in overlay.answered] if at is not None else []
     whole = _columns(handles, at, overlay, schema)
     shape = whole if columns is None or list(columns) == whole.names else pa.schema([whole.field(n) for n in columns])
-    parts = [overlay.rows_of(wanted)]
+    parts = [] if overlay.ids.isdisjoint(wanted) else [overlay.rows_of(wanted)]
     if at is not None and missing:
         parts += _stored_rows(handles, at, missing, shape.names)
     return _united(parts, shape)
@@ -150,7 +150,12 @@ def _united(parts: "Iterable[pa.Table | None]", shape: "pa.Schema") -> "pa.Table
 
     given = [part for part in parts if part is not None]
     found = [part for part in given if part.num_rows] or given[:1]
-    return pa.concat_tables([_shaped(part, shape) for part in found]) if found else shape.empty_table()
+    return pa.concat_tables([_shaped(part, shape) for part in found]) if found else _nothing(shape)
+
+
+@lru_cache(256)
+def _nothing(shape: "pa.Schema") -> "pa.Table":
+    return shape.empty_table()
 
 
 def _shaped(rows: "pa.Table", shape: "pa.Schema") -> "pa.Table":

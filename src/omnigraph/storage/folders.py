@@ -1,8 +1,11 @@
-"""Directories that objects are created in again and again, kept open, each with the next file at hand.
+"""Directories that objects are created in again and again, kept open, each with the next files at hand.
 
 A small commit on a local disk waits for the disk, and then for the inode: where many are taken, finding a free one can
 take longer than a flush. So the directory stays open, and files without a name are made behind the commits for those
 that follow. They belong to nobody until they get a name, and go with the process.
+
+Where objects are flushed, these files are as long as the last object was, and lie on the disk already: an object of the
+same length then changes their content alone, and half of a flush, that of the inode, is spared.
 """
 
 import os
@@ -13,23 +16,27 @@ from queue import SimpleQueue
 FOLDERS_MAX = 8  # that stay open
 SPARES_MAX, SPARES_MIN = 8, 2  # files at hand in each of them: made together, so that few commits have work beside them
 _BUSY_FROM = 2  # creations in a directory that make a further one likely
+BLOCK = 4096  # what files are measured in; an object that fills whole blocks is likely to be as long as the last one
+_LAID_OUT_MAX = 16 * BLOCK  # bytes
 
 
 class Folder:
     """An open directory. It closes with the last reference, so no descriptor is reused under somebody's hands."""
 
-    __slots__ = ("_identity", "_spares", "_uses", "fd", "path")
+    __slots__ = ("_flushed", "_identity", "_length", "_spares", "_uses", "fd", "path")
 
-    def __init__(self, path: str) -> None:
-        self._spares: list[int] = []
+    def __init__(self, path: str, flushed: bool = False) -> None:
+        self._spares: list[tuple[int, int]] = []  # descriptors, and how long their files are
         self._uses = 0
+        self._flushed = flushed
+        self._length = 0  # of the last object, if files are to be laid out like it
         self.path = path
         self.fd = -1
         self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         self._identity = _identity(os.fstat(self.fd))
 
     def __del__(self) -> None:
-        for fd in (self.fd, *self._spares):
+        for fd in (self.fd, *(spare for spare, _ in self._spares)):
             if fd >= 0:
                 os.close(fd)
 
@@ -40,13 +47,14 @@ class Folder:
         except OSError:
             return False
 
-    def unnamed(self) -> int:
-        """A file without a name, which is the caller's to close."""
+    def unnamed(self, length: int) -> tuple[int, int]:
+        """A file without a name, which is the caller's to close, and how long it is, wherever it came from."""
         self._uses += 1
+        self._length = length if self._flushed and length % BLOCK == 0 and length <= _LAID_OUT_MAX else 0
         try:
             return self._spares.pop()
         except IndexError:
-            return os.open(self.path, os.O_WRONLY | os.O_TMPFILE, 0o666)
+            return self._made(), 0
 
     def expect_more(self) -> None:
         """Have the next file ready before it is wanted, unless this is likely to have been the last."""
@@ -55,13 +63,25 @@ class Folder:
 
     def prepare(self) -> None:
         while len(self._spares) < SPARES_MAX:
-            self._spares.append(os.open(self.path, os.O_WRONLY | os.O_TMPFILE, 0o666))
+            fd, length = self._made(), self._length
+            try:
+                if length:
+                    os.write(fd, b" " * length)
+                    os.fsync(fd)
+            except OSError:
+                os.close(fd)
+                raise
+            self._spares.append((fd, os.fstat(fd).st_size))
+
+    def _made(self) -> int:
+        return os.open(self.path, os.O_WRONLY | os.O_TMPFILE, 0o666)
 
 
 class Folders:
     """The directories of one store that were written to last."""
 
-    def __init__(self) -> None:
+    def __init__(self, flushed: bool = False) -> None:
+        self._flushed = flushed
         self._kept: OrderedDict[str, Folder] = OrderedDict()
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -82,7 +102,7 @@ class Folders:
             return None
 
     def keep(self, path: str) -> Folder:
-        folder = Folder(path)
+        folder = Folder(path, self._flushed)
         with self._lock:
             self._kept[path] = folder
             if len(self._kept) > FOLDERS_MAX:

@@ -54,6 +54,11 @@ class Kept(Generic[K, V]):
                 self._values.popitem(last=False)
             return kept
 
+    def recall(self, key: K) -> V | None:
+        """The value of `key`, if it is remembered."""
+        found = self._recall(key)
+        return None if found is None else found[0]
+
     def _recall(self, key: K) -> tuple[V] | None:
         with self._lock:
             if key not in self._values:

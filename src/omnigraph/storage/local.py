@@ -72,7 +72,7 @@ class LocalBackend:
         self._root_text = os.fspath(root)  # joined to a key much faster than the path
         self._fsync = fsync
         self._unnamed = hasattr(os, "O_TMPFILE")  # whether files without a name are to be had
-        self._folders = Folders()
+        self._folders = Folders(fsync)
         self._settled: set[str] = set()  # directories whose names are known to survive a power cut
 
     def get(self, key: str) -> Stored | None:
@@ -128,10 +128,12 @@ class LocalBackend:
             self._make_directory(Path(where))
             folder = self._folders.keep(where)
         try:
-            fd = folder.unnamed()
+            fd, length = folder.unnamed(len(data))
         except OSError as error:
             return self._has_no_unnamed(error)
         try:
+            if length > len(data):
+                os.ftruncate(fd, len(data))
             _write(fd, data, self._fsync)
             try:
                 os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=fd, dst_dir_fd=folder.fd, follow_symlinks=True)
@@ -139,9 +141,9 @@ class LocalBackend:
                 return self._has_no_unnamed(error)
         finally:
             os.close(fd)
+        folder.expect_more()  # while the disk is waited for
         if self._fsync:
             os.fsync(folder.fd)
-        folder.expect_more()
         return True
 
     def _has_no_unnamed(self, error: OSError) -> bool:
@@ -248,9 +250,9 @@ class LocalBackend:
 
 
 def _write(fd: int, data: bytes, fsync: bool) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+    done = os.pwrite(fd, data, 0)
+    while done < len(data):
+        done += os.pwrite(fd, memoryview(data)[done:], done)
     if fsync:  # the data, and of what is known about it the size; not every system can leave out the rest
         getattr(os, "fdatasync", os.fsync)(fd)
 

@@ -60,6 +60,11 @@ class Location:
         """Whether the store's LIST is sorted: not on local disks and S3 directory buckets."""
         return not self.is_local and not urlsplit(self.uri).netloc.endswith("--x-s3")
 
+    @property
+    def fills_blocks(self) -> bool:
+        """Whether objects that are created again and again are better as long as the last: see `folders.py`."""
+        return self.fsync and self.is_local
+
     def child(self, key: str) -> str:
         """The URI of something below the root, as Lance wants it."""
         return f"{self.uri}/{key}"

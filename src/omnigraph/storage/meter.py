@@ -121,7 +121,7 @@ class Operation:
     def with_lance(self, ours: Cost) -> Cost:
         """Our own part, and what Lance's counters grew by."""
         if self._lance_before is None:
-            return replace(ours, shared=self.rode_along)
+            return replace(ours, shared=True) if self.rode_along else ours
         requests = moved = 0
         for key, now in _read_probes().items():
             was = self._lance_before.get(key, _NO_IO)
@@ -148,35 +148,45 @@ def _read_probes() -> dict[str, LanceIo]:
     return {key: probe() for key, probe in list(_probes.items())} if _probes else {}
 
 
-@contextmanager
-def operation(kind: str) -> Iterator[Operation]:
-    """Open an account; every request made inside, also by threads of `parallel`, is put on it."""
-    global _ours_total
-    outer = _stack.get()
-    op = Operation(kind, root=outer[0] if outer else None)
-    if not outer:
-        with _lock:
-            for other in _roots:
-                other.shared = op.shared = True
-            _roots.add(op)
-    else:
-        op.shared = outer[0].shared
-    token = _stack.set((*outer, op))
-    try:
-        yield op
-    finally:
-        _stack.reset(token)
+class operation:  # noqa: N801 - it is used like a function: `with operation("write") as account`
+    """Open an account; every request made inside, also by threads of `parallel`, is put on it.
+
+    A class rather than a generator: every small commit opens one.
+    """
+
+    __slots__ = ("_account", "_outer", "_token")
+
+    def __init__(self, kind: str) -> None:
+        self._account = Operation(kind)
+
+    def __enter__(self) -> Operation:
+        op = self._account
+        outer = self._outer = _stack.get()
+        if outer:
+            op.root, op.shared = outer[0], outer[0].shared
+        else:
+            with _lock:
+                for other in _roots:
+                    other.shared = op.shared = True
+                _roots.add(op)
+        self._token = _stack.set((*outer, op))
+        return op
+
+    def __exit__(self, *_: object) -> None:
+        global _ours_total
+        op = self._account
+        _stack.reset(self._token)
         if op.root is not None:
             op.shared = op.root.shared
         ours = op.ours()
         op._closed = op.with_lance(ours)
-        if not outer:
+        if not self._outer:
             with _lock:
                 _roots.discard(op)
                 _ours_total = _ours_total + ours
         for notify in list(_subscribers):
             try:
-                notify(kind, op._closed)
+                notify(op.kind, op._closed)
             except Exception:  # what it counts has happened, perhaps a commit: no failure may be reported for it
                 _log.exception("A subscriber of the meter failed.")
 

@@ -26,11 +26,14 @@ class Overlay:
     their id when they were written, shadow nothing: whoever combines them with a table has nothing to look for.
     Rows keep the columns of the commit that wrote them; columns that came later read as null. `rows` is None only if
     no row was ever put: where all were removed again an empty table still tells the columns.
+
+    They are kept as they came, and made one table when that is asked for: a question that none of them answers, such
+    as whether a key is new, has no need of it.
     """
 
     EMPTY: ClassVar["Overlay"]
 
-    rows: "pa.Table | None"
+    parts: "tuple[pa.Table, ...]"
     shadowed: frozenset[str]
     _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # derived, when first asked for
 
@@ -43,12 +46,21 @@ class Overlay:
         rows = upserts if upserts is not None and upserts.num_rows else None
         ids = frozenset(unique_ids(rows) if rows is not None else ())
         gone = frozenset(deletes)
-        return _overlay(rows, gone if new or not ids else gone | ids, ids)
+        return _overlay(() if rows is None else (rows,), gone if new or not ids else gone | ids, ids)
 
     @staticmethod
     def of_rows(rows: "pa.Table", ids: frozenset[str], new: bool = False) -> "Overlay":
         """As `of`, of rows whose ids the caller knows: there are some, and each has its own."""
-        return _overlay(rows, frozenset() if new else ids, ids)
+        return _overlay((rows,), frozenset() if new else ids, ids)
+
+    @property
+    def rows(self) -> "pa.Table | None":
+        if len(self.parts) < 2:
+            return self.parts[0] if self.parts else None
+        if "rows" not in self._known:
+            self._known["rows"] = stacked(self.parts)
+        rows: pa.Table = self._known["rows"]
+        return rows
 
     @property
     def ids(self) -> frozenset[str]:
@@ -68,7 +80,7 @@ class Overlay:
 
     @property
     def is_empty(self) -> bool:
-        return not self.shadowed and (self.rows is None or not self.rows.num_rows)
+        return not self.shadowed and not any(part.num_rows for part in self.parts)
 
     @property
     def fingerprint(self) -> str:
@@ -80,19 +92,19 @@ class Overlay:
 
     def then(self, later: "Overlay") -> "Overlay":
         """This overlay with a later one on top."""
-        if later.rows is None and not later.shadowed:
+        if not later.parts and not later.shadowed:
             return self
-        if self.rows is None and not self.shadowed:
+        if not self.parts and not self.shadowed:
             return later
         met = self.ids & later.answered
-        kept = without_ids(self.rows, met) if self.rows is not None and met else self.rows
+        kept = (without_ids(self.rows, met),) if self.rows is not None and met else self.parts
         shadowed = self.shadowed | later.shadowed
         if met:
             # A row that was new here replaces nothing stored, however often it is written again. A removed one stays
             # shadowed, so that nobody asks the store for it; so does one that claims to be new a second time.
             shadowed -= (met & later.shadowed & later.ids) - self.shadowed
             shadowed |= met - later.shadowed
-        return _overlay(_on_top(kept, later.rows), shadowed, (self.ids - met) | later.ids)
+        return _overlay(_on_top(kept, later.parts), shadowed, (self.ids - met) | later.ids)
 
     def rows_of(self, ids: Iterable[str]) -> "pa.Table | None":
         """The row images among `ids`."""
@@ -103,11 +115,11 @@ class Overlay:
 
     def widened(self, schema: "pa.Schema") -> "pa.Schema":
         """`schema`, then the columns that only the overlay's rows have: stored ones are null there."""
-        if self.rows is None or self.rows.schema.equals(schema):
-            return schema
-        for column in self.rows.schema:
-            if column.name not in schema.names:
-                schema = schema.append(column.with_nullable(True))
+        for part in self.parts:
+            if not part.schema.equals(schema):
+                for column in part.schema:
+                    if column.name not in schema.names:
+                        schema = schema.append(column.with_nullable(True))
         return schema
 
     def columns(self, schema: "pa.Schema | None") -> "pa.Schema":
@@ -119,22 +131,20 @@ class Overlay:
         return self.rows.schema
 
 
-def _overlay(rows: "pa.Table | None", shadowed: frozenset[str], ids: frozenset[str]) -> Overlay:
+def _overlay(parts: "tuple[pa.Table, ...]", shadowed: frozenset[str], ids: frozenset[str]) -> Overlay:
     """An overlay of which the ids are known already."""
-    made = Overlay(rows, shadowed)
+    made = Overlay(parts, shadowed)
     made._known["ids"] = ids
     return made
 
 
-def _on_top(rows: "pa.Table | None", later: "pa.Table | None") -> "pa.Table | None":
-    if rows is None or later is None:
-        return later if rows is None else rows
-    if not rows.num_rows and rows.schema.equals(later.schema):
+def _on_top(parts: "tuple[pa.Table, ...]", later: "tuple[pa.Table, ...]") -> "tuple[pa.Table, ...]":
+    if len(parts) == 1 and later and not parts[0].num_rows and parts[0].schema.equals(later[0].schema):
         return later
-    return stacked([rows, later])
+    return parts + later
 
 
-Overlay.EMPTY = Overlay(None, frozenset())
+Overlay.EMPTY = Overlay((), frozenset())
 
 
 def unique_ids(rows: "pa.Table") -> list[str]:
