@@ -60,6 +60,7 @@ class Member:
     leads: bool = False
     alone: bool = False  # it shares a manifest with nobody
     group: "Sequence[Member]" = ()  # whom it leads
+    to_tell: "Sequence[Member]" = ()  # of the group before: their put has landed, and they do not know it yet
     _called: threading.Event | None = None  # while it waits in a line
 
     @property
@@ -70,6 +71,12 @@ class Member:
         """Its turn has come: it has an outcome, or it leads."""
         if self._called is not None:
             self._called.set()
+
+    def tell_others(self) -> None:
+        """Those of the group before may go on: this member's put is on its way, or will not be soon."""
+        others, self.to_tell = self.to_tell, ()
+        for other in others:
+            other.call()
 
     def stand(self, line: "deque[Member]") -> None:
         """At the end of a line: whoever leads at once never waits, and needs nothing to wait for."""
@@ -135,6 +142,7 @@ class Lines:
         try:
             if not self._enter(branch_id, member):
                 member.wait()
+                member.tell_others()
             yield
         finally:
             self._leave(branch_id, member)
@@ -188,15 +196,16 @@ class Lines:
                 else:
                     other.outcome = OutcomeUnknown(other.plan.txn_id, other.txn.branch, other.sent_at)
             leader.leads = False
+            group, leader.group = leader.group, ()  # it names itself there, which only the collector would undo
+            told = (*leader.to_tell, *(other for other in group if other.outcome is not None))
+            leader.to_tell = ()
             if line:
-                line[0].leads = True
+                line[0].leads, line[0].to_tell = True, told
                 line.popleft().call()
-            else:
-                del self._waiting[branch_id]
-        group, leader.group = leader.group, ()  # it names itself there, which only the collector would undo
-        for other in group:
-            if other.outcome is not None:
-                other.call()
+                return
+            del self._waiting[branch_id]
+        for other in told:
+            other.call()
 
     def _leave(self, branch_id: BranchId, member: Member) -> None:
         with self._lock:

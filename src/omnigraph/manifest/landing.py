@@ -108,10 +108,11 @@ class Groups:
         """
         base = group.base
         wait_s = self._turns.remaining_s(base, group.next_turn) if group.plans else 0.0
-        if wait_s > 0:
-            self._runtime.clock.sleep(wait_s)
-        elif group.plans and not losses and (gap_s := self._company.gap_s(base)) > 0:
-            self._runtime.clock.sleep(gap_s)
+        gap_s = 0.0 if wait_s > 0 or losses or not group.plans else self._company.gap_s(base)
+        if wait_s > 0 or gap_s > 0 or not group.plans:
+            leader.tell_others()
+        if wait_s > 0 or gap_s > 0:
+            self._runtime.clock.sleep(max(wait_s, gap_s))
         if not group.plans or wait_s > 0:
             head = self._manifests.confirm(base)
             if head.point != base.point:
@@ -120,6 +121,7 @@ class Groups:
             group.settle(NothingToDo(), leader)
             return None
         manifest = group.composed()
+        leader.tell_others()
         put = self._ways.put(manifest, group.plans[0].txn_id, deadline)
         if not isinstance(put, Landed):
             group.lost()
