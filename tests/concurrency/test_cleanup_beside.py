@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,8 @@ class Process:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):  # it has ended by itself, and others are to be ended too
+                    pipe.close()
 
 
 @pytest.mark.parametrize("seconds", [4.0, pytest.param(600.0, marks=pytest.mark.soak)])

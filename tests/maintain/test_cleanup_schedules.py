@@ -12,12 +12,13 @@ from unittest import mock
 import pytest
 
 from manifest.schedules import Client, World
-from omnigraph.errors import BranchNotFound, CommitNotFound, ConflictError
-from omnigraph.maintain.cleanup import Cleaned
-from omnigraph.maintain.marking import Overtaken
+from omnigraph.errors import BranchNotFound, CommitNotFound, ConflictError, Damaged
+from omnigraph.maintain.cleanup import Cleaned, _Cleanup
+from omnigraph.maintain.marking import Marks, Overtaken
 from omnigraph.manifest.model import Manifest, Point, Stub
 from omnigraph.manifest.plan import Upsert
 from omnigraph.manifest.settings import Settings
+from omnigraph.storage.sweeping import Needed
 from support.catalogs import PERSON, person_rows
 from support.cleaning import assert_sound, clean, table_files
 from support.steps import Call
@@ -210,7 +211,7 @@ def test_whoever_stalls_while_a_cleanup_passes_refers_to_nothing_that_is_gone(
     for number in range(0, 100, every):
         case = Copy(prepared, tmp_path / f"case-{number}")
         if not stalled_at(case, meanwhile, number):
-            assert number > 2
+            assert number > 1
             return
         after(case)
     raise AssertionError("it never ended")
@@ -290,6 +291,40 @@ def test_a_cleanup_that_was_overtaken_stops(world: World) -> None:
         with pytest.raises(Overtaken, match="run it again"):
             stalled.result()
     after(world)
+
+
+def rewrite(world: World) -> None:
+    """Several states that have no file in common."""
+    for number in range(3):
+        world.client("writer").insert(f"p{number}")
+        world.client("writer").graph.optimize()
+
+
+def test_a_cleanup_that_finds_files_gone_because_it_was_overtaken_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewrite(world)
+    overtaking, read = iter([lambda: clean(world.client("fast").graph, keep=1)]), _Cleanup._needed_in
+
+    def late(cleanup: _Cleanup, table_ids: set[str], marks: Marks) -> dict[str, Needed]:
+        for overtake in overtaking:
+            overtake()
+        return read(cleanup, table_ids, marks)
+
+    monkeypatch.setattr(_Cleanup, "_needed_in", late)
+
+    with pytest.raises(Overtaken, match="run it again"):
+        clean(world.client("slow").graph, keep=4)
+    after(world)
+
+
+def test_a_cleanup_that_finds_files_gone_that_nobody_swept_tells_of_the_damage(world: World) -> None:
+    rewrite(world)
+    for path in (world.root / "tables").rglob("_versions/*"):
+        path.unlink()
+
+    with pytest.raises(Damaged, match="missing"):
+        clean(world.client("cleaner").graph, keep=4)
 
 
 def test_a_writer_that_stalls_for_longer_than_the_floor_stages_again(world: World) -> None:

@@ -17,6 +17,7 @@ from omnigraph.cancelling import Stopped
 from omnigraph.errors import MergeConflict, OmnigraphError, Violation
 from omnigraph.lexing import LanguageError
 from omnigraph.maintain.marking import Overtaken
+from omnigraph.manifest.bases import NothingInCommon
 from omnigraph.manifest.model import Point
 from omnigraph.query.bind import ParameterError
 from omnigraph.query.values import BadValue
@@ -95,6 +96,7 @@ SAMPLES: list[OmnigraphError] = [
     NoRoom("A part has 7 rows, at most 3 fit: add a filter."),
     ProviderUnavailable("http://127.0.0.1:1", "refused"),
     Overtaken(Point("abc", 7)),
+    NothingInCommon("The two branches have no common state left: export one."),
 ]
 
 

@@ -648,6 +648,7 @@ def test_a_store_that_is_not_there_is_unavailable() -> None:
         ("LanceError(IO): Generic S3 error: Server returned non-2xx status code: 403 Forbidden: ", AccessDenied),
         ("Unable to open file: Permission denied (os error 13)", AccessDenied),
         ("LanceError(IO): Generic N/A error: Not found: g/tables/t1/data/1.lance, /rustc/x.rs:1:2", Damaged),
+        ("Not found: g/tables/t1/data/1.lance, /rustc/x.rs:1:2", Damaged),
         ("Generic S3 error: Error after 10 retries in 5s, max_retries:10, source:error sending request", Unavailable),
         ("Server returned non-2xx status code: 503 Service Unavailable: SlowDown", Unavailable),
     ],

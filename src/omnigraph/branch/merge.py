@@ -2,7 +2,8 @@
 
 A merge is strict in what it reads and writes, but plans again instead of failing (rule 16): whoever was first, the
 merge is then one with what they did. The other branch's head is read after the own base, and again whenever it is
-planned again (rule 15), so that nothing is adopted that a cleanup may have swept in between.
+planned again (rule 15), so that nothing is adopted that a cleanup may have swept in between. A merge that is held up
+for so long that either is swept while it is read begins anew.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from omnigraph.branch.draft import CHANGED_ROWS_LOCAL_MAX, ChooseRunner, Draft, 
 from omnigraph.branch.rows import changed_rows
 from omnigraph.branch.states import TypeState, identity, state_of
 from omnigraph.errors import BadRequest, MergeConflict, MergeConflicts, OmnigraphError, PreconditionFailed
+from omnigraph.manifest.anew import begun_anew
 from omnigraph.manifest.codec import touch_to_json
 from omnigraph.manifest.model import MAIN, CommitId, Manifest, TableKey, Touch, TxnId
 from omnigraph.manifest.plan import Change, Drop, Merged, Move, PublishPlan, Stance
@@ -134,8 +136,15 @@ class _Merge:
         self._stager = Stager(repository.tables, repository.runtime.ids)
         self._draft: Draft | None = None
         self._merged: Manifest | None = None
+        self._stands_on: list[Manifest] = []  # the own base and the source's head, as they were read last
 
     def run(self) -> MergeResult:
+        return begun_anew(self._repository, self._run, self._stands_on)
+
+    def rehearse(self) -> MergeResult:
+        return begun_anew(self._repository, self._rehearse, self._stands_on)
+
+    def _run(self) -> MergeResult:
         publisher = self._repository.publisher
         txn = self._open()
         landed = publisher.landed_earlier(txn, self._txn_id) if self._idempotent else None
@@ -146,7 +155,7 @@ class _Merge:
         outcome = Outcome.UP_TO_DATE if commit is None else self._draft.outcome
         return MergeResult(self._source, self._into, outcome, commit, {} if commit is None else commit.commit.touched)
 
-    def rehearse(self) -> MergeResult:
+    def _rehearse(self) -> MergeResult:
         """Rule 6: both heads are confirmed in this call, so this is what a merge now would have done."""
         txn = self._open()
         draft = self._drafted(txn)
@@ -172,6 +181,7 @@ class _Merge:
 
     def _drafted(self, txn: WriteTxn) -> Draft:
         source = self._repository.branches.find(self._source).head  # after the own base
+        self._stands_on[:] = txn.base, source
         self._draft, self._merged = draft_merge(self._repository, txn, source, self._choose), source
         return self._draft
 
@@ -212,6 +222,7 @@ class _Merge:
     def _restage(
         self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool
     ) -> PublishPlan:
+        self._stands_on[0] = txn.base
         return self._stager.restage(txn, plan, tables, from_scratch)
 
 

@@ -52,9 +52,10 @@ def revert(
 ) -> PublishedCommit | None:
     """Undo one commit, named by its id or a tag, on a branch that has it; None where nothing of it is left to undo."""
     repository.require_writable("Reverting")
-    undone = _undone(repository, repository.commit_named(reference))
+    commit_id = repository.commit_named(reference)
 
     def plan(txn: WriteTxn) -> Changes:
+        undone = _undone(repository, commit_id)  # each time: a cleanup may have expired it meanwhile
         if not has_commit(repository.manifests, txn.base, undone.commit.id):
             raise BadRequest(
                 f"{undone.commit.id} is not in the history of {txn.branch!r}: revert it on a branch that has it."

@@ -16,15 +16,15 @@ from datetime import datetime, timedelta
 from functools import partial
 from urllib.parse import unquote
 
-from omnigraph.errors import BranchNotFound
+from omnigraph.errors import BranchNotFound, Damaged
 from omnigraph.maintain.census import Census, Jobs, list_jobs, take_census
 from omnigraph.maintain.expiry import Expiry, carry_out, plan_expiry
-from omnigraph.maintain.marking import Marks, mark_bases, mark_branch, mark_pinned
+from omnigraph.maintain.marking import Marks, Overtaken, mark_bases, mark_branch, mark_pinned
 from omnigraph.maintain.recovery import end_job
 from omnigraph.maintain.retention import Retention, oldest_retained
 from omnigraph.manifest.intents import SeenIntent
 from omnigraph.manifest.keys import RECOVERY
-from omnigraph.manifest.model import BranchId, Manifest, Point, TxnId
+from omnigraph.manifest.model import BranchId, Entry, Manifest, Point, TxnId
 from omnigraph.manifest.plan import PublishPlan, RaiseFence, Stance
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import WriteTxn
@@ -113,6 +113,7 @@ class _Cleanup:
         self._actor = actor
         self._floor = floor
         self._needed: dict[TableVersion, Needed] = {}  # a version never changes, so it is read once
+        self._fences: dict[BranchId, list[int]] = {}  # the newest at step 0, and those of this run
 
     def run(self, dry_run: bool) -> Cleaned:
         found = self._find()
@@ -138,7 +139,9 @@ class _Cleanup:
         now = repository.intents.store_now()
         files = list(table_files(repository.store))
         leftovers = [listed for listed in repository.store.list(RECOVERY) if _job_of(listed.key) is not None]
-        return _Found(files, leftovers, take_census(repository), now)
+        census = take_census(repository)
+        self._fences = {branch_id: [head.fenced_at] for branch_id, head in census.heads.items()}
+        return _Found(files, leftovers, census, now)
 
     def _oldest(self, found: _Found, jobs: Jobs) -> dict[BranchId, int]:
         """The oldest manifest that stays on each branch: never above the head, nor above the base of a job."""
@@ -170,7 +173,9 @@ class _Cleanup:
         fence = RaiseFence(oldest, honoured, forgotten)
         plan = PublishPlan(repository.runtime.ids.txn_id(), Stance.MAINTENANCE, fence, self._actor)
         try:
-            repository.publisher.publish(WriteTxn(head, repository.schemas.read(head.schema)), plan)
+            raised = repository.publisher.publish(WriteTxn(head, repository.schemas.read(head.schema)), plan)
+            if raised is not None:
+                self._fences.setdefault(head.branch_id, [head.fenced_at]).append(raised.manifest_version)
         except BranchNotFound:
             pass  # it was deleted meanwhile: what it had at step 0 is kept by this run all the same
 
@@ -237,17 +242,33 @@ class _Cleanup:
         return _Verdict(expiries, files, leftovers, len(found.files) - len(old))
 
     def _needed_in(self, table_ids: set[str], marks: Marks) -> dict[str, Needed]:
-        """What the marked versions of these tables need; one that can't be read ends the run."""
+        """What the marked versions of these tables need; one that can't be read ends the run, damaged or overtaken."""
         versions = sorted(
             (at for at in marks.versions if at.table_id in table_ids), key=lambda at: (at.table_id, at.table_version)
         )
         unread = [at for at in versions if at not in self._needed]
-        read = gather([partial(needed_by, self._repository.tables, at) for at in unread])
+        try:
+            read = gather([partial(needed_by, self._repository.tables, at) for at in unread])
+        except Damaged:
+            self._refuse_overtaken()
+            raise
         self._needed.update(zip(unread, read, strict=True))
         found: dict[str, Needed] = {}
         for at in versions:
             found[at.table_id] = found.get(at.table_id, Needed()) | self._needed[at]
         return found
+
+    def _refuse_overtaken(self) -> None:
+        """What was marked may be gone where another cleanup has raised a fence since."""
+        manifests = self._repository.manifests
+        for branch_id, known in self._fences.items():
+            entry: Entry | None = manifests.newest(branch_id)
+            number = entry.fenced_at if isinstance(entry, Manifest) else known[0]
+            while number != known[0]:
+                if number not in known:
+                    raise Overtaken(Point(branch_id, number))
+                entry = manifests.read(Point(branch_id, number))
+                number = entry.fence.previous if isinstance(entry, Manifest) and entry.fence else known[0]
 
     def _sweep(self, verdict: _Verdict, jobs: Jobs) -> None:
         """Stubs before files: whoever finds a manifest finds what it names. What a job left goes before its files."""

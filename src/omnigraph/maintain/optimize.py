@@ -9,7 +9,8 @@ from omnigraph.maintain.policy import THOROUGH, Effort
 from omnigraph.maintain.report import OptimizeResult, TypeReport
 from omnigraph.maintain.run import MaintenanceRun, Task
 from omnigraph.maintain.upkeep import ChooseRunner
-from omnigraph.manifest.model import MAIN, TableKey
+from omnigraph.manifest.anew import begun_anew
+from omnigraph.manifest.model import MAIN, Manifest, TableKey
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import Snapshot
 from omnigraph.storage import meter
@@ -47,8 +48,14 @@ def _with_adjacencies(
     repository: Repository, branch: str, reports: Mapping[TableKey, TypeReport]
 ) -> dict[TableKey, TypeReport]:
     """Of what is there now: a version that was replaced meanwhile needs none."""
-    snapshot = repository.snapshot(branch)
-    known = {definition.table_key for definition in snapshot.catalog.types}
-    reached = {key: report for key, report in reports.items() if key in known}
-    made = gather([partial(with_adjacency, repository, snapshot, report) for report in reached.values()])
-    return {**reports, **dict(zip(reached, made, strict=True))}
+    stood_on: list[Manifest] = []
+
+    def once() -> dict[TableKey, TypeReport]:
+        snapshot = repository.snapshot(branch)
+        stood_on[:] = (snapshot.manifest,)
+        known = {definition.table_key for definition in snapshot.catalog.types}
+        reached = {key: report for key, report in reports.items() if key in known}
+        made = gather([partial(with_adjacency, repository, snapshot, report) for report in reached.values()])
+        return {**reports, **dict(zip(reached, made, strict=True))}
+
+    return begun_anew(repository, once, stood_on)

@@ -19,6 +19,10 @@ Vector: TypeAlias = Mapping[BranchId, int]
 STUBS_PASSED_MAX = 4096  # below a base that cleanup expired
 
 
+class NothingInCommon(ConflictError):
+    """Cleanup has kept no state that both branches come from."""
+
+
 def contains(ancestry: Vector, commit: CommitId) -> bool:
     """Whether a commit is among the ancestors that a vector describes."""
     point = parse_commit_id(commit)
@@ -57,7 +61,7 @@ def find_bases(
         open_ends = [end for end in open_ends if manifest.ancestry.get(end, 0) < wanted[end]]
     maximal = [manifest for manifest in found if not any(_below(manifest, another) for another in found)]
     if not maximal:
-        raise ConflictError(
+        raise NothingInCommon(
             "The two branches have no common state left that cleanup has kept: nothing was written, export the changes "
             "of one branch and load them into the other."
         )

@@ -13,5 +13,6 @@ tables.py    Lance tables as immutable versions: the way in for the rest of the 
   indexing.py  segments of the declared indexes         searching.py  full text and vectors through indexes
   index_section.py, lance_errors.py, counting.py        what Lance keeps to itself
 meter.py     what an operation cost
+streams.py   rows on their way into DuckDB
 parallel.py  independent calls at once
 """

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from omnigraph.cancelling import interruptible
 from omnigraph.storage.equality import equal_rows
 from omnigraph.storage.overlay import ID
+from omnigraph.storage.streams import Streams
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,11 +56,11 @@ def by_join(older: Read, newer: Read, shape: "pa.Schema") -> Difference:
 
 def _differing_ids(older: Read, newer: Read, shape: "pa.Schema") -> Any:
     import duckdb
-    import pyarrow as pa
 
-    with duckdb.connect() as connection:
+    streams = Streams()
+    with duckdb.connect() as connection, streams.told():
         for name, read in (("older", older), ("newer", newer)):
-            connection.register(name, pa.RecordBatchReader.from_batches(shape, read()))
+            connection.register(name, streams.reader(shape, read()))
         distinct = [f"older.{column} IS DISTINCT FROM newer.{column}" for column in map(_quoted, shape.names)]
         with interruptible(connection.interrupt):
             found: Any = connection.sql(

@@ -14,7 +14,7 @@ _DENIED = re.compile(
     re.IGNORECASE,
 )
 _MISSING = re.compile(
-    r"Dataset at path .* was not found|(?i:error: not found: )|LanceError\(NotFound\)|No such file or directory"
+    r"Dataset at path .* was not found|(?i:(^|error: )not found: )|LanceError\(NotFound\)|No such file or directory"
     r"|Object at location .* not found|os error 2\b"
 )
 _CORRUPT = re.compile(
@@ -58,7 +58,7 @@ def explained(what: str) -> Iterator[None]:
         yield
     except OmnigraphError:
         raise
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, TypeError) as error:  # the last of functions that Lance calls back
         ours = translate(error, what)
         if ours is None:
             raise

@@ -17,6 +17,7 @@ from omnigraph.schema.migration import MigrationPlan, TypeChange, fillings
 from omnigraph.schema.steps import Holds, NoNulls, NoRows, Step
 from omnigraph.storage.content import Content
 from omnigraph.storage.parallel import gather
+from omnigraph.storage.streams import Streams
 from omnigraph.storage.tables import Tables
 from omnigraph.write.lookups import stored_at
 from omnigraph.write.reshape import filled
@@ -147,11 +148,6 @@ class _Rows:
     schema: "pa.Schema"
     batches: "Batches"
 
-    def reader(self) -> "pa.RecordBatchReader":
-        import pyarrow as pa
-
-        return pa.RecordBatchReader.from_batches(self.schema, self.batches())
-
 
 def _rows_for(tables: Tables, content: Content, change: TypeChange, constraints: Iterable[Constraint]) -> _Rows:
     """The rows as they will be, in the columns that these constraints are about."""
@@ -237,6 +233,7 @@ class _Query:
 
     def __init__(self, rows: _Rows) -> None:
         self._rows = rows
+        self._streams = Streams()
 
     def __enter__(self) -> "_Query":
         import duckdb
@@ -248,11 +245,12 @@ class _Query:
         self._connection.close()
 
     def again(self) -> "_Query":
-        self._connection.register("rows", self._rows.reader())
+        self._connection.register("rows", self._streams.reader(self._rows.schema, self._rows.batches()))
         return self
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = self._connection.execute(sql).fetchall()
+        with self._streams.told():
+            rows: list[tuple[Any, ...]] = self._connection.execute(sql).fetchall()
         return rows
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from omnigraph.errors import (
     BadRequest,
     BranchNotFound,
-    Damaged,
     OmnigraphError,
     PreconditionFailed,
 )
-from omnigraph.manifest.model import MAIN, CommitId, FreshTxnId, Point, TableKey, TxnId
+from omnigraph.manifest.anew import begun_anew
+from omnigraph.manifest.model import MAIN, CommitId, FreshTxnId, Manifest, TableKey, TxnId
 from omnigraph.manifest.plan import Append, Change, Check, Create, Overwrite, PublishPlan, Stance, TableAction, Upsert
 from omnigraph.manifest.publish import PublishedCommit, Recourse
 from omnigraph.manifest.repository import Repository
@@ -38,8 +38,6 @@ class Changes:
 
 
 Planner: TypeAlias = Callable[[WriteTxn], Changes]
-
-STALLS_MAX = 8  # how often a write may be held up so long that a cleanup takes its base away
 
 
 def commit_changes(
@@ -93,10 +91,10 @@ def land_changes(
     strict = txn is not None or on_conflict == "fail"
     own_id = repository.runtime.ids.txn_id() if txn_id is None else str(txn_id)
     stager = Stager(repository.tables, repository.runtime.ids, repository.settings)
-    stood_on: list[Point] = []  # the newest last
+    stood_on: list[Manifest] = []
 
     def plan_on(base: WriteTxn) -> PublishPlan:
-        stood_on.append(base.base.point)
+        stood_on[:] = (base.base,)
         changes = planner(base) if callable(planner) else planner
         plan = PublishPlan(
             txn_id=own_id,
@@ -115,11 +113,11 @@ def land_changes(
         return stager.stage(base, plan)
 
     def restage(base: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
-        stood_on.append(base.base.point)
+        stood_on[:] = (base.base,)
         return stager.restage(base, plan, tables, from_scratch)
 
     def validate(base: WriteTxn, plan: PublishPlan) -> None:
-        stood_on.append(base.base.point)
+        stood_on[:] = (base.base,)
         run_checks(plan.checks, base, repository.tables)
 
     # Rule 11: rows that were computed outside can't be computed again, so losing them is a conflict.
@@ -144,18 +142,7 @@ def land_changes(
             raise PreconditionFailed(str(if_commit), base.commit_id)
         return repository.publisher.publish(base, plan_on(base), recourse)
 
-    for _ in range(STALLS_MAX):
-        try:
-            return once()
-        except Damaged:
-            # Who is held up for longer than cleanup spares what is no longer referred to finds it gone. Nothing of
-            # this has landed, so it begins anew if it may be planned again at all, and unless what it stood on is the
-            # newest: then that is damaged indeed.
-            if recourse.plan_again is None or not stood_on:
-                raise
-            if repository.open_txn(branch).base.point == stood_on[-1]:
-                raise
-    return once()
+    return begun_anew(repository, once, stood_on, can_plan_again=recourse.plan_again is not None)
 
 
 def _opened(repository: Repository, branch: str, *, confirmed: bool = True) -> WriteTxn:

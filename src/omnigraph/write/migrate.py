@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from omnigraph.errors import PreconditionFailed, SchemaChangeRefused
-from omnigraph.manifest.model import MAIN, CommitId, TableKey, Touch, TxnId
+from omnigraph.manifest.anew import begun_anew
+from omnigraph.manifest.model import MAIN, CommitId, Manifest, TableKey, Touch, TxnId
 from omnigraph.manifest.plan import (
     Change,
     Drop,
@@ -74,16 +75,22 @@ def apply_schema(
 ) -> SchemaApplied:
     """Make a schema the branch's. What is not supported, and what rows would break, is refused before any write."""
     repository.require_writable("Changing the schema")
-    with meter.operation(KIND) as operation:
+    stood_on: list[Manifest] = []
+
+    def once() -> tuple[MigrationPlan, PublishedCommit | None]:
         base = repository.open_txn(branch)
+        stood_on[:] = (base.base,)
         published = repository.publisher.landed_earlier(base, txn_id) if txn_id else None
         plan = plan_migration(base.schema, text, name)
-        if published is None:
-            if if_commit not in (None, base.commit_id):
-                raise PreconditionFailed(str(if_commit), base.commit_id)
-            plan, published = _landed(
-                _Migration(repository, plan, allow_data_loss), base, actor=actor, if_commit=if_commit, txn_id=txn_id
-            )
+        if published is not None:
+            return plan, published
+        if if_commit not in (None, base.commit_id):
+            raise PreconditionFailed(str(if_commit), base.commit_id)
+        migration = _Migration(repository, plan, allow_data_loss, stood_on)
+        return _landed(migration, base, actor=actor, if_commit=if_commit, txn_id=txn_id)
+
+    with meter.operation(KIND) as operation:
+        plan, published = begun_anew(repository, once, stood_on, can_plan_again=False)
     return SchemaApplied(plan, published, operation.cost)
 
 
@@ -117,8 +124,9 @@ def _landed(
 class _Migration:
     """What a plan means for tables."""
 
-    def __init__(self, repository: Repository, plan: MigrationPlan, physical: bool) -> None:
+    def __init__(self, repository: Repository, plan: MigrationPlan, physical: bool, stands_on: list[Manifest]) -> None:
         self.repository, self.plan, self.physical = repository, plan, physical
+        self.stands_on = stands_on  # the base that the work is done on
         self.changes = {change.after.table_key: change for change in plan.going_on}
 
     @property
@@ -144,6 +152,7 @@ class _Migration:
 
     def restage(self, base: WriteTxn, plan: PublishPlan, keys: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
         """Maintenance moved some tables: derive what was made of them again (rule 9)."""
+        self.stands_on[:] = (base.base,)
         again = sorted(keys)
         made = gather([partial(self.one, base, self.changes[key]) for key in again])
         renewed = {key: table for key, table in zip(again, made, strict=True) if table is not None}

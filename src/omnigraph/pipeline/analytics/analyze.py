@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from omnigraph.errors import BadRequest, PreconditionFailed
-from omnigraph.manifest.model import MAIN, CommitId, TxnId
+from omnigraph.manifest.anew import begun_anew
+from omnigraph.manifest.model import MAIN, CommitId, Manifest, TxnId
 from omnigraph.manifest.plan import Bulk, Change, PublishPlan, Stance
 from omnigraph.manifest.publish import PublishedCommit, Recourse
 from omnigraph.manifest.repository import Repository
@@ -135,10 +137,16 @@ class _Job:
         self._limit = limit
         self._pinned = pinned  # an older state that was asked for: then the rows at the head went into nothing
         self._found: tuple[Analysis, Answer] | None = None
+        self._stands_on: list[Manifest] = []  # the base that the work is done on
 
     def publish(self, branch: str, actor: str | None, if_commit: CommitId | None, txn_id: TxnId | None) -> Analysis:
+        once = partial(self._publish, branch, actor, if_commit, txn_id)
+        return begun_anew(self._repository, once, self._stands_on)
+
+    def _publish(self, branch: str, actor: str | None, if_commit: CommitId | None, txn_id: TxnId | None) -> Analysis:
         own_id = txn_id or self._repository.runtime.ids.txn_id()
         txn = self._repository.open_txn(branch)
+        self._stands_on[:] = (txn.base,)
         publisher = self._repository.publisher
         commit = publisher.landed_earlier(txn, own_id) if txn_id is not None else None
         if commit is None:
@@ -157,6 +165,7 @@ class _Job:
     ) -> PublishPlan:
         from omnigraph.pipeline.analytics.write import stage
 
+        self._stands_on[:] = (txn.base,)
         question = self._question_for(txn)
         assert question.target is not None
         self._found = self._answer(txn)
@@ -177,6 +186,7 @@ class _Job:
         del tables, from_scratch  # there is one, and nothing of it is carried over
         from omnigraph.pipeline.analytics.write import stage
 
+        self._stands_on[:] = (txn.base,)
         target = self._question_for(txn).target
         assert target is not None
         assert self._found is not None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from omnigraph.storage.fragments import fragment_rows, key_batches, key_schema
 from omnigraph.storage.handles import TableVersion
 from omnigraph.storage.location import Location
+from omnigraph.storage.streams import Streams
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,9 +57,10 @@ class DuckKeys:
         self._memory_mb = memory_mb
 
     def rows(self, sql: str, inputs: Inputs) -> "pa.Table":
-        with connected(self._memory_mb) as connection:
+        streams = Streams()
+        with connected(self._memory_mb) as connection, streams.told():
             for name, keys in inputs.items():
-                connection.register(name, _stream(keys) if isinstance(keys, Keys) else keys)
+                connection.register(name, _stream(streams, keys) if isinstance(keys, Keys) else keys)
             answer: pa.Table = connection.sql(sql).to_arrow_table()
             return answer
 
@@ -118,11 +120,9 @@ def _memory_mb() -> int:
     return max(MEMORY_MB_MIN, min(MEMORY_MB_MAX, int(free_memory() * MEMORY_SHARE) >> 20))
 
 
-def _stream(keys: Keys) -> "pa.RecordBatchReader":
-    import pyarrow as pa
-
+def _stream(streams: Streams, keys: Keys) -> "pa.RecordBatchReader":
     schema = key_schema(keys.location, keys.at, keys.columns)
-    return pa.RecordBatchReader.from_batches(schema, key_batches(keys.location, keys.at, keys.columns, keys.fragments))
+    return streams.reader(schema, key_batches(keys.location, keys.at, keys.columns, keys.fragments))
 
 
 def _read_groups(

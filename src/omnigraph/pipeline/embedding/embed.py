@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import BadRequest, OmnigraphError
-from omnigraph.manifest.model import MAIN
+from omnigraph.manifest.anew import begun_anew
+from omnigraph.manifest.model import MAIN, Manifest, TableKey
 from omnigraph.manifest.plan import Change, PublishPlan, Stance, Upsert
 from omnigraph.manifest.publish import PublishedCommit, Recourse
 from omnigraph.manifest.repository import Repository
@@ -181,14 +182,19 @@ class _Job:
 
     def fill(self, target: Target) -> None:
         """Until no row that has a text lacks its vector, or those that do keep changing faster than we ask."""
-        for _ in range(PASSES_MAX):
+        stood_on: list[Manifest] = []
+
+        def is_filled() -> bool:
             snapshot = self._repository.snapshot(self._branch)
-            asked = 0
-            before = self.embedded
+            stood_on[:] = (snapshot.manifest,)
+            asked, before = 0, self.embedded
             for group in self._groups(snapshot, target):
                 asked += sum(len(batch.ids) for batch in group)
                 self._ask_and_commit(target, group)
-            if not asked or self.embedded - before == asked:
+            return not asked or self.embedded - before == asked
+
+        for _ in range(PASSES_MAX):  # a pass that takes hours may outlive the state that it reads
+            if begun_anew(self._repository, is_filled, stood_on):
                 return
 
     def _ask_and_commit(self, target: Target, group: list[Batch]) -> None:
@@ -219,16 +225,25 @@ class _Job:
             return
         own_id = self._repository.runtime.ids.txn_id()
         stager = Stager(self._repository.tables, self._repository.runtime.ids, self._repository.settings)
+        stood_on: list[Manifest] = []
 
         def plan_on(txn: WriteTxn) -> PublishPlan:
+            stood_on[:] = (txn.base,)
             rows, schema = self._filled(txn, target, vectors)
             actions = (Upsert(target.definition.table_key, rows),) if rows is not None and rows.num_rows else ()
             effect = Change("embed", actions, schema=schema if actions else None)
             reads = frozenset({target.definition.table_key})
             return stager.stage(txn, PublishPlan(own_id, Stance.CONSTRUCTIVE, effect, self._actor, read_rows=reads))
 
-        txn = self._repository.open_txn(self._branch)
-        commit = self._repository.publisher.publish(txn, plan_on(txn), Recourse(stager.restage, None, plan_on))
+        def restage(txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
+            stood_on[:] = (txn.base,)
+            return stager.restage(txn, plan, tables, from_scratch)
+
+        def once() -> PublishedCommit | None:
+            txn = self._repository.open_txn(self._branch)
+            return self._repository.publisher.publish(txn, plan_on(txn), Recourse(restage, None, plan_on))
+
+        commit = begun_anew(self._repository, once, stood_on)
         if commit is not None:
             self.commits.append(commit)
             self.embedded += sum(touch.updated for touch in commit.commit.touched.values())
