@@ -36,12 +36,14 @@ LABEL_LENGTH_MAX = 200
 class Append:
     """New rows; that their ids are new is for a check (`IdsAbsent`) to see to.
 
-    `fresh_ids`: they were minted by this write, so nobody else can have used them.
+    `fresh_ids`: they were minted by this write, so nobody else can have used them. `ids`, here and in an upsert: those
+    of the rows, if whoever planned it knows them and has made the rows as their type wants them.
     """
 
     table: TableKey
     rows: "pa.Table"
     fresh_ids: bool = False
+    ids: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +53,7 @@ class Upsert:
     table: TableKey
     rows: "pa.Table"
     known: frozenset[str] | None = None
+    ids: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,20 +5,16 @@ asks the store only for the commits that came since.
 """
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from omnigraph.errors import Damaged
 from omnigraph.manifest.keys import commit_id
 from omnigraph.manifest.model import InlineChange, Manifest, Point, TableKey
 from omnigraph.manifest.store import Manifests
+from omnigraph.storage.by_schema import BySchema
 from omnigraph.storage.content import Tail, TailEntry
 from omnigraph.storage.kept import Kept
 from omnigraph.storage.overlay import Overlay
 from omnigraph.storage.parallel import gather
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 OVERLAYS_MAX = 1024
 _END = b"\xff\xff\xff\xff\0\0\0\0"  # of an Arrow stream
@@ -98,13 +94,10 @@ def encoded(overlay: Overlay, deletes: Iterable[str], *, new: bool) -> InlineCha
     if overlay.rows is None or not overlay.rows.num_rows:
         return InlineChange(None, tuple(sorted(deletes)))
     batches = [batch.serialize().to_pybytes() for batch in overlay.rows.to_batches()]
-    return InlineChange(b"".join([_head(overlay.rows.schema), *batches, _END]), tuple(sorted(deletes)), new)
+    return InlineChange(b"".join([_HEADS.of(overlay.rows.schema), *batches, _END]), tuple(sorted(deletes)), new)
 
 
-@lru_cache(256)
-def _head(schema: "pa.Schema") -> bytes:
-    """What a stream of such rows begins with."""
-    return schema.serialize().to_pybytes()
+_HEADS = BySchema(lambda schema: schema.serialize().to_pybytes())  # what a stream of such rows begins with
 
 
 def decoded(change: InlineChange, what: str) -> Overlay:

@@ -5,9 +5,10 @@ is made. What a stored version answered is remembered (`memo.py`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.storage.by_schema import BySchema
 from omnigraph.storage.filters import Values, isin, rows_among, value_set
 from omnigraph.storage.handles import Handles, TableVersion
 from omnigraph.storage.lance_errors import explained
@@ -150,12 +151,10 @@ def _united(parts: "Iterable[pa.Table | None]", shape: "pa.Schema") -> "pa.Table
 
     given = [part for part in parts if part is not None]
     found = [part for part in given if part.num_rows] or given[:1]
-    return pa.concat_tables([_shaped(part, shape) for part in found]) if found else _nothing(shape)
+    return pa.concat_tables([_shaped(part, shape) for part in found]) if found else _NOTHING.of(shape)
 
 
-@lru_cache(256)
-def _nothing(shape: "pa.Schema") -> "pa.Table":
-    return shape.empty_table()
+_NOTHING = BySchema(lambda shape: shape.empty_table())
 
 
 def _shaped(rows: "pa.Table", shape: "pa.Schema") -> "pa.Table":

@@ -97,14 +97,20 @@ class Overlay:
         if not self.parts and not self.shadowed:
             return later
         met = self.ids & later.answered
-        kept = (without_ids(self.rows, met),) if self.rows is not None and met else self.parts
+        kept = self.parts
+        if met and (rows := self.rows) is not None:
+            kept = (without_ids(rows, met),)
         shadowed = self.shadowed | later.shadowed
         if met:
             # A row that was new here replaces nothing stored, however often it is written again. A removed one stays
             # shadowed, so that nobody asks the store for it; so does one that claims to be new a second time.
             shadowed -= (met & later.shadowed & later.ids) - self.shadowed
             shadowed |= met - later.shadowed
-        return _overlay(_on_top(kept, later.parts), shadowed, (self.ids - met) | later.ids)
+        made = _overlay(_on_top(kept, later.parts), shadowed, (self.ids - met) | later.ids)
+        schemas = self._schemas
+        new = [schema for schema in later._schemas if not schemas or not schema.equals(schemas[-1])]
+        made._known["schemas"] = (*schemas, *new) if new else schemas
+        return made
 
     def rows_of(self, ids: Iterable[str]) -> "pa.Table | None":
         """The row images among `ids`."""
@@ -115,12 +121,20 @@ class Overlay:
 
     def widened(self, schema: "pa.Schema") -> "pa.Schema":
         """`schema`, then the columns that only the overlay's rows have: stored ones are null there."""
-        for part in self.parts:
-            if not part.schema.equals(schema):
-                for column in part.schema:
+        for own in self._schemas:
+            if not own.equals(schema):
+                for column in own:
                     if column.name not in schema.names:
                         schema = schema.append(column.with_nullable(True))
         return schema
+
+    @property
+    def _schemas(self) -> "tuple[pa.Schema, ...]":
+        """Those of the parts, each once where they follow one another: usually all have the same."""
+        if "schemas" not in self._known:
+            self._known["schemas"] = tuple(part.schema for part in self.parts)
+        schemas: tuple[pa.Schema, ...] = self._known["schemas"]
+        return schemas
 
     def columns(self, schema: "pa.Schema | None") -> "pa.Schema":
         """The columns of the overlay alone: those of `schema` first, if it is given."""

@@ -197,6 +197,8 @@ def _normalized(catalog: Catalog, action: TableAction) -> TableAction:
     definition = catalog.type_of(action.table)
     if not isinstance(action, Append | Upsert | Create | Overwrite):
         return action
+    if not isinstance(action, Create | Overwrite) and action.ids is not None:
+        return action
     from omnigraph.schema.arrow import arrow_schema
 
     wanted = arrow_schema(definition)

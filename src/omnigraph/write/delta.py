@@ -28,10 +28,11 @@ class TableDelta:
     ids_must_be_new: bool = False  # and an id that is there already is an error
     replaces_all: bool = False  # these rows instead of all that are there
     edges_went_along: bool = False  # the edges of `removed` were read and are removed too: nobody need look again
+    known_ids: frozenset[str] | None = None  # of `rows`, which then are as their type wants them
 
     @cached_property
     def ids(self) -> frozenset[str]:
-        return frozenset(texts(self.rows, "id"))
+        return frozenset(texts(self.rows, "id")) if self.known_ids is None else self.known_ids
 
     @cached_property
     def touched(self) -> frozenset[str]:
@@ -60,8 +61,10 @@ class TableDelta:
             found.append(Delete(self.table, tuple(sorted(self.removed)), gone))
         if self.rows.num_rows:
             replaced = self.ids & self.ids_before if self.before is not None and self.before.num_rows else None
-            new = Append(self.table, self.rows, self.fresh_ids)
-            found.append(Upsert(self.table, self.rows, replaced) if replaced else new)
+            if replaced:
+                found.append(Upsert(self.table, self.rows, replaced, self.known_ids))
+            else:
+                found.append(Append(self.table, self.rows, self.fresh_ids, self.known_ids))
         return tuple(found)
 
 

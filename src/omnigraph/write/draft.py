@@ -120,8 +120,8 @@ class Draft:
     def delta(self) -> TableDelta:
         """What is left of it all in the end."""
         before = _first_of_each(self._before)
-        rows = self.overlay.rows
-        rows = self.schema.empty_table() if rows is None else changed(rows, before)
+        written = self.overlay.rows
+        rows = self.schema.empty_table() if written is None else changed(written, before)
         removed = frozenset(self.removed)
         return TableDelta(
             self.key,
@@ -130,6 +130,7 @@ class Draft:
             touched_before(before, rows, removed),
             fresh_ids=self.only_fresh_ids,
             edges_went_along=bool(self.removed),
+            known_ids=self.overlay.ids if rows is written else None,
         )
 
 

@@ -74,7 +74,7 @@ def _inline(
     touch, overlay = Touch(), Overlay.EMPTY
     deletes: set[str] = set()
     for action in actions:
-        ids = frozenset(action.ids if isinstance(action, Delete) else unique_ids(action.rows))
+        ids = frozenset(action.ids if action.ids is not None else unique_ids(action.rows))
         there = ids & present
         match action:
             case Delete():
