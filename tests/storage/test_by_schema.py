@@ -1,15 +1,21 @@
 """What is derived from a schema is made once for each schema, and never for another."""
 
+from typing import Any
+
 import pyarrow as pa
 
 from omnigraph.storage.by_schema import SCHEMAS_MAX, BySchema
+
+
+def schema_of(**columns: Any) -> pa.Schema:
+    return pa.schema(columns)
 
 
 def test_a_schema_that_is_the_same_gets_what_was_made_before() -> None:
     made: list[pa.Schema] = []
     kept = BySchema(lambda schema: made.append(schema) or len(made))  # type: ignore[func-returns-value]
 
-    first, again = (kept.of(pa.schema([pa.field("id", pa.string()), pa.field("age", pa.int64())])) for _ in range(2))
+    first, again = (kept.of(schema_of(id=pa.string(), age=pa.int64())) for _ in range(2))
 
     assert first == again == 1
     assert len(made) == 1
@@ -17,10 +23,10 @@ def test_a_schema_that_is_the_same_gets_what_was_made_before() -> None:
 
 def test_schemas_with_the_same_names_are_not_taken_for_one() -> None:
     kept = BySchema(str)
-    one = pa.schema([pa.field("id", pa.string()), pa.field("age", pa.int64())])
+    one = schema_of(id=pa.string(), age=pa.int64())
     others = [
-        pa.schema([pa.field("id", pa.string()), pa.field("age", pa.int32())]),
-        pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("age", pa.int64())]),
+        schema_of(id=pa.string(), age=pa.int32()),
+        one.set(0, pa.field("id", pa.string(), nullable=False)),
         one.with_metadata({"who": "knows"}),
     ]
 
@@ -32,6 +38,6 @@ def test_schemas_with_the_same_names_are_not_taken_for_one() -> None:
 def test_it_forgets_before_there_are_too_many() -> None:
     kept = BySchema(lambda schema: schema)
     for number in range(2 * SCHEMAS_MAX):
-        kept.of(pa.schema([pa.field(f"column{number}", pa.int64())]))
+        kept.of(schema_of(**{f"column{number}": pa.int64()}))
 
     assert len(kept._kept) <= SCHEMAS_MAX
