@@ -14,6 +14,8 @@ from typing import Protocol
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]  # ten bits at a time
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
+_OF_BYTES = (_CROCKFORD * 8).encode("ascii")
+_TIME_LENGTH, _CHANCE_LENGTH = 10, 16  # characters of a ulid
 _AT_ONCE = 64
 SHORT_ID_LENGTH = 13  # 65 bits: fresh per attempt, so that two writers never meet by chance
 
@@ -51,22 +53,32 @@ def ulid(milliseconds: int, entropy: int) -> str:
 
 class RandomIds:
     def __init__(self) -> None:
-        self._chance: list[bytes] = []  # asked of the system many at a time
+        self._chance: list[str] = []  # asked of the system many at a time
         self._process = 0
+        self._time = (0, "")  # the last millisecond, and how an id of it begins
 
     def txn_id(self) -> str:
-        return ulid(time.time_ns() // 1_000_000, int.from_bytes(self._entropy(), "big"))
+        """A ulid."""
+        now = time.time_ns() // 1_000_000
+        milliseconds, begins = self._time
+        if now != milliseconds:
+            begins = ulid(now, 0)[:_TIME_LENGTH]
+            self._time = (now, begins)
+        return begins + self._end()
 
-    def _entropy(self) -> bytes:
-        """Ten bytes that nobody else has: a forked child forgets those of its parent."""
-        if self._process != os.getpid():
-            self._chance, self._process = [], os.getpid()
+    def _end(self) -> str:
+        """Eighty bits that nobody else has: a forked child forgets those of its parent."""
+        process = os.getpid()
+        if self._process != process:
+            self._chance, self._process = [], process
         try:
             return self._chance.pop()
         except IndexError:
-            fresh = os.urandom(10 * _AT_ONCE)
-            self._chance += [fresh[start : start + 10] for start in range(10, len(fresh), 10)]
-            return fresh[:10]
+            # Five bits of each byte, as the character that they are.
+            fresh = os.urandom(_CHANCE_LENGTH * _AT_ONCE).translate(_OF_BYTES).decode("ascii")
+            ends = [fresh[at : at + _CHANCE_LENGTH] for at in range(0, len(fresh), _CHANCE_LENGTH)]
+            self._chance += ends[1:]
+            return ends[0]
 
     def short_id(self) -> str:
         return "".join(secrets.choice(_BASE32) for _ in range(SHORT_ID_LENGTH))

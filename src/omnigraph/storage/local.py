@@ -46,23 +46,29 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(fd)
 
 
-@contextmanager
-def explained(what: str) -> Iterator[None]:
+class explained:  # noqa: N801 - used like a function, and a class because every small commit comes through here
     """The operating system's refusals as our errors."""
-    try:
-        yield
-    except (FileNotFoundError, FileExistsError):
-        raise
-    except (NotADirectoryError, IsADirectoryError) as error:
-        raise FileNotFoundError(*error.args) from error
-    except OSError as error:
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, OSError) or isinstance(error, FileNotFoundError | FileExistsError):
+            return
+        if isinstance(error, NotADirectoryError | IsADirectoryError):
+            raise FileNotFoundError(*error.args) from error
         reason = error.strerror or str(error)
         if error.errno in _FULL:
-            raise StorageFull(what, reason) from error
+            raise StorageFull(self._what, reason) from error
         if error.errno in _DENIED:
-            raise AccessDenied(what, reason) from error
+            raise AccessDenied(self._what, reason) from error
         if error.errno == errno.ENAMETOOLONG:
-            raise BadRequest(f"{what} is too long a name for this file system: choose a shorter one.") from error
+            raise BadRequest(f"{self._what} is too long a name for this file system: choose a shorter one.") from error
         raise TransientFault(reason) from error
 
 
