@@ -1,10 +1,11 @@
-"""A process of the day's work: a writer of one-row commits, or a reader that checks what it sees.
+"""A process of the day's work: some writers of one-row commits, or a reader that checks what it sees.
 
-    day.py write URI OPTIONS NAME COMMITS FOLDER
-    day.py read  URI OPTIONS NAME 0       FOLDER
+    day.py write URI OPTIONS NAMES COMMITS FOLDER
+    day.py read  URI OPTIONS NAME  0       FOLDER
 
-A writer says in FOLDER/NAME how many of its commits it was told have landed. A reader looks there first, so whatever it
-then reads must have them all; it ends when FOLDER/done appears. Both print one line of JSON.
+NAMES are those of the process's writers, with commas between: each is a thread, and makes so many commits. A writer
+says in FOLDER/NAME how many of its events it was told have landed. A reader looks there first, so whatever it then
+reads must have them all; it ends when FOLDER/done appears. Both print one line of JSON.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ edge Made: Writer -> Event
 KINDS = (
     5  # one-row commits of a round: an event, its edge, an event, an update of the writer, a draft that comes or goes
 )
+PAUSE_MAX_S = 2.0
 EVENT = (
     "query q($s: String, $w: String, $n: I64, $t: String) "
     "{ insert Event { slug: $s, writer: $w, number: $n, text: $t } }"
@@ -42,7 +45,15 @@ WRITERS = "query q() { match { $w: Writer } return { $w.slug, $w.last } }"
 OF_ONE = "query q($w: String) { match { $e: Event { writer: $w } } return { count($e) as n } }"
 
 
-def write(graph: Graph, name: str, commits: int, folder: Path) -> dict[str, Any]:
+def write(graph: Graph, names: list[str], commits: int, folder: Path) -> dict[str, Any]:
+    """By the name of each writer: how many events it made, and how long its commits took."""
+    with ThreadPoolExecutor(len(names)) as pool:
+        answers = list(pool.map(lambda name: write_as(graph, name, commits, folder), names))
+    graph.maintenance.settle(60)
+    return dict(zip(names, answers, strict=True))
+
+
+def write_as(graph: Graph, name: str, commits: int, folder: Path) -> dict[str, Any]:
     seconds: list[float] = []
     events = 0
     for number in range(commits):
@@ -64,7 +75,6 @@ def write(graph: Graph, name: str, commits: int, folder: Path) -> dict[str, Any]
         seconds.append(time.monotonic() - started)
         (folder / f"{name}.new").write_text(str(events))
         (folder / f"{name}.new").rename(folder / name)
-    graph.maintenance.settle(60)
     seconds.sort()
     return {"events": events, "median_s": seconds[len(seconds) // 2], "slowest_s": seconds[-1]}
 
@@ -73,9 +83,12 @@ def read(graph: Graph, folder: Path) -> dict[str, Any]:
     looks = 0
     while True:
         last = (folder / "done").exists()
-        told = {path.name: int(path.read_text() or 0) for path in folder.glob("w?") if path.exists()}
+        told = {path.name: int(path.read_text()) for path in folder.glob("w*") if path.suffix != ".new"}
+        started = time.monotonic()
         look(graph, told)
         looks += 1
+        if not last:
+            time.sleep(min(time.monotonic() - started, PAUSE_MAX_S))  # looks half of the time, however large the graph
         if last:
             return {"looks": looks}
 
@@ -102,9 +115,12 @@ def look(graph: Graph, told: dict[str, int]) -> None:
 
 
 def main() -> None:
-    verb, uri, options, name, commits, folder = sys.argv[1:]
+    verb, uri, options, names, commits, folder = sys.argv[1:]
     graph = omnigraph.open(uri, json.loads(options))
-    answer = write(graph, name, int(commits), Path(folder)) if verb == "write" else read(graph, Path(folder))
+    if verb == "write":
+        answer = write(graph, names.split(","), int(commits), Path(folder))
+    else:
+        answer = read(graph, Path(folder))
     print(json.dumps(answer), flush=True)
 
 

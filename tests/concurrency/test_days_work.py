@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +27,8 @@ from support.s3 import S3Location
 from support.soak import SoakReport
 
 PROGRAM = Path(day.__file__)
-WRITERS, READERS = 4, 1
+PROCESSES, READERS = 4, 1
+SOAK_COMMITS, SOAK_WRITERS = 20_000, 4  # writers of a process: they share puts, and race with those of the others
 FRAGMENTS_MAX = 64  # of one table, at any time
 LOOKUP = "query q($s: String) { match { $e: Event { slug: $s } } return { $e.text } }"
 
@@ -41,20 +43,22 @@ class Costs(NamedTuple):
 @pytest.mark.s3
 def test_a_short_day(tmp_path: Path, s3: S3Location) -> None:
     settings = {"OMNIGRAPH_TAIL_MANIFESTS": "8", "OMNIGRAPH_TAILS_MANIFESTS": "24"}
-    run_a_day(s3, tmp_path, commits=30, settings=settings)
+    run_a_day(s3, tmp_path, writers=1, commits=30, settings=settings)
 
 
 @pytest.mark.s3
 @pytest.mark.soak
 def test_a_day_of_20_000_commits(tmp_path: Path, s3: S3Location, soak_report: SoakReport) -> None:
-    for line in run_a_day(s3, tmp_path, commits=5_000, settings={}):
+    commits = SOAK_COMMITS // (PROCESSES * SOAK_WRITERS)
+    for line in run_a_day(s3, tmp_path, writers=SOAK_WRITERS, commits=commits, settings={}):
         soak_report.line(f"- {line}")
 
 
-def run_a_day(s3: S3Location, folder: Path, *, commits: int, settings: dict[str, str]) -> Iterator[str]:
+def run_a_day(s3: S3Location, folder: Path, *, writers: int, commits: int, settings: dict[str, str]) -> Iterator[str]:
+    """`writers` in each process, each with so many commits."""
     graph = omnigraph.init(s3.uri, day.SCHEMA, s3.options)
-    names = [f"w{number}" for number in range(WRITERS)]
-    for name in names:
+    names = [[f"w{process}{'abcdefgh'[writer]}" for writer in range(writers)] for process in range(PROCESSES)]
+    for name in chain.from_iterable(names):
         graph.mutate("query q($w: String) { insert Writer { slug: $w, last: -1 } }", params={"w": name})
     graph.mutate(day.EVENT, params={"s": "first", "w": "nobody", "n": 0, "t": "x"})
     graph.optimize()
@@ -69,14 +73,15 @@ def run_a_day(s3: S3Location, folder: Path, *, commits: int, settings: dict[str,
     assert after.insert <= before.insert, (before, after)
     assert after.lookup <= before.lookup + 2, (before, after)  # an index of two segments is asked twice
     limit = int(settings.get("OMNIGRAPH_TAILS_MANIFESTS", 128))
-    assert most["manifests"] <= HARD_LIMIT * limit + WRITERS  # each of them may have looked just before the limit
+    assert most["manifests"] <= HARD_LIMIT * limit + PROCESSES  # each of them may have looked just before the limit
     assert most["fragments"] <= FRAGMENTS_MAX
     report = omnigraph.open(s3.uri, s3.options, read_only=True).verify()
     assert report.ok, report
-    total = WRITERS * commits
+    total = PROCESSES * writers * commits
     return iter(
         [
-            f"{total} one-row commits of {WRITERS} processes in {seconds:.0f} s ({total / seconds:.0f} a second), "
+            f"{total} one-row commits of {PROCESSES} processes with {writers} writers each in {seconds:.0f} s "
+            f"({total / seconds:.0f} a second), "
             f"slowest {max(one['slowest_s'] for one in answers.values()):.1f} s, "
             f"median {max(one['median_s'] for one in answers.values()) * 1000:.0f} ms",
             f"{watched['looks']} looks of the reader, each at every row",
@@ -88,17 +93,17 @@ def run_a_day(s3: S3Location, folder: Path, *, commits: int, settings: dict[str,
 
 
 def work(
-    s3: S3Location, folder: Path, names: list[str], commits: int, settings: dict[str, str]
+    s3: S3Location, folder: Path, names: list[list[str]], commits: int, settings: dict[str, str]
 ) -> tuple[dict[str, Any], Any, dict[str, int]]:
     """All processes at once; looks now and then how much lies in tails and fragments."""
-    started = {name: begin("write", s3, name, commits, folder, settings) for name in names}
+    started = [begin("write", s3, ",".join(together), commits, folder, settings) for together in names]
     readers = [begin("read", s3, f"r{number}", 0, folder, settings) for number in range(READERS)]
     most = {"manifests": 0, "fragments": 0}
     watcher = omnigraph.open(s3.uri, s3.options, read_only=True)
-    while any(process.poll() is None for process in started.values()):
+    while any(process.poll() is None for process in started):
         most = {key: max(count, most[key]) for key, count in extent(watcher).items()}
         time.sleep(0.2)
-    answers = {name: ended(process) for name, process in started.items()}
+    answers = {name: answer for process in started for name, answer in ended(process).items()}
     (folder / "done").touch()
     watched = [ended(process) for process in readers]
     return answers, watched[0], most

@@ -475,7 +475,9 @@ def assert_flat_and_as_promised(operation: Operation, found: Mapping[Size, Measu
         assert one.figures.serial <= promise.serial, story
         assert one.figures.requests <= promise.requests, story
     if operation not in VARIES:
-        assert len({one.figures for one in found.values()}) == 1, {size: one.figures for size, one in found.items()}
+        # What is read beside a write may or may not fit into its round trips: that is the scheduler's to say.
+        alike = {one.figures.requests if operation in BESIDE else one.figures for one in found.values()}
+        assert len(alike) == 1, {size: one.figures for size, one in found.items()}
 
 
 # Listing many branches

@@ -33,6 +33,10 @@ BROKEN: dict[str, tuple[list[Any], str]] = {
     "Person key (slug)": ([*PEOPLE, person("p03"), person("x", id="other")], "append"),
     "an id twice": ([*PEOPLE, person("p03", name="b"), person("p03", name="c"), person("p07", name="d")], "append"),
     "an id that is stored": ([*PEOPLE, person("s1"), person("s0")], "append"),
+    "an edge that is stored, of a type of which few may leave a node": (
+        [edge("WorksAt", "s0", "old", id="w1"), edge("Needs", "old", "s1", id="d1")],
+        "append",
+    ),
     "Person unique (name, role)": ([*PEOPLE, person("x", name="P05"), person("y", name="P05")], "append"),
     "unique in the graph": ([*PEOPLE, person("x", name="S1"), person("y", name="S3")], "append"),
     "Note unique (rank)": ([node("Note", id="b", text="t", rank=1), node("Note", id="c", text="t")], "append"),

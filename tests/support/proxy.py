@@ -460,7 +460,7 @@ class Proxy:
 
 
 async def _exchange(upstream: tuple[str, int], method: str, message: _Message) -> _Message:
-    """One request on a connection of its own: moto's server ends each connection after one answer anyway."""
+    """One request on a connection of its own: one that a server had ended meanwhile would look like a fault."""
     reader, writer = await asyncio.open_connection(*upstream, limit=HEAD_BYTES_MAX)
     try:
         writer.write(message.with_connection("close"))

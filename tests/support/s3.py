@@ -6,22 +6,19 @@
 from __future__ import annotations
 
 import http.client
-import io
 import os
 import select
 import subprocess
 import sys
-import threading
-import time
 import uuid
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 from urllib.parse import quote, urlencode, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
+PROGRAM = Path(__file__).resolve().with_name("s3_serving.py")
 START_TIMEOUT_S = 30.0
 REGION = "us-east-1"
 # Moto wants to see that a request is signed, and does not look whether it is signed rightly.
@@ -57,7 +54,7 @@ class S3Server:
 
     def start(self) -> S3Server:
         """Returns once the server accepts connections: it names its port only after listening on it."""
-        command = [sys.executable, "-P", str(Path(__file__).resolve()), str(os.getpid())]
+        command = [sys.executable, "-P", str(PROGRAM), str(os.getpid())]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -148,52 +145,3 @@ def _read_port(pipe: IO[bytes]) -> int:
     if not line:
         raise RuntimeError(f"moto did not start within {START_TIMEOUT_S:.0f} s; its own words are on stderr")
     return int(line)
-
-
-class OneRequestAtATime:
-    """A WSGI app whose requests are atomic, as S3's are.
-
-    Moto checks `If-None-Match` and stores the object in two steps without a lock, and its threads were seen to
-    acknowledge two creates of one key: every test of the commit protocol on it would prove nothing. Bodies are read
-    before the lock is taken, so a slow client holds up nobody.
-    """
-
-    def __init__(self, app: Callable[..., Iterable[bytes]]) -> None:
-        self._app = app
-        self._lock = threading.Lock()
-
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
-        chunked = environ.get("wsgi.input_terminated", False)
-        body = environ["wsgi.input"].read(*(() if chunked else (int(environ.get("CONTENT_LENGTH") or 0),)))
-        environ["wsgi.input"] = io.BytesIO(body)
-        environ["CONTENT_LENGTH"] = str(len(body))
-        with self._lock:
-            answer = self._app(environ, start_response)
-            try:
-                return [b"".join(answer)]
-            finally:
-                getattr(answer, "close", lambda: None)()
-
-
-def _serve(parent: int) -> None:
-    """The child's main: listen on a port the kernel picks, tell it on stdout, serve until the parent is gone."""
-    import logging
-
-    from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
-    from werkzeug.serving import make_server
-
-    def end_with_parent() -> None:
-        while os.getppid() == parent:  # also true of a parent that was killed and could tell nobody
-            time.sleep(0.5)
-        os._exit(0)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
-    app = OneRequestAtATime(create_backend_app("s3"))
-    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler)
-    print(server.port, flush=True)
-    server.serve_forever()
-
-
-if __name__ == "__main__":
-    _serve(int(sys.argv[1]))

@@ -88,13 +88,13 @@ class Verifier:
         found = [one for key in self.tables for one in self._own(key, flawed.get(key))]
         ends: dict[TableKey, list[Finding]] = {}
         for key, table in self.tables.items():
-            if table.ids_must_be_new and not table.only_fresh_ids:
-                found += self._stored_ids(table)
+            again = self._stored_ids(table) if table.ids_must_be_new and not table.only_fresh_ids else []
+            found += again
             for constraint in self.constraints.of(key):
                 if isinstance(constraint, Unique) and not table.replaces_all:
                     found += self._stored_values(table, constraint)
                 elif isinstance(constraint, Cardinality):
-                    found += self._counted(table, constraint)
+                    found += self._counted(table, constraint, bool(again))
                 elif isinstance(constraint, Endpoint):
                     ends.setdefault(constraint.node_table, []).extend(self._ends(table, constraint))
             for endpoint in self.constraints.referring_to(key):
@@ -196,7 +196,8 @@ class Verifier:
         [violation] = Ends(endpoint, edges).without(frozenset())
         return self._found(violation, missing, len(every))
 
-    def _counted(self, table: StagedRows, cardinality: Cardinality) -> list[Finding]:
+    def _counted(self, table: StagedRows, cardinality: Cardinality, again: bool) -> list[Finding]:
+        """`again`: some edges of the load are stored already; that they must not be is another matter than how many."""
         low, high = cardinality.minimum, cardinality.maximum
         if not low and high is None:
             return []
@@ -207,7 +208,8 @@ class Verifier:
             self.reads.add(table.key)
         if stored and table.base is not None:
             inputs["o"] = self._keys(table.base, column, "id")
-        replaces = stored and not (table.replaces_all or table.only_fresh_ids or table.ids_must_be_new)
+        may_replace = again or not (table.only_fresh_ids or table.ids_must_be_new)
+        replaces = stored and may_replace and not table.replaces_all
         if replaces:
             inputs["r"] = self._rows(table, "id")
         sql = questions.edges_counted(low, high, stored, replaces, table.replaces_all)
