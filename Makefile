@@ -49,10 +49,11 @@ check: $(READY) ## formatting, lint, types, layering
 
 soak: $(READY) java ## run the long tests; writes docs/soak.md
 	@rm -f docs/.soak.md.new
-	@export OMNIGRAPH_SOAK_REPORT=$(CURDIR)/docs/.soak.md.new; \
-	    $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup -m "soak and not alone" --timeout 3000; \
-	    $(BIN)/pytest -q -m "soak and alone" --timeout 3000
-	@if [ -f docs/.soak.md.new ]; then mv docs/.soak.md.new $(SOAK_REPORT); echo "soak: see $(SOAK_REPORT)"; fi
+	@export OMNIGRAPH_SOAK_REPORT=$(CURDIR)/docs/.soak.md.new; status=0; \
+	    $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup -m "soak and not alone" --timeout 3000 || status=$$?; \
+	    $(BIN)/pytest -q -m "soak and alone" --timeout 3000 || status=$$?; \
+	    if [ -f docs/.soak.md.new ]; then mv docs/.soak.md.new $(SOAK_REPORT); echo "soak: see $(SOAK_REPORT)"; fi; \
+	    exit $$status
 
 bench: $(READY) java ## measure speed beside other engines; writes docs/bench.md
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'

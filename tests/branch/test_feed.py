@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from omnigraph.branch.feed import FeedPage
 from omnigraph.errors import BadRequest, BranchNotFound, CursorExpired, CursorRefused
 from omnigraph.graph import Graph
+from support.cleaning import clean
 from support.history import compact, content, delete, expire, make_graph, person, run, update
 
 
@@ -150,6 +151,22 @@ def test_a_cursor_before_what_cleanup_kept_says_how_to_begin_again(graph: Graph)
     at_baseline = {key[1] for key in content(graph, baseline)}
     assert at_baseline == {"ada", "bob"}
     assert brief(graph.poll_changes(start=baseline)) == ["insert cy", "insert dan"]
+
+
+@pytest.mark.parametrize("limit", [1, 10])
+def test_a_tagged_commit_is_gone_on_from_though_cleanup_expired_the_maintenance_behind_it(
+    graph: Graph, limit: int
+) -> None:
+    first = run(graph, person("ada"))
+    graph.tags.create("kept", first)
+    clean(graph)
+    clean(graph)  # two fences between the commits
+    run(graph, person("bob") + person("eve"))
+    clean(graph)
+
+    page = graph.poll_changes(start=first, limit=limit)
+
+    assert brief(page) + (read_on(graph, page, limit) if page.more else []) == ["insert bob", "insert eve"]
 
 
 def test_a_cursor_at_the_edge_of_what_cleanup_kept_goes_on(graph: Graph) -> None:

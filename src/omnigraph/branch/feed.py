@@ -6,6 +6,7 @@ cursor of a change together with what it made of the change gets each exactly on
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -192,7 +193,7 @@ def _told(repository: Repository, head: Manifest, place: Cursor) -> Iterator[Fee
         entry = _read_ahead(repository, point, head)
         if is_logical(entry) and point.manifest_version > 1:
             before = Point(point.branch_id, point.manifest_version - 1)
-            states = _both_retained(repository, head, previous or repository.manifests.read(before), entry)
+            states = _both_retained(repository, head, _states_before(repository, before, previous), entry)
             told = stretch.commits_of(entry)
             for number in range(place.commits, len(told)):
                 place = replace(place, point=before, commits=number)
@@ -274,20 +275,27 @@ def _read_ahead(repository: Repository, point: Point, head: Manifest) -> Entry:
     return entry
 
 
+def _states_before(repository: Repository, point: Point, known: Entry | None) -> Iterator[Entry]:
+    """What stood before a commit, the newest first: maintenance changes nothing, so each of it says the same."""
+    entry = known or repository.manifests.read(point)
+    while entry is not None:
+        yield entry
+        if is_logical(entry) or entry.manifest_version == 1:
+            return
+        entry = repository.manifests.read(Point(entry.branch_id, entry.manifest_version - 1))
+
+
 def _both_retained(
-    repository: Repository, head: Manifest, previous: Entry | None, entry: Entry
+    repository: Repository, head: Manifest, before: Iterator[Entry], entry: Entry
 ) -> tuple[Manifest, Manifest]:
-    """A commit's state and the one before it; both are needed to say what it changed."""
+    """A commit's state and one before it; both are needed to say what it changed."""
     name = commit_id(Point(entry.branch_id, entry.manifest_version))
-    try:
-        if previous is None:
-            raise CommitNotFound(name, "the state before it is missing")
-        return (
-            retained(repository.manifests, previous, name, repository.tags),
-            retained(repository.manifests, entry, name, repository.tags),
-        )
-    except CommitNotFound:
-        raise CursorExpired(head.branch, name, _baseline(repository, head)) from None
+    with suppress(CommitNotFound):
+        after = retained(repository.manifests, entry, name, repository.tags)
+        for previous in before:
+            with suppress(CommitNotFound):
+                return retained(repository.manifests, previous, name, repository.tags), after
+    raise CursorExpired(head.branch, name, _baseline(repository, head))
 
 
 def _baseline(repository: Repository, head: Manifest) -> CommitId | None:
