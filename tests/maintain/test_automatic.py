@@ -283,6 +283,33 @@ def test_of_many_writers_at_the_hard_limit_one_folds(make: Callable[..., Graph])
     assert len(ids_of(graph.snapshot().to_arrow(PERSON))) == LIMIT * HARD_LIMIT + 7
 
 
+def test_those_that_waited_for_the_fold_of_another_ask_the_store_nothing(
+    make: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = make(background=False)
+    insert(graph, *names(LIMIT * HARD_LIMIT + 1))
+    full, looks = head_of(graph), []
+    find = graph.repository.branches.find
+
+    def watched(name: str) -> Any:
+        looks.append(name)
+        return find(name)
+
+    monkeypatch.setattr(graph.repository.branches, "find", watched)
+    (branch,) = graph.maintenance._branches.values()
+    waiting: list[bool] = []
+    threads = [threading.Thread(target=lambda: waiting.append(graph.maintenance.before_write(full))) for _ in range(20)]
+    with branch.running:
+        for thread in threads:
+            thread.start()
+    for thread in threads:
+        thread.join(SETTLED_S)
+
+    assert waiting == [True] * 20
+    assert kinds(graph).count("fold") == 1
+    assert len(looks) <= 4, "the one that folded looked; of 200 writers far away each would wait for all looks before"
+
+
 def test_a_writer_with_an_old_base_looks_at_the_head_before_it_folds(make: Callable[..., Graph]) -> None:
     graph = make(background=False)
     insert(graph, *names(LIMIT * HARD_LIMIT + 1))
@@ -290,7 +317,7 @@ def test_a_writer_with_an_old_base_looks_at_the_head_before_it_folds(make: Calla
     insert(graph, *names(LIMIT + 1, "q"))
     assert kinds(graph).count("fold") == 1
 
-    assert not graph.maintenance.before_write(old)
+    assert graph.maintenance.before_write(old), "there is a newer base than this"
 
     assert kinds(graph).count("fold") == 1
     assert tails(graph) == {PERSON: LIMIT + 1}, "due, but not at the hard limit"

@@ -78,7 +78,7 @@ class Maintainer:
         return self._repository.read_only or not self._repository.settings.maintenance
 
     def before_write(self, manifest: Manifest) -> bool:
-        """At the hard limit, fold in front of the write that is about to begin; whether that was done."""
+        """At the hard limit, fold in front of the write that is about to begin; whether there is a newer base now."""
         if self._off:
             return False
         branch = self._branch(manifest)
@@ -87,6 +87,10 @@ class Maintainer:
         if not folds_due(manifest, self._repository.settings, HARD_LIMIT):
             return False
         with branch.running:
+            # Many wait here together: for all but the first it is done by now, and none need ask the store for that.
+            known = self._repository.manifests.known_head(manifest.branch_id)
+            if known is not None and not folds_due(known, self._repository.settings, HARD_LIMIT):
+                return known.manifest_version > manifest.manifest_version
             return self._run(branch, HARD_LIMIT)
 
     def noticed(self, manifest: Manifest) -> None:
