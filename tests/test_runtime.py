@@ -1,7 +1,8 @@
 """Ids that nobody else has, and that sort by time."""
 
-import os
 import re
+import subprocess
+import sys
 import time
 
 from omnigraph.runtime import RandomIds, ulid
@@ -43,17 +44,24 @@ def test_every_character_of_the_random_part_is_as_likely_as_any() -> None:
     assert all(0.8 * expected < count < 1.2 * expected for count in counts.values()), counts
 
 
-def test_a_forked_child_makes_none_of_its_parents_ids() -> None:
-    ids = RandomIds()
-    ids.txn_id()  # there are more at hand now
-    reader, writer = os.pipe()
-    if not (child := os.fork()):
-        os.write(writer, " ".join(ids.txn_id()[10:] for _ in range(20)).encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        of_child = set(pipe.read().split())
+FORKING = """
+import os
+from omnigraph.runtime import RandomIds
 
-    assert len(of_child) == 20
-    assert of_child.isdisjoint(ids.txn_id()[10:] for _ in range(20))
+ids = RandomIds()
+ids.txn_id()  # there are more at hand now
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+print(*(ids.txn_id()[10:] for _ in range(20)), flush=True)
+if not child:
+    os._exit(0)
+"""
+
+
+def test_a_forked_child_makes_none_of_its_parents_ids() -> None:
+    told = subprocess.run([sys.executable, "-c", FORKING], check=True, capture_output=True, text=True, timeout=60)
+
+    ids = told.stdout.split()
+    assert len(ids) == 40
+    assert len(set(ids)) == 40

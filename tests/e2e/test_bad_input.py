@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -811,11 +812,17 @@ def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
 
 
 def fill(disk: Path, leave_bytes: int) -> Path:
-    """A file that takes all the room but some."""
+    """A file that takes all the room but some; graphs that are open may be laying out files at this moment."""
     filler = disk / "filler"
-    status = os.statvfs(disk)
-    filler.write_bytes(b"\0" * max(0, status.f_bavail * status.f_bsize - leave_bytes))
-    return filler
+    while True:
+        status = os.statvfs(disk)
+        try:
+            filler.write_bytes(b"\0" * max(0, status.f_bavail * status.f_bsize - leave_bytes))
+            return filler
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            filler.unlink()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a disk; the limit on file sizes tests the same")
