@@ -32,28 +32,57 @@ if TYPE_CHECKING:
 LABEL_LENGTH_MAX = 200
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Append:
+class _Rows:
+    """Rows of one table, given as a table, or as `made` by whoever planned it: then they are as their type wants them,
+    and become a table when somebody asks for one."""
+
+    __slots__ = ("_rows", "made", "table")
+
+    def __init__(self, table: TableKey, rows: "pa.Table | Overlay") -> None:
+        self.table = table
+        self.made = rows if isinstance(rows, Overlay) else None
+        self._rows = None if isinstance(rows, Overlay) else rows
+
+    @property
+    def rows(self) -> "pa.Table":
+        rows = self._rows if self.made is None else self.made.rows
+        assert rows is not None, "an action has rows"
+        return rows
+
+    @property
+    def count(self) -> int:
+        return self.rows.num_rows if self.made is None else len(self.made.ids)
+
+
+class Append(_Rows):
     """New rows; that their ids are new is for a check (`IdsAbsent`) to see to.
 
-    `fresh_ids`: they were minted by this write, so nobody else can have used them. `ids`, here and in an upsert: those
-    of the rows, if whoever planned it knows them and has made the rows as their type wants them.
+    `fresh_ids`: they were minted by this write, so nobody else can have used them.
     """
 
-    table: TableKey
-    rows: "pa.Table"
-    fresh_ids: bool = False
-    ids: frozenset[str] | None = None
+    __slots__ = ("fresh_ids",)
+    __match_args__ = ("table", "rows", "fresh_ids")
+
+    def __init__(self, table: TableKey, rows: "pa.Table | Overlay", fresh_ids: bool = False) -> None:
+        super().__init__(table, rows)
+        self.fresh_ids = fresh_ids
+
+    def with_rows(self, rows: "pa.Table") -> "Append":
+        return Append(self.table, rows, self.fresh_ids)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Upsert:
+class Upsert(_Rows):
     """Whole row images: they replace the rows with their ids, or are new."""
 
-    table: TableKey
-    rows: "pa.Table"
-    known: frozenset[str] | None = None
-    ids: frozenset[str] | None = None
+    __slots__ = ("known",)
+    __match_args__ = ("table", "rows", "known")
+
+    def __init__(self, table: TableKey, rows: "pa.Table | Overlay", known: frozenset[str] | None = None) -> None:
+        super().__init__(table, rows)
+        self.known = known
+
+    def with_rows(self, rows: "pa.Table") -> "Upsert":
+        return Upsert(self.table, rows, self.known)
 
 
 @dataclass(frozen=True, slots=True)

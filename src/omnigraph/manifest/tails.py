@@ -4,12 +4,13 @@ Manifests are immutable while a tail names them, so whatever was decoded once is
 asks the store only for the commits that came since.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from omnigraph.errors import Damaged
 from omnigraph.manifest.keys import commit_id
 from omnigraph.manifest.model import InlineChange, Manifest, Point, TableKey
 from omnigraph.manifest.store import Manifests
+from omnigraph.schema.one_row import END
 from omnigraph.storage.by_schema import BySchema
 from omnigraph.storage.content import Tail, TailEntry
 from omnigraph.storage.kept import Kept
@@ -17,7 +18,6 @@ from omnigraph.storage.overlay import Overlay
 from omnigraph.storage.parallel import gather
 
 OVERLAYS_MAX = 1024
-_END = b"\xff\xff\xff\xff\0\0\0\0"  # of an Arrow stream
 
 
 class _Named:
@@ -89,12 +89,16 @@ class Tails:
         return total
 
 
-def encoded(overlay: Overlay, deletes: Iterable[str], *, new: bool) -> InlineChange:
+def encoded(overlay: Overlay, deletes: Collection[str], *, new: bool) -> InlineChange:
     """What a manifest stores of a change: its rows as an Arrow stream, made of parts of which the first is kept."""
-    if overlay.rows is None or not overlay.rows.num_rows:
-        return InlineChange(None, tuple(sorted(deletes)))
-    batches = [batch.serialize().to_pybytes() for batch in overlay.rows.to_batches()]
-    return InlineChange(b"".join([_HEADS.of(overlay.rows.schema), *batches, _END]), tuple(sorted(deletes)), new)
+    gone = tuple(sorted(deletes)) if deletes else ()
+    if (made := overlay.made) is not None:
+        return InlineChange(made.stream, gone, new)
+    rows = overlay.rows
+    if rows is None or not rows.num_rows:
+        return InlineChange(None, gone)
+    batches = [batch.serialize().to_pybytes() for batch in rows.to_batches()]
+    return InlineChange(b"".join([_HEADS.of(rows.schema), *batches, END]), gone, new)
 
 
 _HEADS = BySchema(lambda schema: schema.serialize().to_pybytes())  # what a stream of such rows begins with

@@ -8,12 +8,15 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from omnigraph.errors import BadRequest
+from omnigraph.schema.one_row import MadeRow, of_one_maker, table_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Part: TypeAlias = "pa.Table | MadeRow"  # of an overlay's rows
 
 ID = "id"  # the key column that every table has
 
@@ -33,7 +36,7 @@ class Overlay:
 
     EMPTY: ClassVar["Overlay"]
 
-    parts: "tuple[pa.Table, ...]"
+    parts: "tuple[Part, ...]"
     shadowed: frozenset[str]
     _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # derived, when first asked for
 
@@ -49,14 +52,24 @@ class Overlay:
         return _overlay(() if rows is None else (rows,), gone if new or not ids else gone | ids, ids)
 
     @staticmethod
-    def of_rows(rows: "pa.Table", ids: frozenset[str], new: bool = False) -> "Overlay":
+    def of_rows(rows: "Part", ids: frozenset[str], new: bool = False) -> "Overlay":
         """As `of`, of rows whose ids the caller knows: there are some, and each has its own."""
         return _overlay((rows,), frozenset() if new else ids, ids)
 
+    def if_new(self, new: bool) -> "Overlay":
+        """The same rows, and whether no row had one of their ids before."""
+        return _overlay(self.parts, frozenset() if new else self.ids, self.ids)
+
+    @property
+    def made(self) -> MadeRow | None:
+        """The only row, if it was made of values and there is no table of it yet."""
+        part = self.parts[0] if len(self.parts) == 1 else None
+        return part if isinstance(part, MadeRow) else None
+
     @property
     def rows(self) -> "pa.Table | None":
-        if len(self.parts) < 2:
-            return self.parts[0] if self.parts else None
+        if not self.parts:
+            return None
         if "rows" not in self._known:
             self._known["rows"] = stacked(self.parts)
         rows: pa.Table = self._known["rows"]
@@ -108,7 +121,7 @@ class Overlay:
             shadowed |= met - later.shadowed
         made = _overlay(_on_top(kept, later.parts), shadowed, (self.ids - met) | later.ids)
         schemas = self._schemas
-        new = [schema for schema in later._schemas if not schemas or not schema.equals(schemas[-1])]
+        new = [own for own in later._schemas if not schemas or (own is not schemas[-1] and not own.equals(schemas[-1]))]
         made._known["schemas"] = (*schemas, *new) if new else schemas
         return made
 
@@ -145,14 +158,14 @@ class Overlay:
         return self.rows.schema
 
 
-def _overlay(parts: "tuple[pa.Table, ...]", shadowed: frozenset[str], ids: frozenset[str]) -> Overlay:
+def _overlay(parts: tuple[Part, ...], shadowed: frozenset[str], ids: frozenset[str]) -> Overlay:
     """An overlay of which the ids are known already."""
     made = Overlay(parts, shadowed)
     made._known["ids"] = ids
     return made
 
 
-def _on_top(parts: "tuple[pa.Table, ...]", later: "tuple[pa.Table, ...]") -> "tuple[pa.Table, ...]":
+def _on_top(parts: tuple[Part, ...], later: tuple[Part, ...]) -> tuple[Part, ...]:
     if len(parts) == 1 and later and not parts[0].num_rows and parts[0].schema.equals(later[0].schema):
         return later
     return parts + later
@@ -191,14 +204,30 @@ def without_ids(rows: "pa.Table", ids: Iterable[str]) -> "pa.Table":
     return rows.filter(pc.invert(_id_mask(rows, ids)))
 
 
-def stacked(parts: Sequence["pa.Table"]) -> "pa.Table":
+def stacked(parts: Sequence[Part]) -> "pa.Table":
     """One table of all rows; a column that a part lacks is null there, a narrower type is widened."""
     import pyarrow as pa
 
-    first, *others = parts
+    tables = _as_tables(parts)
+    first, *others = tables
     if all(part.schema.equals(first.schema) for part in others):
-        return pa.concat_tables(parts)
-    return pa.concat_tables(parts, promote_options="permissive")
+        return pa.concat_tables(tables)
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _as_tables(parts: Sequence[Part]) -> "list[pa.Table]":
+    """Rows that were made one by one, as they usually come, are read together."""
+    tables: list[pa.Table] = []
+    made: list[MadeRow] = []
+    for part in parts:
+        if made and not (isinstance(part, MadeRow) and of_one_maker(made[0], part)):
+            tables.append(table_of(made))
+            made = []
+        if isinstance(part, MadeRow):
+            made.append(part)
+        else:
+            tables.append(part)
+    return [*tables, table_of(made)] if made else tables
 
 
 def aligned(rows: "pa.Table", schema: "pa.Schema") -> "pa.Table":

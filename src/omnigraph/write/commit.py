@@ -197,7 +197,7 @@ def _normalized(catalog: Catalog, action: TableAction) -> TableAction:
     definition = catalog.type_of(action.table)
     if not isinstance(action, Append | Upsert | Create | Overwrite):
         return action
-    if not isinstance(action, Create | Overwrite) and action.ids is not None:
+    if isinstance(action, Append | Upsert) and action.made is not None:
         return action
     from omnigraph.schema.arrow import arrow_schema
 
@@ -207,7 +207,8 @@ def _normalized(catalog: Catalog, action: TableAction) -> TableAction:
     unknown = [name for name in action.rows.column_names if name not in wanted.names]
     if unknown:
         raise BadRequest(f"{definition.name} has no column {unknown[0]!r}: its columns are {', '.join(wanted.names)}.")
-    return replace(action, rows=_cast(action.rows, wanted, definition.name))
+    rows = _cast(action.rows, wanted, definition.name)
+    return action.with_rows(rows) if isinstance(action, Append | Upsert) else replace(action, rows=rows)
 
 
 def _lacks_ids(rows: "pa.Table", columns: int) -> bool:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.manifest.model import TableKey
 from omnigraph.manifest.plan import Append, Delete, Overwrite, TableAction, Upsert
+from omnigraph.schema.one_row import MadeRow
+from omnigraph.storage.overlay import Overlay
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,18 +23,38 @@ class TableDelta:
     """
 
     table: TableKey
-    rows: "pa.Table"
+    given: "pa.Table | Overlay"  # an overlay of rows that are as their type wants them
     removed: frozenset[str] = frozenset()
     before: "pa.Table | None" = None
     fresh_ids: bool = False  # all ids of `rows` were minted by this write
     ids_must_be_new: bool = False  # and an id that is there already is an error
     replaces_all: bool = False  # these rows instead of all that are there
     edges_went_along: bool = False  # the edges of `removed` were read and are removed too: nobody need look again
-    known_ids: frozenset[str] | None = None  # of `rows`, which then are as their type wants them
 
     @cached_property
     def ids(self) -> frozenset[str]:
-        return frozenset(texts(self.rows, "id")) if self.known_ids is None else self.known_ids
+        return self.given.ids if isinstance(self.given, Overlay) else frozenset(texts(self.given, "id"))
+
+    @property
+    def rows(self) -> "pa.Table":
+        rows = self.given.rows if isinstance(self.given, Overlay) else self.given
+        assert rows is not None, "a delta without rows has an empty table"
+        return rows
+
+    @property
+    def count(self) -> int:
+        """Of its rows."""
+        return len(self.given.ids) if isinstance(self.given, Overlay) else self.given.num_rows
+
+    @property
+    def made(self) -> MadeRow | None:
+        """The only row, if it was made of values."""
+        return self.given.made if isinstance(self.given, Overlay) else None
+
+    def texts(self, column: str) -> list[str]:
+        """The values of a column that never is null, such as ids and ends."""
+        made = self.made
+        return texts(self.rows, column) if made is None else [str(made.values[column])]
 
     @cached_property
     def touched(self) -> frozenset[str]:
@@ -45,7 +67,7 @@ class TableDelta:
 
     @property
     def changes_nothing(self) -> bool:
-        return not self.replaces_all and not self.removed and not self.rows.num_rows
+        return not self.replaces_all and not self.removed and not self.count
 
     def before_by_id(self, columns: Iterable[str]) -> dict[str, tuple[object, ...]]:
         """What the stored rows had in these columns."""
@@ -59,12 +81,12 @@ class TableDelta:
             known = None if self.before is None else self.ids_before
             gone = None if known is None else known & self.removed
             found.append(Delete(self.table, tuple(sorted(self.removed)), gone))
-        if self.rows.num_rows:
+        if self.count:
             replaced = self.ids & self.ids_before if self.before is not None and self.before.num_rows else None
             if replaced:
-                found.append(Upsert(self.table, self.rows, replaced, self.known_ids))
+                found.append(Upsert(self.table, self.given, replaced))
             else:
-                found.append(Append(self.table, self.rows, self.fresh_ids, self.known_ids))
+                found.append(Append(self.table, self.given, self.fresh_ids))
         return tuple(found)
 
 

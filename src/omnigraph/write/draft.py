@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from omnigraph.manifest.model import TableKey
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.query.ir import Filter
-from omnigraph.storage.overlay import Overlay, ids_of, stacked, with_ids, without_ids
+from omnigraph.schema.catalog import TypeDef
+from omnigraph.storage.overlay import Overlay, Part, ids_of, stacked, with_ids, without_ids
 from omnigraph.storage.tables import Tables
 from omnigraph.write.delta import TableDelta
 from omnigraph.write.images import Row, changed, touched_before
@@ -89,9 +90,7 @@ class Draft:
     def overlay(self) -> Overlay:
         """All that was written so far."""
         if self._unflushed:
-            from omnigraph.schema.arrow import arrow_rows
-
-            rows = arrow_rows(self.definition, list(self._unflushed.values()))
+            rows = _written(self.definition, list(self._unflushed.values()))
             self._overlay = self._overlay.then(Overlay.of_rows(rows, frozenset(self._unflushed)))
             self._unflushed = {}
         return self._overlay
@@ -119,19 +118,27 @@ class Draft:
 
     def delta(self) -> TableDelta:
         """What is left of it all in the end."""
-        before = _first_of_each(self._before)
-        written = self.overlay.rows
+        before, overlay = _first_of_each(self._before), self.overlay
+        if overlay.ids and not self.removed and (before is None or not before.num_rows):
+            return TableDelta(self.key, overlay, before=before, fresh_ids=self.only_fresh_ids)
+        written = overlay.rows
         rows = self.schema.empty_table() if written is None else changed(written, before)
         removed = frozenset(self.removed)
         return TableDelta(
             self.key,
-            rows,
+            overlay if rows is written and overlay.ids else rows,
             removed,
             touched_before(before, rows, removed),
             fresh_ids=self.only_fresh_ids,
             edges_went_along=bool(self.removed),
-            known_ids=self.overlay.ids if rows is written else None,
         )
+
+
+def _written(definition: TypeDef, rows: list[Row]) -> Part:
+    from omnigraph.schema.arrow import arrow_rows, made_row
+
+    made = made_row(definition, rows[0]) if len(rows) == 1 else None
+    return arrow_rows(definition, rows) if made is None else made
 
 
 def _first_of_each(parts: "list[pa.Table]") -> "pa.Table | None":

@@ -30,7 +30,7 @@ def small_actions(actions: Sequence[TableAction], settings: Settings) -> dict[Ta
     for action in actions:
         match action:
             case Append() | Upsert():
-                rows += action.rows.num_rows
+                rows += action.count
                 if rows > WEIGHED_MIN:
                     size += action.rows.nbytes
             case Delete():
@@ -74,7 +74,7 @@ def _inline(
     touch, overlay = Touch(), Overlay.EMPTY
     deletes: set[str] = set()
     for action in actions:
-        ids = frozenset(action.ids if action.ids is not None else unique_ids(action.rows))
+        ids = _ids(action)
         there = ids & present
         match action:
             case Delete():
@@ -85,13 +85,21 @@ def _inline(
                 if there and isinstance(action, Append):
                     refuse(existing(key, there))
                 touch = Touch(touch.inserted + len(ids) - len(there), touch.updated + len(there), touch.deleted)
-                overlay, present = overlay.then(_written(action.rows, ids, new=not there)), present | ids
+                overlay, present = overlay.then(_written(action, ids, new=not there)), present | ids
     change = encoded(overlay, deletes, new=not touch.updated)
     return InlineTable(change, overlay, touch, changed_at(txn.base, key))
 
 
-def _written(rows: "pa.Table", ids: frozenset[str], *, new: bool) -> Overlay:
-    return Overlay.of_rows(rows, ids, new) if ids else Overlay.EMPTY
+def _ids(action: SmallAction) -> frozenset[str]:
+    if isinstance(action, Delete):
+        return frozenset(action.ids)
+    return frozenset(unique_ids(action.rows)) if action.made is None else action.made.ids
+
+
+def _written(action: Append | Upsert, ids: frozenset[str], *, new: bool) -> Overlay:
+    if action.made is not None:
+        return action.made.if_new(new)
+    return Overlay.of_rows(action.rows, ids, new) if ids else Overlay.EMPTY
 
 
 def _present(
@@ -104,12 +112,12 @@ def _present(
         match action:
             case Append():
                 if again and not action.fresh_ids:
-                    asked.update(texts(action.rows, "id"))
+                    asked |= _ids(action)
             case Upsert() | Delete():
                 if action.known is not None and not again:
                     known |= action.known
                 else:
-                    asked.update(action.ids if isinstance(action, Delete) else texts(action.rows, "id"))
+                    asked |= _ids(action)
     content = txn.content(key)
     found = tables.exists(content, asked) if asked and content is not None else frozenset()
     return found | known

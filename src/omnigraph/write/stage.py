@@ -184,7 +184,8 @@ def _schema_of(txn: WriteTxn, key: TableKey) -> "pa.Schema":
 
 
 def _rows_written(actions: Sequence[TableAction]) -> int:
-    return sum(action.rows.num_rows for action in actions if isinstance(action, Append | Upsert | Create | Overwrite))
+    counts = (action.count for action in actions if isinstance(action, Append | Upsert))
+    return sum(counts) + sum(action.rows.num_rows for action in actions if isinstance(action, Create | Overwrite))
 
 
 def _by_table(actions: Sequence[TableAction], tables: frozenset[TableKey]) -> dict[TableKey, list[TableAction]]:

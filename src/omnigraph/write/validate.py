@@ -17,7 +17,7 @@ from omnigraph.manifest.txn import WriteTxn
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.constraints import Cardinality, Constraint, Constraints, Endpoint, Key, Unique, constraints_of
 from omnigraph.write.checks import Broken, IdsAbsent
-from omnigraph.write.delta import Delta, TableDelta, texts, values_by_id
+from omnigraph.write.delta import Delta, TableDelta, values_by_id
 from omnigraph.write.graph_checks import (
     CardinalityHolds,
     EdgesKeepTheirNodes,
@@ -27,7 +27,7 @@ from omnigraph.write.graph_checks import (
     UniqueInGraph,
 )
 from omnigraph.write.lookups import Answers
-from omnigraph.write.value_checks import value_violations
+from omnigraph.write.value_checks import plainly_fine, value_violations
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,8 +69,9 @@ def own_violations(catalog: Catalog, constraints: Constraints, delta: Delta) -> 
     """What the rows of a delta break by themselves."""
     found: list[Violation] = []
     for key, table in delta.tables.items():
-        if table.rows.num_rows:
-            found += value_violations(constraints.of(key), catalog.type_of(key), table.rows)
+        own, definition, made = constraints.of(key), catalog.type_of(key), table.made
+        if table.count and not (made is not None and plainly_fine(own, definition, made.values)):
+            found += value_violations(own, definition, table.rows)
     return found
 
 
@@ -102,7 +103,7 @@ def identity_name(constraints: Iterable[Constraint], key: TableKey) -> str:
 
 def unique_checks(constraint: Unique, table: TableDelta, answers: Answers) -> list[UniqueInGraph]:
     """Only rows whose values are not what they were: an update of something else asks nothing."""
-    if not table.rows.num_rows:
+    if not table.count:
         return []
     rows = table.rows.select(["id", *constraint.columns])
     before = table.before_by_id(constraint.columns)
@@ -119,7 +120,7 @@ def _ends(constraint: Endpoint, table: TableDelta, delta: Delta) -> list[Ends]:
     removed, all_replaced = delta.removed(constraint.node_table), delta.replaces_all(constraint.node_table)
     before = table.before_by_id(constraint.columns)
     edges: dict[str, list[str]] = {}
-    for edge, node in zip(texts(table.rows, "id"), texts(table.rows, constraint.columns[0]), strict=True):
+    for edge, node in zip(table.texts("id"), table.texts(constraint.columns[0]), strict=True):
         if node not in written and (all_replaced or node in removed or before.get(edge) != (node,)):
             edges.setdefault(node, []).append(edge)
     return [Ends(constraint, {node: tuple(needing) for node, needing in edges.items()})] if edges else []

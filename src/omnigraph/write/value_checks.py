@@ -6,12 +6,15 @@ unique value given twice) belongs here as well.
 
 from collections.abc import Sequence
 from datetime import date, datetime
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import Violation
 from omnigraph.query.values import shown
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.constraints import CheckPattern, Constraint, EnumValue, Key, Range, Required, Unique, ValueType
+from omnigraph.schema.identity import id_of
+from omnigraph.schema.one_row import Row
 from omnigraph.schema.types import ListOf, Scalar, Vector
 from omnigraph.write.delta import texts
 from omnigraph.write.ids import derived_ids
@@ -23,6 +26,34 @@ _FLOATS = (Scalar("F32"), Scalar("F64"))
 _OWN = frozenset(
     {Required, ValueType, EnumValue, Range, CheckPattern, Key, Unique}
 )  # the others are not the rows' alone
+
+
+def plainly_fine(constraints: Sequence[Constraint], definition: TypeDef, row: Row) -> bool:
+    """Whether a row of values is seen to break none of them; if not, that is still to be found out.
+
+    Most rows that are written one by one are fine, and to see that takes no column.
+    """
+    return all([_fine(constraint, definition, row) for constraint in constraints if type(constraint) in _OWN])
+
+
+def _fine(constraint: Constraint, definition: TypeDef, row: Row) -> bool:
+    value = row.get(constraint.columns[0])
+    match constraint:
+        case Required():
+            return value is not None
+        case ValueType(type=Scalar("F32" | "F64")):
+            return value is None or (isinstance(value, float) and isfinite(value))
+        case ValueType(type=ListOf() | Vector()):
+            return value is None
+        case ValueType() | Unique():  # of which there is no second
+            return True
+        case EnumValue():
+            return value is None or value in constraint.values
+        case Key():
+            given = {name: row.get(definition.column(name)) for name in definition.key}
+            return None not in given.values() and row["id"] == id_of(definition, given)
+        case _:
+            return value is None
 
 
 def value_violations(constraints: Sequence[Constraint], definition: TypeDef, rows: "pa.Table") -> list[Violation]:

@@ -1,0 +1,208 @@
+"""One row as the message that an Arrow stream has for it, without asking Arrow to make it.
+
+Every small commit writes such a message, and to have Arrow put together the arrays of a single row takes many times
+longer than to write the few bytes that they come to. What stands in front of those bytes is taken from a message that
+Arrow made for a row with the same nulls: only the places and lengths of the buffers differ.
+"""
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Row: TypeAlias = Mapping[str, object]
+
+END = b"\xff\xff\xff\xff\0\0\0\0"  # of a stream
+_WORD = 8  # what every buffer begins at a multiple of
+_ZEROS = [bytes(count) for count in range(_WORD)]
+_NULL = bytes(2 * _WORD)  # a bitmap that says so, and a value or the offsets of a text
+_TEMPLATES_MAX = 64  # of one schema: one for each set of columns that are null
+_offsets = struct.Struct("<ii").pack
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_DAY = _EPOCH.toordinal()
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def _date(value: date) -> bytes:
+    return _I32(value.toordinal() - _EPOCH_DAY)
+
+
+def _instant(value: datetime) -> bytes:
+    whole, rest = divmod(value - _EPOCH, _MILLISECOND)
+    if rest:
+        raise ValueError("finer than the column")
+    return _I64(whole)
+
+
+_I32, _I64 = struct.Struct("<i4x").pack, struct.Struct("<q").pack
+
+
+# The class of a column's values, how long one is, and how it is written, filled up to a word. A value of another class
+# is left to Arrow, which converts some and refuses the others.
+_NUMBERS: dict[str, tuple[type, int, Callable[[Any], bytes]]] = {
+    "int32": (int, 4, _I32),
+    "int64": (int, 8, _I64),
+    "uint32": (int, 4, struct.Struct("<I4x").pack),
+    "uint64": (int, 8, struct.Struct("<Q").pack),
+    "float": (float, 4, struct.Struct("<f4x").pack),
+    "double": (float, 8, struct.Struct("<d").pack),
+    "bool": (bool, 1, struct.Struct("<?7x").pack),
+    "date32[day]": (date, 4, _date),
+    "timestamp[ms, tz=UTC]": (datetime, 8, _instant),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """A message up to its body, and where in it the body's length and the places of the buffers stand."""
+
+    head: bytes
+    body_length_at: int
+    buffers_at: int
+    buffers: struct.Struct
+
+
+class MadeRow:
+    """A row that was made of values; it becomes a table when somebody asks for one."""
+
+    __slots__ = ("_maker", "_message", "_table", "values")
+
+    num_rows = 1
+
+    def __init__(self, maker: "OneRow", values: Row, message: bytes) -> None:
+        self._maker = maker
+        self.values = values
+        self._message = message
+        self._table: pa.Table | None = None
+
+    @property
+    def schema(self) -> "pa.Schema":
+        return self._maker.schema
+
+    @property
+    def stream(self) -> bytes:
+        """The row as a whole Arrow stream."""
+        return stream_of([self])
+
+    @property
+    def table(self) -> "pa.Table":
+        if self._table is None:
+            self._table = table_of([self])
+        return self._table
+
+
+def stream_of(rows: Sequence[MadeRow]) -> bytes:
+    """Rows of one maker as an Arrow stream."""
+    return b"".join([rows[0]._maker.head, *[row._message for row in rows], END])
+
+
+def table_of(rows: Sequence[MadeRow]) -> "pa.Table":
+    """Rows of one maker as a table."""
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(stream_of(rows)).read_all()
+
+
+def of_one_maker(one: MadeRow, other: MadeRow) -> bool:
+    return one._maker is other._maker
+
+
+class OneRow:
+    """Single rows of one schema."""
+
+    def __init__(self, schema: "pa.Schema") -> None:
+        self.schema = schema
+        self.head = schema.serialize().to_pybytes()  # what a stream of such rows begins with
+        self._columns = [(column.name, _NUMBERS.get(str(column.type))) for column in schema]  # None: a text
+        self._possible = all(str(column.type) == "string" or str(column.type) in _NUMBERS for column in schema)
+        self._templates: dict[tuple[int, ...], _Template] = {}
+
+    def made(self, row: Row) -> MadeRow | None:
+        """The row; None where only Arrow can tell what it is."""
+        message = self.message(row)
+        return None if message is None else MadeRow(self, row, message)
+
+    def message(self, row: Row) -> bytes | None:
+        if not self._possible:
+            return None
+        body: list[bytes] = []
+        places: list[int] = []
+        nulls: list[int] = []
+        at = 0
+        try:
+            for name, kind in self._columns:
+                value = row.get(name)
+                if kind is None:
+                    if type(value) is str:
+                        text = value.encode()
+                        length = len(text)
+                        places += (at, 0, at, _WORD, at + _WORD, length)
+                        body += (_offsets(0, length), text, _ZEROS[-length % _WORD])
+                        at += _WORD + length + -length % _WORD
+                    elif value is None:
+                        nulls.append(len(places))
+                        places += (at, 1, at + _WORD, _WORD, at + 2 * _WORD, 0)
+                        body.append(_NULL)
+                        at += 2 * _WORD
+                    else:
+                        return None
+                else:
+                    wanted, length, pack = kind
+                    if type(value) is wanted:
+                        places += (at, 0, at, length)
+                        body.append(pack(value))
+                        at += _WORD
+                    elif value is None:
+                        nulls.append(len(places))
+                        places += (at, 1, at + _WORD, length)
+                        body.append(_NULL)
+                        at += 2 * _WORD
+                    else:
+                        return None
+        except (ValueError, TypeError, OverflowError, struct.error):  # no text, or not within the column's bounds
+            return None
+        template = self._templates.get(tuple(nulls)) or self._template(row, tuple(nulls))
+        head = bytearray(template.head)
+        struct.pack_into("<q", head, template.body_length_at, at)
+        template.buffers.pack_into(head, template.buffers_at, *places)
+        return b"".join((head, *body))
+
+    def _template(self, row: Row, nulls: tuple[int, ...]) -> _Template:
+        """From what Arrow makes of a row."""
+        import pyarrow as pa
+
+        made = pa.RecordBatch.from_pylist([dict(row)], schema=self.schema).serialize().to_pybytes()
+        template = _understood(made)
+        if len(self._templates) >= _TEMPLATES_MAX:
+            self._templates.clear()
+        self._templates[nulls] = template
+        return template
+
+
+def _understood(message: bytes) -> _Template:
+    """Where things lie in a message with a record batch: fields 2 and 3 of its table, field 2 of the batch's."""
+    start = 8  # behind a mark and the head's length
+    (length,) = struct.unpack_from("<i", message, 4)
+    root = _followed(message, start)
+    batch = _followed(message, _field(message, root, 2))
+    buffers = _followed(message, _field(message, batch, 2))
+    (count,) = struct.unpack_from("<I", message, buffers)
+    return _Template(message[: start + length], _field(message, root, 3), buffers + 4, struct.Struct(f"<{2 * count}q"))
+
+
+def _followed(message: bytes, at: int) -> int:
+    (distance,) = struct.unpack_from("<I", message, at)
+    return at + int(distance)
+
+
+def _field(message: bytes, table: int, number: int) -> int:
+    """Where a table has its field with this number."""
+    (back,) = struct.unpack_from("<i", message, table)
+    (distance,) = struct.unpack_from("<H", message, table - int(back) + 4 + 2 * number)
+    return table + int(distance)
