@@ -50,11 +50,15 @@ class _Branch:
 
     def count_staged(self, manifest: Manifest) -> None:
         """Large writes leave no tail; so many of them leave fragments."""
-        for key in {key for commit in manifest.commits for key in commit.touched}:
-            ref = manifest.tables.get(key)
-            known = self.staged.setdefault(key, _Staged())
-            if ref is not None and ref.stored is not None and ref.stored != known.at:
-                known.at, known.times = ref.stored, known.times + 1
+        for commit in manifest.commits:
+            for key in commit.touched:
+                ref = manifest.tables.get(key)
+                if ref is not None and ref.stored is not None:
+                    known = self.staged.get(key)
+                    if known is None:
+                        known = self.staged[key] = _Staged()
+                    if ref.stored != known.at:
+                        known.at, known.times = ref.stored, known.times + 1
 
     def restless(self) -> list[TableKey]:
         return [key for key, staged in self.staged.items() if staged.times >= FAN]
@@ -69,7 +73,8 @@ class Maintainer:
         self._branches: dict[BranchId, _Branch] = {}
         self._wanted: list[_Branch] = []
         self._thread: threading.Thread | None = None
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._closing = threading.Event()
         self._known_at_exit = False
 
@@ -81,8 +86,11 @@ class Maintainer:
         """At the hard limit, fold in front of the write that is about to begin; whether there is a newer base now."""
         if self._off:
             return False
+        known_branch = self._branches.get(manifest.branch_id)
+        if known_branch is not None and known_branch.calm_at == manifest.manifest_version:
+            return False
         branch = self._branch(manifest)
-        if branch.calm_at == manifest.manifest_version or self._rests(branch):
+        if self._rests(branch):
             return False
         if not folds_due(manifest, self._repository.settings, HARD_LIMIT):
             return False
@@ -97,8 +105,8 @@ class Maintainer:
         """A commit of this process has landed: see whether something is due, and have it done behind its back."""
         if self._off:
             return
-        branch = self._branch(manifest)
-        with self._changed:
+        with self._lock:
+            branch = self._remembered(manifest)
             branch.count_staged(manifest)
             restless = bool(branch.restless())
         due = bool(folds_due(manifest, self._repository.settings))
@@ -129,14 +137,18 @@ class Maintainer:
         return self.settle(timeout_s)
 
     def _branch(self, manifest: Manifest) -> _Branch:
-        with self._changed:
-            known = self._branches.pop(manifest.branch_id, None) or _Branch(manifest.branch)
-            self._branches[manifest.branch_id] = known  # the newest last
-            if known.seen is None or known.seen.manifest_version < manifest.manifest_version:
-                known.seen = manifest
-            if len(self._branches) > BRANCHES_MAX:
-                del self._branches[next(iter(self._branches))]
-            return known
+        with self._lock:
+            return self._remembered(manifest)
+
+    def _remembered(self, manifest: Manifest) -> _Branch:
+        """The branch of a manifest; the lock is held."""
+        known = self._branches.pop(manifest.branch_id, None) or _Branch(manifest.branch)
+        self._branches[manifest.branch_id] = known  # the newest last
+        if known.seen is None or known.seen.manifest_version < manifest.manifest_version:
+            known.seen = manifest
+        if len(self._branches) > BRANCHES_MAX:
+            del self._branches[next(iter(self._branches))]
+        return known
 
     def _want(self, branch: _Branch) -> None:
         with self._changed:

@@ -57,7 +57,7 @@ def folds_due(manifest: Manifest, settings: Settings, factor: int = 1) -> tuple[
     due = [key for key, ref in left.items() if _is_long(ref, settings, factor)]
     for key in due:
         del left[key]
-    many = sum(len(ref.tail) for ref in left.values()) > settings.tails_manifests * factor
+    many = sum([len(ref.tail) for ref in left.values()]) > settings.tails_manifests * factor
     if many and len(_named(left.values())) > settings.tails_manifests * factor:
         oldest_first = sorted(left, key=lambda key: _age(manifest, left[key].tail[0]))
         for key in oldest_first:  # half, so that the next commit does not find the limit passed again

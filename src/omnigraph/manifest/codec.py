@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from json.encoder import encode_basestring as _text_of
 from typing import Any
 
@@ -61,6 +62,7 @@ def decode_json(data: bytes, what: str) -> dict[str, Any]:
     return document
 
 
+@lru_cache(64)  # a manifest and all its commits have the same
 def encode_time(moment: datetime) -> str:
     own = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
     return own.isoformat(timespec="microseconds").replace("+00:00", "Z")

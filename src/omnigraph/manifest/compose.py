@@ -37,8 +37,7 @@ from omnigraph.manifest.plan import (
     fence_of,
 )
 from omnigraph.manifest.tails import size_of
-from omnigraph.storage.content import Tail, TailEntry
-from omnigraph.storage.handles import TableVersion
+from omnigraph.storage.content import TailEntry
 
 
 def compose(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manifest:
@@ -50,7 +49,7 @@ def compose(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manife
         case Bury(), _:
             return _buried(base, plan, now)
         case RaiseFence() as raising, Manifest():
-            successor = _successor(base, plan, now, "cleanup", {})
+            successor = _unchanged(base, plan, now, "cleanup")
             return replace(
                 successor,
                 fenced_at=successor.manifest_version,
@@ -60,7 +59,9 @@ def compose(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manife
                 ancestry=_without(successor.ancestry, raising.forgotten - {base.branch_id}),
             )
         case AskForTurn(txn_id, wait_ms), Manifest():
-            return replace(_successor(base, plan, now, "turn", {}), turn=Turn(txn_id, wait_ms))
+            return replace(_unchanged(base, plan, now, "turn"), turn=Turn(txn_id, wait_ms))
+        case Change(staged=staged, schema=None, merged=None), Manifest() if plan.inline and not staged:
+            return joined(base, base, plan, None, now)
         case Change() as change, Manifest():
             return _changed(base, change, plan, now)
     raise AssertionError(f"{type(plan.effect).__name__} can't follow {type(base).__name__}")
@@ -71,26 +72,24 @@ def shown(now: datetime) -> datetime:
     return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
-def joined(base: Manifest, before: Manifest, plan: PublishPlan, index: int, now: datetime) -> Manifest:
-    """A manifest in the making with one more commit in it. `before` is the base itself for the first."""
+def joined(base: Manifest, before: Manifest, plan: PublishPlan, index: int | None, now: datetime) -> Manifest:
+    """A manifest in the making with one more commit in it, whose rows ride in it and which does nothing else.
+
+    `before` is the base itself for the first; `index` is None for the only one.
+    """
     assert isinstance(plan.effect, Change)
     assert not plan.effect.staged
     point = Point(base.branch_id, base.manifest_version + 1)
-    touched = {key: made.touch for key, made in plan.effect.inline.items() if made.touch}
-    successor = _successor(base, plan, now, plan.effect.kind, touched)
-    own = replace(successor.commits[0], id=commit_id(point, index), parent=before.logical_head)
-    others, rows = ((), ()) if index == 0 else (before.commits, before.inline)
-    tables = dict(before.tables)
+    name = commit_id(point, index)
+    tables, touched, rows = dict(before.tables), {}, {}
     for key, made in plan.effect.inline.items():
         if made.touch:
-            tables[key] = _with_inline(tables.get(key), key, made, point, own.id)
-    return replace(
-        successor,
-        logical_head=own.id,
-        commits=(*others, own),
-        inline=(*rows, _inline(plan.effect)),
-        tables=tables,
-    )
+            touched[key], rows[key] = made.touch, made.change
+            tables[key] = _with_inline(tables.get(key), key, made, point, name)
+    commit = _commit(base, plan, now, plan.effect.kind, touched, name, before.logical_head)
+    if index:
+        return _successor(base, (*before.commits, commit), tables, (*before.inline, rows))
+    return _successor(base, (commit,), tables, (rows,) if rows else ())
 
 
 def _changed(base: Manifest, change: Change, plan: PublishPlan, now: datetime) -> Manifest:
@@ -100,37 +99,35 @@ def _changed(base: Manifest, change: Change, plan: PublishPlan, now: datetime) -
             touched[action.table] = Touch(deleted=base.tables[action.table].rows)
     for key, adopted in (change.merged.adopted if change.merged else {}).items():
         touched[key] = _more_rows(base.tables.get(change.origins.get(key, key)), adopted.ref)
-    tables = _tables(base, change, plan, Point(base.branch_id, base.manifest_version + 1))
-    inline = (rows,) if (rows := _inline(change)) else ()
-    successor = _successor(base, plan, now, change.kind, touched, change.merged_parent, (tables, inline))
+    point = Point(base.branch_id, base.manifest_version + 1)
+    tables = _tables(base, change, plan, point)
+    rows = {key: made.change for key, made in change.inline.items() if made.touch}
+    name = commit_id(point)
+    commit = _commit(base, plan, now, change.kind, touched, name, base.logical_head, change.merged_parent)
+    successor = _successor(base, (commit,), tables, (rows,) if rows else ())
     if change.merged is None and change.schema is None:
         return successor
     ancestry = _both(successor.ancestry, change.merged.ancestry if change.merged else {})
     return replace(successor, schema=change.schema or base.schema, ancestry=ancestry)
 
 
-def _inline(change: Change) -> dict[TableKey, InlineChange]:
-    return {key: made.change for key, made in change.inline.items() if made.touch}
-
-
 def _with_inline(ref: TableRef | None, key: TableKey, made: InlineTable, point: Point, commit: CommitId) -> TableRef:
     """The table with one more entry in its tail, or with more rows in the last one."""
     if made.changed_at != (None if ref is None else ref.changed_at):
         raise AssertionError(f"{key} was counted at {made.changed_at}, the base has {ref}")
-    stored, rows, tail, removed_at = (None, 0, (), None) if ref is None else _parts(ref)
-    entry = TailEntry(point.branch_id, point.manifest_version, key, size_of(made.change))
-    if tail and (tail[-1].branch_id, tail[-1].manifest_version) == (point.branch_id, point.manifest_version):
-        entry, tail = replace(entry, size=entry.size + tail[-1].size), tail[:-1]
-    touch = made.touch
-    removed_at = commit if touch.deleted else removed_at
-    after = TableRef(stored, rows + touch.inserted - touch.deleted, commit, (*tail, entry), removed_at)
-    if ref is not None and tail is ref.tail:
+    touch, size = made.touch, size_of(made.change)
+    if ref is None:
+        entry = TailEntry(point.branch_id, point.manifest_version, key, size)
+        return TableRef(None, touch.inserted - touch.deleted, commit, (entry,), commit if touch.deleted else None)
+    tail, last = ref.tail, ref.tail[-1] if ref.tail else None
+    if last is not None and last.manifest_version == point.manifest_version and last.branch_id == point.branch_id:
+        tail, size = tail[:-1], size + last.size
+    entry = TailEntry(point.branch_id, point.manifest_version, key, size)
+    rows = ref.rows + touch.inserted - touch.deleted
+    after = TableRef(ref.stored, rows, commit, (*tail, entry), commit if touch.deleted else ref.removed_at)
+    if tail is ref.tail:
         grown_text(key, ref, after)
     return after
-
-
-def _parts(ref: TableRef) -> tuple[TableVersion | None, int, Tail, CommitId | None]:
-    return ref.stored, ref.rows, ref.tail, ref.removed_at
 
 
 def _more_rows(before: TableRef | None, after: TableRef) -> Touch:
@@ -195,46 +192,60 @@ def _rekeyed(base: Manifest, change: Change) -> dict[TableKey, TableRef]:
     return tables | {key: base.tables[origin] for key, origin in change.origins.items() if origin in base.tables}
 
 
-def _successor(
+def _commit(
     base: Manifest,
     plan: PublishPlan,
     now: datetime,
     kind: str,
     touched: Mapping[TableKey, Touch],
+    name: CommitId,
+    parent: CommitId,
     merged_parent: CommitId | None = None,
-    content: tuple[Mapping[TableKey, TableRef], tuple[Mapping[TableKey, InlineChange], ...]] | None = None,
-) -> Manifest:
-    """The base under the next number with one more commit; its tables and the rows it carries, unless all stays."""
-    point = Point(base.branch_id, base.manifest_version + 1)
+) -> Commit:
     maintenance = plan.stance is Stance.MAINTENANCE
-    authored_at = max(now, base.authored_at)  # rule 7: never before the parent's
-    commit = Commit(
-        id=commit_id(point),
+    return Commit(
+        id=name,
         txn_id=plan.txn_id,
-        parent=base.logical_head,
+        parent=parent,
         merged_parent=merged_parent,
         actor=plan.actor,
-        authored_at=authored_at,
+        authored_at=max(now, base.authored_at),  # rule 7: never before the parent's
         kind=kind,
         commit_class=CommitClass.MAINTENANCE if maintenance else CommitClass.LOGICAL,
         touched=touched,
         recovered=plan.recovered,
     )
+
+
+def _successor(
+    base: Manifest,
+    commits: tuple[Commit, ...],
+    tables: Mapping[TableKey, TableRef],
+    inline: tuple[Mapping[TableKey, InlineChange], ...] = (),
+) -> Manifest:
+    """The base under the next number with these commits, tables and rows."""
+    last, number = commits[-1], base.manifest_version + 1
     return Manifest(
         branch=base.branch,
         branch_id=base.branch_id,
-        manifest_version=point.manifest_version,
+        manifest_version=number,
         schema=base.schema,
-        logical_head=base.logical_head if maintenance else commit.id,
-        authored_at=authored_at,
-        ancestry={**base.ancestry, base.branch_id: point.manifest_version},
+        logical_head=base.logical_head if last.commit_class is CommitClass.MAINTENANCE else last.id,
+        authored_at=last.authored_at,
+        ancestry={**base.ancestry, base.branch_id: number},
         fenced_at=base.fenced_at,
         oldest_retained=base.oldest_retained,
-        commits=(commit,),
-        tables=base.tables if content is None else content[0],
-        inline=() if content is None else content[1],
+        commits=commits,
+        tables=tables,
+        inline=inline,
         fork=base.fork,
     )
+
+
+def _unchanged(base: Manifest, plan: PublishPlan, now: datetime, kind: str) -> Manifest:
+    """The base with a commit that touches no table."""
+    name = commit_id(Point(base.branch_id, base.manifest_version + 1))
+    return _successor(base, (_commit(base, plan, now, kind, {}, name, base.logical_head),), base.tables)
 
 
 def _born(unborn: Unborn, birth: Birth, plan: PublishPlan, now: datetime) -> Manifest:

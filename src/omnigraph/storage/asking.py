@@ -49,6 +49,13 @@ def lookup(
     return _united(parts, shape)
 
 
+def lacks(handles: Handles, at: TableVersion | None, ids: Collection[str], overlay: Overlay) -> bool:
+    """Whether it is known, without asking the store, that none of these ids has a row."""
+    if not overlay.ids.isdisjoint(ids):
+        return False
+    return at is None or not handles.memo.possible(at, [i for i in ids if i not in overlay.answered])
+
+
 def exists(handles: Handles, at: TableVersion | None, ids: Iterable[str], overlay: Overlay) -> frozenset[str]:
     """Which of these ids have a row."""
     wanted = frozenset(ids)

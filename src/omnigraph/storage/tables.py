@@ -6,7 +6,7 @@ table's mainline: every change is a detached version, invisible to all who were 
 number. See `staging.py` for how each change is made, `views.py` for how inline rows are read.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -214,6 +214,11 @@ class Tables:
         """The rows with these ids; makes no request for ids that the overlay answers, if `schema` is given."""
         stored, on_top = self.parts(at, overlay)
         return asking.lookup(self._handles, stored, ids, columns, on_top, schema)
+
+    def lacks(self, at: Content | None, ids: Collection[str]) -> bool:
+        """Whether it is known, without asking the store, that none of these ids has a row."""
+        stored, on_top = self.parts(at)
+        return asking.lacks(self._handles, stored, ids, on_top)
 
     def exists(self, at: Content | None, ids: Iterable[str], overlay: Overlay = Overlay.EMPTY) -> frozenset[str]:
         """Which of these ids have a row."""

@@ -12,7 +12,18 @@ from omnigraph.errors import (
 )
 from omnigraph.manifest.anew import begun_anew
 from omnigraph.manifest.model import MAIN, CommitId, FreshTxnId, Manifest, TableKey, TxnId
-from omnigraph.manifest.plan import Append, Change, Check, Create, Overwrite, PublishPlan, Stance, TableAction, Upsert
+from omnigraph.manifest.plan import (
+    Append,
+    Change,
+    Check,
+    Create,
+    InlineTable,
+    Overwrite,
+    PublishPlan,
+    Stance,
+    TableAction,
+    Upsert,
+)
 from omnigraph.manifest.publish import PublishedCommit, Recourse
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import WriteTxn
@@ -96,21 +107,26 @@ def land_changes(
     def plan_on(base: WriteTxn) -> PublishPlan:
         stood_on[:] = (base.base,)
         changes = planner(base) if callable(planner) else planner
-        plan = PublishPlan(
-            txn_id=own_id,
-            stance=Stance.STRICT if strict else Stance.CONSTRUCTIVE,
-            effect=Change(kind, tuple(_normalized(base.catalog, action) for action in changes.actions)),
-            actor=actor,
-            checks=changes.checks,
-            read_rows=changes.read_rows,
-            read_ids=changes.read_ids,
-            if_commit=if_commit,
-            idempotent=txn_id is not None,
-        )
+        actions = tuple([_normalized(base.catalog, action) for action in changes.actions])
+
+        def plan(inline: Mapping[TableKey, InlineTable]) -> PublishPlan:
+            return PublishPlan(
+                txn_id=own_id,
+                stance=Stance.STRICT if strict else Stance.CONSTRUCTIVE,
+                effect=Change(kind, actions, {}, inline),
+                actor=actor,
+                checks=changes.checks,
+                read_rows=changes.read_rows,
+                read_ids=changes.read_ids,
+                if_commit=if_commit,
+                idempotent=txn_id is not None,
+            )
+
         if base is txn:  # rule 6: a held base may be old, and a violation in it no longer true
-            repository.publisher.refuse_early(base, plan)
+            repository.publisher.refuse_early(base, plan({}))
         run_checks(changes.checks, base, repository.tables)
-        return stager.stage(base, plan)
+        inline = stager.inline(base, actions)
+        return stager.apart(base, plan({})) if inline is None else plan(inline)
 
     def restage(base: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
         stood_on[:] = (base.base,)

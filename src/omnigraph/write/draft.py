@@ -1,6 +1,6 @@
 """One table while a mutation runs: what is stored, what the statements so far have made of it, and what was read."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from omnigraph.manifest.model import TableKey
@@ -41,27 +41,29 @@ class Draft:
         self._before: list[pa.Table] = []
         self._looked_up: dict[str, Row] = {}
 
-    def look_up(self, ids: Iterable[str], or_having: Sequence[Mapping[str, Collection[object]]] = ()) -> "pa.Table":
-        """Read the stored rows with these ids; `row` then knows them.
+    def look_up(self, ids: Collection[str]) -> None:
+        """Read the stored rows with these ids; `row` then knows them."""
+        self._reads(ids)
+        if self.content is not None and not self._tables.lacks(self.content, ids):
+            self._knows(self._tables.lookup(self.content, ids, self.schema.names, schema=self.schema))
 
-        Answers with all that was found: also rows that have all values of one of `or_having`, by column.
-        """
+    def look_up_with(self, ids: Collection[str], or_having: Sequence[Mapping[str, Collection[object]]]) -> "pa.Table":
+        """The same in one question with another: answers also with rows that have all values of one of `or_having`."""
+        self._reads(ids)
+        own = {"id": sorted(ids)}
+        found = self._tables.having(self.content, self.schema.names, own, *or_having, schema=self.schema)
+        self._knows(with_ids(found, ids) if found.num_rows else found)
+        return found
+
+    def _reads(self, ids: Collection[str]) -> None:
         self.rows_were_read = True
-        wanted = frozenset(ids)
         if self.ids_read is not None:
-            self.ids_read |= wanted
-        if self.content is None:
-            return self.schema.empty_table()
-        if or_having:
-            own = {"id": sorted(wanted)}
-            found = self._tables.having(self.content, self.schema.names, own, *or_having, schema=self.schema)
-        else:
-            found = self._tables.lookup(self.content, wanted, self.schema.names, schema=self.schema)
-        rows = with_ids(found, wanted) if or_having and found.num_rows else found
+            self.ids_read.update(ids)
+
+    def _knows(self, rows: "pa.Table") -> None:
         self._before.append(rows)
         if rows.num_rows:
             self._looked_up.update((row["id"], row) for row in rows.to_pylist())
-        return found
 
     def reads_all(self) -> None:
         """Any row that comes or goes meanwhile may matter."""
@@ -71,7 +73,7 @@ class Draft:
         """The row as it is now, of an id that was looked up."""
         if entity in self._unflushed:
             return self._unflushed[entity]
-        written = self._overlay.rows_of([entity])
+        written = self._overlay.rows_of([entity]) if self._overlay.parts else None
         if written is not None and written.num_rows:
             return dict(written.to_pylist()[0])
         return self._looked_up.get(entity)

@@ -1,8 +1,7 @@
 """Small commits: a plan's rows as they ride in the manifest itself. Nothing is written to any table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from omnigraph.manifest.conflicts import changed_at
 from omnigraph.manifest.model import TableKey, Touch
@@ -12,11 +11,7 @@ from omnigraph.manifest.tails import encoded, size_of
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.storage.overlay import Overlay, unique_ids
 from omnigraph.storage.tables import Tables
-from omnigraph.write.delta import texts
 from omnigraph.write.violations import existing, refuse
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SmallAction: TypeAlias = Append | Upsert | Delete
 
@@ -60,11 +55,11 @@ def only_fresh(action: SmallAction) -> bool:
 
 def recounted(txn: WriteTxn, key: TableKey, made: InlineTable) -> InlineTable:
     """The same rows on another base, where they amount to the same."""
-    return replace(made, changed_at=changed_at(txn.base, key))
+    return InlineTable(made.change, made.overlay, made.touch, changed_at(txn.base, key))
 
 
 def fits(inline: Mapping[TableKey, InlineTable], settings: Settings) -> bool:
-    return sum(size_of(made.change) for made in inline.values()) <= settings.inline_bytes
+    return sum([size_of(made.change) for made in inline.values()]) <= settings.inline_bytes
 
 
 def _inline(
@@ -118,6 +113,7 @@ def _present(
                     known |= action.known
                 else:
                     asked |= _ids(action)
+    if not asked:
+        return frozenset(known)
     content = txn.content(key)
-    found = tables.exists(content, asked) if asked and content is not None else frozenset()
-    return found | known
+    return frozenset(known) if content is None else tables.exists(content, asked) | known

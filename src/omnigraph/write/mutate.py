@@ -127,12 +127,12 @@ class _Run:
         constraints = constraints_for(self._txn).of(draft.key)
         uniques = [constraint for constraint in constraints if isinstance(constraint, Unique)]
         if draft.content is None or not uniques or len(rows) > ASKED_AHEAD_MAX:
-            draft.look_up(rows)
+            draft.look_up(rows.keys())
             return
         delta = TableDelta(draft.key, arrow_rows(draft.definition, list(rows.values())))
         checks = [check for constraint in uniques for check in unique_checks(constraint, delta, self._answers)]
         asked = [check for check in checks if check.question]
-        found = draft.look_up(rows, [check.question for check in asked])
+        found = draft.look_up_with(rows.keys(), [check.question for check in asked])
         for check in asked:
             self._answers.keep(draft.content, check.columns, check.question, found)
 

@@ -18,6 +18,7 @@ from omnigraph.manifest.plan import (
     Delete,
     Drop,
     Index,
+    InlineTable,
     Move,
     Overwrite,
     PublishPlan,
@@ -54,11 +55,20 @@ class Stager:
     def stage(self, txn: WriteTxn, plan: PublishPlan) -> PublishPlan:
         """All tables of a plan, at once: small ones into the manifest itself, others as detached versions."""
         assert isinstance(plan.effect, Change)
-        small = small_actions(plan.effect.actions, self._settings)
-        if small:
-            inline = inline_tables(self._tables, txn, small)
-            if fits(inline, self._settings):
-                return plan.with_inline(inline)
+        inline = self.inline(txn, plan.effect.actions)
+        return self.apart(txn, plan) if inline is None else plan.with_inline(inline)
+
+    def inline(self, txn: WriteTxn, actions: Sequence[TableAction]) -> dict[TableKey, InlineTable] | None:
+        """All tables into the manifest itself; None where they are too large for it."""
+        small = small_actions(actions, self._settings)
+        if not small:
+            return None
+        inline = inline_tables(self._tables, txn, small)
+        return inline if fits(inline, self._settings) else None
+
+    def apart(self, txn: WriteTxn, plan: PublishPlan) -> PublishPlan:
+        """All tables as detached versions."""
+        assert isinstance(plan.effect, Change)
         if txn.pending and plan.effect.actions:
             raise TooLargeToShare
         return self._restage(txn, plan, plan.writes, from_scratch=True)

@@ -33,7 +33,7 @@ def plainly_fine(constraints: Sequence[Constraint], definition: TypeDef, row: Ro
 
     Most rows that are written one by one are fine, and to see that takes no column.
     """
-    return all([_fine(constraint, definition, row) for constraint in constraints if type(constraint) in _OWN])
+    return all(_fine(constraint, definition, row) for constraint in constraints if type(constraint) in _OWN)
 
 
 def _fine(constraint: Constraint, definition: TypeDef, row: Row) -> bool:
