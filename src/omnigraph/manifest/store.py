@@ -181,6 +181,7 @@ class Manifests:
             return found[0]
 
     def _keep(self, manifest: Manifest, size: int) -> None:
+        point = manifest.point
         with self._lock:
             head = self._heads.get(manifest.branch_id)
             if head is None or head.manifest_version < manifest.manifest_version:
@@ -188,9 +189,9 @@ class Manifests:
                 self._heads.move_to_end(manifest.branch_id)
                 while len(self._heads) > HEADS_MAX:
                     self._heads.popitem(last=False)
-            _, old = self._cache.pop(manifest.point, (None, 0))
+            _, old = self._cache.pop(point, (None, 0))
             held = size + _OBJECT_BYTES
-            self._cache[manifest.point] = (manifest, held)
+            self._cache[point] = (manifest, held)
             self._cache_bytes += held - old
             while self._cache_bytes > self._cache_bytes_max and len(self._cache) > 1:
                 _, (_, freed) = self._cache.popitem(last=False)

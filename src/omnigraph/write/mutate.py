@@ -5,6 +5,7 @@ that the schema demands, have passed.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -73,6 +74,16 @@ def mutation_planner(repository: Repository, query: MutationQuery | Prepare) -> 
     return plan
 
 
+@dataclass(frozen=True, slots=True)
+class _New:
+    """What an insert says: its values by property and by column, and of a keyed row the id, if the key is whole."""
+
+    definition: TypeDef
+    given: dict[str, Any]
+    values: Row
+    entity: str | None
+
+
 class _Run:
     """One execution of a query's statements on one base."""
 
@@ -81,6 +92,7 @@ class _Run:
         self._tables = tables
         self._fresh_id = fresh_id
         self._drafts: dict[TableKey, Draft] = {}
+        self._new: dict[int, _New] = {}  # by the number of their statement
         self._violations: list[Violation] = []
         self._answers = Answers()
 
@@ -110,14 +122,13 @@ class _Run:
     def _look_up_keys(self, query: MutationQuery) -> None:
         """The stored rows of all keyed inserts at once, and whether their unique values are taken."""
         wanted: dict[TableKey, dict[str, Row]] = {}
-        for statement in query.statements:
+        for number, statement in enumerate(query.statements):
             if isinstance(statement, Insert):
-                definition, given = self._txn.catalog.type_of(statement.table_key), _given(statement.assignments)
-                entity = _key_id(definition, given) if definition.key else None
-                if entity is not None:
+                new = self._new[number] = _new(self._txn.catalog.type_of(statement.table_key), statement)
+                if new.entity is not None:
                     rows = wanted.setdefault(statement.table_key, {})
-                    before = rows.get(entity, {"id": entity, **defaults_of(definition)})
-                    rows[entity] = before | {definition.column(name): value for name, value in given.items()}
+                    before = rows.get(new.entity, {"id": new.entity, **defaults_of(new.definition)})
+                    rows[new.entity] = before | new.values
         gather([partial(self._look_up, self._draft(key), rows) for key, rows in wanted.items()])
 
     def _look_up(self, draft: Draft, rows: dict[str, Row]) -> None:
@@ -137,24 +148,22 @@ class _Run:
             self._answers.keep(draft.content, check.columns, check.question, found)
 
     def _insert(self, statement: Insert, number: int) -> None:
-        draft = self._draft(statement.table_key)
-        definition, given = draft.definition, _given(statement.assignments)
-        values = {definition.column(name): value for name, value in given.items()}
+        draft, new = self._draft(statement.table_key), self._new[number]
+        definition, values, entity = new.definition, new.values, new.entity
         if not definition.key:
             ends = {"src": _value(statement.source), "dst": _value(statement.target)} if statement.source else {}
             row = {"id": self._fresh_id(number), **ends, **defaults_of(definition), **values}
             draft.put(row, fresh_id=True)
             return
-        entity = _key_id(definition, given)
         if entity is None:
-            self._violations += _missing_key(definition, given)
+            self._violations += _missing_key(definition, new.given)
             return
         stored = draft.row(entity)
         if stored is None:
             draft.put({"id": entity, **defaults_of(definition), **values}, fresh_id=False)
             return
         stale = {
-            vector: None for source, vector in stale_vectors(definition, given) if stored[source] != values[source]
+            vector: None for source, vector in stale_vectors(definition, new.given) if stored[source] != values[source]
         }
         draft.put({**stored, **stale, **values}, fresh_id=False)
 
@@ -189,6 +198,12 @@ class _Run:
         for start in range(0, len(every), NODES_MAX):
             ends = [{column: every[start : start + NODES_MAX]} for column in columns]
             draft.remove(self._tables.having(draft.content, draft.definition.physical_columns, *ends))
+
+
+def _new(definition: TypeDef, statement: Insert) -> _New:
+    given = _given(statement.assignments)
+    values = {definition.column(name): value for name, value in given.items()}
+    return _New(definition, given, values, _key_id(definition, given) if definition.key else None)
 
 
 def _given(assignments: tuple[Assign, ...]) -> dict[str, Any]:
