@@ -68,9 +68,12 @@ class Tails:
         return total
 
     def _read(self, entries: Tail) -> list[Overlay]:
-        if len(entries) == 1:
-            return [self._one(entries[0])]
-        return gather([lambda entry=entry: self._one(entry) for entry in entries])  # type: ignore[misc]
+        """Those that are not known yet all at once; after a fold all usually are."""
+        known = {entry: self._overlays.recall(_Named((entry,))) for entry in entries}
+        missing = [entry for entry, overlay in known.items() if overlay is None]
+        read = gather([lambda entry=entry: self._one(entry) for entry in missing])  # type: ignore[misc]
+        found = dict(zip(missing, read, strict=True))
+        return [found[entry] if (overlay := known[entry]) is None else overlay for entry in entries]
 
     def _one(self, entry: TailEntry) -> Overlay:
         return self._overlays.get(_Named((entry,)), lambda: self._decoded(entry))

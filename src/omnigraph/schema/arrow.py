@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from omnigraph.schema.catalog import TypeDef
-from omnigraph.schema.one_row import MadeRow, OneRow
 from omnigraph.schema.types import Enumeration, ListOf, PropertyType, Scalar, Vector
 
-_KEPT, _KEPT_ROW, _KEPT_ONE = "_arrow_schema", "_arrow_row", "_one_row"
+_KEPT, _KEPT_ROW = "_arrow_schema", "_arrow_row"
 _SCALARS: dict[str, pa.DataType] = {
     "String": pa.string(),
     "Bool": pa.bool_(),
@@ -56,14 +55,6 @@ def arrow_rows(definition: TypeDef, rows: Sequence[Mapping[str, object]]) -> pa.
     structs = pa.array(rows, kind)
     assert isinstance(structs, pa.StructArray)
     return pa.Table.from_batches([pa.RecordBatch.from_struct_array(structs)])
-
-
-def made_row(definition: TypeDef, row: Mapping[str, object]) -> MadeRow | None:
-    """One row that is given by column, not yet as a table; None where it has to be one from the start."""
-    maker: OneRow | None = definition.__dict__.get(_KEPT_ONE)
-    if maker is None:
-        maker = definition.__dict__[_KEPT_ONE] = OneRow(arrow_schema(definition))
-    return maker.made(row)
 
 
 def _schema_of(definition: TypeDef) -> pa.Schema:

@@ -125,6 +125,10 @@ class TypeDef:
     property_ids: int = 0
     retired_columns: tuple[str, ...] = ()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what others keep here because it takes long to derive."""
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
+
     @property
     def table_key(self) -> str:
         """The name under which a manifest keeps this type's table."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from omnigraph.schema.definitions import TypeDef
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -113,6 +115,19 @@ def of_one_maker(one: MadeRow, other: MadeRow) -> bool:
     return one._maker is other._maker
 
 
+def made_row(definition: TypeDef, row: Row) -> MadeRow | None:
+    """One row that is given by column, not yet as a table; None where only Arrow can tell what it is."""
+    maker: OneRow | None = definition.__dict__.get(_KEPT)
+    if maker is None:
+        from omnigraph.schema.arrow import arrow_schema
+
+        maker = definition.__dict__[_KEPT] = OneRow(arrow_schema(definition))
+    return maker.made(row)
+
+
+_KEPT = "_one_row"
+
+
 class OneRow:
     """Single rows of one schema."""
 
@@ -123,8 +138,11 @@ class OneRow:
         self._possible = all(str(column.type) == "string" or str(column.type) in _NUMBERS for column in schema)
         self._templates: dict[tuple[int, ...], _Template] = {}
 
+    def __reduce__(self) -> "tuple[type[OneRow], tuple[pa.Schema]]":
+        """Types and rows go to tasks elsewhere; what was learnt here can't be pickled, and is soon learnt again."""
+        return OneRow, (self.schema,)
+
     def made(self, row: Row) -> MadeRow | None:
-        """The row; None where only Arrow can tell what it is."""
         message = self.message(row)
         return None if message is None else MadeRow(self, row, message)
 

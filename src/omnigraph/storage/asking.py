@@ -53,7 +53,7 @@ def lacks(handles: Handles, at: TableVersion | None, ids: Collection[str], overl
     """Whether it is known, without asking the store, that none of these ids has a row."""
     if not overlay.ids.isdisjoint(ids):
         return False
-    return at is None or not handles.memo.possible(at, [i for i in ids if i not in overlay.answered])
+    return at is None or not handles.memo.possible(at, [i for i in ids if i not in overlay.shadowed])
 
 
 def exists(handles: Handles, at: TableVersion | None, ids: Iterable[str], overlay: Overlay) -> frozenset[str]:

@@ -83,14 +83,23 @@ class Folders:
     def __init__(self, flushed: bool = False) -> None:
         self._flushed = flushed
         self._kept: OrderedDict[str, Folder] = OrderedDict()
+        self._descriptors: Folder | None = None
         self._lock = threading.Lock()
         self._process = os.getpid()
+
+    @property
+    def descriptors(self) -> int:
+        """Where the system shows the open files of this process, which is how one without a name gets one."""
+        if self._descriptors is None:
+            self._descriptors = Folder("/proc/self/fd")
+        return self._descriptors.fd
 
     def at(self, path: str) -> Folder | None:
         """The directory, if it was kept and is the one that its path leads to."""
         with self._lock:
             if self._process != os.getpid():  # descriptors of a parent, whose files are its own to name
                 self._kept.clear()
+                self._descriptors = None
                 self._process = os.getpid()
             folder = self._kept.get(path)
             if folder is None:

@@ -142,7 +142,7 @@ class LocalBackend:
                 os.ftruncate(fd, len(data))
             _write(fd, data, self._fsync)
             try:
-                os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=fd, dst_dir_fd=folder.fd, follow_symlinks=True)
+                os.link(str(fd), name, src_dir_fd=self._folders.descriptors, dst_dir_fd=folder.fd, follow_symlinks=True)
             except OSError as error:
                 return self._has_no_unnamed(error)
         finally:

@@ -7,6 +7,7 @@ from omnigraph.manifest.model import TableKey
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.query.ir import Filter
 from omnigraph.schema.catalog import TypeDef
+from omnigraph.schema.one_row import made_row
 from omnigraph.storage.overlay import Overlay, Part, ids_of, stacked, with_ids, without_ids
 from omnigraph.storage.tables import Tables
 from omnigraph.write.delta import TableDelta
@@ -25,11 +26,8 @@ class Draft:
     """
 
     def __init__(self, txn: WriteTxn, tables: Tables, key: TableKey) -> None:
-        from omnigraph.schema.arrow import arrow_schema
-
         self.key = key
         self.definition = txn.catalog.type_of(key)
-        self.schema: pa.Schema = arrow_schema(self.definition)
         self.content = stored_at(txn, key)
         self.removed: set[str] = set()
         self.rows_were_read = False
@@ -40,6 +38,12 @@ class Draft:
         self._unflushed: dict[str, Row] = {}
         self._before: list[pa.Table] = []
         self._looked_up: dict[str, Row] = {}
+
+    @property
+    def schema(self) -> "pa.Schema":
+        from omnigraph.schema.arrow import arrow_schema
+
+        return arrow_schema(self.definition)
 
     def look_up(self, ids: Collection[str]) -> None:
         """Read the stored rows with these ids; `row` then knows them."""
@@ -137,10 +141,12 @@ class Draft:
 
 
 def _written(definition: TypeDef, rows: list[Row]) -> Part:
-    from omnigraph.schema.arrow import arrow_rows, made_row
-
     made = made_row(definition, rows[0]) if len(rows) == 1 else None
-    return arrow_rows(definition, rows) if made is None else made
+    if made is not None:
+        return made
+    from omnigraph.schema.arrow import arrow_rows
+
+    return arrow_rows(definition, rows)
 
 
 def _first_of_each(parts: "list[pa.Table]") -> "pa.Table | None":

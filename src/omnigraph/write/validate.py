@@ -69,9 +69,9 @@ def own_violations(catalog: Catalog, constraints: Constraints, delta: Delta) -> 
     """What the rows of a delta break by themselves."""
     found: list[Violation] = []
     for key, table in delta.tables.items():
-        own, definition, made = constraints.of(key), catalog.type_of(key), table.made
-        if table.count and not (made is not None and plainly_fine(own, definition, made.values)):
-            found += value_violations(own, definition, table.rows)
+        definition, made = catalog.type_of(key), table.made
+        if table.count and not (made is not None and plainly_fine(definition, made.values)):
+            found += value_violations(constraints.of(key), definition, table.rows)
     return found
 
 

@@ -4,7 +4,7 @@ Each function answers with the rows that break one constraint. What two rows of 
 unique value given twice) belongs here as well.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.errors import Violation
 from omnigraph.query.values import shown
 from omnigraph.schema.catalog import TypeDef
-from omnigraph.schema.constraints import CheckPattern, Constraint, EnumValue, Key, Range, Required, Unique, ValueType
+from omnigraph.schema.constraints import (
+    CheckPattern,
+    Constraint,
+    EnumValue,
+    Key,
+    Range,
+    Required,
+    Unique,
+    ValueType,
+    type_constraints,
+)
 from omnigraph.schema.identity import id_of
 from omnigraph.schema.one_row import Row
 from omnigraph.schema.types import ListOf, Scalar, Vector
@@ -28,32 +38,46 @@ _OWN = frozenset(
 )  # the others are not the rows' alone
 
 
-def plainly_fine(constraints: Sequence[Constraint], definition: TypeDef, row: Row) -> bool:
-    """Whether a row of values is seen to break none of them; if not, that is still to be found out.
+def plainly_fine(definition: TypeDef, row: Row) -> bool:
+    """Whether a row of values is seen to break no rule of its type; if not, that is still to be found out.
 
     Most rows that are written one by one are fine, and to see that takes no column.
     """
-    return all(_fine(constraint, definition, row) for constraint in constraints if type(constraint) in _OWN)
+    tests: list[Callable[[Row], bool]] | None = definition.__dict__.get(_KEPT)
+    if tests is None:
+        own = [constraint for constraint in type_constraints(definition) if type(constraint) in _OWN]
+        found = [_plain_test(constraint, definition) for constraint in own]
+        tests = definition.__dict__[_KEPT] = [test for test in found if test is not None]
+    return all(test(row) for test in tests)
 
 
-def _fine(constraint: Constraint, definition: TypeDef, row: Row) -> bool:
-    value = row.get(constraint.columns[0])
+_KEPT = "_plain_tests"
+
+
+def _plain_test(constraint: Constraint, definition: TypeDef) -> Callable[[Row], bool] | None:
+    """Whether a row is seen to fulfil the constraint; None where every single row does."""
+    column = constraint.columns[0]
     match constraint:
         case Required():
-            return value is not None
+            return lambda row: row.get(column) is not None
         case ValueType(type=Scalar("F32" | "F64")):
-            return value is None or (isinstance(value, float) and isfinite(value))
-        case ValueType(type=ListOf() | Vector()):
-            return value is None
-        case ValueType() | Unique():  # of which there is no second
-            return True
-        case EnumValue():
-            return value is None or value in constraint.values
+            return lambda row: (value := row.get(column)) is None or (type(value) is float and isfinite(value))
+        case ValueType() if not isinstance(constraint.type, ListOf | Vector):
+            return None  # Arrow sees to that
+        case Unique():
+            return None  # there is no second
+        case EnumValue(values=values):
+            return lambda row: (value := row.get(column)) is None or value in values
         case Key():
-            given = {name: row.get(definition.column(name)) for name in definition.key}
-            return None not in given.values() and row["id"] == id_of(definition, given)
+            columns = {name: definition.column(name) for name in definition.key}
+            return lambda row: _has_its_id(definition, columns, row)
         case _:
-            return value is None
+            return lambda row: row.get(column) is None
+
+
+def _has_its_id(definition: TypeDef, columns: Mapping[str, str], row: Row) -> bool:
+    given = {name: row.get(column) for name, column in columns.items()}
+    return None not in given.values() and row.get("id") == id_of(definition, given)
 
 
 def value_violations(constraints: Sequence[Constraint], definition: TypeDef, rows: "pa.Table") -> list[Violation]:
