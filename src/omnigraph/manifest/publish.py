@@ -173,6 +173,7 @@ class Publisher:
             started = self._runtime.clock.monotonic()
             if losses:  # perhaps to writers of this very process, which have always the next put under way
                 with self._lines.held(Member(txn, plan, recourse, deadline)):
+                    started = self._runtime.clock.monotonic()  # a turn is not for waiting in one's own line
                     if not may_be_another:
                         txn, plan = self._onto_known(txn, plan, recourse)
                     result = self._attempt(txn, plan, deadline, losses)
