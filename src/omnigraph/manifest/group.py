@@ -73,10 +73,13 @@ class Member:
             self._called.set()
 
     def tell_others(self) -> None:
-        """Those of the group before may go on: this member's put is on its way, or will not be soon."""
-        others, self.to_tell = self.to_tell, ()
-        for other in others:
+        """Those of the group before may go on: this member's put is on its way, or will not be soon.
+
+        Nobody is forgotten if the one that tells is interrupted, and nobody notices if two threads tell at once.
+        """
+        for other in self.to_tell:
             other.call()
+        self.to_tell = ()
 
     def stand(self, line: "deque[Member]") -> None:
         """At the end of a line: whoever leads at once never waits, and needs nothing to wait for."""
@@ -197,15 +200,14 @@ class Lines:
                     other.outcome = OutcomeUnknown(other.plan.txn_id, other.txn.branch, other.sent_at)
             leader.leads = False
             group, leader.group = leader.group, ()  # it names itself there, which only the collector would undo
-            told = (*leader.to_tell, *(other for other in group if other.outcome is not None))
-            leader.to_tell = ()
+            leader.to_tell = (*leader.to_tell, *(other for other in group if other.outcome is not None))
             if line:
-                line[0].leads, line[0].to_tell = True, told
+                line[0].leads, line[0].to_tell = True, leader.to_tell
+                leader.to_tell = ()
                 line.popleft().call()
                 return
             del self._waiting[branch_id]
-        for other in told:
-            other.call()
+        leader.tell_others()
 
     def _leave(self, branch_id: BranchId, member: Member) -> None:
         with self._lock:
@@ -214,3 +216,4 @@ class Lines:
                 assert isinstance(line, deque)
                 line.remove(member)
         self._hand_over(branch_id, member)
+        member.tell_others()

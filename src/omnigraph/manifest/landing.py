@@ -19,6 +19,7 @@ from omnigraph.manifest.txn import WriteTxn
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
 from omnigraph.storage.overlay import Overlay
+from omnigraph.storage.waiting import before_waiting
 
 
 class Ways(Protocol):
@@ -61,11 +62,11 @@ class Groups:
     def land(self, members: Sequence[Member]) -> None:
         """Give every member its outcome. Rule 3: a group is not formed anew before its put is settled."""
         leader, base = members[0], self._newest_base(members)
-        waiting = [member for member in members if not self._ended(member, base)]
+        waiting = [member for member in members if not self._ended(member, base, leader)]
         losses = 0
         while waiting:
             started = self._runtime.clock.monotonic()
-            group = self._formed(base, waiting)
+            group = self._formed(base, waiting, leader)
             try:
                 entry = self._attempt(group, leader, max(member.deadline for member in waiting), losses)
             except OutcomeUnknown:
@@ -82,7 +83,7 @@ class Groups:
                 base = self._ways.make_room(entry, waiting[0].plan, losses, attempt_s)
             else:
                 base = self._ways.head_after(entry)
-            waiting = [member for member in waiting if not self._ended(member, base)]
+            waiting = [member for member in waiting if not self._ended(member, base, leader)]
 
     def _newest_base(self, members: Sequence[Member]) -> Manifest:
         """Of all that the members know and this process has seen."""
@@ -95,10 +96,12 @@ class Groups:
                 newest = member.txn.base
         return newest
 
-    def _formed(self, base: Manifest, members: Sequence[Member]) -> Forming:
+    def _formed(self, base: Manifest, members: Sequence[Member], leader: Member) -> Forming:
+        """Usually by what is in memory alone. Whoever has landed must not wait where the store is asked for others."""
         group = Forming(base, self._runtime.clock.now(), self._bytes_max)
+        rebase = before_waiting(leader.tell_others, self._ways.rebase)
         for member in members:
-            group.add(member, partial(self._ways.rebase, member.txn, member.plan, recourse=member.recourse))
+            group.add(member, partial(rebase, member.txn, member.plan, recourse=member.recourse))
         return group
 
     def _attempt(self, group: Forming, leader: Member, deadline: float, losses: int) -> Entry | None:
@@ -135,12 +138,13 @@ class Groups:
             self._ways.tell(manifest)
         return None
 
-    def _ended(self, member: Member, head: Manifest) -> bool:
+    def _ended(self, member: Member, head: Manifest, leader: Member) -> bool:
         """Whether the write has landed by another's hand, here or elsewhere, or its time is spent."""
         base = member.txn.base.point
         if member.plan.idempotent and head.point != base:
             try:
-                landed = member.context.run(landed_since, self._manifests, base, head, member.plan.txn_id)
+                look = before_waiting(leader.tell_others, landed_since)
+                landed = member.context.run(look, self._manifests, base, head, member.plan.txn_id)
             except OmnigraphError as error:
                 member.outcome = error
                 return True

@@ -5,6 +5,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from omnigraph.storage.waiting import about_to_wait
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -35,7 +37,10 @@ class Kept(Generic[K, V]):
             return found[0]
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
-        with making:
+        if not making.acquire(blocking=False):
+            about_to_wait()  # for another's requests
+            making.acquire()
+        try:
             found = self._recall(key)
             if found is not None:
                 return found[0]
@@ -44,6 +49,8 @@ class Kept(Generic[K, V]):
             finally:
                 with self._lock:
                     self._making.pop(key, None)
+        finally:
+            making.release()
 
     def put(self, key: K, value: V) -> V:
         """Remember a value; one that is remembered already wins, so that there is one."""

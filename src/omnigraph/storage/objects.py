@@ -18,6 +18,7 @@ from omnigraph.errors import ReadOnly, Unavailable
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
 from omnigraph.storage.location import Location
+from omnigraph.storage.waiting import about_to_wait
 
 T = TypeVar("T")
 
@@ -166,6 +167,7 @@ class ObjectStore:
         Repeating it would make "exists" ambiguous: it might be our own first attempt.
         """
         self._require_writable()
+        about_to_wait()
         start = time.monotonic()
         try:
             return self._backend.create(key, data)
@@ -185,6 +187,7 @@ class ObjectStore:
         Repeating it would make "changed" ambiguous: it might be our own first attempt that changed it.
         """
         self._require_writable()
+        about_to_wait()
         start = time.monotonic()
         try:
             return Swap.REPLACED if self._backend.replace(key, data, seen) else Swap.CHANGED
@@ -217,6 +220,7 @@ class ObjectStore:
             raise ReadOnly("Writing")
 
     def _patiently(self, key: str, call: Callable[[], T], size_of: Callable[[T], int]) -> T:
+        about_to_wait()
         attempt = 0
         while True:
             start = time.monotonic()

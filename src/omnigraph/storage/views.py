@@ -23,6 +23,7 @@ from omnigraph.storage.lance_errors import explained
 from omnigraph.storage.overlay import Overlay, aligned
 from omnigraph.storage.rows import places
 from omnigraph.storage.staging import deleted, widened_schema
+from omnigraph.storage.waiting import about_to_wait
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +55,7 @@ class Views:
         return self._views.get(key, lambda: self._build(at, overlay, schema))
 
     def _build(self, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None") -> "LanceDataset":
+        about_to_wait()
         folder = self._make_folder()
         try:
             with explained(f"a view of {at}" if at is not None else "a view of inline rows"):
