@@ -90,9 +90,10 @@ class Folders:
     @property
     def descriptors(self) -> int:
         """Where the system shows the open files of this process, which is how one without a name gets one."""
-        if self._descriptors is None:
-            self._descriptors = Folder("/proc/self/fd")
-        return self._descriptors.fd
+        with self._lock:  # a second one in its place would close the first, which somebody may be about to use
+            if self._descriptors is None:
+                self._descriptors = Folder("/proc/self/fd")
+            return self._descriptors.fd
 
     def at(self, path: str) -> Folder | None:
         """The directory, if it was kept and is the one that its path leads to."""
