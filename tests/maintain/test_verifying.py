@@ -20,6 +20,7 @@ from omnigraph.errors import BadRequest, BranchNotFound
 from omnigraph.graph import Graph
 from omnigraph.maintain.verifying.verify import VerifyReport
 from omnigraph.manifest.intents import Intents
+from omnigraph.storage import counting, meter
 from omnigraph.storage.checking import version_key
 from omnigraph.storage.handles import TableVersion
 from omnigraph.storage.index_section import segments
@@ -54,6 +55,19 @@ def told(report: VerifyReport) -> str:
 
 
 # A healthy graph.
+
+
+def test_what_it_read_with_is_let_go_of_and_stays_counted(healthy: Path) -> None:
+    """It looks with a session of its own, whose caches would otherwise stay with a server for ever."""
+    graph = omnigraph.open(str(healthy), read_only=True)
+    graph.snapshot().to_arrow(PERSON)
+    before, followed = meter.process_total(), set(counting._counters)
+
+    report = graph.verify()
+
+    assert set(counting._counters) == followed
+    assert set(meter._probes) <= followed
+    assert meter.process_total().requests - before.requests >= report.cost.requests > 0
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -12,6 +12,7 @@ from omnigraph.storage.by_schema import BySchema
 from omnigraph.storage.filters import Values, isin, rows_among, value_set
 from omnigraph.storage.handles import Handles, TableVersion
 from omnigraph.storage.lance_errors import explained
+from omnigraph.storage.memo import QUESTION_MAX
 from omnigraph.storage.overlay import ID, Overlay, aligned, ids_of, without_ids
 from omnigraph.storage.parallel import gather
 from omnigraph.storage.reading import batches, scan
@@ -191,14 +192,40 @@ def _stored_having(handles: Handles, at: TableVersion, columns: Sequence[str], e
     """The rows of the stored version, with those of the columns that it has."""
     known = frozenset(handles.open(at).schema.names)
     inside = [name for name in columns if name in known] or [ID]
-    asked = [values for values in either if known.issuperset(values)]
-    question = (at, tuple(inside), tuple(tuple((name, frozenset(some)) for name, some in one.items()) for one in asked))
+    asked = [values for values in either if known.issuperset(values) and not _nobody_has(handles, at, values)]
+    question = (at, tuple(inside), *map(_named, asked))
     found = handles.memo.known(question)
     if found is None:
         found = _read_having(handles, at, inside, asked)
-        size = sum(len(some) for one in asked for some in one.values())
-        handles.memo.learn(question, size, found)
+        handles.memo.learn(question, sum(map(_size, asked)), found)
+        _learn_parts(handles, at, asked, found)
     return found
+
+
+def _learn_parts(handles: Handles, at: TableVersion, asked: Sequence[Values], found: "pa.Table") -> None:
+    """What was asked together will be asked by itself, with other columns, when the write is judged again."""
+    for values in asked:
+        if set(values) == {ID} and ID in found.column_names:
+            handles.memo.learn_ids(at, [str(i) for i in values[ID]], frozenset(ids_of(found)))
+        elif not found.num_rows:
+            handles.memo.learn((at, _named(values)), _size(values), found)
+
+
+def _nobody_has(handles: Handles, at: TableVersion, values: Values) -> bool:
+    """Whether it is known that no stored row has these values."""
+    if _size(values) > QUESTION_MAX:
+        return False
+    if set(values) == {ID}:
+        return not handles.memo.possible(at, [str(i) for i in values[ID]])
+    return handles.memo.known((at, _named(values))) is not None
+
+
+def _named(values: Values) -> tuple[tuple[str, frozenset[object]], ...]:
+    return tuple((name, frozenset(some)) for name, some in values.items())
+
+
+def _size(values: Values) -> int:
+    return sum(map(len, values.values()))
 
 
 def _read_having(handles: Handles, at: TableVersion, columns: Sequence[str], either: Sequence[Values]) -> "pa.Table":

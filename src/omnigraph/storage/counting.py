@@ -56,6 +56,12 @@ _lock = threading.Lock()
 _counters: dict[str, StoreCounter] = {}
 
 
+def forget(store: str) -> None:
+    """Nobody will ask for that counter again: its handles may go."""
+    with _lock:
+        _counters.pop(store, None)
+
+
 def counter_of(store: str) -> StoreCounter:
     """The process's one counter for a store: two would empty each other's."""
     with _lock:

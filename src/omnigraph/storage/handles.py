@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from omnigraph.storage import meter
-from omnigraph.storage.counting import Origin, StoreCounter, counter_of
+from omnigraph.storage.counting import Origin, StoreCounter, counter_of, forget
 from omnigraph.storage.kept import Kept
 from omnigraph.storage.lance_errors import explained
 from omnigraph.storage.location import Location
 from omnigraph.storage.memo import Memo
+from omnigraph.storage.waiting import about_to_wait
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -33,6 +35,7 @@ _PATIENCE = {"client_max_retries": "6", "client_retry_timeout": "30"}
 
 _session_lock = threading.Lock()
 _default_session: Any = None
+_sessions = count(1)  # that are not the default, numbered: the address of one that is gone is soon another's
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,7 @@ class Handles:
     def measured(self, stages_of: Callable[[int], int]) -> Iterator[None]:
         """Mark a call whose serial requests depend on what is cached: a function of how many were made."""
         meter.lance_is_used()
+        about_to_wait()
         start, before = time.monotonic(), self.counter.read().requests
         try:
             yield
@@ -139,11 +143,18 @@ class Handles:
         with explained(str(at)), meter.lance_call(OPEN_STAGES):
             return self.counted(Origin.OPENED, make)
 
+    def release(self) -> None:
+        """Nothing more is read with a session of one's own: it may go, with all that it has cached."""
+        if self._given_session is not None:
+            meter.drop_probe(self._store_key)
+            forget(self._store_key)
+
     @cached_property
     def _store_key(self) -> str:
-        """Equal where Lance may use the same client."""
+        """Equal where Lance may use the same client: not with a session of one's own."""
+        session = "" if self._given_session is None else f"{next(_sessions)} "
         if self.location.is_local:
-            return f"{id(self.session)} file"
+            return f"{session}file"
         parts = urlsplit(self.location.uri)
         options = hashlib.sha256(repr(sorted(self.options.items())).encode()).hexdigest()[:16]
-        return f"{id(self.session)} {parts.scheme}://{parts.netloc} {options}"
+        return f"{session}{parts.scheme}://{parts.netloc} {options}"

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple
 
+from omnigraph.storage.waiting import about_to_wait
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -141,6 +143,7 @@ _roots: set[Operation] = set()
 _probes: dict[str, Probe] = {}
 _subscribers: list[Callable[[str, Cost], None]] = []
 _ours_total = Cost()
+_dropped = _NO_IO  # what was counted by probes that are no more
 _log = logging.getLogger(__name__)
 
 
@@ -223,6 +226,7 @@ def lance_call(stages: int) -> Iterator[None]:
     adapter does, and a test compares its figures with a log of real traffic.
     """
     lance_is_used()
+    about_to_wait()
     start = time.monotonic()
     try:
         yield
@@ -237,6 +241,16 @@ def set_probe(store: str, probe: Probe) -> None:
     _probes[store] = probe
 
 
+def drop_probe(store: str) -> None:
+    """The store is asked no more that way: what was counted stays counted."""
+    global _dropped
+    probe = _probes.pop(store, None)
+    if probe is not None:
+        last = probe()
+        with _lock:
+            _dropped = LanceIo(_dropped.requests + last.requests, _dropped.bytes + last.bytes)
+
+
 def subscribe(callback: Callable[[str, Cost], None]) -> Callable[[], None]:
     """Call `callback(kind, cost)` at the end of every operation; returns how to stop."""
     _subscribers.append(callback)
@@ -245,7 +259,7 @@ def subscribe(callback: Callable[[str, Cost], None]) -> Callable[[], None]:
 
 def process_total() -> Cost:
     """All operations of this process that have ended, and all that Lance has asked, each request once."""
-    lance = list(_read_probes().values())
+    lance = [_dropped, *_read_probes().values()]
     requests, moved = sum(io.requests for io in lance), sum(io.bytes for io in lance)
     return _ours_total + Cost(requests=requests, bytes=moved)
 

@@ -151,6 +151,10 @@ class Tables:
             raise AssertionError("a table with a tail is read by whoever was given a way to read tails")
         return self.read_tail(tail)
 
+    def release(self) -> None:
+        """Nothing more is read with a session of one's own: it may go, with all that it has cached."""
+        self._handles.release()
+
     def open(self, at: TableVersion) -> "LanceDataset":
         """The stored version as Lance has it, without any overlay."""
         return self._handles.open(at)

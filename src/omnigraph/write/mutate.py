@@ -143,6 +143,9 @@ class _Run:
         delta = TableDelta(draft.key, arrow_rows(draft.definition, list(rows.values())))
         checks = [check for constraint in uniques for check in unique_checks(constraint, delta, self._answers)]
         asked = [check for check in checks if check.question]
+        if not asked:
+            draft.look_up(rows.keys())
+            return
         found = draft.look_up_with(rows.keys(), [check.question for check in asked])
         for check in asked:
             self._answers.keep(draft.content, check.columns, check.question, found)

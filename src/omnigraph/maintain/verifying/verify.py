@@ -44,11 +44,12 @@ def verify(repository: Repository, *, branch: str | None = None, full: bool = Fa
         raise BadRequest(f"A seed is a whole number, not {seed!r}.")
     if branch is not None:
         check_branch_name(branch)
-    with meter.operation("verify") as operation:
-        eyes = _fresh(repository)
-        found = Findings()
-        with scratch() as query:
+    eyes, found = _fresh(repository), Findings()
+    try:
+        with meter.operation("verify") as operation, scratch() as query:
             branches = _verified(eyes, StateChecks(eyes, query, full=full, seed=seed), found, branch, full, seed)
+    finally:
+        eyes.tables.release()
     return replace(found.report(branches, full, seed), cost=operation.cost)
 
 
