@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,17 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 __all__ = ["soak_report", "spark", "spark_session"]  # fixtures, used by their names
+
+MAINTENANCE_ENDS_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _maintenance_ends_with_its_test() -> Iterator[None]:
+    """What goes on behind the graphs of a test is over before the next: that may count requests, or read the log."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "omnigraph-maintenance":
+            thread.join(MAINTENANCE_ENDS_S)
 
 
 @pytest.fixture(scope="session")

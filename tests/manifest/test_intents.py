@@ -244,12 +244,14 @@ def wait_for(condition: Callable[[], object]) -> None:
 def test_a_keeper_refreshes_until_the_work_is_done(store: ObjectStore) -> None:
     intents = client(store)
     held = begin(intents)
+    others = set(threading.enumerate())
     with intents.keeping(held, every_s=0.01):
+        (keeper,) = {thread for thread in threading.enumerate() if thread.name == "intent keeper"} - others
         wait_for(lambda: held.intent.refreshes > 3)
         held.finish()
 
     assert intents.list() == []
-    assert "intent keeper" not in [thread.name for thread in threading.enumerate()]
+    assert not keeper.is_alive()
 
 
 def test_a_keeper_tells_that_the_intent_was_lost(store: ObjectStore) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -675,17 +676,20 @@ def test_a_wrong_filter_is_not_blamed_on_the_store(tables: Tables) -> None:
 
 
 class Synced:
-    """Every path that was synced, by looking at what the file descriptor points to."""
+    """Every path of a test that was synced, by looking at what the file descriptor points to."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, within: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.paths: set[Path] = set()
-        fsync = os.fsync
+        fsync, fdatasync = os.fsync, os.fdatasync
 
-        def note(fd: int) -> None:
-            self.paths.add(Path(os.readlink(f"/proc/self/fd/{fd}")))
-            fsync(fd)
+        def noting(sync: Callable[[int], None], fd: int) -> None:
+            path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+            if path.is_relative_to(within):
+                self.paths.add(path)
+            sync(fd)
 
-        monkeypatch.setattr(os, "fsync", note)
+        monkeypatch.setattr(os, "fsync", partial(noting, fsync))
+        monkeypatch.setattr(os, "fdatasync", partial(noting, fdatasync))
 
 
 CHANGES: dict[str, Callable[[Tables, TableVersion], Any]] = {
@@ -705,12 +709,12 @@ CHANGES: dict[str, Callable[[Tables, TableVersion], Any]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_every_new_file_and_directory_is_synced_before_the_version_is_told(
-    root: Path, monkeypatch: pytest.MonkeyPatch, change: str
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     tables = Tables(Location(str(root)))
     at = tables.create("t1", people("ada", "bob")).at
     before = set(root.rglob("*"))
-    synced = Synced(monkeypatch)
+    synced = Synced(tmp_path, monkeypatch)
 
     CHANGES[change](tables, at)
 
@@ -720,16 +724,20 @@ def test_every_new_file_and_directory_is_synced_before_the_version_is_told(
     assert {path.parent for path in new} <= synced.paths
 
 
-def test_the_first_table_of_a_graph_syncs_the_way_to_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced = Synced(monkeypatch)
+def test_the_first_table_of_a_graph_syncs_the_way_to_it(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = Synced(tmp_path, monkeypatch)
 
     Tables(Location(str(root))).create("t1", people("ada"))
 
     assert {root.parent, root, root / "tables", root / "tables/t1"} <= synced.paths
 
 
-def test_nothing_is_synced_where_that_was_not_asked_for(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced = Synced(monkeypatch)
+def test_nothing_is_synced_where_that_was_not_asked_for(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = Synced(tmp_path, monkeypatch)
 
     tables.upsert(tables.create("t1", people("ada", "bob")).at, people("ada"))
 
