@@ -209,7 +209,7 @@ STRANGE: list[tuple[str, Any]] = [
     ("instant", 0),
     ("instant", np.datetime64("2026-01-31T12:00")),
     ("string", ["a"]),
-    ("int64", object()),
+    ("int64", {"a": 1}),
 ]
 
 

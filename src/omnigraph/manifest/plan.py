@@ -334,6 +334,8 @@ class PublishPlan:
         for action in self.effect.actions if isinstance(self.effect, Change) else ():
             if action.table == table:
                 match action:
+                    case Append(made=Overlay() as made) | Upsert(made=Overlay() as made):
+                        found |= made.ids
                     case Append(_, rows) | Upsert(_, rows) | Create(_, rows):
                         found.update(str(entity) for entity in rows.column("id").to_pylist())
                     case Delete(_, ids):
