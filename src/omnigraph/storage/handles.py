@@ -35,7 +35,8 @@ _PATIENCE = {"client_max_retries": "6", "client_retry_timeout": "30"}
 
 _session_lock = threading.Lock()
 _default_session: Any = None
-_sessions = count(1)  # that are not the default, numbered: the address of one that is gone is soon another's
+_default_number = 0
+_sessions = count(1)  # numbered: the address of one that is gone is soon another's
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,10 @@ def lance_module(name: str = "lance") -> Any:
 
 def default_session() -> Any:
     """The process's one Lance session: its caches are bounded, and shared by all graphs."""
-    global _default_session
+    global _default_session, _default_number
     with _session_lock:
         if _default_session is None:
+            _default_number = next(_sessions)
             _default_session = lance_module().Session(
                 index_cache_size_bytes=INDEX_CACHE_BYTES_MAX, metadata_cache_size_bytes=METADATA_CACHE_BYTES_MAX
             )
@@ -152,9 +154,10 @@ class Handles:
     @cached_property
     def _store_key(self) -> str:
         """Equal where Lance may use the same client: not with a session of one's own."""
-        session = "" if self._given_session is None else f"{next(_sessions)} "
+        default = self.session is not self._given_session
+        session = _default_number if default else next(_sessions)
         if self.location.is_local:
-            return f"{session}file"
+            return f"{session} file"
         parts = urlsplit(self.location.uri)
         options = hashlib.sha256(repr(sorted(self.options.items())).encode()).hexdigest()[:16]
-        return f"{session}{parts.scheme}://{parts.netloc} {options}"
+        return f"{session} {parts.scheme}://{parts.netloc} {options}"
