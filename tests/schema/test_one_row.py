@@ -148,7 +148,7 @@ def test_a_made_row_is_a_table_and_a_stream_of_one_row() -> None:
     assert isinstance(made, MadeRow)
     assert made.num_rows == 1
     assert made.schema.equals(schema)
-    assert made.table.to_pylist() == [row]
+    assert table_of([made]).to_pylist() == [row]
     assert pa.ipc.open_stream(made.stream).read_all().to_pylist() == [row]
     assert made.stream == stream_of([made])
 
@@ -323,7 +323,7 @@ def test_a_type_whose_rows_were_made_can_be_pickled_and_copied() -> None:
         assert again == definition
         made = made_row(again, row)
         assert made is not None
-        assert made.table.equals(arrow_rows(definition, [row]))
+        assert table_of([made]).equals(arrow_rows(definition, [row]))
 
 
 def test_a_made_row_can_be_pickled_and_copied() -> None:
@@ -334,7 +334,7 @@ def test_a_made_row_can_be_pickled_and_copied() -> None:
     for again in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):
         assert again.values == row
         assert again.stream == made.stream
-        assert again.table.equals(made.table)
+        assert table_of([again]).equals(table_of([made]))
 
 
 def test_rows_of_one_maker_that_went_together_are_still_of_one_maker() -> None:

@@ -24,8 +24,7 @@ _ZEROS = [bytes(count) for count in range(_WORD)]
 _NULL = bytes(2 * _WORD)  # a bitmap that says so, and a value or the offsets of a text
 _TEMPLATES_MAX = 64  # of one schema: one for each set of columns that are null
 _offsets = struct.Struct("<ii").pack
-
-
+_I32, _I64 = struct.Struct("<i4x").pack, struct.Struct("<q").pack
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = _EPOCH.toordinal()
 _MILLISECOND = timedelta(milliseconds=1)
@@ -40,9 +39,6 @@ def _instant(value: datetime) -> bytes:
     if rest:
         raise ValueError("finer than the column")
     return _I64(whole)
-
-
-_I32, _I64 = struct.Struct("<i4x").pack, struct.Struct("<q").pack
 
 
 # The class of a column's values, how long one is, and how it is written, filled up to a word. A value of another class
@@ -71,9 +67,9 @@ class _Template:
 
 
 class MadeRow:
-    """A row that was made of values; it becomes a table when somebody asks for one."""
+    """A row that was made of values; `table_of` makes it one of a table when somebody asks."""
 
-    __slots__ = ("_maker", "_message", "_table", "values")
+    __slots__ = ("_maker", "_message", "values")
 
     num_rows = 1
 
@@ -81,7 +77,6 @@ class MadeRow:
         self._maker = maker
         self.values = values
         self._message = message
-        self._table: pa.Table | None = None
 
     @property
     def schema(self) -> "pa.Schema":
@@ -91,12 +86,6 @@ class MadeRow:
     def stream(self) -> bytes:
         """The row as a whole Arrow stream."""
         return stream_of([self])
-
-    @property
-    def table(self) -> "pa.Table":
-        if self._table is None:
-            self._table = table_of([self])
-        return self._table
 
 
 def stream_of(rows: Sequence[MadeRow]) -> bytes:
@@ -129,7 +118,7 @@ _KEPT = "_one_row"
 
 
 class OneRow:
-    """Single rows of one schema."""
+    """Makes single rows of one schema."""
 
     def __init__(self, schema: "pa.Schema") -> None:
         self.schema = schema
@@ -147,6 +136,7 @@ class OneRow:
         return None if message is None else MadeRow(self, row, message)
 
     def message(self, row: Row) -> bytes | None:
+        """The row as a stream has it; None where only Arrow can tell what it is."""
         if not self._possible:
             return None
         body: list[bytes] = []
