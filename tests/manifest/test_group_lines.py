@@ -241,6 +241,13 @@ class Meeting:
     def go_on(self) -> None:
         self._ada.set()
 
+    def only_dee_waits_until(self, answer: threading.Event) -> None:
+        eventually(self.all_but_dee_are_over)
+        assert "dee" not in self.over
+        answer.set()
+        self.end()
+        assert self.over["dee"].manifest_version == 4
+
     def all_but_dee_are_over(self) -> bool:
         return {"ada", "bob", "cy"} <= set(self.over)
 
@@ -276,12 +283,7 @@ def test_who_has_landed_does_not_wait_while_the_store_is_asked_for_the_next(meet
 
     meeting.go_on()
     eventually(lambda: ("get", "a note") in meeting.store.asked)
-    eventually(meeting.all_but_dee_are_over)
-    assert "dee" not in meeting.over
-
-    answer.set()
-    meeting.end()
-    assert meeting.over["dee"].manifest_version == 4
+    meeting.only_dee_waits_until(answer)
 
 
 def test_who_has_landed_does_not_wait_while_the_next_looks_for_its_key_among_what_has_landed(meeting: Meeting) -> None:
@@ -293,12 +295,7 @@ def test_who_has_landed_does_not_wait_while_the_next_looks_for_its_key_among_wha
 
     meeting.go_on()
     eventually(lambda: ("get", meeting.key(2)) in meeting.store.asked)
-    eventually(meeting.all_but_dee_are_over)
-    assert "dee" not in meeting.over
-
-    answer.set()
-    meeting.end()
-    assert meeting.over["dee"].manifest_version == 4
+    meeting.only_dee_waits_until(answer)
 
 
 def test_who_has_landed_goes_on_with_the_next_put_if_that_one_asks_the_store_for_nothing(meeting: Meeting) -> None:

@@ -255,10 +255,10 @@ def test_an_action_of_a_made_row_has_the_rows_of_the_table(action: Callable[[Any
     assert made.rows.equals(table.rows)
     assert made.count == table.count == 1
     assert made.table == table.table
-    assert table.made is None
+    assert table.overlay is None
     again = made.with_rows(table.rows)
     assert type(again) is type(made)
-    assert again.made is None
+    assert again.overlay is None
     assert again.rows.equals(made.rows)
 
 

@@ -33,25 +33,25 @@ LABEL_LENGTH_MAX = 200
 
 
 class _Rows:
-    """Rows of one table, given as a table, or as `made` by whoever planned it: then they are as their type wants them,
-    and become a table when somebody asks for one."""
+    """Rows of one table, given as a table, or as an overlay by whoever planned it: then they are as their type wants
+    them, and become a table when somebody asks for one."""
 
-    __slots__ = ("_rows", "made", "table")
+    __slots__ = ("_rows", "overlay", "table")
 
     def __init__(self, table: TableKey, rows: "pa.Table | Overlay") -> None:
         self.table = table
-        self.made = rows if isinstance(rows, Overlay) else None
+        self.overlay = rows if isinstance(rows, Overlay) else None
         self._rows = None if isinstance(rows, Overlay) else rows
 
     @property
     def rows(self) -> "pa.Table":
-        rows = self._rows if self.made is None else self.made.rows
+        rows = self._rows if self.overlay is None else self.overlay.rows
         assert rows is not None, "an action has rows"
         return rows
 
     @property
     def count(self) -> int:
-        return self.rows.num_rows if self.made is None else len(self.made.ids)
+        return self.rows.num_rows if self.overlay is None else len(self.overlay.ids)
 
 
 class Append(_Rows):
@@ -334,8 +334,8 @@ class PublishPlan:
         for action in self.effect.actions if isinstance(self.effect, Change) else ():
             if action.table == table:
                 match action:
-                    case Append(made=Overlay() as made) | Upsert(made=Overlay() as made):
-                        found |= made.ids
+                    case Append(overlay=Overlay() as known) | Upsert(overlay=Overlay() as known):
+                        found |= known.ids
                     case Append(_, rows) | Upsert(_, rows) | Create(_, rows):
                         found.update(str(entity) for entity in rows.column("id").to_pylist())
                     case Delete(_, ids):

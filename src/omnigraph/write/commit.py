@@ -213,7 +213,7 @@ def _normalized(catalog: Catalog, action: TableAction) -> TableAction:
     definition = catalog.type_of(action.table)
     if not isinstance(action, Append | Upsert | Create | Overwrite):
         return action
-    if isinstance(action, Append | Upsert) and action.made is not None:
+    if isinstance(action, Append | Upsert) and action.overlay is not None:
         return action
     from omnigraph.schema.arrow import arrow_schema
 

@@ -88,12 +88,12 @@ def _inline(
 def _ids(action: SmallAction) -> frozenset[str]:
     if isinstance(action, Delete):
         return frozenset(action.ids)
-    return frozenset(unique_ids(action.rows)) if action.made is None else action.made.ids
+    return frozenset(unique_ids(action.rows)) if action.overlay is None else action.overlay.ids
 
 
 def _written(action: Append | Upsert, ids: frozenset[str], *, new: bool) -> Overlay:
-    if action.made is not None:
-        return action.made.if_new(new)
+    if action.overlay is not None:
+        return action.overlay.if_new(new)
     return Overlay.of_rows(action.rows, ids, new) if ids else Overlay.EMPTY
 
 

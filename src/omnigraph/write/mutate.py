@@ -133,13 +133,13 @@ class _Run:
 
     def _look_up(self, draft: Draft, rows: dict[str, Row]) -> None:
         """Stored rows with these ids; with them, in one question, what validation will ask if they are new."""
-        from omnigraph.schema.arrow import arrow_rows
-
         constraints = constraints_for(self._txn).of(draft.key)
         uniques = [constraint for constraint in constraints if isinstance(constraint, Unique)]
         if draft.content is None or not uniques or len(rows) > ASKED_AHEAD_MAX:
             draft.look_up(rows.keys())
             return
+        from omnigraph.schema.arrow import arrow_rows
+
         delta = TableDelta(draft.key, arrow_rows(draft.definition, list(rows.values())))
         checks = [check for constraint in uniques for check in unique_checks(constraint, delta, self._answers)]
         asked = [check for check in checks if check.question]
