@@ -12,7 +12,7 @@ from parsing import MINT, every_type, summary
 
 from omnigraph.errors import BadRequest
 from omnigraph.write import parse_csv as module
-from omnigraph.write.csv_records import csv_entities, csv_stretches
+from omnigraph.write.csv_records import csv_entities, csv_stretches, records
 from omnigraph.write.input_files import LINE_BYTES_MAX
 from omnigraph.write.parse_csv import parse_csv
 from omnigraph.write.parse_rows import parse_carefully, together
@@ -123,6 +123,18 @@ def test_records_do_not_depend_on_how_the_file_comes_in(text: str, size: int) ->
     assert b"".join(stretch.data for stretch in stretches) == data
     if '"' not in re.sub(r'(?:(?<=[,\n])|^)"(?:[^"]|"")*"(?=,|\r?\n|$)', "", text):  # quotes only where they should be
         assert summary(read(b"text\n" + data, "Note", size + 5)) == summary(read_carefully(b"text\n" + data, "Note"))
+
+
+def test_a_file_may_come_in_cut_between_a_closing_quote_and_the_end_of_its_line() -> None:
+    data = b'"a\nb"\r\n"c"\r\n'
+
+    for size in range(1, len(data)):
+        stretches = csv_stretches(chunks(data, size))
+        found = [record for stretch in stretches for record in records(stretch.data, stretch.line)]
+        assert [(record.line, record.fields, record.problem) for record in found] == [
+            (1, ("a\nb",), None),
+            (3, ("c",), None),
+        ]
 
 
 # Values

@@ -18,6 +18,7 @@ from omnigraph.write.table_rows import check_columns, end_columns
 HEADER_HINT = "; the first line must be a header"
 _FIELD = re.compile(rb'(?:"([^"]*+(?:""[^"]*+)*+)"|([^,"\n]*+))(,|\r?\n|\Z)')
 _OPEN = re.compile(rb'"[^"]*+(?:""[^"]*+)*+\Z')
+_ALL_BUT_NEWLINE = re.compile(rb'"[^"]*+(?:""[^"]*+)*+"\r\Z')
 _INTEGER = re.compile(rf"[+-]?[0-9]{{1,{DIGITS_MAX}}}\Z", re.ASCII)
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z", re.ASCII)
 _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -152,6 +153,8 @@ def _record(data: bytes, at: int, *, final: bool) -> tuple[int, list[bytes | Non
     while True:
         found = _FIELD.match(data, at)
         if found is None:
+            if not final and _ALL_BUT_NEWLINE.match(data, at):
+                return start, [], None
             if _OPEN.match(data, at):
                 return (len(data), [], _NOT_CLOSED) if final else (start, [], None)
             end = data.find(b"\n", at) + 1
