@@ -20,6 +20,7 @@ from omnigraph.manifest.plan import Append, Delete, Upsert
 from omnigraph.manifest.settings import Settings
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, people, person_rows
 from support.maintained import content, head_of, stored, tails
+from support.syncing import Synced
 
 EAGER = Settings(tail_manifests=2, maintenance=0)
 
@@ -54,6 +55,40 @@ def staged_write(client: Client, *ids: str, age: int | None = None) -> None:
 
 
 # What a fold does
+
+
+@pytest.fixture
+def folded_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Synced, Graph]:
+    """A table on a disk whose second fold puts its rows together with those of the first, and what that synced."""
+    graph = omnigraph.init(tmp_path / "graph", people(), settings=EAGER)
+    graph.write([Append(PERSON, person_rows("ada"))])
+    fold(graph)
+    graph.write([Append(PERSON, person_rows("bob"))])
+    synced = Synced(tmp_path, monkeypatch)
+    assert fold(graph).reports[PERSON].compacted == 2
+    at = head_of(graph).tables[PERSON].stored
+    assert at is not None
+    return tmp_path / "graph" / "tables" / at.table_id, synced, graph
+
+
+def test_all_that_the_version_of_a_fold_refers_to_is_synced(folded_twice: tuple[Path, Synced, Graph]) -> None:
+    table, synced, graph = folded_twice
+    at = head_of(graph).tables[PERSON].stored
+    assert at is not None
+    fragments = graph.repository.tables.open(at).get_fragments()
+    named = {table / "data" / file.path for fragment in fragments for file in fragment.data_files()}
+    named.add(table / "_versions" / f"d{at.table_version}.manifest")
+
+    assert len(named) == 2
+    assert named | {path.parent for path in named} | {table} <= synced.paths
+
+
+def test_what_a_fold_wrote_on_the_way_is_not_waited_for(folded_twice: tuple[Path, Synced, Graph]) -> None:
+    """The version before the compaction, which no manifest will ever name, and the rows as they were in it."""
+    table, synced, _ = folded_twice
+
+    assert len([path for path in synced.paths if path.parent == table / "_versions"]) == 1
+    assert len([path for path in synced.paths if path.parent == table / "data"]) == 1
 
 
 def test_rows_that_came_and_went_leave_the_tail_and_the_stored_version_as_it_is(graph: Graph) -> None:

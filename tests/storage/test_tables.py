@@ -1,11 +1,9 @@
 """The adapter to Lance: immutable versions, made, read and paid for."""
 
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from omnigraph.storage.rows import FILTER_IDS_MAX
 from omnigraph.storage.tables import Tables, TableVersion
 from support.proxy import Action, Answer, ApplyThenDrop, Drop, Log, Proxy, anything, error_body, puts
 from support.s3 import S3Location
+from support.syncing import Synced
 
 ODD_IDS = [
     "it's",
@@ -673,23 +672,6 @@ def test_a_wrong_filter_is_not_blamed_on_the_store(tables: Tables) -> None:
 
 
 # Surviving a power cut
-
-
-class Synced:
-    """Every path of a test that was synced, by looking at what the file descriptor points to."""
-
-    def __init__(self, within: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.paths: set[Path] = set()
-        fsync, fdatasync = os.fsync, os.fdatasync
-
-        def noting(sync: Callable[[int], None], fd: int) -> None:
-            path = Path(os.readlink(f"/proc/self/fd/{fd}"))
-            if path.is_relative_to(within):
-                self.paths.add(path)
-            sync(fd)
-
-        monkeypatch.setattr(os, "fsync", partial(noting, fsync))
-        monkeypatch.setattr(os, "fdatasync", partial(noting, fdatasync))
 
 
 CHANGES: dict[str, Callable[[Tables, TableVersion], Any]] = {

@@ -23,6 +23,7 @@ from omnigraph.manifest.publish import PublishedCommit, Recourse
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.schema.indexes import declared_indexes
+from omnigraph.storage import durable
 from omnigraph.storage.content import Tail
 from omnigraph.storage.parallel import gather
 
@@ -169,16 +170,18 @@ class MaintenanceRun:
         no_commits: Tail = ()
         at, folded, rows, changed = ref.stored, no_commits, ref.rows, 0
         content = txn.content(key)
-        if ref.tail and task.fold and content is not None:
-            changed = len(tables.parts(content)[1].answered)
-            settled = tables.settled(content, self.repository.runtime.ids.short_id(), arrow_schema(definition))
-            at, folded, rows = settled.at, ref.tail, settled.rows
-        if at is None:
-            return TypeReport(key)
-        finished = self._finished.setdefault(key, Finished())
-        indexes = declared_indexes(definition)
-        with self._busy:
-            upkept = keep_up(self.repository.location, at, indexes, task.effort, self.choose, finished)
+        with durable.held_back() as unsynced:  # of the versions that follow, the last alone will be named
+            if ref.tail and task.fold and content is not None:
+                changed = len(tables.parts(content)[1].answered)
+                settled = tables.settled(content, self.repository.runtime.ids.short_id(), arrow_schema(definition))
+                at, folded, rows = settled.at, ref.tail, settled.rows
+            if at is None:
+                return TypeReport(key)
+            finished = self._finished.setdefault(key, Finished())
+            indexes = declared_indexes(definition)
+            with self._busy:
+                upkept = keep_up(self.repository.location, at, indexes, task.effort, self.choose, finished)
+            unsynced.sync(self.repository.location, upkept.at)
         tables.same_rows(at, upkept.at)
         before = 0 if ref.stored is None else len(tables.open(ref.stored).get_fragments())
         report = replace(_report(key, folded, changed, upkept, hurried=hurried), fragments_before=before)

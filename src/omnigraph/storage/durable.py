@@ -6,10 +6,13 @@ the version newly refers to, and every directory that got a new name. Lance sync
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from omnigraph.storage.handles import TableVersion
 from omnigraph.storage.lance_errors import explained
 from omnigraph.storage.local import sync_directory
 from omnigraph.storage.location import Location
@@ -39,17 +42,57 @@ def sync_created(table: Path, made_above: Iterable[Path]) -> None:
     _sync(files, folders | {table.parent, table.parent.parent} | {folder.parent for folder in made_above})
 
 
-def sync_committed(table: Path, read_version: int, transaction: str, operation: Any, committed: int) -> None:
-    """The files that one detached commit added to a table."""
-    files = {
-        table / "_transactions" / f"{read_version}-{transaction}.txn",
+def sync_committed(location: Location, at: TableVersion, transaction: str, operation: Any, committed: int) -> None:
+    """The files that one detached commit on `at` added to a table."""
+    table = table_path(location, at.table_id)
+    if table is None:
+        return
+    own = {
+        table / "_transactions" / f"{at.table_version}-{transaction}.txn",
         table / "_versions" / f"d{committed}.manifest",
-        *_written_for(table, operation),
     }
-    folders = {table, *(file.parent for file in files)}
-    if getattr(operation, "new_indices", ()):
-        folders.add(table / "_indices")
-    _sync(files, folders)
+    held = _unsynced.get()
+    unsynced = held or Unsynced()
+    unsynced.add(committed, own, _written_for(table, operation), _left_by(table, operation))
+    if held is None:
+        unsynced.sync(location, TableVersion(at.table_id, committed))
+
+
+class Unsynced:
+    """Commits to one table of which nobody was told yet. Each is made of the one before, and only the last is named:
+    what nothing in it refers to need not survive."""
+
+    def __init__(self) -> None:
+        self._own: dict[int, set[Path]] = {}
+        self._written: set[Path] = set()
+
+    def add(self, committed: int, own: set[Path], written: Iterable[Path], left: Iterable[Path]) -> None:
+        self._own[committed] = own
+        self._written.update(written)
+        self._written.difference_update(left)
+
+    def sync(self, location: Location, at: TableVersion) -> None:
+        """All that this version newly refers to; nothing, if it is none of them."""
+        table = table_path(location, at.table_id)
+        if table is None or at.table_version not in self._own:
+            return
+        files = self._own[at.table_version] | self._written
+        folders = {table, *(file.parent for file in files)}
+        _sync(files, folders | {folder.parent for folder in folders if folder.parent.name == "_indices"})
+
+
+_unsynced: ContextVar[Unsynced | None] = ContextVar("omnigraph_unsynced", default=None)
+
+
+@contextmanager
+def held_back() -> Iterator[Unsynced]:
+    """Sync nothing of what is committed to a table in here, also by threads of `parallel`, until that is asked for."""
+    unsynced = Unsynced()
+    token = _unsynced.set(unsynced)
+    try:
+        yield unsynced
+    finally:
+        _unsynced.reset(token)
 
 
 def sync_data(table: Path, names: Iterable[str]) -> None:
@@ -76,6 +119,14 @@ def _written_for(table: Path, operation: Any) -> Iterator[Path]:
         for folder, _, names in os.walk(table / "_indices" / index.uuid):
             for name in names:
                 yield Path(folder) / name
+
+
+def _left_by(table: Path, operation: Any) -> Iterator[Path]:
+    """What the versions from here on have no use for: fragments that were rewritten."""
+    for group in getattr(operation, "groups", ()):
+        for fragment in group.old_fragments:
+            for file in fragment.files:
+                yield table / "data" / str(file.path)
 
 
 def _sync(files: Iterable[Path], folders: Iterable[Path]) -> None:

@@ -179,16 +179,14 @@ def carry(handles: Handles, at: TableVersion, appended: Carryable) -> Staged:
 
 
 def commit(handles: Handles, at: TableVersion, dataset: "LanceDataset", operation: Any) -> Staged:
-    """One detached commit of `operation` on `at`, durable when this returns; its handle is kept."""
+    """One detached commit of `operation` on `at`, durable when this returns unless that is held back."""
     transaction = lance_module("lance.dataset").Transaction(read_version=at.table_version, operation=operation)
     metered = handles.measured(_commit_stages) if has_indexes(dataset) else meter.lance_call(COMMIT_STAGES)
     with explained(str(at)), metered:
         committed = lance_module().LanceDataset.commit(
             dataset, transaction, storage_options=handles.options, detached=True
         )
-    path = durable.table_path(handles.location, at.table_id)
-    if path is not None:
-        durable.sync_committed(path, at.table_version, transaction.uuid, operation, committed.version)
+    durable.sync_committed(handles.location, at, transaction.uuid, operation, committed.version)
     staged = TableVersion(at.table_id, committed.version)
     return Staged(staged, handles.keep(staged, committed).count_rows())
 
@@ -295,6 +293,8 @@ def _write_beside_indexes(handles: Handles, at: TableVersion, dataset: "LanceDat
 
 def _write(at: TableVersion, dataset: "LanceDataset", rows: "pa.Table", mode: str = "append") -> list[Any]:
     stages = 1 if rows.nbytes < SINGLE_PUT_BYTES_MAX else MULTIPART_STAGES
+    if stages == 1:
+        rows = rows.combine_chunks()  # of small commits each row came by itself, and Lance encodes batch by batch
     with explained(str(at)), meter.lance_call(stages):
         fragments: list[Any] = lance_module("lance.fragment").write_fragments(
             rows, dataset, mode=mode, data_storage_version=dataset.data_storage_version
