@@ -15,7 +15,7 @@ _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]  # ten bits at a time
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 _OF_BYTES = (_CROCKFORD * 8).encode("ascii")
-_TIME_LENGTH, _CHANCE_LENGTH = 10, 16  # characters of a ulid
+_CHANCE_LENGTH = 16  # of the 26 characters of a ulid
 _AT_ONCE = 64
 SHORT_ID_LENGTH = 13  # 65 bits: fresh per attempt, so that two writers never meet by chance
 
@@ -51,6 +51,12 @@ def ulid(milliseconds: int, entropy: int) -> str:
     return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
+def _beginning(milliseconds: int) -> str:
+    """Of a ulid: the characters that its time makes."""
+    pairs, high, low = _PAIRS, milliseconds >> 20, milliseconds & 0xFFFFF
+    return pairs[high >> 20] + pairs[high >> 10 & 1023] + pairs[high & 1023] + pairs[low >> 10] + pairs[low & 1023]
+
+
 class RandomIds:
     def __init__(self) -> None:
         self._chance: list[str] = []  # asked of the system many at a time
@@ -62,7 +68,7 @@ class RandomIds:
         now = time.time_ns() // 1_000_000
         milliseconds, begins = self._time
         if now != milliseconds:
-            begins = ulid(now, 0)[:_TIME_LENGTH]
+            begins = _beginning(now)
             self._time = (now, begins)
         return begins + self._end()
 

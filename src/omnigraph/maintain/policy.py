@@ -8,6 +8,7 @@ from the shape of a table version, with two kinds of effort: `THOROUGH` leaves a
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from omnigraph.manifest.model import Manifest, TableKey, TableRef
 from omnigraph.manifest.settings import Settings
@@ -16,6 +17,7 @@ from omnigraph.storage.fragments import BYTES_MAX, ROWS_MAX
 from omnigraph.storage.indexing import INDEXED_ROWS_MIN, VECTORS_MIN
 from omnigraph.storage.shape import FragmentShape, SegmentShape, TableShape
 
+_size = attrgetter("size")
 FAN = 8  # fragments of about one size that are put together behind folds
 
 
@@ -53,12 +55,16 @@ GENTLE = Effort(deleted_share=0.25, fan=FAN, whole_segments=False, rows_min=INDE
 
 def folds_due(manifest: Manifest, settings: Settings, factor: int = 1) -> tuple[TableKey, ...]:
     """The tables whose tails are to be folded: those that are too long, and the oldest while all are too many."""
-    left = {key: ref for key, ref in manifest.tables.items() if ref.tail}
-    due = [key for key, ref in left.items() if _is_long(ref, settings, factor)]
-    for key in due:
-        del left[key]
-    many = sum([len(ref.tail) for ref in left.values()]) > settings.tails_manifests * factor
-    if many and len(_named(left.values())) > settings.tails_manifests * factor:
+    left: dict[TableKey, TableRef] = {}
+    due: list[TableKey] = []
+    entries = 0
+    for key, ref in manifest.tables.items():
+        if ref.tail and _is_long(ref, settings, factor):
+            due.append(key)
+        elif ref.tail:
+            left[key] = ref
+            entries += len(ref.tail)
+    if entries > settings.tails_manifests * factor and len(_named(left.values())) > settings.tails_manifests * factor:
         oldest_first = sorted(left, key=lambda key: _age(manifest, left[key].tail[0]))
         for key in oldest_first:  # half, so that the next commit does not find the limit passed again
             if len(_named(left.values())) <= settings.tails_manifests * factor // 2:
@@ -69,8 +75,7 @@ def folds_due(manifest: Manifest, settings: Settings, factor: int = 1) -> tuple[
 
 
 def _is_long(ref: TableRef, settings: Settings, factor: int) -> bool:
-    size = sum([entry.size for entry in ref.tail])
-    return len(ref.tail) > settings.tail_manifests * factor or size > settings.tail_bytes * factor
+    return len(ref.tail) > settings.tail_manifests * factor or sum(map(_size, ref.tail)) > settings.tail_bytes * factor
 
 
 def _named(refs: Iterable[TableRef]) -> set[tuple[str, int]]:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from binascii import b2a_base64
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -111,7 +112,7 @@ def _commit_text(commit: Commit) -> str:
         f'{{"id":{_text_of(commit.id)},"txn_id":{_text_of(commit.txn_id)},"parent":{_maybe_text_of(commit.parent)},'
         f'"merged_parent":{_maybe_text_of(commit.merged_parent)},"actor":{_maybe_text_of(commit.actor)},'
         f'"authored_at":"{encode_time(commit.authored_at)}","kind":{_text_of(commit.kind)},'
-        f'"class":"{commit.commit_class.value}","touched":{{{touched}}}{recovered}}}'
+        f'"class":"{commit.commit_class}","touched":{{{touched}}}{recovered}}}'
     )
 
 
@@ -127,7 +128,7 @@ def _group_text(group: Mapping[TableKey, InlineChange]) -> str:
 
 
 def _change_text(change: InlineChange) -> str:
-    upserts = "null" if change.upserts is None else f'"{base64.b64encode(change.upserts).decode()}"'
+    upserts = "null" if change.upserts is None else f'"{b2a_base64(change.upserts, newline=False).decode()}"'
     deletes = ",".join([_text_of(entity) for entity in change.deletes])
     return f'{{"upserts":{upserts},"deletes":[{deletes}]{_NEW if change.new else ""}}}'
 

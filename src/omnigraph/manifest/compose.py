@@ -43,7 +43,11 @@ from omnigraph.storage.content import TailEntry
 def compose(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manifest:
     """Manifest N+1: the base with the plan on top."""
     now = shown(now)
-    match plan.effect, base:
+    effect = plan.effect
+    if isinstance(effect, Change) and isinstance(base, Manifest):
+        rows_alone = effect.inline and not effect.staged and effect.schema is None and effect.merged is None
+        return joined(base, base, plan, None, now) if rows_alone else _changed(base, effect, plan, now)
+    match effect, base:
         case Birth() as birth, Unborn():
             return _born(base, birth, plan, now)
         case Bury(), _:
@@ -60,10 +64,6 @@ def compose(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manife
             )
         case AskForTurn(txn_id, wait_ms), Manifest():
             return replace(_unchanged(base, plan, now, "turn"), turn=Turn(txn_id, wait_ms))
-        case Change(staged=staged, schema=None, merged=None), Manifest() if plan.inline and not staged:
-            return joined(base, base, plan, None, now)
-        case Change() as change, Manifest():
-            return _changed(base, change, plan, now)
     raise AssertionError(f"{type(plan.effect).__name__} can't follow {type(base).__name__}")
 
 

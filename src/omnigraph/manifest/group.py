@@ -30,6 +30,13 @@ class Landed:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """The number is another's: nothing of the try has happened."""
+
+    to: Entry
+
+
+@dataclass(frozen=True, slots=True)
 class NothingToDo:
     """The write would change nothing."""
 
@@ -191,16 +198,17 @@ class Lines:
             if not leader.leads:
                 return
             line = self._waiting[branch_id]
-            for other in reversed(leader.group):
-                if other is leader or other.outcome is not None:
+            others, leader.group = leader.group[1:], ()  # it names itself there, which only the collector would undo
+            leader.leads = False
+            for other in reversed(others):
+                if other.outcome is not None:
                     continue
                 if other.sent_at is None:
                     line.appendleft(other)
                 else:
                     other.outcome = OutcomeUnknown(other.plan.txn_id, other.txn.branch, other.sent_at)
-            leader.leads = False
-            group, leader.group = leader.group, ()  # it names itself there, which only the collector would undo
-            leader.to_tell = (*leader.to_tell, *(other for other in group if other.outcome is not None))
+            if others:
+                leader.to_tell = [*leader.to_tell, *[other for other in others if other.outcome is not None]]
             if line:
                 line[0].leads, line[0].to_tell = True, leader.to_tell
                 leader.to_tell = ()

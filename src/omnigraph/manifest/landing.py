@@ -7,7 +7,7 @@ from typing import Protocol
 from omnigraph.errors import OmnigraphError, OutcomeUnknown, RetriesExhausted
 from omnigraph.manifest.company import Company
 from omnigraph.manifest.forming import Forming
-from omnigraph.manifest.group import Landed, Member, NothingToDo
+from omnigraph.manifest.group import Landed, Lost, Member, NothingToDo
 from omnigraph.manifest.landed import landed_since
 from omnigraph.manifest.model import Entry, Manifest, TableKey, TxnId
 from omnigraph.manifest.plan import PublishPlan
@@ -24,6 +24,8 @@ from omnigraph.storage.waiting import before_waiting
 
 class Ways(Protocol):
     """What the publisher does for a group as it does for a single write."""
+
+    def attempt(self, txn: WriteTxn, plan: PublishPlan, deadline: float, losses: int) -> Landed | Lost: ...
 
     def put(self, manifest: Manifest, txn_id: TxnId, deadline: float) -> Landed | Entry: ...
 
@@ -66,12 +68,10 @@ class Groups:
         losses = 0
         while waiting:
             started = self._runtime.clock.monotonic()
-            group = self._formed(base, waiting, leader)
-            try:
-                entry = self._attempt(group, leader, max(member.deadline for member in waiting), losses)
-            except OutcomeUnknown:
-                group.settle_unknown(self._time_limit_s)
-                return
+            if len(waiting) == 1 and leader.txn.base is base and not leader.to_tell:
+                entry = self._alone(leader, losses)
+            else:
+                entry = self._together(base, waiting, leader, losses)
             if entry is None:
                 return
             losses += 1
@@ -84,6 +84,22 @@ class Groups:
             else:
                 base = self._ways.head_after(entry)
             waiting = [member for member in waiting if not self._ended(member, base, leader)]
+
+    def _alone(self, leader: Member, losses: int) -> Entry | None:
+        """Of one write that stands on the head there is nothing to form."""
+        put = self._ways.attempt(leader.txn, leader.plan, leader.deadline, losses)
+        if isinstance(put, Lost):
+            return put.to
+        leader.outcome = put
+        return None
+
+    def _together(self, base: Manifest, members: Sequence[Member], leader: Member, losses: int) -> Entry | None:
+        group = self._formed(base, members, leader)
+        try:
+            return self._attempt(group, leader, max(member.deadline for member in members), losses)
+        except OutcomeUnknown:
+            group.settle_unknown(self._time_limit_s)
+            return None
 
     def _newest_base(self, members: Sequence[Member]) -> Manifest:
         """Of all that the members know and this process has seen."""

@@ -159,10 +159,10 @@ class Manifest:
     fence: Fence | None = None
     turn: Turn | None = None
     tombstone: Tombstone | None = None
+    point: Point = field(init=False, repr=False, compare=False)  # made once: everything asks for it
 
-    @property
-    def point(self) -> Point:
-        return Point(self.branch_id, self.manifest_version)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "point", Point(self.branch_id, self.manifest_version))
 
 
 @dataclass(frozen=True, slots=True)

@@ -311,9 +311,9 @@ class PublishPlan:
     recovered: Recovered | None = None  # whose long write this ends, where recovery does
 
     def __post_init__(self) -> None:
-        for what, text in (("An actor", self.actor), ("A txn id", self.txn_id)):
-            if text is not None and not (0 < len(text) <= LABEL_LENGTH_MAX and text.isprintable()):
-                raise BadRequest(f"{what} has 1 to {LABEL_LENGTH_MAX} printable characters, unlike {text[:50]!r}.")
+        if self.actor is not None:
+            _require_label("An actor", self.actor)
+        _require_label("A txn id", self.txn_id)
 
     @property
     def reads(self) -> frozenset[TableKey]:
@@ -392,6 +392,11 @@ class PublishPlan:
             and effect.merged_parent is None
             and not any(isinstance(action, Drop | Create) for action in effect.actions)
         )
+
+
+def _require_label(what: str, text: str) -> None:
+    if not (0 < len(text) <= LABEL_LENGTH_MAX and text.isprintable()):
+        raise BadRequest(f"{what} has 1 to {LABEL_LENGTH_MAX} printable characters, unlike {text[:50]!r}.")
 
 
 def fence_of(base: Manifest, raising: RaiseFence) -> Fence:

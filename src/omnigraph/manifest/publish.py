@@ -7,7 +7,7 @@ Before the put nothing has happened; after it everything has. No other code crea
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from omnigraph.cancelling import checkpoint
@@ -26,7 +26,7 @@ from omnigraph.manifest.codec import touch_to_json
 from omnigraph.manifest.company import Company, followed
 from omnigraph.manifest.compose import compose
 from omnigraph.manifest.conflicts import BranchIsGone, PlanAgain, Proceed, Refuse, decide
-from omnigraph.manifest.group import GoAlone, Landed, Lines, Member, NothingToDo, may_share
+from omnigraph.manifest.group import GoAlone, Landed, Lines, Lost, Member, NothingToDo, may_share
 from omnigraph.manifest.landed import fences_honour, find_txn, landed_since
 from omnigraph.manifest.landing import Groups
 from omnigraph.manifest.model import Commit, Entry, Manifest, Point, TableKey, TxnId, txn_ids
@@ -41,7 +41,7 @@ from omnigraph.manifest.txn import WriteTxn
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
 from omnigraph.storage.content import Tail
-from omnigraph.storage.meter import Cost
+from omnigraph.storage.meter import NO_COST, Cost
 from omnigraph.storage.objects import Outcome, PutAnswer
 from omnigraph.storage.overlay import Overlay
 
@@ -71,7 +71,7 @@ class PublishedCommit:
     commit: Commit
     branch: str
     manifest_version: int
-    cost: Cost = field(default_factory=Cost)
+    cost: Cost = NO_COST
 
     @property
     def id(self) -> str:
@@ -80,11 +80,6 @@ class PublishedCommit:
     @property
     def touched(self) -> dict[TableKey, dict[str, int]]:
         return {key: touch_to_json(touch) for key, touch in self.commit.touched.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class _Lost:
-    to: Entry
 
 
 class Publisher:
@@ -246,7 +241,7 @@ class Publisher:
         self._company.took(self._runtime.clock.monotonic() - before)
         return answer
 
-    def _attempt(self, txn: WriteTxn, plan: PublishPlan, deadline: float, losses: int) -> Landed | _Lost | NothingToDo:
+    def _attempt(self, txn: WriteTxn, plan: PublishPlan, deadline: float, losses: int) -> Landed | Lost | NothingToDo:
         """One try on one base.
 
         Rule 6: what no won put seals (a no-op, a 412) is answered only from a head confirmed here.
@@ -255,15 +250,19 @@ class Publisher:
         if plan.changes_nothing or (wanted is not None and wanted != txn.base.logical_head):
             head = self._manifests.confirm(txn.base)
             if head.point != txn.base.point:
-                return _Lost(head)
+                return Lost(head)
             if wanted is not None and wanted != head.logical_head:
                 raise PreconditionFailed(wanted, head.logical_head)
             return NothingToDo()
+        return self.attempt(txn, plan, deadline, losses)
+
+    def attempt(self, txn: WriteTxn, plan: PublishPlan, deadline: float, losses: int) -> Landed | Lost:
+        """The same for a plan that changes something, whatever the head."""
         if (wait_s := self._turns.remaining_s(txn.base, plan.txn_id)) > 0:
             self._runtime.clock.sleep(wait_s)
             head = self._manifests.confirm(txn.base)
             if head.point != txn.base.point:
-                return _Lost(head)
+                return Lost(head)
         elif not losses and plan.stance is not Stance.MAINTENANCE and (gap_s := self._company.gap_s(txn.base)) > 0:
             self._runtime.clock.sleep(gap_s)
         manifest = compose(txn.base, plan, self._runtime.clock.now())
@@ -276,7 +275,7 @@ class Publisher:
                     self.tell(manifest)
             return put
         self._company.lost_to(put)
-        return _Lost(put)
+        return Lost(put)
 
     def tell(self, manifest: Manifest) -> None:
         """Tell whoever wants to know. Whatever that does, the commit has landed: no failure may be reported for it."""
@@ -406,5 +405,7 @@ def _same_birth(entry: Entry, manifest: Manifest) -> bool:
 
 
 def _published(entry: Entry, txn_id: TxnId) -> PublishedCommit:
-    commit = next(commit for commit in entry.commits if commit.txn_id == txn_id)
+    commit = entry.commits[0]
+    if commit.txn_id != txn_id:
+        commit = next(commit for commit in entry.commits if commit.txn_id == txn_id)
     return PublishedCommit(commit, entry.branch, entry.manifest_version)

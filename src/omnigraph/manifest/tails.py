@@ -27,7 +27,8 @@ class _Named:
 
     def __init__(self, tail: Tail) -> None:
         self._tail = tail
-        self._hash = hash((tail[0].manifest_version, tail[-1], len(tail)))
+        last = tail[-1]
+        self._hash = hash((tail[0].manifest_version, last.branch_id, last.manifest_version, last.table_key, len(tail)))
 
     def __hash__(self) -> int:
         return self._hash

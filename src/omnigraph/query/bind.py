@@ -46,7 +46,7 @@ def bind(query: AnyQuery, values: Mapping[str, object], *, now: dt.datetime) -> 
         return query
     binder = _Binder(given, to_instant(now) if query.uses_now else now)
     if isinstance(query, ir.MutationQuery):
-        statements = tuple(binder.statement(statement) for statement in query.statements)
+        statements = tuple([binder.statement(statement) for statement in query.statements])
         return ir.MutationQuery(query.name, (), statements, False, query.description)
     returns = tuple(binder.projection(entry) for entry in query.returns)
     return ir.ReadQuery(
@@ -67,7 +67,7 @@ def bind(query: AnyQuery, values: Mapping[str, object], *, now: dt.datetime) -> 
 
 def bind_values(params: tuple[ir.Param, ...], values: Mapping[str, object]) -> dict[str, ir.Value]:
     """The typed value of every declared parameter; None for an optional one that is absent or null."""
-    if not isinstance(values, Mapping):
+    if not isinstance(values, dict) and not isinstance(values, Mapping):  # the former is known faster
         raise BadRequest('Parameters are given by name: {"name": value, …}.')
     given: dict[str, ir.Value] = {}
     for param in params:
@@ -83,7 +83,7 @@ def bind_values(params: tuple[ir.Param, ...], values: Mapping[str, object]) -> d
             given[param.name] = parse_value(value, param.type)
         except BadValue as error:
             raise ParameterError("OG-GQ-702", param.name, error.problem, f"{error.remedy} ({param.type})") from None
-    if len(values) > len(params) or any(name not in given for name in values):
+    if not given.keys() >= values.keys():
         unknown = next(name for name in values if name not in given)
         remedy = suggestion(str(unknown), [param.name for param in params], "parameters")
         raise ParameterError("OG-GQ-703", str(unknown), "the query declares no such parameter", remedy)
@@ -210,15 +210,20 @@ class _Binder:
     def statement(self, statement: ir.Statement) -> ir.Statement:
         match statement:
             case ir.Insert(table_key, assignments, source, target):
-                ends = [None if end is None else self.end(end) for end in (source, target)]
-                return ir.Insert(table_key, self.assignments(assignments), *ends)
+                start, end = source and self.end(source), target and self.end(target)
+                return ir.Insert(table_key, self.assignments(assignments), start, end)
             case ir.Update(table_key, assignments, where):
                 return ir.Update(table_key, self.assignments(assignments), self.where(where))
             case ir.Delete(table_key, where):
                 return ir.Delete(table_key, self.where(where))
 
     def assignments(self, assignments: tuple[ir.Assign, ...]) -> tuple[ir.Assign, ...]:
-        return tuple(ir.Assign(entry.column, self.converted(entry.value)) for entry in assignments)
+        return tuple(
+            [
+                entry if isinstance(entry.value, ir.Literal) else ir.Assign(entry.column, self.converted(entry.value))
+                for entry in assignments
+            ]
+        )
 
     def converted(self, constant: ir.Constant) -> ir.Literal:
         """A constant as a value of the type that its place wants: checked, rounded, or null."""

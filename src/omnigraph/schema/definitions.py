@@ -153,6 +153,10 @@ class TypeDef:
     def by_name(self) -> Mapping[str, Property]:
         return {prop.name: prop for prop in self.properties}
 
+    @cached_property
+    def columns(self) -> Mapping[str, str]:
+        """Where the values of each property are kept; `id`, `src` and `dst` are their own columns."""
+        return {prop.name: prop.column for prop in self.properties} | {name: name for name in self.physical_columns}
+
     def column(self, name: str) -> str:
-        """Where the values of a property are kept; `id`, `src` and `dst` are their own columns."""
-        return name if name in self.physical_columns else self.by_name[name].column
+        return self.columns[name]

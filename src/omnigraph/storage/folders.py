@@ -90,10 +90,11 @@ class Folders:
     @property
     def descriptors(self) -> int:
         """Where the system shows the open files of this process, which is how one without a name gets one."""
-        with self._lock:  # a second one in its place would close the first, which somebody may be about to use
-            if self._descriptors is None:
-                self._descriptors = Folder("/proc/self/fd")
-            return self._descriptors.fd
+        known = self._descriptors
+        if known is None:
+            with self._lock:  # a second one in its place would close the first, which somebody may be about to use
+                known = self._descriptors = self._descriptors or Folder("/proc/self/fd")
+        return known.fd
 
     def at(self, path: str) -> Folder | None:
         """The directory, if it was kept and is the one that its path leads to."""

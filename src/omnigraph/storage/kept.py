@@ -68,7 +68,9 @@ class Kept(Generic[K, V]):
 
     def _recall(self, key: K) -> tuple[V] | None:
         with self._lock:
-            if key not in self._values:
+            try:
+                value = self._values[key]
+            except KeyError:
                 return None
             self._values.move_to_end(key)
-            return (self._values[key],)
+            return (value,)

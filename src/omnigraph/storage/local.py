@@ -17,11 +17,12 @@ from stat import S_ISREG
 
 from omnigraph.errors import AccessDenied, BadRequest, StorageFull
 from omnigraph.storage.folders import Folders
-from omnigraph.storage.objects import Listed, Outcome, Page, PutAnswer, Stored, Tag, TransientFault, tag_of
+from omnigraph.storage.objects import CREATED, EXISTS, Listed, Page, PutAnswer, Stored, Tag, TransientFault, tag_of
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _TEMPORARY = ".tmp-"
+_FLUSHES_DATA = hasattr(os, "fdatasync")
 _NO_UNNAMED = frozenset(
     {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV, errno.ENOSYS, errno.EPERM}
 )
@@ -58,18 +59,21 @@ class explained:  # noqa: N801 - used like a function, and a class because every
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, OSError) or isinstance(error, FileNotFoundError | FileExistsError):
-            return
-        if isinstance(error, NotADirectoryError | IsADirectoryError):
-            raise FileNotFoundError(*error.args) from error
-        reason = error.strerror or str(error)
-        if error.errno in _FULL:
-            raise StorageFull(self._what, reason) from error
-        if error.errno in _DENIED:
-            raise AccessDenied(self._what, reason) from error
-        if error.errno == errno.ENAMETOOLONG:
-            raise BadRequest(f"{self._what} is too long a name for this file system: choose a shorter one.") from error
-        raise TransientFault(reason) from error
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | FileExistsError):
+            raise _as_ours(self._what, error) from error
+
+
+def _as_ours(what: str, error: OSError) -> Exception:
+    if isinstance(error, NotADirectoryError | IsADirectoryError):
+        return FileNotFoundError(*error.args)
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        return StorageFull(what, reason)
+    if error.errno in _DENIED:
+        return AccessDenied(what, reason)
+    if error.errno == errno.ENAMETOOLONG:
+        return BadRequest(f"{what} is too long a name for this file system: choose a shorter one.")
+    return TransientFault(reason)
 
 
 class LocalBackend:
@@ -108,14 +112,17 @@ class LocalBackend:
         return Listed(key, stat.st_size, _time(stat))
 
     def create(self, key: str, data: bytes) -> PutAnswer:
-        path = os.path.join(self._root_text, key)
-        with explained(key):
-            try:
-                if not (self._unnamed and self._link_unnamed(path, data)):
-                    self._link_temporary(Path(path), data)
-            except FileExistsError:
-                return PutAnswer(Outcome.EXISTS)
-        return PutAnswer(Outcome.CREATED)
+        path = f"{self._root_text}/{key}"
+        try:
+            if not (self._unnamed and self._link_unnamed(path, data)):
+                self._link_temporary(Path(path), data)
+        except FileExistsError:
+            return EXISTS
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _as_ours(key, error) from error
+        return CREATED
 
     def _link_temporary(self, path: Path, data: bytes) -> None:
         with self._written(path, data, self._fsync) as temporary:
@@ -260,7 +267,7 @@ def _write(fd: int, data: bytes, fsync: bool) -> None:
     while done < len(data):
         done += os.pwrite(fd, memoryview(data)[done:], done)
     if fsync:  # the data, and of what is known about it the size; not every system can leave out the rest
-        getattr(os, "fdatasync", os.fsync)(fd)
+        os.fdatasync(fd) if _FLUSHES_DATA else os.fsync(fd)
 
 
 def _time(stat: os.stat_result) -> datetime:

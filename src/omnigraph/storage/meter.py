@@ -41,6 +41,9 @@ class Cost:
         )
 
 
+NO_COST = Cost()
+
+
 class Span(NamedTuple):
     """A stretch of time in which `stages` requests followed one another."""
 
@@ -142,7 +145,8 @@ _lock = threading.Lock()
 _roots: set[Operation] = set()
 _probes: dict[str, Probe] = {}
 _subscribers: list[Callable[[str, Cost], None]] = []
-_ours_total = Cost()
+_ours: list[Cost] = []  # of operations that have ended, added up now and then
+_OURS_MAX = 256
 _dropped = _NO_IO  # what was counted by probes that are no more
 _log = logging.getLogger(__name__)
 
@@ -176,7 +180,6 @@ class operation:  # noqa: N801 - it is used like a function: `with operation("wr
         return op
 
     def __exit__(self, *_: object) -> None:
-        global _ours_total
         op = self._account
         _stack.reset(self._token)
         if op.root is not None:
@@ -186,7 +189,9 @@ class operation:  # noqa: N801 - it is used like a function: `with operation("wr
         if not self._outer:
             with _lock:
                 _roots.discard(op)
-                _ours_total = _ours_total + ours
+                _ours.append(ours)
+                if len(_ours) > _OURS_MAX:
+                    _add_up()
         for notify in list(_subscribers):
             try:
                 notify(op.kind, op._closed)
@@ -261,7 +266,14 @@ def process_total() -> Cost:
     """All operations of this process that have ended, and all that Lance has asked, each request once."""
     lance = [_dropped, *_read_probes().values()]
     requests, moved = sum(io.requests for io in lance), sum(io.bytes for io in lance)
-    return _ours_total + Cost(requests=requests, bytes=moved)
+    with _lock:
+        return _add_up() + Cost(requests=requests, bytes=moved)
+
+
+def _add_up() -> Cost:
+    """All of `_ours`, which is one from now on; the lock is held."""
+    _ours[:] = [sum(_ours, NO_COST)]
+    return _ours[0]
 
 
 def open_operations() -> Sequence[Operation]:

@@ -78,6 +78,9 @@ class PutAnswer:
     reason: str = ""
 
 
+CREATED, EXISTS = PutAnswer(Outcome.CREATED), PutAnswer(Outcome.EXISTS)
+
+
 class Swap(Enum):
     """What is known of a conditional replace."""
 

@@ -38,6 +38,7 @@ class Overlay:
 
     parts: "tuple[Part, ...]"
     shadowed: frozenset[str]
+    ids: frozenset[str]  # of the rows
     _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # derived, when first asked for
 
     @staticmethod
@@ -49,16 +50,16 @@ class Overlay:
         rows = upserts if upserts is not None and upserts.num_rows else None
         ids = frozenset(unique_ids(rows) if rows is not None else ())
         gone = frozenset(deletes)
-        return _overlay(() if rows is None else (rows,), gone if new or not ids else gone | ids, ids)
+        return Overlay(() if rows is None else (rows,), gone if new or not ids else gone | ids, ids)
 
     @staticmethod
     def of_rows(rows: "Part", ids: frozenset[str], new: bool = False) -> "Overlay":
         """As `of`, of rows whose ids the caller knows: there are some, and each has its own."""
-        return _overlay((rows,), frozenset() if new else ids, ids)
+        return Overlay((rows,), frozenset() if new else ids, ids)
 
     def if_new(self, new: bool) -> "Overlay":
         """The same rows, and whether no row had one of their ids before."""
-        return _overlay(self.parts, frozenset() if new else self.ids, self.ids)
+        return Overlay(self.parts, frozenset() if new else self.ids, self.ids)
 
     @property
     def made(self) -> MadeRow | None:
@@ -74,14 +75,6 @@ class Overlay:
             self._known["rows"] = stacked(self.parts)
         rows: pa.Table = self._known["rows"]
         return rows
-
-    @property
-    def ids(self) -> frozenset[str]:
-        """The ids of the rows."""
-        if "ids" not in self._known:
-            self._known["ids"] = frozenset(ids_of(self.rows) if self.rows is not None else ())
-        ids: frozenset[str] = self._known["ids"]
-        return ids
 
     @property
     def answered(self) -> frozenset[str]:
@@ -119,7 +112,7 @@ class Overlay:
             # shadowed, so that nobody asks the store for it; so does one that claims to be new a second time.
             shadowed -= (met & later.shadowed & later.ids) - self.shadowed
             shadowed |= met - later.shadowed
-        made = _overlay(_on_top(kept, later.parts), shadowed, (self.ids - met) | later.ids)
+        made = Overlay(_on_top(kept, later.parts), shadowed, (self.ids - met) | later.ids)
         schemas = self._schemas
         new = [own for own in later._schemas if not schemas or (own is not schemas[-1] and not own.equals(schemas[-1]))]
         made._known["schemas"] = (*schemas, *new) if new else schemas
@@ -158,20 +151,13 @@ class Overlay:
         return self.rows.schema
 
 
-def _overlay(parts: tuple[Part, ...], shadowed: frozenset[str], ids: frozenset[str]) -> Overlay:
-    """An overlay of which the ids are known already."""
-    made = Overlay(parts, shadowed)
-    made._known["ids"] = ids
-    return made
-
-
 def _on_top(parts: tuple[Part, ...], later: tuple[Part, ...]) -> tuple[Part, ...]:
     if len(parts) == 1 and later and not parts[0].num_rows and parts[0].schema.equals(later[0].schema):
         return later
     return parts + later
 
 
-Overlay.EMPTY = Overlay((), frozenset())
+Overlay.EMPTY = Overlay((), frozenset(), frozenset())
 
 
 def unique_ids(rows: "pa.Table") -> list[str]:

@@ -25,7 +25,7 @@ def about_to_wait() -> None:
 def before_waiting(first: Callable[[], None], work: Callable[P, T]) -> Callable[P, T]:
     """The work, with `first` done before any of it waits: perhaps never, perhaps often, perhaps by several threads."""
 
-    def done(*args: P.args, **how: P.kwargs) -> T:
+    def done(*args: "P.args", **how: "P.kwargs") -> T:
         token = _first.set(first)
         try:
             return work(*args, **how)

@@ -106,7 +106,7 @@ class _Run:
                     self._update(statement)
                 case Delete():
                     self._delete(statement)
-        delta = Delta.of(draft.delta() for draft in self._drafts.values())
+        delta = Delta.of([draft.delta() for draft in self._drafts.values()])
         read = {key: draft.ids_read for key, draft in self._drafts.items() if draft.rows_were_read}
         by_id = {key: frozenset(ids) for key, ids in read.items() if ids is not None}
         checks = checks_for(self._txn, delta, self._violations, self._answers)
@@ -129,7 +129,8 @@ class _Run:
                     rows = wanted.setdefault(statement.table_key, {})
                     before = rows.get(new.entity, {"id": new.entity, **defaults_of(new.definition)})
                     rows[new.entity] = before | new.values
-        gather([partial(self._look_up, self._draft(key), rows) for key, rows in wanted.items()])
+        if wanted:
+            gather([partial(self._look_up, self._draft(key), rows) for key, rows in wanted.items()])
 
     def _look_up(self, draft: Draft, rows: dict[str, Row]) -> None:
         """Stored rows with these ids; with them, in one question, what validation will ask if they are new."""
@@ -205,7 +206,8 @@ class _Run:
 
 def _new(definition: TypeDef, statement: Insert) -> _New:
     given = _given(statement.assignments)
-    values = {definition.column(name): value for name, value in given.items()}
+    columns = definition.columns
+    values = {columns[name]: value for name, value in given.items()}
     return _New(definition, given, values, _key_id(definition, given) if definition.key else None)
 
 
