@@ -9,7 +9,9 @@ import pytest
 import omnigraph
 from concurrency.workers import workers
 from omnigraph.manifest.compose import compose
+from omnigraph.manifest.group import Lines
 from omnigraph.manifest.plan import Bury, Change, PublishPlan, Stance
+from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.turns import ASK_AFTER_LOSSES, Turns, asking
 from omnigraph.runtime import Runtime
 from support.catalogs import people
@@ -47,7 +49,7 @@ def test_a_turn_is_left_to_the_write_that_asked_and_over_when_its_time_is(tmp_pa
     clock = _Clock()
     plan = _some_plan()
     asked = compose(base, asking(plan, 0.1, "01ASK"), runtime.clock.now())
-    turns = Turns(Runtime(clock=clock))
+    turns = Turns(Runtime(clock=clock), Lines(Settings()))
 
     assert turns.remaining_s(base, "other") == 0
     assert turns.remaining_s(asked, plan.txn_id) == 0

@@ -1,8 +1,10 @@
-"""How long a turn a writer asks for that keeps losing: for its own try, not for waiting behind its own process."""
+"""Turns between the writes of one process: what is asked for, and that whoever leaves one does not stand in its way."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,14 @@ import pytest
 from writing import World
 
 from omnigraph.manifest import publish
+from omnigraph.manifest.compose import compose
+from omnigraph.manifest.group import Member
+from omnigraph.manifest.plan import PublishPlan, RaiseFence, Stance
 from omnigraph.manifest.repository import init_repository
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.turns import asking
+from omnigraph.manifest.turns import TURN_MAX_S, asking
 from omnigraph.schema.compile import compile_schema
+from omnigraph.storage.objects import Outcome
 
 IN_LINE_S = 3.0
 LOSSES = 5
@@ -61,3 +67,48 @@ def test_a_turn_is_not_asked_for_the_time_that_was_waited_in_line(
 
     assert asked
     assert max(asked) < IN_LINE_S
+
+
+@pytest.mark.parametrize("is_there_first", [True, False], ids=["that waits already", "that comes later"])
+def test_a_writer_that_leaves_a_turn_to_another_of_its_own_process_lets_it_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there_first: bool
+) -> None:
+    """Otherwise both wait until the turn is over: the one for it, and the other behind it in line."""
+    schema = compile_schema("node T { name: String @key }")
+    repository = init_repository(str(tmp_path / "graph"), schema, {"fsync": "false"}, settings=Settings(maintenance=0))
+    world, publisher, clock = World(repository), repository.publisher, repository.runtime.clock
+    stale = repository.open_txn("main")
+    fence = PublishPlan("01ASKS", Stance.MAINTENANCE, RaiseFence(1))
+    waits, came = threading.Event(), threading.Event()
+    sleep, leave, stand = clock.sleep, publisher._turns.leave, Member.stand
+
+    def standing(member: Member, line: Any) -> None:
+        stand(member, line)
+        came.set()
+
+    def leaving(head: Any, wait_s: float) -> None:
+        if is_there_first:
+            waits.set()
+            assert came.wait(10)
+        leave(head, wait_s)
+
+    def sleeping(_: Any, seconds: float) -> None:
+        waits.set()
+        sleep(seconds)
+
+    asked = compose(stale.base, asking(fence, 30.0, "01TURN"), clock.now())
+    assert repository.manifests.create(asked).outcome is Outcome.CREATED
+    monkeypatch.setattr(publisher._turns, "leave", leaving)
+    monkeypatch.setattr(type(clock), "sleep", sleeping)
+    monkeypatch.setattr(Member, "stand", standing)
+    began = clock.monotonic()
+
+    with ThreadPoolExecutor(2) as pool:
+        writer = pool.submit(world.mutate, 'insert T { name: "polite" }')
+        assert waits.wait(10)
+        passing = pool.submit(publisher.publish, stale, fence)
+        first, second = passing.result(30), writer.result(30)
+
+    assert first is not None
+    assert (first.manifest_version, second.manifest_version) == (3, 4)
+    assert clock.monotonic() - began < TURN_MAX_S

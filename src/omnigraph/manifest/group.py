@@ -14,7 +14,7 @@ from copy import copy
 from dataclasses import dataclass, field
 
 from omnigraph.errors import OmnigraphError, OutcomeUnknown
-from omnigraph.manifest.model import BranchId, Entry
+from omnigraph.manifest.model import BranchId, Entry, TxnId
 from omnigraph.manifest.plan import Change, PublishPlan, Stance
 from omnigraph.manifest.recourse import Recourse
 from omnigraph.manifest.settings import Settings
@@ -127,6 +127,7 @@ class Lines:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._waiting: dict[BranchId, deque[Member]] = {}
+        self._lent: dict[BranchId, TxnId] = {}
         self._lock = threading.Lock()
 
     def join(self, member: Member, land: Land) -> Outcome:
@@ -155,18 +156,45 @@ class Lines:
                 member.tell_others()
             yield
         finally:
+            self._give_back(branch_id, member.plan.txn_id)
             self._leave(branch_id, member)
 
+    @contextmanager
+    def lent(self, branch_id: BranchId, txn_id: TxnId) -> Iterator[Callable[[], bool]]:
+        """The leader is about to wait for a write to go first, which may well stand in this line: then it passes by.
+
+        Yields whether it is still to come.
+        """
+        with self._lock:
+            self._lent[branch_id] = txn_id
+            line = self._waiting.get(branch_id, ())
+            asked = next((other for other in line if other.alone and other.plan.txn_id == txn_id), None)
+            if asked is not None:
+                assert isinstance(line, deque)
+                line.remove(asked)
+                asked.call()
+        try:
+            yield lambda: self._lent.get(branch_id) == txn_id
+        finally:
+            self._give_back(branch_id, txn_id)
+
+    def _give_back(self, branch_id: BranchId, txn_id: TxnId) -> None:
+        with self._lock:
+            if self._lent.get(branch_id) == txn_id:
+                del self._lent[branch_id]
+
     def _enter(self, branch_id: BranchId, member: Member) -> bool:
-        """Whether there was nobody, so that the member leads."""
+        """Whether the member may go ahead: it leads, since there was nobody, or the leader waits for it."""
         with self._lock:
             line = self._waiting.get(branch_id)
             if line is None:
                 self._waiting[branch_id] = deque()
                 member.leads = True
-            else:
-                member.stand(line)
-            return member.leads
+                return True
+            if member.alone and self._lent.get(branch_id) == member.plan.txn_id:
+                return True
+            member.stand(line)
+            return False
 
     def _lead(self, branch_id: BranchId, member: Member, land: Land) -> None:
         group = member.group = member.group or [member]

@@ -130,8 +130,10 @@ class Groups:
         gap_s = 0.0 if wait_s > 0 or losses or not group.plans else self._company.gap_s(base)
         if wait_s > 0 or gap_s > 0 or not group.plans:
             leader.tell_others()
-        if wait_s > 0 or gap_s > 0:
-            self._runtime.clock.sleep(max(wait_s, gap_s))
+        if wait_s > 0:
+            self._turns.leave(base, wait_s)
+        elif gap_s > 0:
+            self._runtime.clock.sleep(gap_s)
         if not group.plans or wait_s > 0:
             head = self._manifests.confirm(base)
             if head.point != base.point:

@@ -97,10 +97,10 @@ class Publisher:
         self._tails = tails
         self._runtime = runtime
         self._policy = policy or PublishPolicy()
-        self._turns = Turns(runtime)
-        self._company = Company(runtime, self._policy.first_wait_s, self._policy.wait_max_s)
         settings = settings or Settings()
         self._lines = Lines(settings)
+        self._turns = Turns(runtime, self._lines)
+        self._company = Company(runtime, self._policy.first_wait_s, self._policy.wait_max_s)
         self._groups = Groups(
             self, manifests, tails, self._turns, self._company, runtime, self._policy.time_limit_s, settings.group_bytes
         )
@@ -259,7 +259,7 @@ class Publisher:
     def attempt(self, txn: WriteTxn, plan: PublishPlan, deadline: float, losses: int) -> Landed | Lost:
         """The same for a plan that changes something, whatever the head."""
         if (wait_s := self._turns.remaining_s(txn.base, plan.txn_id)) > 0:
-            self._runtime.clock.sleep(wait_s)
+            self._turns.leave(txn.base, wait_s)
             head = self._manifests.confirm(txn.base)
             if head.point != txn.base.point:
                 return Lost(head)

@@ -10,6 +10,7 @@ not wait, or one that dies in its turn, costs time and no more.
 import threading
 from collections import OrderedDict
 
+from omnigraph.manifest.group import Lines
 from omnigraph.manifest.model import Manifest, Point, TxnId
 from omnigraph.manifest.plan import AskForTurn, PublishPlan, Stance
 from omnigraph.runtime import Runtime
@@ -18,14 +19,16 @@ ASK_AFTER_LOSSES = 4
 ASKS_MAX = 4  # at one loss, each lost to somebody else
 TURN_MAX_S = 5.0
 TURN_ATTEMPTS = 2.0  # a turn is this many times as long as the asking writer's last attempt was
+LOOK_EVERY_S = 0.02
 _SEEN_MAX = 64
 
 
 class Turns:
     """What one process knows of the turns that others asked for."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, lines: Lines) -> None:
         self._runtime = runtime
+        self._lines = lines
         self._first_seen: OrderedDict[Point, float] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -41,6 +44,15 @@ class Turns:
             while len(self._first_seen) > _SEEN_MAX:
                 self._first_seen.popitem(last=False)
         return max(0.0, since + min(turn.wait_ms / 1000, TURN_MAX_S) - now)
+
+    def leave(self, head: Manifest, wait_s: float) -> None:
+        """Wait for as long, or until the write that has asked was tried, if it is one of this process."""
+        clock = self._runtime.clock
+        until = clock.monotonic() + wait_s
+        assert head.turn is not None
+        with self._lines.lent(head.branch_id, head.turn.txn_id) as is_to_come:
+            while is_to_come() and (left_s := until - clock.monotonic()) > 0:
+                clock.sleep(min(left_s, LOOK_EVERY_S))
 
 
 def due(losses: int) -> bool:
