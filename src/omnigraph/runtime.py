@@ -57,10 +57,20 @@ def _beginning(milliseconds: int) -> str:
     return pairs[high >> 20] + pairs[high >> 10 & 1023] + pairs[high & 1023] + pairs[low >> 10] + pairs[low & 1023]
 
 
+_chance: list[str] = []  # how ids end: eighty bits that nobody else has, asked of the system many at a time
+os.register_at_fork(after_in_child=_chance.clear)  # a child forgets those of its parent
+
+
+def _more_chance() -> str:
+    """Five bits of each byte, as the character that they are."""
+    fresh = os.urandom(_CHANCE_LENGTH * _AT_ONCE).translate(_OF_BYTES).decode("ascii")
+    ends = [fresh[at : at + _CHANCE_LENGTH] for at in range(0, len(fresh), _CHANCE_LENGTH)]
+    _chance.extend(ends[1:])
+    return ends[0]
+
+
 class RandomIds:
     def __init__(self) -> None:
-        self._chance: list[str] = []  # asked of the system many at a time
-        self._process = 0
         self._time = (0, "")  # the last millisecond, and how an id of it begins
 
     def txn_id(self) -> str:
@@ -70,21 +80,10 @@ class RandomIds:
         if now != milliseconds:
             begins = _beginning(now)
             self._time = (now, begins)
-        return begins + self._end()
-
-    def _end(self) -> str:
-        """Eighty bits that nobody else has: a forked child forgets those of its parent."""
-        process = os.getpid()
-        if self._process != process:
-            self._chance, self._process = [], process
         try:
-            return self._chance.pop()
+            return begins + _chance.pop()
         except IndexError:
-            # Five bits of each byte, as the character that they are.
-            fresh = os.urandom(_CHANCE_LENGTH * _AT_ONCE).translate(_OF_BYTES).decode("ascii")
-            ends = [fresh[at : at + _CHANCE_LENGTH] for at in range(0, len(fresh), _CHANCE_LENGTH)]
-            self._chance += ends[1:]
-            return ends[0]
+            return begins + _more_chance()
 
     def short_id(self) -> str:
         return "".join(secrets.choice(_BASE32) for _ in range(SHORT_ID_LENGTH))

@@ -109,7 +109,9 @@ class Company:
         return min(self._wait_max_s, (IN_COMPANY_PUTS + branch.losses) * self._put_s)
 
     def _branch(self, branch_id: BranchId) -> _Branch:
-        found = self._branches.setdefault(branch_id, _Branch())
+        found = self._branches.get(branch_id)
+        if found is None:
+            found = self._branches[branch_id] = _Branch()
         self._branches.move_to_end(branch_id)
         if len(self._branches) > _BRANCHES_MAX:
             self._branches.popitem(last=False)

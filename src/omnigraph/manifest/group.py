@@ -110,14 +110,13 @@ def may_share(plan: PublishPlan) -> bool:
     effect = plan.effect
     return (
         isinstance(effect, Change)
-        and bool(effect.inline)
         and not effect.staged
         and effect.schema is None
         and effect.merged_parent is None
         and plan.stance is not Stance.MAINTENANCE
         and plan.if_commit is None
         and plan.intent is None
-        and not plan.changes_nothing
+        and effect.changes_rows
     )
 
 

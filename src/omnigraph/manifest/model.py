@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from omnigraph.storage.content import Tail
 from omnigraph.storage.handles import TableVersion
+from omnigraph.values import unguarded
 
 TableKey: TypeAlias = str  # "node:Person"
 BranchId: TypeAlias = str
@@ -46,7 +47,7 @@ class CommitClass(StrEnum):
     MAINTENANCE = "maintenance"  # changes how it is stored; nobody's parent
 
 
-@dataclass(frozen=True, slots=True)
+@unguarded(frozen=True, slots=True)
 class Touch:
     """How many rows of one table a commit changed."""
 
@@ -58,7 +59,7 @@ class Touch:
         return bool(self.inserted or self.updated or self.deleted)
 
 
-@dataclass(frozen=True, slots=True)
+@unguarded(frozen=True, slots=True)
 class Point:
     """One manifest of one branch."""
 
@@ -66,7 +67,7 @@ class Point:
     manifest_version: int
 
 
-@dataclass(frozen=True, slots=True)
+@unguarded(frozen=True, slots=True)
 class TableRef:
     """One type's table as a manifest names it: a detached Lance version, and the rows on top.
 
@@ -91,7 +92,7 @@ class Recovered:
     outcome: str  # "completed" or "discarded"
 
 
-@dataclass(frozen=True, slots=True)
+@unguarded(frozen=True, slots=True)
 class Commit:
     id: CommitId
     txn_id: TxnId
@@ -105,7 +106,7 @@ class Commit:
     recovered: Recovered | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@unguarded(frozen=True, slots=True)
 class InlineChange:
     """Rows of one table that ride in the manifest: Arrow IPC bytes, and deleted ids.
 
@@ -141,7 +142,7 @@ class Tombstone:
     actor: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@unguarded(frozen=True, slots=True)
 class Manifest:
     branch: str
     branch_id: BranchId

@@ -22,6 +22,7 @@ from omnigraph.manifest.model import (
 from omnigraph.storage.content import Tail
 from omnigraph.storage.handles import TableVersion
 from omnigraph.storage.overlay import Overlay
+from omnigraph.values import unguarded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -171,7 +172,7 @@ class StagedTable:
     carryable: "Carryable | None" = None  # appended fragments that may move to another version
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@unguarded(frozen=True, slots=True, eq=False)
 class InlineTable:
     """A table's actions as rows that ride in the manifest: nothing is derived from a stored version.
 
@@ -221,7 +222,7 @@ class Merged:
     adopted: Mapping[TableKey, Adopted] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@unguarded(frozen=True, slots=True)
 class Change:
     """An ordinary commit: tables change together."""
 
@@ -295,7 +296,7 @@ class Unborn:
         return Point(self.branch_id, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@unguarded(frozen=True, slots=True)
 class PublishPlan:
     txn_id: TxnId  # minted once, kept across retries: how a lost answer is settled
     stance: Stance

@@ -6,6 +6,7 @@ from the values here, so that they can't drift apart. `columns` are columns of t
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 from omnigraph.schema.catalog import Catalog
@@ -142,6 +143,17 @@ class Constraints:
 
     def of(self, table_key: str) -> tuple[Constraint, ...]:
         return self.by_table.get(table_key, ())
+
+    def between_rows(self, table_key: str) -> "tuple[Unique | Endpoint | Cardinality, ...]":
+        """Those that concern more than a row by itself."""
+        return self._between_rows.get(table_key, ())
+
+    @cached_property
+    def _between_rows(self) -> "dict[str, tuple[Unique | Endpoint | Cardinality, ...]]":
+        return {
+            key: tuple(one for one in constraints if isinstance(one, Unique | Endpoint | Cardinality))
+            for key, constraints in self.by_table.items()
+        }
 
     def referring_to(self, node_table: str) -> tuple[Endpoint, ...]:
         """Where edges may point at nodes of this table: who has to agree before one is removed."""

@@ -16,6 +16,8 @@ from omnigraph.schema.definitions import TypeDef
 from omnigraph.schema.types import Enumeration, PropertyType, Scalar
 from omnigraph.schema.values import canonical_date, canonical_datetime, print_datetime
 
+_STRING = Scalar("String")
+
 
 def id_of(definition: TypeDef, values: Mapping[str, Any]) -> str:
     """The id of a row with these values by property name; the type must have a key."""
@@ -39,7 +41,7 @@ def canonical_text(value: Any, kind: PropertyType) -> str:
     """The one text of a key value: 1 and 1.0 are both `1.0` in an F64. ValueError where it has none."""
     if value is None:
         raise ValueError("null, which is no part of a key")
-    if isinstance(kind, Enumeration) or kind == Scalar("String"):
+    if isinstance(kind, Enumeration) or kind == _STRING:
         return _text(value)
     match kind:
         case Scalar("Bool") if isinstance(value, bool):

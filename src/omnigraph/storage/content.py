@@ -4,14 +4,14 @@ A `Tailed` only names those commits. `Tables` reads them when it is asked someth
 given, so whoever passes a content on need not know that there are tails.
 """
 
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from omnigraph.storage.handles import TableVersion
 from omnigraph.storage.overlay import Overlay
+from omnigraph.values import unguarded
 
 
-@dataclass(frozen=True, slots=True)
+@unguarded(frozen=True, slots=True)
 class TailEntry:
     """Rows of one table in one manifest.
 
@@ -29,7 +29,7 @@ class TailEntry:
 Tail: TypeAlias = tuple[TailEntry, ...]  # oldest first
 
 
-@dataclass(frozen=True, slots=True)
+@unguarded(frozen=True, slots=True)
 class Tailed:
     """A stored version, or none yet, with a tail on top; and on that, rows that are about to be put with others."""
 

@@ -18,6 +18,7 @@ from omnigraph.storage.local import sync_directory
 from omnigraph.storage.location import Location
 from omnigraph.storage.parallel import gather
 
+FEW = 4  # files or directories that are synced one after another
 _DELETION_SUFFIX = {"array": "arrow", "bitmap": "bin"}
 
 
@@ -132,8 +133,12 @@ def _left_by(table: Path, operation: Any) -> Iterator[Path]:
 def _sync(files: Iterable[Path], folders: Iterable[Path]) -> None:
     """Files first: a name must not outlive a crash that its content did not."""
     with explained("table files"):
-        gather([partial(_sync_file, file) for file in files])
-        gather([partial(sync_directory, folder) for folder in folders])
+        for some in ([partial(_sync_file, file) for file in files], [partial(sync_directory, one) for one in folders]):
+            if len(some) > FEW:
+                gather(some)
+            else:  # as soon done as threads are started
+                for sync in some:
+                    sync()
 
 
 def _sync_file(path: Path) -> None:

@@ -23,7 +23,7 @@ _LAID_OUT_MAX = 16 * BLOCK  # bytes
 class Folder:
     """An open directory. It closes with the last reference, so no descriptor is reused under somebody's hands."""
 
-    __slots__ = ("_flushed", "_identity", "_length", "_spares", "_uses", "fd", "path")
+    __slots__ = ("_device", "_flushed", "_inode", "_length", "_spares", "_uses", "fd", "path")
 
     def __init__(self, path: str, flushed: bool = False) -> None:
         self._spares: list[tuple[int, int]] = []  # descriptors, and how long their files are
@@ -33,7 +33,8 @@ class Folder:
         self.path = path
         self.fd = -1
         self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        self._identity = _identity(os.fstat(self.fd))
+        found = os.fstat(self.fd)
+        self._device, self._inode = found.st_dev, found.st_ino
 
     def __del__(self) -> None:
         for fd in (self.fd, *(spare for spare, _ in self._spares)):
@@ -43,9 +44,10 @@ class Folder:
     def is_still_there(self) -> bool:
         """Whether its path leads to it: somebody may have removed or moved it, and made another."""
         try:
-            return _identity(os.stat(self.path)) == self._identity
+            found = os.stat(self.path)
         except OSError:
             return False
+        return found.st_ino == self._inode and found.st_dev == self._device
 
     def unnamed(self, length: int) -> tuple[int, int]:
         """A file without a name, which is the caller's to close, and how long it is, wherever it came from."""
@@ -119,10 +121,6 @@ class Folders:
             if len(self._kept) > FOLDERS_MAX:
                 self._kept.popitem(last=False)
         return folder
-
-
-def _identity(stat: os.stat_result) -> tuple[int, int]:
-    return stat.st_dev, stat.st_ino
 
 
 class _Helper:

@@ -7,11 +7,12 @@ stored row must not be seen. It is pure data; `reading.py` and `views.py` combin
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from omnigraph.errors import BadRequest
 from omnigraph.schema.one_row import MadeRow, of_one_maker, table_of
+from omnigraph.values import unguarded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +22,7 @@ Part: TypeAlias = "pa.Table | MadeRow"  # of an overlay's rows
 ID = "id"  # the key column that every table has
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@unguarded(frozen=True, slots=True, eq=False)
 class Overlay:
     """Upserted row images, and the ids whose stored row they or a delete have replaced.
 

@@ -1,7 +1,7 @@
 """The whole path of a write: open, check, stage, publish."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from omnigraph.errors import (
@@ -29,6 +29,7 @@ from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage import meter
+from omnigraph.values import unguarded
 from omnigraph.write.checks import run_checks
 from omnigraph.write.stage import Stager
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 OnConflict: TypeAlias = Literal["retry", "fail"]
 
 
-@dataclass(frozen=True, slots=True)
+@unguarded(frozen=True, slots=True)
 class Changes:
     """What one commit is to change, and what it relies on."""
 

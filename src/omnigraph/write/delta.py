@@ -1,7 +1,6 @@
 """What one write changes, as values: the same for a mutation, a load and a merge, so that one validator serves all."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +8,13 @@ from omnigraph.manifest.model import TableKey
 from omnigraph.manifest.plan import Append, Delete, Overwrite, TableAction, Upsert
 from omnigraph.schema.one_row import MadeRow
 from omnigraph.storage.overlay import Overlay
+from omnigraph.values import unguarded
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@dataclass(frozen=True)
+@unguarded(frozen=True)
 class TableDelta:
     """The change of one table: whole row images, ids that go, and what is known of the rows before.
 
@@ -90,7 +90,7 @@ class TableDelta:
         return tuple(found)
 
 
-@dataclass(frozen=True)
+@unguarded(frozen=True)
 class Delta:
     """The changes of all tables of one write."""
 

@@ -23,6 +23,7 @@ from omnigraph.storage.tables import Tables
 from omnigraph.write.commit import Changes, OnConflict, Planner, commit_changes
 from omnigraph.write.delta import Delta, TableDelta
 from omnigraph.write.draft import Draft
+from omnigraph.write.graph_checks import UniqueInGraph
 from omnigraph.write.images import Row, assigned, default_of, defaults_of, emptied, equal, stale_vectors
 from omnigraph.write.lookups import Answers
 from omnigraph.write.validate import checks_for, constraints_for, unique_checks
@@ -121,35 +122,40 @@ class _Run:
 
     def _look_up_keys(self, query: MutationQuery) -> None:
         """The stored rows of all keyed inserts at once, and whether their unique values are taken."""
-        wanted: dict[TableKey, dict[str, Row]] = {}
+        wanted: dict[TableKey, dict[str, list[Row]]] = {}
         for number, statement in enumerate(query.statements):
             if isinstance(statement, Insert):
                 new = self._new[number] = _new(self._txn.catalog.type_of(statement.table_key), statement)
                 if new.entity is not None:
-                    rows = wanted.setdefault(statement.table_key, {})
-                    before = rows.get(new.entity, {"id": new.entity, **defaults_of(new.definition)})
-                    rows[new.entity] = before | new.values
+                    wanted.setdefault(statement.table_key, {}).setdefault(new.entity, []).append(new.values)
         if wanted:
-            gather([partial(self._look_up, self._draft(key), rows) for key, rows in wanted.items()])
+            gather([partial(self._look_up, self._draft(key), written) for key, written in wanted.items()])
 
-    def _look_up(self, draft: Draft, rows: dict[str, Row]) -> None:
+    def _look_up(self, draft: Draft, written: dict[str, list[Row]]) -> None:
         """Stored rows with these ids; with them, in one question, what validation will ask if they are new."""
-        constraints = constraints_for(self._txn).of(draft.key)
-        uniques = [constraint for constraint in constraints if isinstance(constraint, Unique)]
-        if draft.content is None or not uniques or len(rows) > ASKED_AHEAD_MAX:
-            draft.look_up(rows.keys())
+        asked = self._asked_of_unique(draft, written)
+        if not asked or draft.content is None:
+            draft.look_up(written.keys())
             return
-        from omnigraph.schema.arrow import arrow_rows
-
-        delta = TableDelta(draft.key, arrow_rows(draft.definition, list(rows.values())))
-        checks = [check for constraint in uniques for check in unique_checks(constraint, delta, self._answers)]
-        asked = [check for check in checks if check.question]
-        if not asked:
-            draft.look_up(rows.keys())
-            return
-        found = draft.look_up_with(rows.keys(), [check.question for check in asked])
+        found = draft.look_up_with(written.keys(), [check.question for check in asked])
         for check in asked:
             self._answers.keep(draft.content, check.columns, check.question, found)
+
+    def _asked_of_unique(self, draft: Draft, written: dict[str, list[Row]]) -> list[UniqueInGraph]:
+        """What has to be asked of stored rows before others with these values are written, and may be asked ahead."""
+        constraints = constraints_for(self._txn).between_rows(draft.key)
+        uniques = [one for one in constraints if isinstance(one, Unique)] if constraints else []
+        if draft.content is None or not uniques or len(written) > ASKED_AHEAD_MAX:
+            return []
+        from omnigraph.schema.arrow import arrow_rows
+
+        rows: list[Row] = [{"id": entity, **defaults_of(draft.definition)} for entity in written]
+        for row, several in zip(rows, written.values(), strict=True):
+            for values in several:
+                row |= values
+        delta = TableDelta(draft.key, arrow_rows(draft.definition, rows))
+        checks = [check for constraint in uniques for check in unique_checks(constraint, delta, self._answers)]
+        return [check for check in checks if check.question]
 
     def _insert(self, statement: Insert, number: int) -> None:
         draft, new = self._draft(statement.table_key), self._new[number]

@@ -80,10 +80,9 @@ def graph_checks(constraints: Constraints, delta: Delta, answers: Answers) -> li
     checks: list[Check] = []
     ends: list[Ends] = []
     for key, table in delta.tables.items():
-        own = constraints.of(key)
         if table.ids_must_be_new and not table.fresh_ids and not table.replaces_all and table.ids:
-            checks.append(IdsAbsent(key, table.ids, identity_name(own, key)))
-        for constraint in own:
+            checks.append(IdsAbsent(key, table.ids, identity_name(constraints.of(key), key)))
+        for constraint in constraints.between_rows(key):
             if isinstance(constraint, Unique) and not table.replaces_all:
                 checks += unique_checks(constraint, table, answers)
             elif isinstance(constraint, Endpoint):

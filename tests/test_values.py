@@ -1,0 +1,38 @@
+"""Values that only the type checker guards."""
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import omnigraph
+from omnigraph.manifest.model import Point, Touch
+
+CHANGED = "from omnigraph.manifest.model import Touch\nTouch(1).inserted = 2\n"
+
+
+def test_the_type_checker_refuses_to_change_one(tmp_path: Path) -> None:
+    (tmp_path / "changed.py").write_text(CHANGED, encoding="utf-8")
+
+    told = subprocess.run(
+        [sys.executable, "-m", "mypy", "--follow-imports=silent", f"--cache-dir={tmp_path}/cache", "changed.py"],
+        cwd=tmp_path,
+        env=os.environ | {"MYPYPATH": str(Path(omnigraph.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert told.returncode == 1, told.stdout + told.stderr
+    assert 'changed.py:2: error: Property "inserted" defined in "Touch" is read-only' in told.stdout
+
+
+def test_equal_values_are_one_in_a_set_and_survive_copies_and_pickles() -> None:
+    point = Point("b", 1)
+
+    assert {point, Point("b", 1), copy.copy(point), pickle.loads(pickle.dumps(point))} == {point}
+    assert replace(Touch(1), updated=2) == Touch(1, 2)
