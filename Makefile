@@ -18,6 +18,8 @@ STORE ?= .demo
 BIND ?= 127.0.0.1:8080
 SOAK_REPORT := docs/soak.md
 export PYTHONUNBUFFERED := 1
+# Compiled modules are kept, whatever the environment says: tests start hundreds of processes that would compile anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -22,6 +22,19 @@ __all__ = ["soak_report", "spark", "spark_session"]  # fixtures, used by their n
 MAINTENANCE_ENDS_S = 60.0
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Make groups count: pytest-xdist 3.8 tells of a test's group in a field that pytest 9.2 no longer reads.
+
+    Without that the marks `xdist_group` do nothing, silently: every worker starts Spark, and makes every shared graph.
+    """
+    for item in items:
+        grouped = getattr(item, "_nodeid", item.nodeid)
+        if item.nodeid != grouped:
+            item._id = type(item.id).parse(grouped)
+            assert item.nodeid == grouped, "the groups of pytest-xdist would be lost"
+
+
 @pytest.fixture(autouse=True)
 def _maintenance_ends_with_its_test() -> Iterator[None]:
     """What goes on behind the graphs of a test is over before the next: that may count requests, or read the log."""

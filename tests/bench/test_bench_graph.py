@@ -15,6 +15,8 @@ from bench.queries import GRAPH_QUERIES, GraphQuery  # noqa: E402
 from bench import engines, graph  # noqa: E402
 from omnigraph.graph import Graph  # noqa: E402
 
+pytestmark = pytest.mark.xdist_group("bench graph")  # one process, which loads it once
+
 SCALE = 0.01
 PEOPLE, EDGES = 2_000, 20_000
 

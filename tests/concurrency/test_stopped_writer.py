@@ -62,10 +62,30 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, inline: None) -> Store
     return Store(s3.uri, s3.options)
 
 
+@pytest.fixture(scope="module")
+def idle() -> Iterator[list[WorkerProcess]]:
+    """Processes that wait for another graph to open: to start one takes longer than most tests here."""
+    processes: list[WorkerProcess] = []
+    yield processes
+    for process in processes:
+        process.end()
+
+
 @pytest.fixture
-def writer(store: Store) -> Iterator[WorkerProcess]:
-    with workers(1, store.uri, store.options) as (process,):
+def writer(store: Store, rows: str, idle: list[WorkerProcess]) -> Iterator[WorkerProcess]:
+    if not idle:
+        idle.append(WorkerProcess(store.uri, store.options))
+        assert idle[-1].answer() == "ready"
+    process = idle.pop()
+    opening = {"uri": store.uri, "options": store.options, "environment": {"OMNIGRAPH_INLINE_ROWS": rows}}
+    try:
+        assert process.call("open", **opening) == {"inline_rows": int(rows)}
         yield process
+    finally:
+        if process.is_idle:
+            idle.append(process)
+        else:
+            process.end()
 
 
 def stop_before_its_put(writer: WorkerProcess, ids: list[str], **order: Any) -> None:

@@ -23,9 +23,16 @@ class WorkerProcess:
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         command = [sys.executable, str(PROGRAM), uri, json.dumps(dict(options))]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._owed = 1  # answers; the first is "ready"
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has answered all that it was asked."""
+        return self._owed == 0
 
     def ask(self, do: str, **order: Any) -> None:
         assert self._process.stdin is not None
+        self._owed += 1
         self._process.stdin.write(json.dumps({"do": do, **order}) + "\n")
         self._process.stdin.flush()
 
@@ -33,6 +40,7 @@ class WorkerProcess:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, f"a worker ended with {self._process.wait()}; its own words are on stderr"
+        self._owed -= 1
         return json.loads(line)
 
     def call(self, do: str, **order: Any) -> Any:

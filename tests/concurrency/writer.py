@@ -29,13 +29,22 @@ Answer = dict[str, Any]
 
 
 class Worker:
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._txn: WriteTxn | None = None
+    _graph: Graph
+    _txn: WriteTxn | None
+    _lost: int
+    _stop_before_put: bool
+    _create: Any
+
+    def open(self, uri: str, options: dict[str, str], environment: dict[str, str]) -> Answer:
+        """Begin anew, with this graph."""
+        os.environ.update(environment)
+        self._graph = graph = omnigraph.open(uri, options)
+        self._txn = None
         self._lost = 0
         self._stop_before_put = False
         self._create = graph.repository.manifests.create
         graph.repository.manifests.create = self._counted_create  # type: ignore[method-assign]
+        return {"inline_rows": graph.repository.settings.inline_rows}
 
     def _counted_create(self, manifest: Any) -> Any:
         if self._stop_before_put:
@@ -125,7 +134,8 @@ class Worker:
 
 def main() -> None:
     uri, options = sys.argv[1], json.loads(sys.argv[2])
-    worker = Worker(omnigraph.open(uri, options))
+    worker = Worker()
+    worker.open(uri, options, {})
     import lance  # noqa: F401  # importing takes a while; not part of any measurement
 
     print(json.dumps("ready"), flush=True)

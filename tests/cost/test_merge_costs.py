@@ -23,7 +23,7 @@ from support.merging import Merging, knows, make_merging
 from support.proxy import Log, Proxy
 from support.s3 import S3Location, S3Server
 
-pytestmark = pytest.mark.s3
+pytestmark = [pytest.mark.s3, pytest.mark.xdist_group("merge costs")]  # in one process, which makes each graph once
 
 RTT_S = 0.03  # long enough for requests that are sent together to overlap, also on a busy machine
 TRIES = 6

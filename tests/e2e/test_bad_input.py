@@ -44,6 +44,8 @@ from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows
 from support.proxy import Answer, Matcher, Proxy, anything, error_body, puts
 from support.s3 import S3Location, keys
 
+pytestmark = pytest.mark.xdist_group("bad input")  # one process, which starts each of those that are limited once
+
 Listing = dict[str, str]
 
 

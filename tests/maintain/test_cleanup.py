@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,18 @@ def settings(request: pytest.FixtureRequest) -> Settings:
     return chosen
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Settings], Path]:
+    """Graphs that are made once, to be copied."""
+    folder = tmp_path_factory.mktemp("made")
+    return cache(lambda settings: Path(made_at(f"{folder}/{settings.inline_rows}", settings, NO_FSYNC).uri))
+
+
 @pytest.fixture
-def graph(tmp_path: Path, settings: Settings) -> Iterator[Graph]:
+def graph(tmp_path: Path, settings: Settings, made: Callable[[Settings], Path]) -> Graph:
     """Twelve commits on four people, by default as rows in manifests, folded once on the way."""
-    return made_at(str(tmp_path / "graph"), settings, NO_FSYNC)
+    shutil.copytree(made(settings), tmp_path / "graph")
+    return omnigraph.open(tmp_path / "graph", NO_FSYNC, settings=settings)
 
 
 def made_at(uri: str, settings: Settings, options: dict[str, str]) -> Graph:

@@ -13,7 +13,7 @@ import pytest
 
 import omnigraph
 from support.s3 import S3Location, keys
-from support.spark import Cluster
+from support.spark import SHORT_LIVED, Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
@@ -21,7 +21,7 @@ SCHEMA = """
 node Person { slug: String @key  name: String @unique  age: I32? }
 edge Knows: Person -> Person { since: Date?  @unique(src, dst) }
 """
-PEOPLE = 6_000
+PEOPLE = 3_000
 SPLIT_BYTES = 16 * 1024
 WAIT_S = 240.0
 
@@ -33,6 +33,7 @@ from omnigraph.pipeline.spark.session import obtain
 
 uri, options, master, source = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3], sys.argv[4]
 config = {"spark.executor.memory": "512m", "spark.speculation": "true", "spark.speculation.minTaskRuntime": "1s"}
+config |= {f"spark.{one}.defaultJavaOptions": sys.argv[6] for one in ("driver", "executor")}
 graph = omnigraph.open(uri, options)
 with obtain(master=master, memory="512m", config=config) as session:
     settings = BulkSettings(split_bytes=int(sys.argv[5]))
@@ -73,8 +74,9 @@ def test_a_load_survives_the_loss_of_an_executor(s3: S3Location, tmp_path: Path)
         return sum(1 for key in found if key.count("/") == 4 and key.endswith(".json"))
 
     with Cluster(spark) as cluster:
+        how = [s3.uri, json.dumps(s3.options), cluster.master, source, str(SPLIT_BYTES), SHORT_LIVED]
         driver = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, s3.uri, json.dumps(s3.options), cluster.master, source, str(SPLIT_BYTES)],
+            [sys.executable, "-c", DRIVER, *how],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

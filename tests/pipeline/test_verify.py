@@ -134,14 +134,26 @@ ENTITIES = st.one_of(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
+LOADS = given(
     entities=st.lists(ENTITIES, min_size=1, max_size=14),
     mode=st.sampled_from(["append", "merge", "overwrite"]),
     on_error=st.sampled_from(["fail", "quarantine"]),
     stored=st.booleans(),
 )
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@LOADS
 def test_any_load_comes_to_the_same(
+    tmp_path: Path, entities: list[Any], mode: str, on_error: str, stored: bool
+) -> None:
+    agree(tmp_path, entities, STORED if stored else (), mode=mode, on_error=on_error)
+
+
+@pytest.mark.soak
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@LOADS
+def test_any_of_many_loads_comes_to_the_same(
     tmp_path: Path, entities: list[Any], mode: str, on_error: str, stored: bool
 ) -> None:
     agree(tmp_path, entities, STORED if stored else (), mode=mode, on_error=on_error)

@@ -33,8 +33,9 @@ MEMORY = "1g"
 
 # Tables here have some dozens of rows: what Spark does to be fast over millions (compile every plan, and that twice
 # over, in many partitions) is most of what a test waits for. Sessions that tests start for themselves have it all.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for Java
 FEW_ROWS = {
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.defaultJavaOptions": SHORT_LIVED,
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "2",
 }
@@ -117,6 +118,7 @@ class Cluster:
             "JAVA_HOME": str(java_home()),
             "SPARK_HOME": str(home),
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self._folder),
             "PYSPARK_PYTHON": sys.executable,

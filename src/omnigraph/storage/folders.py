@@ -14,7 +14,10 @@ from collections import OrderedDict
 from queue import SimpleQueue
 
 FOLDERS_MAX = 8  # that stay open
-SPARES_MAX, SPARES_MIN = 16, 2  # files at hand in each of them: made together, so that few commits have work beside them
+SPARES_MAX, SPARES_MIN = (
+    16,
+    2,
+)  # files at hand in each of them: made together, so that few commits have work beside them
 _BUSY_FROM = 2  # creations in a directory that make a further one likely
 BLOCK = 4096  # what files are measured in; an object that fills whole blocks is likely to be as long as the last one
 _LAID_OUT_MAX = 16 * BLOCK  # bytes
