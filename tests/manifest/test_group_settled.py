@@ -8,7 +8,8 @@ from functools import partial
 
 import pytest
 
-from omnigraph.errors import AccessDenied, ConstraintViolation, OutcomeUnknown
+from omnigraph.errors import AccessDenied, ConstraintViolation, OutcomeUnknown, RetriesExhausted
+from omnigraph.manifest import group
 from omnigraph.manifest.group import Landed, Lines, Member
 from omnigraph.manifest.plan import Append, Change, PublishPlan, Stance
 from omnigraph.manifest.publish import PublishPolicy
@@ -231,6 +232,66 @@ def test_a_leader_that_is_done_names_nobody_so_that_no_write_waits_for_the_colle
     assert (led, member.group) == ([1], ())
 
 
+def test_a_leader_whose_time_is_spent_puts_the_write_that_is_left_and_not_its_own(world: World) -> None:
+    client = world.client("writer")
+    base, publisher = client.graph.begin(), client.repository.publisher
+    late, other = (
+        Member(base, _some_plan(client, name, name), Recourse(), publisher._deadline()) for name in ("late", "other")
+    )
+    late.losses, late.deadline = 1, -1.0
+
+    publisher._groups.land([late, other])
+
+    assert isinstance(late.outcome, RetriesExhausted)
+    assert isinstance(other.outcome, Landed)
+    assert world.client("other").people() == ["other"]
+
+
+def test_a_leader_interrupted_while_it_hands_over_leaves_nobody_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = world.client("writer")
+    lines, base, plan = Lines(Settings()), client.graph.begin(), _some_plan(client)
+    begun, go_on = threading.Event(), threading.Event()
+    told: list[object] = []
+    interrupts = iter([INTERRUPTED])
+
+    def unknown(*what: object) -> OutcomeUnknown:
+        for interrupt in interrupts:
+            raise interrupt
+        return OutcomeUnknown(*what)  # type: ignore[arg-type]
+
+    def land(members: Sequence[Member]) -> None:
+        if not begun.is_set():
+            begun.set()
+            assert go_on.wait(10)
+            members[0].outcome = Landed(client.head())
+            return
+        for member in members:
+            member.sent_at = 2  # and nobody hears what became of it
+
+    def join() -> None:
+        try:
+            told.append(lines.join(Member(base, plan, Recourse(), 0.0), land))
+        except (AssertionError, KeyboardInterrupt) as error:
+            told.append(error)
+
+    monkeypatch.setattr(group, "OutcomeUnknown", unknown)
+    threads = [threading.Thread(target=join, daemon=True) for _ in range(4)]
+    for number, thread in enumerate(threads):
+        thread.start()
+        assert begun.wait(10)
+        while len(lines._waiting[world.main_id]) < number:
+            pass
+    go_on.set()
+    for thread in threads:
+        thread.join(10)
+
+    assert len(told) == 4, "somebody waits for ever"
+    assert told.count(INTERRUPTED) == 1
+    assert not lines._waiting
+
+
 def test_three_hundred_that_wait_are_taken_in_the_order_of_their_arrival(world: World) -> None:
     client = world.client("writer")
     lines, outcome = Lines(Settings()), Landed(client.head())
@@ -259,6 +320,6 @@ def test_three_hundred_that_wait_are_taken_in_the_order_of_their_arrival(world: 
     assert sizes == [1, 256, 44]
 
 
-def _some_plan(client: Client) -> PublishPlan:
-    plan = PublishPlan("some", Stance.CONSTRUCTIVE, Change("test", (Append(PERSON, person_rows("ada"), True),)))
+def _some_plan(client: Client, name: str = "ada", txn_id: str = "some") -> PublishPlan:
+    plan = PublishPlan(txn_id, Stance.CONSTRUCTIVE, Change("test", (Append(PERSON, person_rows(name), True),)))
     return Stager(client.repository.tables, client.repository.runtime.ids).stage(client.graph.begin(), plan)

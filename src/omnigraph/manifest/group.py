@@ -160,19 +160,17 @@ class Lines:
 
     @contextmanager
     def lent(self, branch_id: BranchId, txn_id: TxnId) -> Iterator[Callable[[], bool]]:
-        """The leader is about to wait for a write to go first, which may well stand in this line: then it passes by.
-
-        Yields whether it is still to come.
-        """
-        with self._lock:
-            self._lent[branch_id] = txn_id
-            line = self._waiting.get(branch_id, ())
-            asked = next((other for other in line if other.alone and other.plan.txn_id == txn_id), None)
-            if asked is not None:
-                assert isinstance(line, deque)
-                line.remove(asked)
-                asked.call()
+        """Somebody, as a rule the leader, is about to wait for a write to go first, which may well stand in this line:
+        then it passes by. Yields whether it is still to come."""
         try:
+            with self._lock:
+                self._lent[branch_id] = txn_id
+                line = self._waiting.get(branch_id, ())
+                asked = next((other for other in line if other.alone and other.plan.txn_id == txn_id), None)
+                if asked is not None:
+                    asked.call()  # first: whoever was called takes itself out of the line
+                    assert isinstance(line, deque)
+                    line.remove(asked)
             yield lambda: self._lent.get(branch_id) == txn_id
         finally:
             self._give_back(branch_id, txn_id)
@@ -183,7 +181,7 @@ class Lines:
                 del self._lent[branch_id]
 
     def _enter(self, branch_id: BranchId, member: Member) -> bool:
-        """Whether the member may go ahead: it leads, since there was nobody, or the leader waits for it."""
+        """Whether the member may go ahead: it leads, since there was nobody, or its turn is waited for."""
         with self._lock:
             line = self._waiting.get(branch_id)
             if line is None:
@@ -225,8 +223,7 @@ class Lines:
             if not leader.leads:
                 return
             line = self._waiting[branch_id]
-            others, leader.group = leader.group[1:], ()  # it names itself there, which only the collector would undo
-            leader.leads = False
+            others = leader.group[1:]
             for other in reversed(others):
                 if other.outcome is not None:
                     continue
@@ -234,6 +231,8 @@ class Lines:
                     line.appendleft(other)
                 else:
                     other.outcome = OutcomeUnknown(other.plan.txn_id, other.txn.branch, other.sent_at)
+            leader.leads = False
+            leader.group = ()  # it names itself there, which only the collector would undo
             if others:
                 leader.to_tell = [*leader.to_tell, *[other for other in others if other.outcome is not None]]
             if line:

@@ -68,7 +68,7 @@ class Groups:
         losses = 0
         while waiting:
             started = self._runtime.clock.monotonic()
-            if len(waiting) == 1 and leader.txn.base is base and not leader.to_tell:
+            if waiting == [leader] and leader.txn.base is base and not leader.to_tell:
                 entry = self._alone(leader, losses)
             else:
                 entry = self._together(base, waiting, leader, losses)

@@ -83,7 +83,7 @@ def bind_values(params: tuple[ir.Param, ...], values: Mapping[str, object]) -> d
             given[param.name] = parse_value(value, param.type)
         except BadValue as error:
             raise ParameterError("OG-GQ-702", param.name, error.problem, f"{error.remedy} ({param.type})") from None
-    if not given.keys() >= values.keys():
+    if not given.keys() >= set(values):
         unknown = next(name for name in values if name not in given)
         remedy = suggestion(str(unknown), [param.name for param in params], "parameters")
         raise ParameterError("OG-GQ-703", str(unknown), "the query declares no such parameter", remedy)
