@@ -1,7 +1,7 @@
 """Values that the type checker alone keeps from being changed.
 
 A frozen dataclass is guarded at run time too, and pays for it whenever one is made: a slow call for each field. Of what
-every small commit makes by the dozen that was a tenth of the time that it takes to compute (decision 13). Everything
+every small commit makes by the dozen that was a twelfth of all that it computes (decision 13). Everything
 else is an ordinary frozen dataclass.
 """
 
