@@ -144,7 +144,7 @@ class _Run:
     def _asked_of_unique(self, draft: Draft, written: dict[str, list[Row]]) -> list[UniqueInGraph]:
         """What has to be asked of stored rows before others with these values are written, and may be asked ahead."""
         constraints = constraints_for(self._txn).between_rows(draft.key)
-        uniques = [one for one in constraints if isinstance(one, Unique)] if constraints else []
+        uniques = [one for one in constraints if isinstance(one, Unique)]
         if draft.content is None or not uniques or len(written) > ASKED_AHEAD_MAX:
             return []
         from omnigraph.schema.arrow import arrow_rows
