@@ -147,6 +147,16 @@ def test_the_guides_show_what_their_commands_answer(
         assert run.returncode == 0, run.stderr
 
 
+def test_the_consistency_page_is_a_program_that_runs(tmp_path: Path) -> None:
+    """All examples in order, as one program: what the page promises is asserted in it."""
+    program = "\n".join(blocks(ROOT / "docs" / "consistency.md", "python"))
+    command = [sys.executable, "-W", "ignore::ResourceWarning", "-c", program]
+
+    run = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60)
+
+    assert (run.returncode, run.stderr) == (0, "")
+
+
 def test_every_command_is_in_the_readme() -> None:
     shown = "\n".join(blocks(ROOT / "README.md", "sh"))
 

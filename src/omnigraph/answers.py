@@ -72,7 +72,7 @@ def cost_document(cost: "Cost") -> Document:
 
 def version_document() -> Document:
     from omnigraph import __version__
-    from omnigraph.manifest.model import FORMAT
+    from omnigraph.manifest.document import FORMAT
 
     libraries = {"python": platform.python_version()} | {name: _installed(name) for name in LIBRARIES}
     return {"release": __version__, "format_version": FORMAT, "libraries": libraries}

@@ -14,7 +14,7 @@ import omnigraph
 from omnigraph.errors import BadRequest
 from omnigraph.graph import Graph
 from omnigraph.manifest.history import is_partial, state_at_commit, state_before
-from omnigraph.manifest.model import Manifest
+from omnigraph.manifest.model import Manifest, Position
 from omnigraph.manifest.plan import Append, Delete, Upsert
 from support.catalogs import PERSON, person_rows
 from support.catalogs import people as people_catalog
@@ -109,7 +109,7 @@ def test_a_state_in_the_middle_says_what_its_tables_are(graph: Graph, group: lis
     assert (ref.rows, ref.changed_at, ref.removed_at) == (5, group[1], None)
     assert last.tables[PERSON].removed_at == group[2]
     assert middle.logical_head == group[1]
-    assert middle.ancestry[middle.branch_id] == middle.manifest_version - 1
+    assert middle.ancestry[middle.branch_id] == Position(middle.manifest_version, 2)
     before = state_before(manifests, group[0])
     assert before is not None
     assert before.manifest_version == middle.manifest_version - 1

@@ -12,6 +12,7 @@ import pytest
 from omnigraph.branch import virtual
 from omnigraph.branch.draft import Outcome
 from omnigraph.errors import BadRequest, BranchNotFound, MergeConflicts, PreconditionFailed, ReadOnly
+from omnigraph.manifest.model import Position
 from omnigraph.manifest.plan import PublishPlan, RaiseFence, Stance
 from omnigraph.storage.tables import Tables
 from support.merging import Merging, knows, make_merging
@@ -59,7 +60,11 @@ def test_a_target_that_changed_nothing_is_fast_forwarded_by_one_commit_with_both
     assert (commit.kind, commit.actor) == ("merge", "ada")
     assert (commit.parent, commit.merged_parent) == (ours.logical_head, theirs.logical_head)
     assert graph.head().tables == theirs.tables
-    assert graph.head().ancestry == {**ours.ancestry, **theirs.ancestry, ours.branch_id: ours.manifest_version + 1}
+    assert graph.head().ancestry == {
+        **ours.ancestry,
+        **theirs.ancestry,
+        ours.branch_id: Position(ours.manifest_version + 1),
+    }
     assert result.commit.touched == {"node:Person": {"inserted": 1}}
 
 

@@ -1,4 +1,7 @@
-"""Rules 14 to 17: a merge among other clients, request by request."""
+"""A merge among other clients, request by request.
+
+The rules are `delete-merged`, `other-branch-after-base`, `merge-replans` and `ancestry-positions`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from manifest.schedules import (
     stand_in_retire,
 )
 from omnigraph.branch.draft import Outcome
-from omnigraph.errors import BranchNotFound, ConflictError, MergeConflicts, Unavailable
+from omnigraph.errors import BranchNotFound, MergeBaseExpired, MergeConflicts, Unavailable
 from omnigraph.manifest.plan import Append, Delete, PublishPlan, RaiseFence, Stance, Upsert
 from omnigraph.manifest.settings import Settings
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, person_rows
@@ -51,7 +54,7 @@ def maintain(client: Client, branch: str) -> None:
     client.repository.publisher.publish(client.repository.open_txn(branch), plan)
 
 
-# Rule 14
+# `delete-merged`
 
 
 def test_a_source_that_moved_on_after_the_merge_is_not_deleted(world: World) -> None:
@@ -108,7 +111,7 @@ def test_a_tombstone_that_the_store_refuses_never_fails_the_merge(world: World) 
     assert merger.people() == ["ada", "bob"]
 
 
-# Rule 15
+# `other-branch-after-base`
 
 
 def test_the_source_is_read_after_the_base_and_before_the_put(world: World) -> None:
@@ -150,7 +153,7 @@ def test_a_merge_that_loses_to_a_fence_adopts_nothing_of_a_source_that_is_gone(w
     assert cleaner.people() == ["ada"]
 
 
-# Rule 16
+# `merge-replans`
 
 
 def test_a_merge_that_loses_to_a_write_of_the_same_type_plans_again(world: World) -> None:
@@ -251,10 +254,30 @@ def test_a_merge_that_is_killed_at_any_request_has_happened_or_not(tmp_path: Pat
         assert other.people() == ["ada", "bob"]
 
 
-# Rule 17
+def test_of_two_merges_of_the_same_commit_the_slower_one_finds_that_it_is_done(world: World) -> None:
+    """Neither would change a row: nothing but the ancestry tells that the work is done."""
+    slow, fast = forked(world)
+    slow.graph.branches.create("c")
+    slow.insert("bob", branch="c")
+    slow.graph.write([Delete(PERSON, ("bob",))], branch="c")
+    slow.insert("kay")
+    with slow.start(lambda: slow.graph.branches.merge("c")) as stalled:
+        stalled.run_until(a_put_of_main(world, 4))
+        assert fast.graph.branches.merge("c").outcome is Outcome.MERGED
+        stalled.run_to_end()
+        result = stalled.result()
+
+    assert result.outcome is Outcome.UP_TO_DATE
+    assert fast.head().manifest_version == 4
 
 
-def test_where_the_base_is_gone_an_older_common_one_serves(tmp_path: Path) -> None:
+# ancestry-positions
+
+
+@pytest.mark.parametrize(("source", "into"), [("b", "main"), ("main", "b")])
+def test_where_the_base_has_expired_a_merge_is_refused_though_an_older_common_state_is_there(
+    tmp_path: Path, source: str, into: str
+) -> None:
     world = World(tmp_path / "graph", settings=Settings(inline_rows=0))  # a tail would keep the base's rows
     merger, cleaner = forked(world)
     merger.graph.write([Upsert(PERSON, person_rows("ada", age=1))])
@@ -263,30 +286,8 @@ def test_where_the_base_is_gone_an_older_common_one_serves(tmp_path: Path) -> No
     merger.insert("kay")
     stand_in_retire(cleaner, world.main_id, range(3, 4))
     again = world.client("again")
+    before = again.people(into)
 
-    result = again.graph.branches.merge("b")
-
-    assert result.outcome is Outcome.MERGED
-    assert again.people() == ["ada", "bob", "eve", "kay"]
-
-
-def test_changes_that_are_equal_on_both_sides_of_an_older_base_are_no_conflict(tmp_path: Path) -> None:
-    world = World(tmp_path / "graph", settings=Settings(inline_rows=0))  # a tail would keep the base's rows
-    merger, cleaner = forked(world)
-    merger.graph.write([Upsert(PERSON, person_rows("ada", age=1))])
-    merger.graph.branches.merge("main", "b")
-    merger.insert("eve", branch="b")
-    merger.insert("kay")
-    stand_in_retire(cleaner, world.main_id, range(3, 4))
-
-    assert world.client("again").graph.branches.merge("main", "b").outcome is Outcome.MERGED
-
-
-def test_without_any_common_state_a_merge_is_refused(tmp_path: Path) -> None:
-    world = World(tmp_path / "graph", settings=Settings(inline_rows=0))
-    merger, cleaner = forked(world)
-    merger.insert("kay")
-    stand_in_retire(cleaner, world.main_id, range(1, 3))
-    again = world.client("again")
-    with pytest.raises(ConflictError, match="no common state"):
-        again.graph.branches.merge("b")
+    with pytest.raises(MergeBaseExpired, match=rf"expired {world.main_id}\.3.*nothing was merged, export"):
+        again.graph.branches.merge(source, into)
+    assert world.client("later").people(into) == before

@@ -17,6 +17,7 @@ from omnigraph.errors import ConstraintViolation, OutcomeUnknown, PreconditionFa
 from omnigraph.graph import Graph
 from omnigraph.manifest.plan import Append, PublishPlan, RaiseFence, Stance
 from support.catalogs import KNOWS, PERSON, knows_rows, people, person_rows
+from support.documents import sealed
 
 
 @pytest.fixture
@@ -194,7 +195,7 @@ def test_commit_show_answers_one_commit(graph: Graph, store: str, cli: Cli) -> N
 def test_version_names_release_format_and_libraries(cli: Cli) -> None:
     answer = cli("version", "--json").json
 
-    assert (answer["release"], answer["format_version"]) == (omnigraph.__version__, 1)
+    assert (answer["release"], answer["format_version"]) == (omnigraph.__version__, 2)
     assert set(answer["libraries"]) == {"python", "pylance", "pyarrow", "duckdb", "obstore", "click"}
     assert all(answer["libraries"].values())
     assert cli("version").out.splitlines()[0].split() == ["omnigraph", omnigraph.__version__]
@@ -324,7 +325,7 @@ def test_creating_a_branch_that_exists_is_a_conflict(name: str, graph: Graph, st
         (b"\x00garbage", "damaged"),
         (b"{}", "damaged"),
         (b'{"format": 1}', "damaged"),
-        (b'{"format": 2, "graph_id": "x"}', "upgrade omnigraph"),
+        (b'{"format": 3, "graph_id": "x"}', "upgrade omnigraph"),
     ],
 )
 def test_a_stamp_that_cant_be_read_is_named(stamp: bytes, words: str, graph: Graph, store: str, cli: Cli) -> None:
@@ -409,7 +410,8 @@ def test_a_bug_is_one_line_without_a_traceback_unless_debug(
 def test_names_in_the_log_cant_steer_the_terminal(graph: Graph, store: str, cli: Cli) -> None:
     graph.write([Append(PERSON, person_rows("hedy"))], actor="red")
     (newest,) = [path for path in Path(store).glob("__manifest/*/*.json") if b'"red"' in path.read_bytes()]
-    newest.write_text(newest.read_text().replace('"red"', r'"\u001b[31mred\nnew line"'))  # as no writer of ours would
+    changed = newest.read_text().replace('"red"', r'"\u001b[31mred\nnew line"')  # as no writer of ours would
+    newest.write_bytes(sealed(json.loads(changed)))
 
     run = cli("commit", "list", store)
 
@@ -458,13 +460,24 @@ def test_a_full_disk_behind_stdout_is_an_error(graph: Graph, store: str) -> None
     assert run.stderr.count("\n") == 1
 
 
+# Whoever starts the tests may ignore SIGINT, as a background job of a shell does, and children inherit that.
+HEARS_INTERRUPTS = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
 def test_an_interrupted_run_exits_130_with_a_short_line(graph: Graph, store: str) -> None:
-    """The interrupt comes while the command waits for its store: here, for a stamp that is a pipe."""
+    """The interrupt comes while the command waits for its store: here, for a stamp that is a pipe.
+
+    A background job ignores interrupts, and so does what it starts: the command must not inherit that.
+    """
     stamp = Path(store) / "_omnigraph.json"
     stamp.unlink()
     os.mkfifo(stamp)
     run = subprocess.Popen(
-        [sys.executable, "-m", "omnigraph", "snapshot", store],
+        [sys.executable, "-c", HEARS_INTERRUPTS, "-m", "omnigraph", "snapshot", store],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -14,6 +14,8 @@ from omnigraph.manifest.plan import Bury, Change, PublishPlan, Stance
 from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.turns import ASK_AFTER_LOSSES, Turns, asking
 from omnigraph.runtime import Runtime
+from omnigraph.storage import meter
+from omnigraph.storage.objects import Outcome
 from support.catalogs import people
 from support.proxy import Proxy
 from support.s3 import S3Location
@@ -70,6 +72,21 @@ def test_a_turn_changes_nothing_and_is_nobodys_parent(tmp_path: Path) -> None:
     assert (asked.tables, asked.schema, asked.logical_head) == (base.tables, base.schema, base.logical_head)
     assert asked.commits[0].commit_class == "maintenance"
     assert compose(asked, PublishPlan("01END", Stance.MAINTENANCE, Bury()), asked.authored_at).turn is None
+
+
+@pytest.mark.s3
+def test_asking_for_a_turn_is_one_request_after_which_the_turn_begins(s3: S3Location) -> None:
+    """A hint, which other maintenance leaves beside its manifest, would take up a part of the turn."""
+    graph = omnigraph.init(s3.uri, people(), s3.options)
+    repository = graph.repository
+    repository.publisher.publish(graph.begin(), PublishPlan("01OTHER", Stance.CONSTRUCTIVE, Change("mutation")))
+    asked = compose(graph.begin().base, asking(_some_plan(), 0.1, "01ASK"), repository.runtime.clock.now())
+
+    with meter.operation("ask") as operation:
+        answer = repository.manifests.create(asked)
+
+    assert answer.outcome is Outcome.CREATED
+    assert operation.cost.requests == 1
 
 
 def _some_plan() -> PublishPlan:

@@ -156,7 +156,7 @@ def test_one_id_inserted_by_two_writers_is_there_once(graph: Graph, other: Graph
 
 
 def test_a_plan_made_of_rows_that_changed_is_made_again(graph: Graph, other: Graph) -> None:
-    """Rule 11: an upsert of one property does not bring back the old value of another."""
+    """`replan-reads`: an upsert of one property does not bring back the old value of another."""
     planned = []
 
     def older_by_one(txn: WriteTxn) -> Changes:

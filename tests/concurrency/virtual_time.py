@@ -5,8 +5,9 @@
     world.run(seconds=10.0)
 
 Each client is a thread with a graph, caches and dice of its own, but one runs at a time: it goes on until it sleeps or
-sends a request, and then the one whose time comes first does. So a schedule depends on the seed alone, and what a
-client computes takes as long as the world says. Lance's files go to a directory, in no time.
+sends a request, and then the one whose time comes first does. What a client would send at once it sends one after the
+other. So a schedule depends on the seed alone, and what a client computes takes as long as the world says. Lance's
+files go to a directory, in no time.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from __future__ import annotations
 import heapq
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 from unittest import mock
 
 from omnigraph.graph import Graph
@@ -27,10 +31,12 @@ from omnigraph.manifest.repository import Repository, init_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.runtime import SHORT_ID_LENGTH, Runtime, ulid
 from omnigraph.schema.catalog import Catalog, Schema
+from omnigraph.storage import parallel
 from omnigraph.storage.location import Location
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.objects import Listed, ObjectStore, Outcome, Page, PutAnswer, Stored, Tag
+from omnigraph.storage.objects import Listed, ObjectStore, Outcome, PutAnswer, Stored, Tag
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -75,7 +81,7 @@ class World:
         self._ended = threading.Event()
         self._until_s = 0.0
         store = ObjectStore(self._location, _Store(self, None))
-        with mock.patch.object(repository_module, "open_store", return_value=store):
+        with mock.patch.object(repository_module, "open_store", return_value=store), _one_request_at_a_time():
             runtime = self._runtime("init")
             self._stamp = init_repository(str(root), Schema(catalog), runtime=runtime, settings=CALM).stamp
 
@@ -91,11 +97,13 @@ class World:
             client.thread = threading.Thread(target=self._live, args=(client,), name=client.name)
             self._wait(client, self.dice.uniform(0, self.rtt_s))
             client.thread.start()
-        self._wake_next()
-        self._ended.wait()
+        with _one_request_at_a_time():
+            self._wake_next()
+            self._ended.wait()
+            for client in self._clients:
+                assert client.thread is not None
+                client.thread.join()
         for client in self._clients:
-            assert client.thread is not None
-            client.thread.join()
             if client.error is not None:
                 raise client.error
 
@@ -144,6 +152,25 @@ class World:
     def _runtime(self, name: str) -> Runtime:
         dice = random.Random(f"{name} {self.dice.random()}")
         return Runtime(_Clock(self), _Ids(dice), dice)
+
+
+class _OneByOne(Executor):
+    """Runs each call where it is submitted, since only the thread that the world has woken may go on."""
+
+    def __init__(self, max_workers: int) -> None:
+        pass
+
+    def submit(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        try:
+            future.set_result(call(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def _one_request_at_a_time() -> AbstractContextManager[object]:
+    return mock.patch.object(parallel, "ThreadPoolExecutor", _OneByOne)
 
 
 class _OrderedLocation(Location):
@@ -221,13 +248,16 @@ class _Store:
         found = self.get(key)
         return None if found is None else Listed(key, len(found.data), found.modified)
 
-    def page(self, prefix: str, after: str | None) -> Page:
-        def request() -> Page:
-            found = sorted(key for key in self.world.objects if key.startswith(f"{prefix}/") and key > (after or ""))
-            listed = [Listed(key, len(self.world.objects[key].data), START) for key in found[:PAGE]]
-            return Page(tuple(listed), found[PAGE - 1] if len(found) > PAGE else None)
+    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
+        def request() -> list[Listed]:
+            keys = sorted(key for key in self.world.objects if key.startswith(f"{prefix}/"))
+            there = [(key, self.world.objects[key]) for key in keys]
+            return [Listed(key, len(found.data), found.modified) for key, found in there]
 
-        return self._request(request)
+        listed = self._request(request)
+        yield listed[:PAGE]
+        for start in range(PAGE, len(listed), PAGE):
+            yield self._request(partial(_part, listed, start))
 
     def delete(self, key: str) -> None:
         self._request(lambda: self.world.objects.pop(key, None))
@@ -242,3 +272,7 @@ class _Store:
         answer = perform()
         world.pass_time(back)
         return answer
+
+
+def _part(listed: list[Listed], start: int) -> list[Listed]:
+    return listed[start : start + PAGE]

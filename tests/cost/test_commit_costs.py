@@ -421,7 +421,7 @@ def test_the_meter_agrees_on_the_first_commit_of_a_process(
     known_as: str, proxy: Proxy, s3: S3Location, s3_proxied: S3Location
 ) -> None:
     """Lance counts where nobody looked yet: for tables that are made now, and for those that are opened now."""
-    staged = Settings(inline_rows=0)
+    staged = Settings(inline_rows=0, clock_ahead_s=0)
     graph = omnigraph.init(s3_proxied.uri, wide(2), s3_proxied.options, settings=staged)
     if known_as == "opened it":
         directly = omnigraph.open(s3.uri, s3.options, settings=staged)

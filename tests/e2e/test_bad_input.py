@@ -41,6 +41,7 @@ from omnigraph.manifest.settings import Settings
 from omnigraph.storage.location import locate
 from omnigraph.storage.objects import ObjectStore, open_store
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, people, person_rows
+from support.documents import sealed
 from support.proxy import Answer, Matcher, Proxy, anything, error_body, puts
 from support.s3 import S3Location, keys
 
@@ -284,15 +285,15 @@ def without_content(data: bytes) -> bytes:
 
 
 def of_a_newer_format(data: bytes) -> bytes:
-    return json.dumps(json.loads(data) | {"format": 2, "novelty": True}).encode()
+    return sealed(json.loads(data) | {"format": 3, "novelty": True})
 
 
 def with_an_infinite_number(data: bytes) -> bytes:
-    return json.dumps(json.loads(data) | {"manifest_version": float("inf"), "fenced_at": float("nan")}).encode()
+    return sealed(json.loads(data) | {"manifest_version": float("inf"), "fenced_at": float("nan")})
 
 
 def of_another_number(data: bytes) -> bytes:
-    return json.dumps(json.loads(data) | {"manifest_version": 77}).encode()
+    return sealed(json.loads(data) | {"manifest_version": 77})
 
 
 DAMAGE = [truncated, emptied, garbage, deep_nesting, not_an_object, without_content]

@@ -15,6 +15,7 @@ from lance.dataset import Transaction
 import omnigraph
 from omnigraph.graph import Graph
 from omnigraph.manifest.settings import Settings
+from support.documents import sealed
 
 SCHEMA = """
 node Person {
@@ -78,7 +79,7 @@ class Place:
     def edit(self, change: Callable[[dict[str, Any]], None], back: int = 0) -> None:
         document = self.manifest(back)
         change(document)
-        self.manifest_path(back).write_text(json.dumps(document))
+        self.manifest_path(back).write_bytes(sealed(document))
 
     def ref(self, key: str) -> dict[str, Any]:
         ref: dict[str, Any] = self.manifest()["tables"][key]

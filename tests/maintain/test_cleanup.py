@@ -1,4 +1,4 @@
-"""Cleanup keeps everything that a retained state needs, and nothing else (rule 18)."""
+"""Cleanup keeps everything that a retained state needs, and nothing else (`fence-before-sweep`)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ import omnigraph
 from omnigraph.errors import BadRequest, CommitNotFound, Damaged, ReadOnly, UnsupportedFormat
 from omnigraph.graph import Graph
 from omnigraph.maintain.retention import Retention, oldest_retained, parse_span
+from omnigraph.manifest.keys import parse_commit_id
 from omnigraph.manifest.model import Manifest, Point, Stub
 from omnigraph.manifest.settings import Settings
+from omnigraph.manifest.stubbed import Stubbed
 from support.cleaning import assert_sound, clean, table_files
 from support.s3 import S3Location
 
@@ -475,6 +477,58 @@ def test_a_note_on_stubs_that_can_not_be_read_stops_the_run(graph: Graph, conten
         clean(fresh(graph))
 
     assert files(graph) == before
+
+
+def test_a_stalled_cleanup_does_not_take_back_what_another_has_noted_on_stubs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state that had a tag when the first one planned is left for its rows alone by the second one."""
+    graph = omnigraph.init(str(tmp_path / "graph"), SCHEMA, NO_FSYNC, settings=INLINE)
+    put(graph, "p0")
+    graph.optimize()  # a stored table, of which only this state's version is to go
+    put(graph, "p1")
+    tagged = graph.snapshot().commit_id
+    graph.tags.create("then", tagged)
+    put(graph, "p2")
+    put(graph, "p3")
+    slow = fresh(graph)
+    manifests = slow.repository.manifests
+    note, point = manifests.note_stubbed, parse_commit_id(tagged)
+
+    def late(branch_id: str, stubbed: Stubbed) -> None:
+        monkeypatch.undo()
+        assert point.manifest_version in stubbed.states
+        graph.tags.delete("then")
+        clean(fresh(graph))
+        assert manifests.stubbed(branch_id).rows != ()
+        note(branch_id, stubbed)
+
+    monkeypatch.setattr(manifests, "note_stubbed", late)
+    clean(slow)
+
+    now = manifests.stubbed(point.branch_id)
+    assert point.manifest_version in now.rows
+    assert point.manifest_version not in now.states
+    manifest = stored(graph, point)
+    assert isinstance(manifest, Manifest)
+    assert not fresh(graph).repository.manifests.is_state(manifest)
+    with pytest.raises(CommitNotFound):
+        fresh(graph).snapshot(at=tagged)
+
+
+NOTES = [
+    (Stubbed(), Stubbed(5, (2,), (3,)), Stubbed(5, (2,), (3,))),
+    (Stubbed(5, (2,), (3,)), Stubbed(9, (), (2, 6)), Stubbed(9, (), (2, 6))),
+    (Stubbed(5, (2, 4)), Stubbed(5, (4,), (2,)), Stubbed(5, (4,), (2,))),
+    (Stubbed(5, (2,)), Stubbed(9, (2, 7), ()), Stubbed(9, (2, 7), ())),
+    (Stubbed(5, (), (2,)), Stubbed(5), Stubbed(5)),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "both"), NOTES)
+def test_two_notes_on_stubs_say_of_each_manifest_the_less(one: Stubbed, other: Stubbed, both: Stubbed) -> None:
+    assert one.merged(other) == other.merged(one) == both
+    assert both.merged(one) == both
 
 
 def test_without_the_note_on_stubs_all_is_looked_at_again(graph: Graph) -> None:

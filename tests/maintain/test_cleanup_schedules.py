@@ -1,4 +1,4 @@
-"""Rule 18, schedule by schedule: cleanup beside every other operation, either of them stalled or killed anywhere."""
+"""`fence-before-sweep`: cleanup beside every other operation, either of them stalled or killed anywhere."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def after(world: World) -> None:
 
 
 def is_put_of_a_fence(call: Call) -> bool:
-    return call.method == "create" and call.key.startswith("__manifest/")
+    return call.method == "create" and call.key.startswith("__manifest/") and call.key.endswith(".json")
 
 
 class Nth:

@@ -1,4 +1,4 @@
-"""Fold: rows that ride in manifests are written into Lance. Rules 8 to 10, schedule by schedule."""
+"""Fold: inline rows are written into Lance. The schedules of `whole-tail`, `rebase` and `maintenance-rebase`."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_branch_folds_what_it_inherited_for_itself(graph: Graph) -> None:
     assert ids_of(graph.snapshot().to_arrow(PERSON)) == ["ada"]
 
 
-# Rule 8: the whole tail of the base, and nothing of it stays on top
+# `whole-tail`: all of the base's tail, and nothing of it stays on top
 
 
 def test_an_overlay_never_lies_on_top_of_a_newer_staged_row(world: World) -> None:
@@ -202,7 +202,7 @@ def test_an_overlay_never_lies_on_top_of_a_newer_staged_row(world: World) -> Non
     assert tails(writer.graph) == {PERSON: 0}
 
 
-# Rule 9: a physical part belongs to the version that it was derived from
+# `rebase`: a physical part belongs to the version that it was derived from
 
 
 def test_a_deletion_that_was_computed_before_a_compaction_deletes_no_other_row(world: World) -> None:
@@ -233,7 +233,7 @@ def test_a_writer_that_stalls_across_a_compaction_stages_again(world: World) -> 
     assert world.client("reader").people() == ["ada", "eve", "joan"]
 
 
-# Rule 10
+# `maintenance-rebase`
 
 
 def test_two_folds_of_pure_inserts_leave_every_row_once(world: World) -> None:

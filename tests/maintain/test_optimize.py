@@ -274,7 +274,7 @@ def test_adjacency_is_saved_beside_the_table_version_and_used(docs: Graph) -> No
     assert docs.optimize().types[CITES].adjacency, "another version has its own"
 
 
-# Races (rule 10)
+# Races (`maintenance-rebase`)
 
 
 def test_a_compaction_is_carried_over_a_staged_write_and_not_done_again(world: World) -> None:

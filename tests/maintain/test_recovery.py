@@ -1,4 +1,4 @@
-"""Recovery (rule 19): long writes whose process is gone are listed, completed once, or discarded, and each is told."""
+"""Recovery (`intent-tokens`): long writes whose process is gone are listed, and completed or discarded once."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.progress import Progress
 from omnigraph.storage.runner import InProcess
+from support import jobs
 from support.cleaning import assert_sound, clean, table_files
 
 SCHEMA = "node Person { slug: String @key age: I32? }"
@@ -96,8 +97,7 @@ LOADED = ["old", "p0", "p1", "p2", "p3", "p4"]
 
 
 def left_over(graph: Graph) -> list[Path]:
-    folder = graph.repository.location.path / "__recovery"
-    return [path for path in folder.rglob("*") if path.is_file() and path.name != "_clock"]
+    return [graph.repository.location.path / key for key in jobs.left_over(graph.repository)]
 
 
 # Listing
@@ -112,16 +112,16 @@ def test_a_job_that_runs_and_one_that_died_are_told_apart(graph: Graph, given: P
     point = graph.snapshot().pinned.manifest.point
     graph.repository.intents.begin("alive", "main", point, "load", "grace")
 
-    jobs = {job.txn_id: job for job in graph.recover().jobs}
+    found = {job.txn_id: job for job in graph.recover().jobs}
 
-    assert (jobs[JOB].state, jobs[JOB].can_complete, jobs[JOB].actor, jobs[JOB].branch) == (
+    assert (found[JOB].state, found[JOB].can_complete, found[JOB].actor, found[JOB].branch) == (
         "released",
         True,
         "ada",
         "main",
     )
-    assert (jobs["alive"].state, jobs["alive"].can_complete, jobs["alive"].pid) == ("running", False, os.getpid())
-    assert jobs[JOB].since <= jobs["alive"].since
+    assert (found["alive"].state, found["alive"].can_complete, found["alive"].pid) == ("running", False, os.getpid())
+    assert found[JOB].since <= found["alive"].since
 
 
 def test_listing_works_on_a_graph_that_may_only_be_read(graph: Graph, given: Path) -> None:

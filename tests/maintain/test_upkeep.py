@@ -236,7 +236,7 @@ def test_a_segment_half_of_whose_fragments_were_compacted_is_built_again_over_th
     assert_indexes_answer_as_a_look_at_every_row(people, made)
 
 
-# Carried over to a version that others have made meanwhile (rule 10)
+# Carried over to a version that others have made meanwhile (`maintenance-rebase`)
 
 
 def carried(people: People, at: TableVersion, head: TableVersion) -> tuple[TableVersion, list[Any]]:

@@ -24,6 +24,7 @@ from omnigraph.storage import counting, meter
 from omnigraph.storage.checking import version_key
 from omnigraph.storage.handles import TableVersion
 from omnigraph.storage.index_section import segments
+from support.documents import sealed
 from support.s3 import S3Location
 
 PERSON, KNOWS, WORKS = "node:Person", "edge:Knows", "edge:WorksAt"
@@ -356,7 +357,7 @@ def wrong_adjacency(place: Place) -> None:
 def tag_a_missing_commit(place: Place) -> None:
     path = place.root / "__tags" / "first.json"
     document = json.loads(path.read_text())
-    path.write_text(json.dumps(document | {"commit": f"{place.main}.4000"}))
+    path.write_bytes(sealed(document | {"commit": f"{place.main}.4000"}))
 
 
 def garble_tag(place: Place) -> None:

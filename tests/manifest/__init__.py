@@ -1,1 +1,1 @@
-"""The transaction core. `test_schedule_*` replay what protocol.md tells under its rules, request by request."""
+"""The transaction core. `test_schedule_*` replay the schedules of docs/protocol.md, request by request."""

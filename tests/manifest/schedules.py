@@ -1,4 +1,4 @@
-"""Several independent clients of one graph, each driven request by request: the cast of every schedule in protocol.md.
+"""Several independent clients of one graph, each driven request by request: the cast of docs/protocol.md.
 
     world = World(tmp_path)
     writer, cleaner = world.client("writer"), world.client("cleaner")
@@ -42,6 +42,7 @@ from omnigraph.storage.objects import Outcome, PutAnswer, open_store
 from omnigraph.write.checks import IdsAbsent
 from support.catalogs import PERSON, ids_of, people, person_rows
 from support.steps import Call, Gate, LoseAnswer, LoseRequest, SteppedStore, Stepper, raising, returning
+from support.unordered import ordered_store
 
 T = TypeVar("T")
 
@@ -94,7 +95,7 @@ def seeded_runtime(seed: str) -> Runtime:
 
 
 class OrderedLocation(Location):
-    """A local directory that passes for a store whose LIST is in name order, as S3's is (the local one sorts)."""
+    """A local directory that passes for a store whose LIST is in name order, as S3's is."""
 
     lists_in_name_order = True  # type: ignore[assignment]
 
@@ -174,8 +175,10 @@ class World:
         runtime, gate = seeded_runtime(name), Gate()
         location = locate(str(self.root), NO_FSYNC)
         if self._ordered:
-            location = OrderedLocation(location.uri, location.options, location.fsync)
-        store: Any = SteppedStore(open_store(location, runtime), gate)
+            opened = ordered_store(OrderedLocation(location.uri, location.options, location.fsync), runtime)
+        else:
+            opened = open_store(location, runtime)
+        store: Any = SteppedStore(opened, gate)
         stamp = repository_module._read_stamp(store)
         repository = Repository(store, stamp, runtime=runtime, policy=policy, settings=self.settings)
         return Client(name, Graph(repository, Cost()), gate)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.manifest.compose import compose
-from omnigraph.manifest.model import CommitClass, Fence, Point, TableRef, Tombstone, Touch
+from omnigraph.manifest.model import CommitClass, Fence, Point, Position, TableRef, Tombstone, Touch
 from omnigraph.manifest.plan import (
     Birth,
     Bury,
@@ -37,13 +37,13 @@ def test_a_commit_takes_the_next_number_and_the_tables_that_it_staged() -> None:
     made = compose(base, plan(Stance.CONSTRUCTIVE, base, writes=[PERSON], actor="ada"), LATER)
 
     assert (made.manifest_version, made.logical_head) == (5, f"{BRANCH_ID}.5")
-    assert made.tables[PERSON] == TableRef(TableVersion("t1", 77), 2, f"{BRANCH_ID}.5")
+    assert made.tables[PERSON] == TableRef(TableVersion("t1", 77), 2, f"{BRANCH_ID}.5", columns="sha256:one")
     assert made.tables[COMPANY] == base.tables[COMPANY]
     (commit,) = made.commits
     assert (commit.id, commit.parent, commit.txn_id) == (f"{BRANCH_ID}.5", f"{BRANCH_ID}.4", "txn")
     assert (commit.actor, commit.authored_at, commit.commit_class) == ("ada", LATER, CommitClass.LOGICAL)
     assert commit.touched == {PERSON: Touch(inserted=1)}
-    assert made.ancestry == {BRANCH_ID: 5}
+    assert made.ancestry == {BRANCH_ID: Position(5)}
 
 
 def test_a_first_table_is_a_change_even_without_rows() -> None:
@@ -52,7 +52,8 @@ def test_a_first_table_is_a_change_even_without_rows() -> None:
     creating = PublishPlan("txn", Stance.CONSTRUCTIVE, Change("schema", (Create(PERSON, None),), empty))  # type: ignore[arg-type]
 
     assert not creating.changes_nothing
-    assert compose(base, creating, NOON).tables == {PERSON: TableRef(TableVersion("t9", 1), 0, f"{BRANCH_ID}.5")}
+    created = TableRef(TableVersion("t9", 1), 0, f"{BRANCH_ID}.5", columns="sha256:one")
+    assert compose(base, creating, NOON).tables == {PERSON: created}
 
 
 def test_a_table_of_which_no_row_changes_stays_as_it_was() -> None:
@@ -79,17 +80,19 @@ def test_maintenance_changes_where_rows_are_and_nothing_else() -> None:
 
     made = compose(base, plan(Stance.MAINTENANCE, base, writes=[PERSON]), LATER)
 
-    assert made.tables[PERSON] == TableRef(TableVersion("t1", 77), 3, base.tables[PERSON].changed_at)
+    assert made.tables[PERSON] == TableRef(
+        TableVersion("t1", 77), 3, base.tables[PERSON].changed_at, columns="sha256:one"
+    )
     assert made.logical_head == base.logical_head
     (commit,) = made.commits
     assert (commit.commit_class, commit.parent) == (CommitClass.MAINTENANCE, base.logical_head)
 
 
 def test_what_was_derived_from_another_version_is_never_composed() -> None:
-    """Rule 9 is checked once more where it would do harm."""
+    """`rebase` is checked once more where it would do harm."""
     base = manifest(4, {PERSON: ref(1)})
     for other in (manifest(4, {PERSON: ref(2)}), manifest(4, {PERSON: ref(1, table_id="t2")}), manifest(4)):
-        with pytest.raises(AssertionError, match="rule 9"):
+        with pytest.raises(AssertionError, match="rebase: "):
             compose(other, plan(Stance.CONSTRUCTIVE, base, writes=[PERSON]), NOON)
 
 
@@ -133,7 +136,7 @@ def test_a_fork_is_a_copy_of_the_fork_points_state_and_no_commit() -> None:
     assert (born.tables, born.schema, born.logical_head) == (fork.tables, fork.schema, fork.logical_head)
     assert (born.commits, born.fork, born.authored_at) == ((), Point(BRANCH_ID, 7), fork.authored_at)
     assert (born.fenced_at, born.oldest_retained) == (0, 1), "those are numbers of the other branch"
-    assert born.ancestry == {BRANCH_ID: 7, UNBORN.branch_id: 1}
+    assert born.ancestry == {BRANCH_ID: Position(7), UNBORN.branch_id: Position(1)}
 
 
 def test_a_branch_keeps_the_ancestry_of_its_source_and_counts_its_own() -> None:
@@ -141,7 +144,7 @@ def test_a_branch_keeps_the_ancestry_of_its_source_and_counts_its_own() -> None:
 
     second = compose(born, plan(Stance.CONSTRUCTIVE, born, writes=[PERSON]), NOON)
 
-    assert second.ancestry == {BRANCH_ID: 7, UNBORN.branch_id: 2}
+    assert second.ancestry == {BRANCH_ID: Position(7), UNBORN.branch_id: Position(2)}
     assert second.commits[0].parent == f"{BRANCH_ID}.7"
     assert second.fork == Point(BRANCH_ID, 7)
 

@@ -184,7 +184,7 @@ def test_rows_that_ride_in_the_manifest_are_derived_from_no_version(row: Row) ->
 
 
 def test_a_staged_table_stays_under_small_commits_to_other_rows() -> None:
-    """Rule 9: what came on top stays there, unless it touches an id that the plan writes."""
+    """`rebase`: what came on top stays there, unless it touches an id that the plan writes."""
     staged = plan(CONSTRUCTIVE, BASE, writes=[WRITTEN])
     head = after(tables=tail_of(WRITTEN))
 
@@ -195,7 +195,7 @@ def test_a_staged_table_stays_under_small_commits_to_other_rows() -> None:
 
 
 def test_what_was_folded_must_still_be_the_front_of_the_tail() -> None:
-    """Rule 10. *Without:* two folds of pure inserts touch no common fragment and every row exists twice."""
+    """`maintenance-rebase`. Without it two folds of pure inserts share no fragment, and every row exists twice."""
     tail = (entry(3, WRITTEN), entry(4, WRITTEN))
     base = replace(BASE, tables={WRITTEN: ref(tail=tail)})
     fold = plan(MAINTENANCE, base, writes=[WRITTEN])
@@ -371,7 +371,7 @@ def test_only_a_strict_plan_is_refused_and_only_for_what_it_relied_on(
 def test_a_plan_that_proceeds_is_composed_of_versions_derived_from_the_head(
     make: Plan, base: Manifest, head: Manifest
 ) -> None:
-    """Rule 9: whatever is not staged again must have been derived from exactly what the head has."""
+    """`rebase`: whatever is not staged again must have been derived from exactly what the head has."""
     made = make(base)
     decision = decide(made, base, head)
     if not isinstance(decision, Proceed):

@@ -82,6 +82,23 @@ def test_expired_commits_stay_in_the_log(graph: Graph) -> None:
     assert first in ids(graph.commit_graph())
 
 
+def test_commits_of_one_clock_tick_are_in_the_order_of_their_lines_main_first(world: World) -> None:
+    """The world's clock stands still, and branch ids are random: neither says which commit comes first."""
+    client = world.client("client")
+    expected = [client.insert("ada").id]
+    for name in ("a", "b", "n", "y", "z"):
+        client.graph.branches.create(name)
+        on_main, merged = client.insert(f"{name} on main"), client.insert(name, branch=name)
+        client.graph.branches.merge(name)
+        expected = [client.head().logical_head, on_main.id, merged.id, *expected]
+
+    everywhere, on_main_only = client.graph.commit_graph(), client.graph.commit_graph(["main"])
+
+    assert len({logged.commit.authored_at for logged in everywhere}) == 1
+    assert ids(everywhere)[: len(expected)] == ids(on_main_only)[: len(expected)] == expected
+    require_sound(everywhere)
+
+
 def test_wrong_clocks_do_not_turn_history_round(world: World) -> None:
     """The one client's clock is far ahead: what was merged is younger by the clock than the merge."""
     ahead, behind = world.client("ahead"), world.client("behind")

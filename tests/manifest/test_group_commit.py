@@ -240,6 +240,33 @@ def test_a_held_base_conflicts_with_those_before_it_in_the_put_only_if_they_touc
     assert ada.manifest_version == cy.manifest_version == 3
 
 
+@pytest.mark.parametrize("refused_first", [False, True])
+def test_a_refusal_names_the_commit_as_the_manifest_that_was_put_does_also_if_it_holds_one_commit(
+    world: World, refused_first: bool
+) -> None:
+    client = world.client("writer")
+    held = client.graph.begin()
+    refused = [partial(client.insert, f"r{number}", txn=held) for number in range(2)]
+    company = [Append(COMPANY, company_rows("acme"))]
+    writes: list[Write] = [
+        lambda: client.graph.write([Delete(COMPANY, ("none",)), *company]),
+        *([lambda: client.graph.write([Append(COMPANY, company_rows("other"))], txn=held)] if refused_first else []),
+        partial(client.insert, "ada"),
+        *refused,
+    ]
+    with together(client, *writes) as stepper:
+        stepper.run_to_end()
+        outcomes = stepper.result()
+
+    ada = next(outcome for outcome in outcomes[1:] if not isinstance(outcome, BaseException))
+    errors = [outcome for outcome in outcomes if isinstance(outcome, ExpectedVersionMismatch)]
+    assert ada.id == f"{world.main_id}.3"
+    assert [error.actual for error in errors if error.table_key == PERSON] == [ada.id, ada.id]
+    for error in errors:
+        assert client.graph.commit(str(error.actual)).id == error.actual
+        assert str(error.actual) in str(error)
+
+
 def test_a_branch_that_is_deleted_meanwhile_is_gone_for_the_whole_group(world: World) -> None:
     client, other = world.client("writer"), world.client("other")
     other.graph.branches.create("side")

@@ -1,4 +1,7 @@
-"""Rules 2, 3 and 6 for writes that share a put: lost answers, lost races, keys that come twice, leaders that die."""
+"""Writes that share a put: lost answers, lost races, keys that come twice, leaders that die.
+
+The rules are `settle-by-reading`, `one-txn-id` and `confirmed-head`.
+"""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ def test_a_write_that_has_grown_too_large_goes_alone(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("fault", [APPLIED_ANSWER_LOST, NEITHER_APPLIED_NOR_ANSWERED, AN_INNER_RETRY_SAYS_EXISTS])
 def test_a_lost_answer_to_a_group_is_settled_for_all_of_it(world: World, server: Client, fault: Any) -> None:
-    """Rules 2 and 3: the same group goes to the same number until it is known whose it is."""
+    """`settle-by-reading` and `one-txn-id`: the same group goes to the same number until it is known whose it is."""
     with meeting(server, *(lambda name=name: server.insert(name) for name in ("ada", "bob", "cyd"))) as crowd:
         crowd.step()
         crowd.run_until(a_put_of_manifest(3))
@@ -295,7 +295,7 @@ def test_a_group_on_a_branch_that_was_deleted_is_told_so(world: World, server: C
 
 
 def test_one_key_twice_at_once_is_applied_once(world: World, server: Client) -> None:
-    """Rule 3, where planning takes so long that another call with the same key is through before it ends."""
+    """`one-txn-id`, where planning takes so long that another call with the same key is through before it ends."""
     landed: list[PublishedCommit | None] = []
 
     def slowly(txn: WriteTxn) -> Changes:

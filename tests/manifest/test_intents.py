@@ -1,7 +1,8 @@
-"""Rule 19, the intent itself: put once, kept alive, taken over when its owner is dead, ended by its owner alone."""
+"""`intent-tokens`, the intent itself: put once, kept alive, taken over when its owner is dead, ended as it was seen."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,10 +18,11 @@ from typing import Any
 
 import pytest
 
-from omnigraph.errors import BadRequest, Damaged, JobLost, JobRunning, NotFound, OmnigraphError
+from omnigraph.errors import BadRequest, Damaged, JobDiscarded, JobEnding, JobLost, JobRunning, NotFound, OmnigraphError
 from omnigraph.manifest import owners
-from omnigraph.manifest.intent import State, encode_intent
-from omnigraph.manifest.intents import DEAD_AFTER, HeldIntent, Intents
+from omnigraph.manifest.document import encode_document
+from omnigraph.manifest.intent import Intent, State, encode_intent
+from omnigraph.manifest.intents import DEAD_AFTER, HeldIntent, Intents, SeenIntent
 from omnigraph.manifest.keys import intent_key, intent_txn, recovery_folder
 from omnigraph.manifest.model import Point
 from omnigraph.manifest.owners import this_process
@@ -60,7 +62,8 @@ def begin(intents: Intents, txn_id: str = "job", **options: Any) -> HeldIntent:
 def belongs_to_another_machine(store: ObjectStore, held: HeldIntent) -> None:
     """From now on only time tells whether its owner lives."""
     owner = replace(held.intent.owner, machine="elsewhere", token="theirs")
-    intent = replace(held.intent, owner=owner, refreshes=held.intent.refreshes + 1)
+    tokens = (*held.intent.tokens, owner.token)
+    intent = replace(held.intent, owner=owner, tokens=tokens, refreshes=held.intent.refreshes + 1)
     store.put(intent_key(held.txn_id), encode_intent(intent))
 
 
@@ -98,6 +101,23 @@ def test_an_intent_says_what_is_going_on(store: ObjectStore) -> None:
     )
     assert intent.details == {"source": "people.jsonl"}
     assert intent.owner.pid == os.getpid()
+
+
+def test_a_start_that_was_discarded_while_it_began_does_not_believe_that_it_owns_the_intent(store: ObjectStore) -> None:
+    """It was held up after its put; the ended intent that it finds then still carries its token."""
+    gate = Gate()
+    slow, operator = client(SteppedStore(store, gate), "slow"), client(store, "operator")
+    with Stepper(lambda: begin(slow), gate) as stalled:
+        stalled.step()  # the put
+        seen = operator.read("job")
+        assert seen is not None
+        closed = operator.close(seen)
+        assert closed is not None
+        assert operator.remove(closed)
+        stalled.run_to_end()
+
+        with pytest.raises(JobDiscarded, match="nothing was written, start it again"):
+            stalled.result()
 
 
 def test_the_first_puts_time_is_the_stores_and_stays(store: ObjectStore) -> None:
@@ -250,7 +270,7 @@ def test_a_keeper_refreshes_until_the_work_is_done(store: ObjectStore) -> None:
         wait_for(lambda: held.intent.refreshes > 3)
         held.finish()
 
-    assert intents.list() == []
+    assert [seen.ended for seen in intents.list()] == [True]
     assert not keeper.is_alive()
 
 
@@ -315,7 +335,9 @@ def test_an_intent_that_was_not_refreshed_for_a_quarter_of_an_hour_by_the_stores
     assert not seen.alive
     assert adopted.adopted
     assert (adopted.base, adopted.intent.details, adopted.intent.actor) == (BASE, {"splits": 3}, "ada")
-    assert adopted.first_put == held.first_put, "what it staged before is spared as well"
+    assert adopted.first_put == held.first_put
+    assert adopted.intent.tokens == (held.token, "theirs", adopted.token), "what it staged before is honoured as well"
+    assert adopted.intent.prefix == held.intent.prefix
     assert client(store, "reader").read("job").alive  # type: ignore[union-attr]
 
 
@@ -465,9 +487,9 @@ def test_what_never_began_can_not_be_taken(store: ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("end", ["finish", "discard"])
-def test_what_ends_is_gone(store: ObjectStore, end: str) -> None:
+def test_what_ends_is_gone_where_nobody_can_use_its_id_again(store: ObjectStore, end: str) -> None:
     intents = client(store)
-    held = begin(intents)
+    held = begin(intents, named=False)
 
     assert getattr(held, end)() is True
 
@@ -476,36 +498,101 @@ def test_what_ends_is_gone(store: ObjectStore, end: str) -> None:
     assert getattr(held, end)() is True, "once more is as good"
 
 
-def ended_but_not_removed(store: ObjectStore, end: str) -> None:
-    """Its owner was killed between marking it as ended and removing it."""
-    gate = Gate()
-    held = begin(client(SteppedStore(store, gate)))
-    with Stepper(getattr(held, end), gate) as stalled:
-        stalled.run_until(lambda call: call.method == "delete")
-        stalled.kill()
-
-
 @pytest.mark.parametrize("end", ["finish", "discard"])
-def test_what_was_marked_as_ended_is_taken_by_nobody_and_may_begin_anew(store: ObjectStore, end: str) -> None:
-    ended_but_not_removed(store, end)
+def test_what_ends_under_a_name_is_taken_over_by_nobody_and_may_begin_again(store: ObjectStore, end: str) -> None:
+    held = begin(client(store), details={"splits": 3}, tables={"t"})
+    assert getattr(held, end)() is True
     intents = client(store, "other")
     (seen,) = intents.list()
-    assert seen.closed
-    assert not seen.alive
+    assert (seen.ended, seen.alive, seen.intent.details, seen.intent.tables) == (True, False, {}, frozenset())
     with pytest.raises(NotFound):
         intents.adopt("job")
 
-    assert not begin(intents).adopted
+    again = begin(intents)
+
+    assert not again.adopted
+    assert again.intent.tokens == (again.token,), "it shares nothing with the one before"
+    assert again.intent.prefix != held.intent.prefix
+    assert getattr(held, end)() is True
+    again.refresh()
+
+
+def test_of_many_who_begin_an_ended_job_again_exactly_one_does(store: ObjectStore) -> None:
+    begin(client(store)).finish()
+
+    def race(number: int) -> bool:
+        try:
+            begin(client(store, str(number)))
+        except JobRunning:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(race, range(6))) == [False] * 5 + [True]
+
+
+def test_a_slow_start_that_found_an_ended_intent_leaves_that_of_a_faster_one_alone(store: ObjectStore) -> None:
+    begin(client(store)).finish()
+    gate = Gate()
+    slow = client(SteppedStore(store, gate), "slow")
+    with Stepper(lambda: begin(slow), gate) as stalled:
+        stalled.run_until(lambda call: call.method == "replace")
+        fast = begin(client(store, "fast"))
+        stalled.run_to_end()
+        with pytest.raises(JobRunning):
+            stalled.result()
+
+    assert client(store, "reader").read("job").intent == fast.intent  # type: ignore[union-attr]
+    fast.refresh()
+
+
+def closed(store: ObjectStore, name: str = "cleaner") -> SeenIntent:
+    """A discard of the job has begun."""
+    intents = client(store, name)
+    seen = intents.read("job")
+    assert seen is not None
+    found = intents.close(seen)
+    assert found is not None
+    return found
+
+
+def test_a_closed_intent_is_neither_resumed_nor_replaced(store: ObjectStore) -> None:
+    begin(client(store)).release()
+    closed(store)
+
+    with pytest.raises(JobEnding, match="being discarded"):
+        client(store, "other").adopt("job")
+    with pytest.raises(JobEnding):
+        begin(client(store, "other"))
+
+
+@pytest.mark.parametrize("act", ["refresh", "finish", "discard", "release", "is_owned"])
+def test_an_owner_whose_intent_was_closed_does_not_open_it_again(store: ObjectStore, act: str) -> None:
+    held = begin(client(store))
+    before = closed(store)
+
+    if act == "refresh":
+        with pytest.raises(JobLost):
+            held.refresh()
+    else:
+        assert getattr(held, act)() is False
+
+    assert held.lost
+    seen = client(store, "reader").read("job")
+    assert seen is not None
+    assert (seen.intent, seen.closed) == (before.intent, True)
 
 
 def test_another_ends_a_dead_intent_as_he_saw_it(store: ObjectStore) -> None:
-    begin(client(store)).release()
+    held = begin(client(store))
+    held.release()
+    store.put(f"{held.intent.prefix}/1.json", b"{}")
     cleaner = client(store, "cleaner")
-    (seen,) = cleaner.list()
 
-    assert cleaner.discard(seen) is True
+    assert cleaner.remove(closed(store)) is True
 
-    assert cleaner.list() == []
+    assert [seen.ended for seen in cleaner.list()] == [True]
+    assert [listed.key for listed in store.list(recovery_folder("job")) if listed.key.endswith("1.json")] == []
 
 
 def test_another_can_not_end_an_intent_that_has_moved_since_he_saw_it(store: ObjectStore) -> None:
@@ -515,9 +602,24 @@ def test_another_can_not_end_an_intent_that_has_moved_since_he_saw_it(store: Obj
     (seen,) = cleaner.list()
     adopted = client(store, "resumer").adopt("job")
 
-    assert cleaner.discard(seen) is False
+    assert cleaner.close(seen) is None
 
     adopted.refresh()
+
+
+def test_a_slow_removal_leaves_the_intent_and_the_files_of_the_next_start_alone(store: ObjectStore) -> None:
+    begin(client(store)).release()
+    slow, fast = closed(store, "slow"), closed(store, "fast")
+    assert fast.intent == slow.intent, "two discard it at once"
+    client(store, "fast").remove(fast)
+    again = begin(client(store, "again"))
+    store.put(f"{again.intent.prefix}/1.json", b"{}")
+
+    assert client(store, "slow").remove(slow) is False
+
+    assert client(store, "reader").read("job").intent == again.intent  # type: ignore[union-attr]
+    assert store.get(f"{again.intent.prefix}/1.json") is not None
+    again.refresh()
 
 
 @pytest.mark.parametrize("fault", LOST_SWAPS.values(), ids=LOST_SWAPS)
@@ -526,12 +628,24 @@ def test_a_lost_answer_to_a_discard_by_another_never_removes_a_live_intent(store
     gate = Gate()
     cleaner = client(SteppedStore(store, gate), "cleaner")
     (seen,) = cleaner.list()
-    with Stepper(lambda: cleaner.discard(seen), gate) as running:
+    with Stepper(lambda: cleaner.close(seen), gate) as running:
         assert running.step(fault) == Call("replace", "__recovery/job.json")
         running.run_to_end()
-        discarded = running.result()
+        found = running.result()
 
-    assert (client(store, "reader").read("job") is None) is discarded
+    now = client(store, "reader").read("job")
+    assert now is not None
+    assert now.closed is (found is not None)
+
+
+def test_tables_are_named_before_they_are_written_and_stay_named(store: ObjectStore) -> None:
+    held = begin(client(store), tables={"a"})
+    held.name_tables(frozenset({"a"}))
+    assert held.intent.refreshes == 1, "nothing to say"
+    held.name_tables(frozenset({"b"}))
+    held.refresh()
+
+    assert client(store, "reader").read("job").intent.tables == {"a", "b"}  # type: ignore[union-attr]
 
 
 # Reading
@@ -551,3 +665,38 @@ def test_a_damaged_intent_is_named(store: ObjectStore, data: bytes) -> None:
 
     with pytest.raises((Damaged, BadRequest), match="the intent of job"):
         client(store).read("job")
+
+
+@pytest.mark.parametrize("prefix", ["", "tables", "__recovery/other", "__recovery/job/../..", 7])
+def test_an_intent_whose_prefix_is_not_its_own_is_damaged(store: ObjectStore, prefix: object) -> None:
+    document = json.loads(encode_intent(begin(client(store)).intent))
+    del document["format"], document["checksum"]
+    store.put("__recovery/job.json", encode_document(document | {"prefix": prefix}))
+
+    with pytest.raises(Damaged, match="the intent of job"):
+        client(store).read("job")
+
+
+def of_format_1(intent: Intent) -> bytes:
+    document = json.loads(encode_intent(intent)) | {"format": 1}
+    return json.dumps({k: v for k, v in document.items() if k not in NEW_IN_FORMAT_2}).encode()
+
+
+NEW_IN_FORMAT_2 = ("tokens", "tables", "prefix", "named", "checksum")
+
+
+def test_an_intent_of_format_1_is_read_and_taken_over(store: ObjectStore) -> None:
+    held = begin(client(store), details={"splits": 3})
+    held.release()
+    store.put("__recovery/job.json", of_format_1(held.intent))
+
+    seen = client(store, "reader").read("job")
+    adopted = client(store, "other").adopt("job")
+
+    assert seen is not None
+    assert (seen.intent.tokens, seen.intent.tables, seen.intent.prefix) == ((held.token,), None, "__recovery/job")
+    assert adopted.intent.tokens == (held.token, adopted.token)
+    assert adopted.intent.details == {"splits": 3}
+    adopted.name_tables(frozenset({"a"}))
+    adopted.refresh(tables=frozenset({"a"}))
+    assert adopted.intent.tables is None, "what the start before may have written is not known"

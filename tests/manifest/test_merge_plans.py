@@ -9,7 +9,7 @@ import pytest
 from omnigraph.manifest.codec import decode_entry, encode_entry
 from omnigraph.manifest.compose import compose
 from omnigraph.manifest.conflicts import PlanAgain, Proceed, Refuse, decide, may_have_removed
-from omnigraph.manifest.model import TableRef, Touch
+from omnigraph.manifest.model import Position, TableRef, Touch
 from omnigraph.manifest.plan import Adopted, Change, Drop, Merged, PublishPlan, StagedTable, Stance
 from omnigraph.storage.handles import TableVersion
 
@@ -17,21 +17,25 @@ from .values import BRANCH_ID, NOON, fence, manifest, plan, ref, staged_on
 
 PERSON, COMPANY, KNOWS = "node:Person", "node:Company", "edge:Knows"
 OTHER = "bbbbbbbbbbbbb"
-THEIRS = TableRef(TableVersion("t7", 9), 5, f"{OTHER}.3", removed_at=f"{OTHER}.2")
+THEIRS = TableRef(TableVersion("t7", 9), 5, f"{OTHER}.3", removed_at=f"{OTHER}.2", columns="sha256:one")
 
 
 def merging(*, adopted: bool = True, **more: object) -> PublishPlan:
-    merged = Merged({BRANCH_ID: 2, OTHER: 3}, {PERSON: Adopted(THEIRS)} if adopted else {})
+    merged = Merged({BRANCH_ID: Position(2), OTHER: Position(3)}, {PERSON: Adopted(THEIRS)} if adopted else {})
     change = Change("merge", merged_parent=f"{OTHER}.3", merged=merged)
     return PublishPlan("txn", Stance.STRICT, replace(change, **more))  # type: ignore[arg-type]
 
 
 def test_a_merge_has_the_ancestors_of_both_sides_and_adopts_references_as_they_are() -> None:
-    base = manifest(4, {PERSON: ref(1), COMPANY: ref(1, table_id="t2")}, ancestry={BRANCH_ID: 4, "ccccccccccccc": 8})
+    base = manifest(
+        4,
+        {PERSON: ref(1), COMPANY: ref(1, table_id="t2")},
+        ancestry={BRANCH_ID: Position(4), "ccccccccccccc": Position(8)},
+    )
 
     made = compose(base, merging(), NOON)
 
-    assert made.ancestry == {BRANCH_ID: 5, OTHER: 3, "ccccccccccccc": 8}
+    assert made.ancestry == {BRANCH_ID: Position(5), OTHER: Position(3), "ccccccccccccc": Position(8)}
     assert made.tables == {PERSON: THEIRS, COMPANY: base.tables[COMPANY]}
     (commit,) = made.commits
     assert (commit.parent, commit.merged_parent, commit.kind) == (f"{BRANCH_ID}.4", f"{OTHER}.3", "merge")
@@ -40,7 +44,7 @@ def test_a_merge_has_the_ancestors_of_both_sides_and_adopts_references_as_they_a
 
 
 def test_a_table_that_was_converted_on_the_way_is_new_with_the_merge() -> None:
-    merged = Merged({OTHER: 3}, {PERSON: Adopted(THEIRS, converted=True)})
+    merged = Merged({OTHER: Position(3)}, {PERSON: Adopted(THEIRS, converted=True)})
 
     made = compose(manifest(4), merging(merged=merged), NOON)
 
@@ -114,4 +118,4 @@ def test_a_staged_table_beside_an_adopted_one_is_new_with_the_merge() -> None:
 
     made = compose(base, merging(staged=staged), NOON)
 
-    assert made.tables[COMPANY] == TableRef(TableVersion("t1", 8), 3, f"{BRANCH_ID}.5")
+    assert made.tables[COMPANY] == TableRef(TableVersion("t1", 8), 3, f"{BRANCH_ID}.5", columns="sha256:one")

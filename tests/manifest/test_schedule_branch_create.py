@@ -1,4 +1,4 @@
-"""Rule 12: how a branch begins, request by request, and what an unfinished one is."""
+"""`branch-create`: how a branch begins, request by request, and what an unfinished one is."""
 
 from __future__ import annotations
 

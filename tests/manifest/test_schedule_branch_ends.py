@@ -1,4 +1,4 @@
-"""Rule 13: lost answers to refs, first manifests and tombstones; death; names that are used again."""
+"""`branch-ids`: lost answers to refs, first manifests and tombstones; death; names that are used again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule 6: one process commits and tells another, which must not answer from before.
+"""`confirmed-head`: one process commits and tells another, which must not answer from before.
 
 `teller` acts and tells; `told` is warm: it knows the state from before, and answers from a confirmed head all the same.
 """

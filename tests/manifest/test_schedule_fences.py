@@ -1,4 +1,4 @@
-"""Rules 4 and 5: `changed_at` says what changed, `fenced_at` says what may be gone."""
+"""`changed-at` says what changed; `fenced_at`, by `fence-tokens`, says what may be gone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows
 
 from .schedules import STAGED, Client, World, a_put_of_manifest, staged_only, stand_in_cleanup, stand_in_retire
 
-# Rule 4
+# `changed-at`
 
 
 def adopt(client: Client, source: Manifest) -> Manifest:
@@ -102,7 +102,7 @@ def test_getting_a_first_table_is_a_change(world: World, rows: object) -> None:
     assert (refusal.value.table_key, refusal.value.expected, refusal.value.actual) == (KNOWS, None, created.id)
 
 
-# Rule 5
+# `fence-tokens`
 
 
 def commit_company(client: Client) -> None:

@@ -1,22 +1,34 @@
-"""Rule 19, publishing an intent's plan: whoever does it, however late, it is applied once."""
+"""`intent-tokens`, publishing an intent's plan: whichever start does it, however late: applied once, or discarded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from omnigraph.errors import BadRequest, ConflictError, ConstraintViolation, NotFound
+from omnigraph.errors import (
+    BadRequest,
+    ConflictError,
+    ConstraintViolation,
+    JobDiscarded,
+    JobLost,
+    JobRunning,
+    NotFound,
+)
 from omnigraph.graph import Graph
+from omnigraph.maintain.recovery import end_job
 from omnigraph.manifest import repository as repository_module
+from omnigraph.manifest.guard import JobGuard
 from omnigraph.manifest.intents import HeldIntent
 from omnigraph.manifest.model import Manifest, Point, Stub, TableKey
 from omnigraph.manifest.plan import Append, Change, PublishPlan, Stance, Upsert
 from omnigraph.manifest.publish import PublishedCommit, PublishPolicy, Recourse
 from omnigraph.manifest.repository import Repository, init_repository
 from omnigraph.manifest.txn import WriteTxn
+from omnigraph.pipeline.bulk.intent import taken
 from omnigraph.schema.catalog import Schema
 from omnigraph.storage.location import locate
 from omnigraph.storage.meter import Cost
@@ -70,9 +82,18 @@ class Driver:
     @classmethod
     def start(cls, client: Client) -> Driver:
         txn = client.repository.open_txn()
-        held = client.repository.intents.take(txn, "job", kind="load", actor="ada")
-        held._store = client.repository.store._inner  # type: ignore[attr-defined]  # released while the client sleeps
-        return cls(client, held, txn)
+        return cls(client, client.repository.intents.take(txn, "job", kind="load", actor="ada"), txn)
+
+    def release(self) -> None:
+        """Though its client sleeps: as good as dead."""
+        stepped = self.held._store
+        self.held._store = self._client.repository.store._inner  # type: ignore[attr-defined]
+        assert self.held.release()
+        self.held._store = stepped
+
+    @property
+    def guard(self) -> JobGuard:
+        return JobGuard(self._client.repository.manifests, self.held, self.held.base)
 
     def plan(self, txn: WriteTxn) -> PublishPlan:
         self.planned.append(txn.base.manifest_version)
@@ -81,8 +102,9 @@ class Driver:
             Stance.CONSTRUCTIVE,
             Change("load", (Append(PERSON, person_rows("ada")),)),
             checks=(IdsAbsent(PERSON, frozenset({"ada"})),),
-            intent="job",
-            intent_base=self.held.base,
+            intent=self.held.intent.tokens[0],
+            guard=self.guard,
+            token=self.held.token,
         )
         return self._stager.stage(txn, plan)
 
@@ -106,7 +128,7 @@ class Driver:
 
 def another_goes_on(world: World, driver: Driver) -> PublishedCommit:
     """Its owner counts as dead; somebody resumes the job and finishes it."""
-    driver.held.release()
+    driver.release()
     other = Driver.start(world.client("resumer"))
     assert other.held.adopted
     commit = other.publish()
@@ -195,7 +217,7 @@ def test_a_sleepers_late_put_that_lands_first_is_found_by_who_went_on(world: Wor
     driver = Driver.start(client)
     with client.start(driver.publish) as asleep:
         asleep.run_until(a_put_of_manifest(2))
-        driver.held.release()
+        driver.release()
         other = Driver.start(resumer)
         with resumer.start(other.publish) as second:
             second.run_until(a_put_of_manifest(2))
@@ -215,7 +237,7 @@ def test_a_late_put_that_lands_under_a_commit_is_found_before_the_next_put(world
     driver = Driver.start(client)
     with client.start(driver.publish) as asleep:
         asleep.run_until(a_put_of_manifest(2))
-        driver.held.release()
+        driver.release()
         other = Driver.start(resumer)
         with resumer.start(other.publish) as second:
             second.run_until(a_put_of_manifest(2))
@@ -246,7 +268,7 @@ def test_a_plan_that_would_change_nothing_is_answered_with_the_commit_that_did(w
     client = world.client("writer")
     driver = Driver.start(client)
     landed = another_goes_on(world, driver)
-    plan = PublishPlan("job", Stance.CONSTRUCTIVE, Change("load"), intent="job", intent_base=driver.held.base)
+    plan = PublishPlan("job", Stance.CONSTRUCTIVE, Change("load"), intent="x", guard=driver.guard)
     driver.txn = client.repository.open_txn()
     assert plan.changes_nothing
 
@@ -269,8 +291,8 @@ def test_a_plan_that_is_made_again_keeps_its_intent(world: World) -> None:
         return plans[-1]
 
     first = PublishPlan(
-        "job", Stance.CONSTRUCTIVE, plan_on(driver.txn).effect, read_rows=frozenset({PERSON}), intent="job",
-        intent_base=driver.held.base,
+        "job", Stance.CONSTRUCTIVE, plan_on(driver.txn).effect, read_rows=frozenset({PERSON}), guard=driver.guard,
+        intent=driver.held.intent.tokens[0],
     )  # fmt: skip
     publisher = client.repository.publisher
     with client.start(
@@ -293,8 +315,9 @@ def test_a_plan_that_is_made_again_keeps_its_intent(world: World) -> None:
 
 
 def honoured_by(cleaner: Client) -> tuple[str, ...]:
-    """What a cleanup spares: intents that are not over."""
-    return tuple(seen.intent.txn_id for seen in cleaner.repository.intents.list() if not seen.closed)
+    """What a cleanup spares: all starts of intents that are not over."""
+    open_ = [seen.intent for seen in cleaner.repository.intents.list() if not seen.closed]
+    return tuple(token for intent in open_ for token in intent.tokens)
 
 
 def test_staged_work_is_used_as_it_is_when_its_intent_was_honoured(world: World) -> None:
@@ -317,33 +340,181 @@ def test_a_resumed_publish_from_the_first_base_obeys_fences_like_the_writer(worl
     client.insert("base")
     driver = Driver.start(client)
     plan = driver.plan(driver.txn)
-    driver.held.release()
+    driver.release()
     stand_in_cleanup(cleaner, oldest_retained=1)  # that it did not honour it: it had been declared dead for good
 
     resumed = Driver.start(resumer)
     first = resumer.stored(resumed.held.base.branch_id, resumed.held.base.manifest_version)
     assert isinstance(first, Manifest)
     resumed.txn = WriteTxn(first, resumed.txn.schema)
-    commit = resumed.put(plan)
+    commit = resumed.put(replace(plan, guard=resumed.guard, token=resumed.held.token))
 
     assert resumed.staged_again == [True]
     assert commit.manifest_version == 4
     assert world.client("fresh").people() == ["ada", "base"]
 
 
-def test_a_discarded_intent_is_not_honoured_and_its_writer_stages_again(world: World) -> None:
-    client, cleaner = world.client("writer"), world.client("cleaner")
+def test_work_that_an_earlier_start_staged_survives_a_fence_that_honoured_that_start(world: World) -> None:
+    client, cleaner, resumer = world.client("writer"), world.client("cleaner"), world.client("resumer")
     client.insert("base")
     driver = Driver.start(client)
     plan = driver.plan(driver.txn)
-    driver.held.release()
-    (seen,) = cleaner.repository.intents.list()
-    assert cleaner.repository.intents.discard(seen)
     stand_in_cleanup(cleaner, oldest_retained=1, honoured=honoured_by(cleaner))
+    driver.release()
 
-    driver.put(plan)
+    resumed = Driver.start(resumer)
+    resumed.txn = driver.txn
+    resumed.put(replace(plan, guard=resumed.guard, token=resumed.held.token))
 
-    assert driver.staged_again == [True]
+    assert resumed.staged_again == []
+    assert resumed.held.token != plan.intent == driver.held.token
+
+
+# Discards
+
+
+def discarded(client: Client) -> str | None:
+    """What a discard of the job as it is answers; None if there is nothing to discard, or it was taken up meanwhile."""
+    seen = client.repository.intents.read("job")
+    ended = None if seen is None or seen.ended else end_job(client.repository, seen)
+    return None if ended is None else ended.outcome
+
+
+def published(driver: Driver, plan: PublishPlan) -> str:
+    try:
+        driver.put(plan)
+    except (JobDiscarded, JobLost) as error:
+        return type(error).__name__
+    return "committed"
+
+
+PUBLISHES = 5  # requests: the number on top, the intent, the put; and after a loss the new head and the intent
+DISCARDS = 8
+
+
+@pytest.mark.parametrize("steps", range(PUBLISHES + 2))
+def test_a_discard_after_any_request_of_a_publish_excludes_it_or_finds_its_commit(world: World, steps: int) -> None:
+    client = world.client("writer")
+    driver = Driver.start(client)
+    plan = driver.plan(driver.txn)
+    with client.start(lambda: published(driver, plan)) as stalled:
+        for _ in range(steps):
+            if not stalled.done:
+                stalled.step()
+        outcome = discarded(world.client("operator"))
+        stalled.run_to_end()
+        answer = stalled.result()
+
+    chain = world.client("fresh").chain()
+    assert chain.count("job") == (1 if answer == "committed" else 0)
+    assert outcome == ("landed" if answer == "committed" else "discarded")
+    assert answer in ("committed", "JobDiscarded", "JobLost")
+
+
+@pytest.mark.parametrize("steps", range(DISCARDS + 2))
+@pytest.mark.parametrize("again", [False, True], ids=["the writer wakes", "the job is started again"])
+def test_a_publish_after_any_request_of_a_discard_is_excluded_or_found(world: World, steps: int, again: bool) -> None:
+    client, operator = world.client("writer"), world.client("operator")
+    driver = Driver.start(client)
+    plan = driver.plan(driver.txn)
+    with operator.start(lambda: discarded(operator)) as stalled:
+        for _ in range(steps):
+            if not stalled.done:
+                stalled.step()
+        answer = published(driver, plan)
+        second = world.client("second")
+        started = start_again(world, second, driver) if again else None
+        stalled.run_to_end()
+        outcome = stalled.result()
+
+    chain = world.client("fresh").chain()
+    assert chain.count("job") == [answer, started].count("committed") <= 1
+    if answer == "committed":
+        assert outcome in ("landed", None), "None: it was over when the operator looked"
+    if outcome == "discarded":
+        assert answer in ("JobDiscarded", "JobLost")
+
+
+def start_again(world: World, client: Client, first: Driver) -> str:
+    """Another start of the job, as a load does it: a discard that has begun is ended first."""
+    try:
+        held = taken(client.repository, "job", lambda: Driver.start(client).held)
+    except JobRunning:  # the first start is still alive, as far as anybody knows
+        return "running"
+    driver = Driver(client, held, client.repository.open_txn())
+    if client.repository.publisher.landed_earlier(driver.txn, "job", Point(world.main_id, 0)) is not None:
+        return "committed before"
+    try:
+        return published(driver, driver.plan(driver.txn))
+    finally:
+        held.finish()
+
+
+def test_two_discards_at_once_are_recorded_once(world: World) -> None:
+    one, other = world.client("one"), world.client("other")
+    Driver.start(world.client("writer")).release()
+    with one.start(lambda: discarded(one)) as first, other.start(lambda: discarded(other)) as second:
+        first.run_until(a_put_of_manifest(2))
+        second.run_until(a_put_of_manifest(2))
+        first.run_to_end()
+        second.run_to_end()
+        assert (first.result(), second.result()) == ("discarded", "discarded")
+
+    fresh = world.client("fresh")
+    assert [txn_id for txn_id in fresh.chain() if txn_id.startswith("discard ")] == fresh.chain()[1:]
+    assert len(fresh.chain()) == 2
+
+
+def test_a_discard_names_the_starts_that_were_taken_over_from_too(world: World) -> None:
+    client = world.client("writer")
+    driver = Driver.start(client)
+    plan = driver.plan(driver.txn)
+    driver.release()
+    second = Driver.start(world.client("second"))
+    second.release()
+
+    assert discarded(world.client("operator")) == "discarded"
+
+    assert client.head().discards == (driver.held.token, second.held.token)
+    assert published(driver, plan) == "JobDiscarded"
+
+
+def test_a_discard_of_a_job_that_is_started_again_does_not_stop_the_new_start(world: World) -> None:
+    client = world.client("writer")
+    driver = Driver.start(client)
+    plan = driver.plan(driver.txn)
+    driver.release()
+    discarded(world.client("operator"))
+    second = Driver.start(world.client("second"))
+    stand_in_cleanup(world.client("cleaner"))
+
+    assert published(driver, plan) == "JobDiscarded", "though the record is a stub by now"
+    assert published(second, second.plan(second.txn)) == "committed"
+    assert world.client("fresh").people() == ["ada"]
+
+
+def test_a_discard_does_not_answer_before_it_is_in_the_log(world: World) -> None:
+    operator = world.client("operator")
+    Driver.start(world.client("writer")).release()
+    with operator.start(lambda: discarded(operator)) as stalled:
+        calls = world.told(stalled.run_to_end())
+
+    changes = [call for call in calls if call.split()[0] in ("replace", "create", "delete")]
+    assert changes == ["replace __recovery/job.json", "create main/2", "replace __recovery/job.json"]
+
+
+def test_a_put_is_preceded_by_the_log_and_then_the_intent(world: World) -> None:
+    client = world.client("writer")
+    driver = Driver.start(client)
+    plan = driver.plan(driver.txn)
+    with client.start(lambda: published(driver, plan)) as stalled:
+        stalled.run_until(a_put_of_manifest(2))
+        for name in ("bob", "cleo"):
+            world.client(name).insert(name)
+        calls = world.told(stalled.run_to_end())
+
+    assert calls[calls.index("create main/4") - 1] == "get __recovery/job.json"
+    assert "get main/3" in calls[: calls.index("create main/4")]
 
 
 # Branches
@@ -357,7 +528,8 @@ def test_a_job_of_a_branch_that_was_deleted_and_made_again_is_refused(world: Wor
     client.graph.branches.delete("b")
     client.graph.branches.create("b")
     again = client.repository.open_txn("b")
-    plan = PublishPlan("job", Stance.CONSTRUCTIVE, Change("load"), intent="job", intent_base=held.base)
+    guard = JobGuard(client.repository.manifests, held, held.base)
+    plan = PublishPlan("job", Stance.CONSTRUCTIVE, Change("load"), intent=held.token, guard=guard)
 
     with pytest.raises(ConflictError, match="'b' that was deleted since"):
         client.repository.publisher.publish(again, plan)

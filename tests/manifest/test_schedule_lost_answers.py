@@ -1,4 +1,4 @@
-"""Rule 2: whatever the answer to a put, unless it is "created", read N+1 first."""
+"""`settle-by-reading`: whatever the answer to a put, unless it is "created", read N+1 first."""
 
 from __future__ import annotations
 

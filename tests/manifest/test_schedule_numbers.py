@@ -1,4 +1,4 @@
-"""Rule 1: a number is used once, for ever."""
+"""`unique-numbers`: a number is used once, for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rule 7: what never falls, what a condition compares with, how a head is found, how a graph begins."""
+"""What never falls, what a condition compares with, how a head is found, how a graph begins.
+
+The rule is `monotone-and-complete-listings`.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import AlreadyExists, NotAGraph, PreconditionFailed
 from omnigraph.manifest.codec import encode_entry
+from omnigraph.manifest.hint import Hint, decode_hint
 from omnigraph.manifest.keys import STAMP, hint_key, manifest_number
-from omnigraph.manifest.model import Manifest, Point
+from omnigraph.manifest.model import Manifest, Point, Position
 from omnigraph.manifest.plan import PublishPlan, RaiseFence, Stance
 from omnigraph.manifest.repository import Repository, init_repository, open_repository
 from omnigraph.manifest.store import HINT_EVERY, Manifests
@@ -131,7 +135,7 @@ class Shelf:
 
 
 def entry(number: int) -> Manifest:
-    return Manifest("main", "b", number, "sha256:0", "b.1", START, {"b": number})
+    return Manifest("main", "b", number, "sha256:0", "b.1", START, {"b": Position(number)})
 
 
 HINTS = st.one_of(st.none(), st.integers(-5, 10**25).map(lambda number: str(number).encode()), st.binary(max_size=24))
@@ -164,8 +168,8 @@ def test_writers_leave_a_hint_that_is_never_above_the_head(world: World) -> None
     for _ in range(HINT_EVERY + 3):
         stand_in_cleanup(client, oldest_retained=1)
 
-    hint = int((world.root / hint_key(world.main_id)).read_bytes())
-    assert hint == HINT_EVERY
+    hint = decode_hint((world.root / hint_key(world.main_id)).read_bytes(), world.main_id)
+    assert hint == Hint(HINT_EVERY, is_proof=True)
     assert world.client("fresh").head() == client.head()
 
 

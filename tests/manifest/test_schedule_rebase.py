@@ -1,4 +1,4 @@
-"""Rules 9 and 11: what a loser may carry over to the new head, and when it must begin again."""
+"""`rebase` and `replan-reads`: what a loser may carry over to the new head, and when it must begin again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules 8 and 9 together: what a staged write took in of a tail is not carried to a version that has it too."""
+"""`whole-tail` with `rebase`: the tail that a staged write contains is not carried to a version that has it too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules 8 and 9 where small commits meet staged ones: what lies on top of a table, and what must not."""
+"""`whole-tail` and `rebase` where small commits meet staged ones: what lies on top of a table, and what must not."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_small_write_that_lost_to_the_same_row_lies_on_top_of_it(world: World,
 
 @both_ways
 def test_a_small_write_takes_a_fence_for_plain_maintenance(world: World, writer: Client, other: Client) -> None:
-    """Rule 5: it staged nothing that could be gone."""
+    """`fence-tokens`: it staged nothing that could be gone."""
     with writer.start(lambda: writer.insert("dan")) as stalled:
         stalled.run_until(a_put_of_manifest(3))
         stand_in_cleanup(other, oldest_retained=1)

@@ -1,4 +1,4 @@
-"""Rule 3: every logical commit has its own `txn_id`, minted once; a caller may supply it as an idempotency key."""
+"""`one-txn-id`: each logical commit has its own id, generated once, or given by the caller as an idempotency key."""
 
 from __future__ import annotations
 

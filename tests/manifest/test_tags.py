@@ -19,7 +19,10 @@ from omnigraph.errors import (
 )
 from omnigraph.graph import open as open_graph
 from omnigraph.manifest.keys import parse_commit_id
-from omnigraph.manifest.model import Manifest
+from omnigraph.manifest.model import Manifest, Position
+from omnigraph.storage.objects import Swap
+from support.documents import sealed
+from support.steps import LoseAnswer, LoseRequest, returning
 
 from .schedules import (
     AN_INNER_RETRY_SAYS_EXISTS,
@@ -30,6 +33,8 @@ from .schedules import (
     stand_in_cleanup,
     stand_in_retire,
 )
+
+LOSE_SWAP_APPLIED, LOSE_SWAP = LoseAnswer(returning(Swap.UNKNOWN)), LoseRequest(returning(Swap.UNKNOWN))
 
 
 @pytest.fixture
@@ -292,7 +297,7 @@ def test_a_fork_pins_the_commit_that_it_starts_from(client: Client, world: World
     assert ref.fork == parse_commit_id(ada.id)
     head = client.head("old")
     assert isinstance(head, Manifest)
-    assert head.ancestry[world.main_id] == 2
+    assert head.ancestry[world.main_id] == Position(2)
 
 
 def test_an_expired_commit_is_not_forked(client: Client) -> None:
@@ -340,7 +345,7 @@ def test_a_damaged_tag_is_named(client: Client, world: World) -> None:
     client.graph.tags.create("v1", ada.id)
     path = world.root / "__tags" / "v1.json"
     document = json.loads(path.read_text())
-    path.write_text(json.dumps(document | {"commit": "elsewhere"}))
+    path.write_bytes(sealed(document | {"commit": "elsewhere"}))
 
     with pytest.raises(Damaged, match="tag 'v1'"):
         client.people(at="v1")
@@ -354,3 +359,89 @@ def test_a_graph_that_was_opened_to_read_makes_no_tags(client: Client, world: Wo
         graph.tags.create("v1")
     with pytest.raises(ReadOnly):
         graph.tags.delete("v1")
+
+
+# A tag that is deleted and created again.
+
+
+def test_a_delete_that_arrives_late_leaves_the_tag_that_was_created_since(world: World) -> None:
+    slow, other = world.client("slow"), world.client("other")
+    first, second = slow.insert("ada"), slow.insert("bob")
+    slow.graph.tags.create("v1", first.id)
+
+    with slow.start(lambda: slow.graph.tags.delete("v1")) as stalled:
+        stalled.run_until(lambda call: call.method in ("replace", "delete"))
+        other.graph.tags.delete("v1")
+        other.graph.tags.create("v1", second.id)
+        stalled.run_to_end()
+        stalled.result()  # the tag that it was to delete is gone
+
+    assert [tag.commit_id for tag in world.client("fresh").graph.tags.list()] == [second.id]
+
+
+def test_a_withdrawal_that_arrives_late_leaves_the_tag_that_was_created_since(world: World) -> None:
+    """A creation that a cleanup has overtaken withdraws its own tag, and no other."""
+    slow, other = world.client("slow"), world.client("other")
+    first, second = slow.insert("ada"), slow.insert("bob")
+
+    with slow.start(lambda: slow.graph.tags.create("v1", first.id)) as stalled:
+        stalled.run_until(lambda call: call == ("create", "__tags/v1.json"))
+        stalled.step()
+        stand_in_cleanup(other, oldest_retained=3, retire=False)
+        stalled.run_until(lambda call: call.method in ("replace", "delete"))
+        other.graph.tags.delete("v1")
+        other.graph.tags.create("v1", second.id)
+        stalled.run_to_end()
+        with pytest.raises(CommitNotFound):
+            stalled.result()
+
+    assert [tag.commit_id for tag in world.client("fresh").graph.tags.list()] == [second.id]
+
+
+@pytest.mark.parametrize("fault", [LOSE_SWAP_APPLIED, LOSE_SWAP], ids=["applied", "not applied"])
+def test_a_lost_answer_to_a_delete_or_a_second_creation_is_settled(world: World, fault: Any) -> None:
+    client = world.client("client")
+    first, second = client.insert("ada"), client.insert("bob")
+    client.graph.tags.create("v1", first.id)
+
+    def again() -> None:
+        client.graph.tags.delete("v1")
+        client.graph.tags.create("v1", second.id)
+
+    with client.start(again) as running:
+        for _ in range(2):
+            running.run_until(lambda call: call.method == "replace")
+            running.step(fault)
+        running.run_to_end()
+        running.result()
+
+    assert [tag.commit_id for tag in world.client("fresh").graph.tags.list()] == [second.id]
+
+
+def test_a_name_can_be_used_for_many_tags_one_after_another(world: World) -> None:
+    client = world.client("client")
+    for number in range(4):
+        commit = client.insert(f"p{number}")
+        client.graph.tags.create("v1", commit.id)
+        assert client.graph.commit("v1").id == commit.id
+        with pytest.raises(AlreadyExists):
+            client.graph.tags.create("v1")
+        client.graph.tags.delete("v1")
+        assert client.graph.tags.list() == []
+        assert client.repository.tags.pins() == []
+        with pytest.raises(TagNotFound):
+            client.graph.tags.delete("v1")
+
+
+def test_a_tag_that_an_earlier_release_stored_is_read_deleted_and_created_again(world: World) -> None:
+    client = world.client("client")
+    ada = client.insert("ada")
+    stored = {"format": 1, "tag": "v1", "commit": ada.id, "created_at": "2026-01-01T00:00:00.000000Z"}
+    path = world.root / "__tags" / "v1.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({**stored, "actor": None, "txn_id": "01JEARLIER"}))
+
+    assert [(tag.name, tag.commit_id) for tag in client.graph.tags.list()] == [("v1", ada.id)]
+    client.graph.tags.delete("v1")
+    assert client.graph.tags.list() == []
+    assert client.graph.tags.create("v1").commit_id == ada.id

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.manifest.model import Fence, InlineChange, Manifest, TableKey, TableRef, Tombstone, Touch
+from omnigraph.manifest.model import Fence, InlineChange, Manifest, Position, TableKey, TableRef, Tombstone, Touch
 from omnigraph.manifest.plan import Append, Change, InlineTable, PublishPlan, Rewrite, StagedTable, Stance, TableAction
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.storage.content import Tail, TailEntry
@@ -25,7 +25,7 @@ ONE_ROW = pa.table({"id": ["new"]})
 def ref(
     version: int = 1, changed_at: str = "aaaaaaaaaaaaa.1", table_id: str = "t1", rows: int = 1, tail: Tail = ()
 ) -> TableRef:
-    return TableRef(TableVersion(table_id, version), rows, changed_at, tail)
+    return TableRef(TableVersion(table_id, version), rows, changed_at, tail, columns="sha256:one")
 
 
 def entry(number: int, key: TableKey) -> TailEntry:
@@ -41,7 +41,7 @@ def manifest(number: int = 1, tables: dict[TableKey, TableRef] | None = None, **
         "schema": "sha256:one",
         "logical_head": f"{BRANCH_ID}.{number}",
         "authored_at": NOON,
-        "ancestry": {BRANCH_ID: number},
+        "ancestry": {BRANCH_ID: Position(number)},
         "tables": tables or {},
     }
     return Manifest(**(values | more))

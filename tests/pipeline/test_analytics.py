@@ -370,7 +370,7 @@ def test_an_index_on_the_property_answers_with_the_new_values(tmp_path: Path) ->
 
 
 def test_a_commit_in_between_makes_it_look_again(friends: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule 11: rows that were read went into the answer."""
+    """`replan-reads`: rows that were read went into the answer."""
     from omnigraph.pipeline.analytics import write as analytics_write
 
     asked: list[int] = []

@@ -19,7 +19,7 @@ from omnigraph.errors import (
     InvalidInput,
     PreconditionFailed,
 )
-from omnigraph.manifest.keys import RECOVERY
+from support import jobs
 
 PEOPLE = [person(f"p{number:03}", age=number % 90) for number in range(200)]
 KNOWS = [edge("Knows", f"p{number:03}", f"p{(number * 7 + 1) % 200:03}") for number in range(150)]
@@ -32,7 +32,7 @@ def world(tmp_path: Path) -> BulkWorld:
 
 def left_over(world: BulkWorld) -> list[str]:
     """What lies among the intents."""
-    return [listed.key for listed in world.repository.store.list(RECOVERY) if not listed.key.endswith("_clock")]
+    return jobs.left_over(world.repository)
 
 
 def refused(world: BulkWorld, kind: type[Exception], source: Any, **options: Any) -> Any:

@@ -92,8 +92,8 @@ def compacted(world: BulkWorld, type_name: str) -> None:
 def fenced(world: BulkWorld, *, honouring: bool) -> None:
     """A cleanup's mark: what was staged before it may be gone, but for the intents that it honours."""
     repository = world.repository
-    intents = tuple(seen.intent.txn_id for seen in repository.intents.list()) if honouring else ()
-    plan = PublishPlan(repository.runtime.ids.txn_id(), Stance.MAINTENANCE, RaiseFence(1, intents))
+    tokens = tuple(token for seen in repository.intents.list() for token in seen.intent.tokens if honouring)
+    plan = PublishPlan(repository.runtime.ids.txn_id(), Stance.MAINTENANCE, RaiseFence(1, tokens))
     assert repository.publisher.publish(repository.open_txn(), plan) is not None
 
 

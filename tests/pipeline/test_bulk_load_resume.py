@@ -22,6 +22,7 @@ from omnigraph.pipeline.bulk.stage import stage_split
 from omnigraph.pipeline.progress import Progress
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.storage.runner import InProcess
+from support import jobs
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -130,7 +131,7 @@ def world(tmp_path: Path) -> BulkWorld:
 
 
 def left_over(world: BulkWorld) -> list[str]:
-    return [listed.key for listed in world.repository.store.list(RECOVERY) if not listed.key.endswith("_clock")]
+    return jobs.left_over(world.repository)
 
 
 def all_there(world: BulkWorld) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bulk import SCHEMA, SMALL_SPLITS, BulkWorld, edge, person, write_lines
 
-from omnigraph.manifest.keys import RECOVERY
+from omnigraph.manifest.keys import RECOVERY, intent_key
 from omnigraph.manifest.repository import init_repository
 from omnigraph.schema.compile import compile_schema
 from omnigraph.storage.location import locate
@@ -38,4 +38,6 @@ def test_a_load_from_a_bucket_into_a_bucket_is_one_commit_and_leaves_nothing(tmp
     assert merged.commit is not None
     assert merged.commit.touched == {"edge:Likes": {"inserted": 29}}  # without an id they are new each time
     assert (world.count("Person"), world.count("Likes")) == (30, 58)
-    assert [one.key for one in repository.store.list(RECOVERY) if not one.key.endswith("_clock")] == []
+    left = [one.key for one in repository.store.list(RECOVERY) if not one.key.endswith("_clock")]
+    assert left == [intent_key("load-nightly")]
+    assert all(seen.ended for seen in repository.intents.list())

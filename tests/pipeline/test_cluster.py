@@ -71,7 +71,7 @@ def test_a_load_survives_the_loss_of_an_executor(s3: S3Location, tmp_path: Path)
 
     def staged() -> int:
         found = keys(s3.endpoint, s3.bucket, "graph/__recovery/")
-        return sum(1 for key in found if key.count("/") == 4 and key.endswith(".json"))
+        return sum(1 for key in found if key.count("/") == 5 and key.endswith(".json"))
 
     with Cluster(spark) as cluster:
         how = [s3.uri, json.dumps(s3.options), cluster.master, source, str(SPLIT_BYTES), SHORT_LIVED]

@@ -153,9 +153,13 @@ class TestTasks:
                 time.sleep(0.05)
             signal.raise_signal(signal.SIGINT)
 
-        threading.Thread(target=interrupt).start()
-        with pytest.raises(KeyboardInterrupt):
-            spark_session.runner.run(task, [0, 1], stage="cancelled")
+        inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
+        try:
+            threading.Thread(target=interrupt).start()
+            with pytest.raises(KeyboardInterrupt):
+                spark_session.runner.run(task, [0, 1], stage="cancelled")
+        finally:
+            signal.signal(signal.SIGINT, inherited)
 
         assert not spark_session.spark.sparkContext.statusTracker().getActiveJobsIds()
         assert spark_session.runner.run(lambda n: n, [7], stage="after") == [7]

@@ -17,7 +17,6 @@ from omnigraph.cancelling import Stopped
 from omnigraph.errors import MergeConflict, OmnigraphError, Violation
 from omnigraph.lexing import LanguageError
 from omnigraph.maintain.marking import Overtaken
-from omnigraph.manifest.bases import NothingInCommon
 from omnigraph.manifest.model import Point
 from omnigraph.query.bind import ParameterError
 from omnigraph.query.values import BadValue
@@ -60,10 +59,12 @@ SAMPLES: list[OmnigraphError] = [
     errors.CursorExpired("main", "abc.7", "abc.9"),
     errors.UnsupportedFormat("The graph", 7, 1),
     errors.Damaged("manifest 3", "no JSON"),
+    errors.HeadLost("main", 50, 57, "tag 'v1' names it"),
     errors.ReadOnly("Loading"),
     errors.AccessDenied("__manifest/1", "403"),
     errors.Unavailable("__manifest/1", "timed out"),
     errors.StorageFull("__manifest/1", "no space"),
+    errors.ClockAhead(600, 300),
     errors.SparkNotReady("Java is missing: install it."),
     errors.JobFailed("stage", "lost"),
     errors.Unauthorized("A token is needed: send one."),
@@ -80,6 +81,9 @@ SAMPLES: list[OmnigraphError] = [
     errors.RetriesExhausted("main", 9, 30.5),
     errors.JobRunning("job", "host", 7, 1.5),
     errors.JobLost("job"),
+    errors.JobEnding("job"),
+    errors.JobDiscarded("job"),
+    errors.JobInputDiffers("job", "abc.7", "1 file of 3 bytes", "1 file of 4 bytes"),
     errors.PreconditionFailed("abc.1", "abc.2"),
     errors.ConstraintViolation("key", "Person", ("ada", "bob"), f"{FIRST.sentence}.", "slug", (FIRST, MANY)),
     errors.ConstraintViolation("endpoint", "Knows", (), "Knows has no ends.", None, (), (0, 0)),
@@ -96,7 +100,8 @@ SAMPLES: list[OmnigraphError] = [
     NoRoom("A part has 7 rows, at most 3 fit: add a filter."),
     ProviderUnavailable("http://127.0.0.1:1", "refused"),
     Overtaken(Point("abc", 7)),
-    NothingInCommon("The two branches have no common state left: export one."),
+    errors.MergeBaseExpired("abcdefghijklm.7.0"),
+    errors.MergeBaseExpired(None),
 ]
 
 

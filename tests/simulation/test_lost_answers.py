@@ -1,6 +1,6 @@
 """A put whose answer is lost is reported rightly every time, and never applied twice.
 
-Real HTTP through the proxy, which loses, delays and falsifies the answers. Rule 2 of the protocol.
+Real HTTP through the proxy, which loses, delays and falsifies the answers: `settle-by-reading` in docs/protocol.md.
 """
 
 from __future__ import annotations

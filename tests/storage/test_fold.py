@@ -187,6 +187,8 @@ def test_folding_replaced_rows_finds_them_then_writes_side_by_side(proxy: Proxy,
     with proxy.recording() as log, meter.operation("test") as operation:
         counted.settled(content, "unused")
 
-    # 2 reads at once; a data file and 2 deletion files at once; transaction; version
-    assert (len(log), log.serial) == (7, 4), log.describe()
-    assert (operation.cost.requests, operation.cost.stages) == (7, 4)
+    # 2 reads at once; a data file and 2 deletion files at once; transaction; version; beside those, what the store says
+    # of the new files. The data file is encoded first, which may take as long as a deletion file is under way.
+    assert len(log) == 10, log.describe()
+    assert log.serial in (4, 5), log.describe()
+    assert (operation.cost.requests, operation.cost.stages) == (10, 4)

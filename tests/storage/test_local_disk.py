@@ -17,13 +17,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from omnigraph import graph as omnigraph
-from omnigraph.errors import AccessDenied, BadRequest, StorageFull
+from omnigraph.errors import AccessDenied, BadRequest, OutcomeUnknown, StorageFull, Unavailable
 from omnigraph.graph import Graph
 from omnigraph.manifest.plan import Append, Delete, Overwrite, TableAction, Upsert
+from omnigraph.manifest.publish import PublishPolicy
 from omnigraph.manifest.settings import Settings
+from omnigraph.storage import folders
 from omnigraph.storage.local import LocalBackend
 from omnigraph.storage.location import locate
-from omnigraph.storage.objects import Outcome, open_store, tag_of
+from omnigraph.storage.objects import ObjectStore, Outcome, RetryPolicy, Swap, open_store, tag_of
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, people, person_rows
 
 
@@ -353,20 +355,75 @@ def test_a_write_that_the_disk_refuses_leaves_nothing(
     assert os.listdir(tmp_path / "folder") == ["other"]
 
 
-def test_a_sync_that_fails_leaves_the_outcome_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name may be there after a crash, or not: that is what "unknown" means."""
-    store = open_store(locate(tmp_path))
+AFTER_THE_NAME = [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOENT]
+
+
+class FailingSyncs:
+    """Syncs of one folder fail for as long as the test says."""
+
+    def __init__(self, folder: Path, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fail = True
+        fsync = os.fsync
+
+        def maybe(fd: int) -> None:
+            if self.fail and behind(fd) == folder:
+                raise OSError(code, os.strerror(code))
+            fsync(fd)
+
+        monkeypatch.setattr(os, "fsync", maybe)
+
+
+@pytest.mark.parametrize("unnamed", [True, False], ids=["file without a name", "temporary file"])
+@pytest.mark.parametrize("code", AFTER_THE_NAME)
+def test_a_sync_that_fails_after_the_object_has_its_name_leaves_the_outcome_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, unnamed: bool
+) -> None:
+    """The name may be there after a power cut, or not: neither "created" nor "nothing happened" is true."""
+    backend = LocalBackend(tmp_path, fsync=True)
+    backend._unnamed = backend._unnamed and unnamed
+    store = ObjectStore(locate(tmp_path), backend, retry=RetryPolicy(2, 0.0, 0.0))
     store.put("folder/other", b"")
-    fsync = os.fsync
-
-    def fail_for_folders(fd: int) -> None:
-        if behind(fd) == tmp_path / "folder":
-            raise OSError(5, "Input/output error")
-        fsync(fd)
-
-    monkeypatch.setattr(os, "fsync", fail_for_folders)
+    syncs = FailingSyncs(tmp_path / "folder", code, monkeypatch)
 
     assert store.create("folder/key", b"content").outcome is Outcome.UNKNOWN
+    assert store.replace("folder/other", b"new", tag_of(b"")) is Swap.UNKNOWN
+    assert (tmp_path / "folder/key").read_bytes() == b"content"
+
+    with pytest.raises(Unavailable):  # whoever wants to settle it by reading must not take it for landed yet
+        store.get("folder/key")
+    syncs.fail = False
+    assert store.get("folder/key").data == b"content"  # type: ignore[union-attr]
+    assert store.create("folder/key", b"again").outcome is Outcome.EXISTS
+
+
+@pytest.mark.parametrize("code", AFTER_THE_NAME)
+def test_a_commit_whose_directory_could_not_be_synced_is_neither_acknowledged_nor_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    graph = some_graph(tmp_path / "graph")
+    graph.repository.publisher._policy = PublishPolicy(time_limit_s=0.0)
+    graph.repository.store._retry = RetryPolicy(2, 0.0, 0.0)
+    folder = manifest_path(graph, 1).parent
+    syncs = FailingSyncs(folder, code, monkeypatch)
+
+    with pytest.raises(OutcomeUnknown):
+        graph.write([Append(PERSON, person_rows("zoe"))])
+
+    syncs.fail = False
+    assert "zoe" in graph.snapshot().to_arrow(PERSON)["id"].to_pylist()
+
+
+def test_that_no_thread_can_be_started_does_not_make_a_failure_of_an_object_that_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(locate(tmp_path))
+
+    def refuse() -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(folders, "_helper", refuse)
+
+    assert {store.create(f"folder/{number}", b"").outcome for number in range(5)} == {Outcome.CREATED}
 
 
 def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,15 @@ def test_a_uri_that_can_not_be_meant_is_refused_by_name(given: str, named: str) 
         locate(given, environ=NO_VARIABLES)
 
 
+def test_a_directory_bucket_is_reached_by_its_own_endpoint_unless_one_is_given() -> None:
+    bucket, endpoint = "s3://base--usw2-az1--x-s3/graph", {"aws_endpoint": "http://127.0.0.1:9"}
+
+    assert locate(bucket, environ=NO_VARIABLES).options["aws_s3_express"] == "true"
+    assert locate(bucket, {"aws_s3_express": "false"}, NO_VARIABLES).options["aws_s3_express"] == "false"
+    assert "aws_s3_express" not in locate(bucket, endpoint, NO_VARIABLES).options
+    assert "aws_s3_express" not in locate("s3://bucket/graph", environ=NO_VARIABLES).options
+
+
 def test_which_stores_list_in_name_order() -> None:
     assert locate("s3://bucket/graph", environ=NO_VARIABLES).lists_in_name_order
     assert not locate("/data/graph", environ=NO_VARIABLES).lists_in_name_order
@@ -203,4 +212,4 @@ def test_a_prefix_means_the_same_to_all_who_write_below_it(s3: S3Location, folde
     top = {entry.key.split("/", 1)[0] for entry in graph.repository.store.list("")}
 
     assert ids_of(omnigraph.open(uri, s3.options).snapshot().to_arrow(PERSON)) == ["ada"]
-    assert top == {"__manifest", "__refs", "__schema", "_omnigraph.json", "tables"}
+    assert top == {"__manifest", "__recovery", "__refs", "__schema", "_omnigraph.json", "tables"}

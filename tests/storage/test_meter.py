@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from pathlib import Path
@@ -19,7 +19,7 @@ from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
 from omnigraph.storage.location import Location
 from omnigraph.storage.meter import Cost, LanceIo, Span, longest_chain
-from omnigraph.storage.objects import Listed, ObjectStore, Page, PutAnswer, RetryPolicy, Stored, TransientFault
+from omnigraph.storage.objects import Listed, ObjectStore, PutAnswer, RetryPolicy, Stored, TransientFault
 from omnigraph.storage.parallel import gather
 from support.catalogs import COMPANY, PERSON, company_rows, people, person_rows
 
@@ -277,7 +277,7 @@ class Flaky:
     def head(self, key: str) -> Listed | None:
         raise AssertionError("no test here asks for this")
 
-    def page(self, prefix: str, after: str | None) -> Page:
+    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
         raise AssertionError("no test here asks for this")
 
     def delete(self, key: str) -> None:

@@ -207,7 +207,7 @@ class Broken:
         self.calls = 0
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def request(*args: Any) -> Any:
+        def request(*args: Any, **kwargs: Any) -> Any:
             self.calls += 1
             raise self.error
 

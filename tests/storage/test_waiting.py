@@ -31,9 +31,9 @@ class Watched:
         self.announced = True
 
     def __getattr__(self, verb: str) -> Any:
-        def request(*args: Any) -> Any:
+        def request(*args: Any, **options: Any) -> Any:
             self.asked.append(self.announced)
-            return getattr(self._inner, verb)(*args)
+            return getattr(self._inner, verb)(*args, **options)
 
         return request
 

@@ -20,6 +20,7 @@ import threading
 import time
 import traceback
 from bisect import bisect_right
+from hashlib import sha256
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from moto.s3.responses import S3Response
 
 HEAD_BYTES_MAX = 1 << 16
 KEYS_MAX = 1000  # of a page of a listing
+DIRECTORY_BUCKET = "--x-s3"  # the suffix of its name: it lists in no order, and knows no "start after"
 LISTING = {"list-type", "prefix", "delimiter", "continuation-token", "start-after", "max-keys", "encoding-type"}
 BODYLESS = (204, 304)
 XML = {"content-type": "application/xml"}
@@ -111,15 +113,23 @@ def answer_quickly(method: str, bucket_name: str, key: str, query: str) -> Answe
 
 
 def missing(key: str) -> Answered:
-    told = f"<Code>NoSuchKey</Code><Message>The specified key does not exist.</Message><Key>{escape(key)}</Key>"
-    return Answered(404, XML, f'<?xml version="1.0" encoding="UTF-8"?>\n<Error>{told}</Error>'.encode())
+    return error(404, "NoSuchKey", "The specified key does not exist.", f"<Key>{escape(key)}</Key>")
+
+
+def error(status: int, code: str, message: str, more: str = "") -> Answered:
+    told = f"<Code>{code}</Code><Message>{message}</Message>{more}"
+    return Answered(status, XML, f'<?xml version="1.0" encoding="UTF-8"?>\n<Error>{told}</Error>'.encode())
 
 
 def listing(backend: S3Backend, bucket: FakeBucket, asked: dict[str, str]) -> Answered:
     """A page of a listing."""
     most, token = int(asked.get("max-keys", KEYS_MAX)), asked.get("continuation-token")
     prefix, delimiter, after = asked.get("prefix"), asked.get("delimiter"), asked.get("start-after")
-    if delimiter or bucket.is_versioned:
+    if bucket.name.endswith(DIRECTORY_BUCKET):
+        if after:
+            return error(501, "NotImplemented", "Directory buckets do not support StartAfter.")
+        found, truncated, next_token = unordered(bucket, prefix or "", token, most)
+    elif delimiter or bucket.is_versioned:
         found, truncated, next_token = backend.list_objects_v2(bucket, prefix, delimiter, token, after, most)
     else:
         found, truncated, next_token = selected(backend, bucket, prefix or "", token, after, most)
@@ -147,6 +157,15 @@ def selected(
     last = backend._pagination_tokens.get(token) if token else after
     page, truncated, next_token = backend._truncate_result(names[bisect_right(names, last) if last else 0 :], most)
     return [bucket.keys[name] for name in page], truncated, next_token
+
+
+def unordered(bucket: FakeBucket, prefix: str, token: str | None, most: int) -> tuple[Any, bool, str | None]:
+    """As a directory bucket lists: complete, in the order of a hash, continued by a token that is no key."""
+    ranked = sorted((sha256(name.encode()).hexdigest(), name) for name in bucket.keys if name.startswith(prefix))
+    rest = [(rank, name) for rank, name in ranked if rank > (token or "")]
+    truncated = len(rest) > most
+    found = [bucket.keys[name] for _, name in rest[:most]]
+    return found, truncated, rest[most - 1][0] if truncated else None
 
 
 def _entry(key: FakeKey, name: str) -> str:

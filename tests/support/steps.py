@@ -1,4 +1,4 @@
-"""Clients driven request by request, in one process: how a test replays a schedule that protocol.md tells.
+"""Clients driven request by request, in one process: how a test replays a schedule of docs/protocol.md.
 
     gate = Gate()
     graph = open_graph(SteppedStore(store, gate))   # nobody steps yet: requests pass

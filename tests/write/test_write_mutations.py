@@ -275,7 +275,7 @@ def test_an_update_that_lost_a_race_is_planned_again_from_the_new_head(
     people.mutate('update Person set { age: 37 } where slug = "ada"')
 
     ada = people.row("Person", "ada")
-    assert (ada["age"], ada["tags"], ada["bio"]) == (37, ["t"], "b"), "rule 11: nothing old comes back"
+    assert (ada["age"], ada["tags"], ada["bio"]) == (37, ["t"], "b"), "`replan-reads`: nothing old comes back"
 
 
 def test_a_partial_upsert_that_lost_a_race_does_not_bring_back_old_values(

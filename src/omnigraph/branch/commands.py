@@ -124,6 +124,7 @@ class HistoryCommands:
         wanted = _limit(limit)
         with meter.operation("commit_graph"):
             names = self.repository.branches.names() if branches is None else list(branches)
+            names.sort(key=lambda name: name != MAIN)  # of commits of one clock tick, those of main are shown first
             heads = [self.repository.branches.find(name).head for name in names]
             return list(islice(graph_log(self.repository.manifests, heads, maintenance=maintenance), wanted))
 

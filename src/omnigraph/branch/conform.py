@@ -21,20 +21,26 @@ def fits(state: TypeState, wanted: TypeDef) -> bool:
     return state.definition == wanted or not fillings(state.definition, wanted)
 
 
-def conformed(tables: Tables, ids: IdSource, state: TypeState, wanted: TypeDef) -> Adopted:
-    """The state's table with the columns of the wanted definition; one that fits keeps its tail."""
+def conformed(tables: Tables, ids: IdSource, state: TypeState, wanted: TypeDef, schema: str) -> Adopted:
+    """The state's table with the columns of the wanted definition, which is the schema's; one that fits keeps its tail.
+
+    It also keeps the name of the schema that its columns were made for: only what is widened here is made for another.
+    """
     ref = state.ref
     assert ref is not None, "a type without a table has nothing to conform"
     if fits(state, wanted):
         return Adopted(ref)
     made = fitted(tables, _settled(tables, ids, state), state.definition, wanted)
-    return Adopted(replace(ref, stored=made.at, tail=()), made.says_more)
+    files = tables.new_files(ref.stored, made.at)
+    return Adopted(replace(ref, stored=made.at, tail=(), columns=schema), made.says_more, files)
 
 
-def conformed_with(tables: Tables, ids: IdSource, state: TypeState, wanted: TypeDef, delta: TableDelta) -> Adopted:
+def conformed_with(
+    tables: Tables, ids: IdSource, state: TypeState, wanted: TypeDef, schema: str, delta: TableDelta
+) -> Adopted:
     """The same with a delta applied on top, which is in the wanted columns already."""
     if delta.changes_nothing:
-        return conformed(tables, ids, state, wanted)
+        return conformed(tables, ids, state, wanted, schema)
     assert state.ref is not None, "a type without a table has nothing to conform"
     at = fitted(tables, _settled(tables, ids, state), state.definition, wanted).at
     staged: Staged | None = None
@@ -43,7 +49,9 @@ def conformed_with(tables: Tables, ids: IdSource, state: TypeState, wanted: Type
     if delta.rows.num_rows:
         staged = tables.upsert(at if staged is None else staged.at, delta.rows)
     assert staged is not None
-    return Adopted(replace(state.ref, stored=staged.at, tail=(), rows=staged.rows), converted=True)
+    files = tables.new_files(state.ref.stored, staged.at)
+    ref = replace(state.ref, stored=staged.at, tail=(), rows=staged.rows, columns=schema)
+    return Adopted(ref, converted=True, files=files)
 
 
 def _settled(tables: Tables, ids: IdSource, state: TypeState) -> TableVersion:

@@ -35,7 +35,7 @@ class TypeHistory:
     def comparisons(self) -> list[Comparison]:
         """The pairs of states whose differences add up to all that logical commits did.
 
-        Rule 4: `changed_at` says which states have the same rows. Where the same rows are in another version, or have
+        `changed-at` tells which states have the same rows. Where the same rows are in another version, or have
         gone from a tail into one, maintenance has rewritten them, and what lies before is compared apart from what
         lies after.
         """

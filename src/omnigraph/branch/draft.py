@@ -17,7 +17,7 @@ from omnigraph.branch.rows import Contest, changed_rows, merge_rows, merge_rows_
 from omnigraph.branch.states import GraphState, TypeId, TypeState, identity, same_content, state_of
 from omnigraph.branch.virtual import base_state
 from omnigraph.errors import MergeConflict
-from omnigraph.manifest.bases import contains
+from omnigraph.manifest.ancestry import contains_commit
 from omnigraph.manifest.model import Manifest, TableKey, TableRef
 from omnigraph.manifest.plan import Adopted
 from omnigraph.manifest.repository import Repository
@@ -27,7 +27,7 @@ from omnigraph.schema.definitions import TypeDef
 from omnigraph.schema.merging import merge_schemas, renamed_tables
 from omnigraph.storage.parallel import gather
 from omnigraph.storage.runner import Runner
-from omnigraph.storage.tables import Tables
+from omnigraph.storage.tables import Tables, TableVersion
 from omnigraph.write.delta import TableDelta
 
 CHANGED_ROWS_LOCAL_MAX = 1_000_000  # of both sides of one type; more are decided by tasks
@@ -55,13 +55,25 @@ class Draft:
     reads: frozenset[TableKey] = frozenset()  # tables whose content the decision rests on, besides those it writes
     conflicts: tuple[MergeConflict, ...] = ()
 
+    def left_alone(self, target: Manifest) -> dict[TableKey, TableVersion | None]:
+        """Tables that the target keeps under another schema, with the stored version for which that was decided.
+
+        One that is still without a stored version, as it is in the source, gets the columns of the new schema when it
+        is folded. Folded before the merge, it has those of the old one.
+        """
+        if target.schema == self.schema.hash:
+            return {}
+        new_keys = {old: new for new, old in self.moved.items()}
+        kept = {new_keys.get(key, key): ref.stored for key, ref in target.tables.items() if key not in self.dropped}
+        return {key: at for key, at in kept.items() if key not in self.adopted and key not in self.deltas}
+
 
 def draft_merge(repository: Repository, txn: WriteTxn, source: Manifest, choose: ChooseRunner) -> Draft:
     """Decide what merging `source` into the transaction's base means."""
     target, theirs = txn.base, repository.schemas.read(source.schema)
-    if contains(target.ancestry, source.logical_head) or _says_the_same(target, source):
+    if contains_commit(target.ancestry, source.logical_head) or _says_the_same(target, source):
         return Draft(Outcome.UP_TO_DATE, source, txn.schema)
-    if contains(source.ancestry, target.logical_head):
+    if contains_commit(source.ancestry, target.logical_head):
         return _fast_forward(txn, source, theirs)
     ours_state, theirs_state = state_of(target, txn.schema), state_of(source, theirs)
     base = base_state(repository, target, source)
@@ -70,14 +82,14 @@ def draft_merge(repository: Repository, txn: WriteTxn, source: Manifest, choose:
 
 
 def _says_the_same(target: Manifest, source: Manifest) -> bool:
-    """Rule 4: the same commits last changed all tables, so there is nothing to bring, whatever the histories."""
+    """`changed-at`: the same commits last changed all tables, so there is nothing to bring, whatever the histories."""
     if target.schema != source.schema or target.tables.keys() != source.tables.keys():
         return False
     return all(ref.changed_at == source.tables[key].changed_at for key, ref in target.tables.items())
 
 
 def _fast_forward(txn: WriteTxn, source: Manifest, schema: Schema) -> Draft:
-    """Rule 16: all that the target says is in the source already, so the source's tables are the result.
+    """`merge-replans`: all that the target says is in the source already, so the source's tables are the result.
 
     A table that says the same in both stays as the target has it, which may have been compacted or indexed since.
     """
@@ -181,11 +193,11 @@ class _ThreeWay:
             wanted = by_id[type_id]
             stays = state.ref == self._own(type_id) and fits(state, wanted)
             if not stays:
-                adopted[wanted.table_key] = conformed(tables, ids, state, wanted)
+                adopted[wanted.table_key] = conformed(tables, ids, state, wanted, self.schema.hash)
         for contest in contests:
             wanted, key = contest.wanted, contest.wanted.table_key
             if contest.ours.definition.table_key != key or not fits(contest.ours, wanted):
-                adopted[key] = conformed_with(tables, ids, contest.ours, wanted, deltas[key])
+                adopted[key] = conformed_with(tables, ids, contest.ours, wanted, self.schema.hash, deltas[key])
         return adopted
 
     def _own(self, type_id: TypeId) -> TableRef | None:

@@ -156,6 +156,11 @@ def _begin(
         if head.branch_id != place.branch_id:
             reason = "is another graph's" if place.branch == MAIN else "was deleted and made again since"
             raise CursorRefused(f"its branch {place.branch!r} {reason}", _REMEDY)
+        if place.point.branch_id == head.branch_id and place.point.manifest_version > head.manifest_version:
+            # A cursor is given out behind what was read, and a branch only grows: what was read is gone.
+            reason = f"{place.branch!r} ends at manifest {head.manifest_version}, before the cursor's"
+            remedy = "its newest manifests were lost, restore them (see `verify`), or begin again with `--start`"
+            raise CursorRefused(f"{reason} {place.point.manifest_version}", remedy)
         return head, place
     head = repository.branches.find(MAIN if branch is None else branch).head
     if start is None or start == NOW:

@@ -5,13 +5,24 @@ ends may stand in the middle of a group of commits that share a manifest.
 Maintenance lies on it like commits do; whoever compares neighbours can tell the two apart by `changed_at`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from omnigraph.manifest.history import fork_state
+from omnigraph.errors import CommitNotFound
+from omnigraph.manifest.history import fork_state, state_within
 from omnigraph.manifest.keys import parse_commit_id
 from omnigraph.manifest.landed import entries_back
-from omnigraph.manifest.model import BranchId, Commit, CommitClass, Entry, Manifest, Point
+from omnigraph.manifest.model import (
+    NOTHING,
+    BranchId,
+    Commit,
+    CommitClass,
+    CommitId,
+    Entry,
+    Manifest,
+    Position,
+    stub_of,
+)
 from omnigraph.manifest.store import Manifests
 
 STEPS_MAX = 1_000  # beyond it, reading what lies between would cost more than comparing the ends
@@ -45,24 +56,20 @@ def same_state(one: Manifest, other: Manifest) -> bool:
     return one.point == other.point and len(one.commits) == len(other.commits)
 
 
-def includes(ancestry: Mapping[BranchId, int], point: Point) -> bool:
-    """Whether a manifest is among the ancestors that a vector describes."""
-    return point.manifest_version <= ancestry.get(point.branch_id, 0)
-
-
 def find_lineage(manifests: Manifests, older: Manifest, newer: Manifest) -> Lineage:
     """The way down from `newer` to `older`, through a merge where it came that way; told from old to new."""
     older = _origin(manifests, older)
     if older.point == newer.point and len(older.commits) <= len(newer.commits):
         return Lineage((newer,) if same_state(older, newer) else (older, newer))
-    if not includes(newer.ancestry, older.point):
+    place = older.ancestry[older.branch_id]
+    if not _has(newer, older.branch_id, place):
         return Lineage(obstacle=f"{older.logical_head} is no ancestor of {newer.logical_head}")
     if older.branch_id == newer.branch_id and newer.manifest_version - older.manifest_version > STEPS_MAX:
         return Lineage(obstacle=_TOO_LONG)
     way = [newer]
     while way[-1].point != older.point:
         known = len(way)
-        for entry in _steps_down(manifests, way[-1], older.point):
+        for entry in _steps_down(manifests, way[-1], older.branch_id, place):
             if not isinstance(entry, Manifest) or not manifests.is_state(entry):
                 expired = f"{entry.branch_id}.{entry.manifest_version}"
                 return Lineage(obstacle=f"cleanup has expired {expired}, which lies between the two")
@@ -86,24 +93,39 @@ def _origin(manifests: Manifests, state: Manifest) -> Manifest:
     return state
 
 
-def _steps_down(manifests: Manifests, start: Manifest, older: Point) -> Iterator[Entry]:
-    """Down the first parents for as long as they have `older` below them; else one step to what was merged here."""
+def _has(entry: Entry, branch_id: BranchId, place: Position) -> bool:
+    return entry.ancestry.get(branch_id, NOTHING) >= place
+
+
+def _steps_down(manifests: Manifests, start: Manifest, branch_id: BranchId, place: Position) -> Iterator[Entry]:
+    """Down the first parents for as long as they contain the place; else one step to what was merged here."""
     stayed = False
-    for entry in _line_below(manifests, start, older):
-        if not includes(entry.ancestry, older):
+    for entry in _line_below(manifests, start, branch_id, place):
+        if not _has(entry, branch_id, place):
             break
         stayed = True
         yield entry
     if not stayed:
-        merged = (commit.merged_parent for commit in start.commits if commit.merged_parent is not None)
-        entries = (manifests.read(parse_commit_id(commit)) for commit in merged)
-        yield from [entry for entry in entries if entry is not None and includes(entry.ancestry, older)][:1]
+        merged = [commit.merged_parent for commit in start.commits if commit.merged_parent is not None]
+        entries = (_merged_state(manifests, commit) for commit in merged)
+        yield from [entry for entry in entries if entry is not None and _has(entry, branch_id, place)][:1]
 
 
-def _line_below(manifests: Manifests, start: Manifest, older: Point) -> Iterator[Entry]:
+def _merged_state(manifests: Manifests, commit: CommitId) -> Entry | None:
+    """The state of a merged commit, which may be in the middle of a group; a stub where it has expired."""
+    entry = manifests.read(parse_commit_id(commit))
+    if not isinstance(entry, Manifest):
+        return entry
+    try:
+        return state_within(manifests, entry, commit)
+    except CommitNotFound:
+        return stub_of(entry)
+
+
+def _line_below(manifests: Manifests, start: Manifest, branch_id: BranchId, place: Position) -> Iterator[Entry]:
     """The manifests below one on its own branch, then its fork point."""
-    on_its_branch = start.branch_id == older.branch_id
-    oldest = older.manifest_version if on_its_branch else 1
+    on_its_branch = start.branch_id == branch_id
+    oldest = place.number if on_its_branch else 1
     lowest: Entry = start
     for entry in entries_back(manifests, start.manifest_version - 1, oldest, start.branch_id):
         lowest = entry

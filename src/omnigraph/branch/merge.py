@@ -1,8 +1,8 @@
 """`branch merge`: the whole verb, from two heads to one published commit.
 
-A merge is strict in what it reads and writes, but plans again instead of failing (rule 16): whoever was first, the
+A merge is strict in reads and writes, but plans again instead of failing (`merge-replans`): whoever was first, the
 merge is then one with what they did. The other branch's head is read after the own base, and again whenever it is
-planned again (rule 15), so that nothing is adopted that a cleanup may have swept in between. A merge that is held up
+planned again (`other-branch-after-base`), so that it adopts nothing that a cleanup has swept. A merge that is held up
 for so long that either is swept while it is read begins anew.
 """
 
@@ -156,14 +156,14 @@ class _Merge:
         return MergeResult(self._source, self._into, outcome, commit, {} if commit is None else commit.commit.touched)
 
     def _rehearse(self) -> MergeResult:
-        """Rule 6: both heads are confirmed in this call, so this is what a merge now would have done."""
+        """`confirmed-head`: both heads are confirmed in this call, so this is what a merge now would have done."""
         txn = self._open()
         draft = self._drafted(txn)
         touched = _touched(self._repository.tables, txn, draft)
         return MergeResult(self._source, self._into, draft.outcome, None, touched, draft.conflicts, dry_run=True)
 
     def delete_source(self, result: MergeResult) -> MergeResult:
-        """Rule 14. The merge has landed; that its source can't be deleted is no failure of it."""
+        """`delete-merged`. The merge is committed: it does not fail if its source can't be deleted."""
         if self._merged is None:
             return replace(result, not_deleted="it was merged by an earlier call: delete it by name")
         try:
@@ -204,6 +204,7 @@ class _Merge:
             schema=draft.schema.hash if draft.schema.hash != txn.base.schema else None,
             merged_parent=draft.source.logical_head,
             merged=Merged(draft.source.ancestry, draft.adopted),
+            unstaged=draft.left_alone(txn.base),
         )
         plan = self._publish_plan(change, draft.reads)
         return self._stager.restage(txn, plan, frozenset(draft.deltas), from_scratch=True)

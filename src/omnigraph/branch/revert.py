@@ -12,7 +12,8 @@ from omnigraph.branch.contents import TypeHistory, table_difference, type_histor
 from omnigraph.branch.decide import DELETE_VS_UPDATE, DIVERGENT_INSERT, Decided, decide_rows
 from omnigraph.branch.states import GraphState, identity, state_of
 from omnigraph.errors import BadRequest, ConflictError, MergeConflict, RevertConflicts
-from omnigraph.manifest.history import find_commit, has_commit
+from omnigraph.manifest.ancestry import contains_commit
+from omnigraph.manifest.history import find_commit
 from omnigraph.manifest.model import MAIN, Commit, CommitClass, CommitId, TableKey, TxnId
 from omnigraph.manifest.publish import PublishedCommit
 from omnigraph.manifest.repository import Repository
@@ -56,7 +57,7 @@ def revert(
 
     def plan(txn: WriteTxn) -> Changes:
         undone = _undone(repository, commit_id)  # each time: a cleanup may have expired it meanwhile
-        if not has_commit(repository.manifests, txn.base, undone.commit.id):
+        if not contains_commit(txn.base.ancestry, undone.commit.id):
             raise BadRequest(
                 f"{undone.commit.id} is not in the history of {txn.branch!r}: revert it on a branch that has it."
             )

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from omnigraph.manifest.bases import Vector
 from omnigraph.manifest.conflicts import may_have_removed
-from omnigraph.manifest.model import CommitId, Manifest, TableRef
+from omnigraph.manifest.model import Ancestry, CommitId, Manifest, TableRef
 from omnigraph.schema.catalog import Schema
 from omnigraph.schema.definitions import Kind, TypeDef
 from omnigraph.storage.content import Content, content_of
@@ -47,7 +46,7 @@ class GraphState:
     """A state of the whole graph and its place in history."""
 
     schema: Schema
-    ancestry: Vector
+    ancestry: Ancestry
     types: Mapping[TypeId, TypeState] = field(default_factory=dict)
 
     def of(self, type_id: TypeId) -> TypeState | None:
@@ -67,7 +66,7 @@ def identity(definition: TypeDef) -> TypeId:
 
 
 def same_content(one: TypeState | None, other: TypeState | None) -> bool:
-    """Rule 4: told from `changed_at` alone, so two tables with equal rows may count as different, never the reverse."""
+    """By `changed-at` alone, so two tables with equal rows may count as different, never the reverse."""
     if one is None or other is None:
         return _ref(one) is None and _ref(other) is None
     if one.virtual or other.virtual:

@@ -5,17 +5,15 @@ says what both sides started from. They are merged first, in a fixed order. What
 stays as it was before them: then the sides either agree about it by now, or it is a conflict that is really there.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from omnigraph.branch.lineage import includes
 from omnigraph.branch.rows import Contest, changed_rows, decide_changes
 from omnigraph.branch.states import GraphState, TypeState, identity, same_content, state_of
 from omnigraph.errors import SchemasDiverged
-from omnigraph.manifest.bases import find_bases, united
-from omnigraph.manifest.history import forked_within, partial_state
-from omnigraph.manifest.model import Manifest, Point
+from omnigraph.manifest.ancestry import united
+from omnigraph.manifest.bases import find_bases
+from omnigraph.manifest.model import Manifest
 from omnigraph.manifest.repository import Repository
-from omnigraph.manifest.store import Manifests
 from omnigraph.schema.catalog import Schema
 from omnigraph.schema.merging import merge_schemas
 from omnigraph.storage.overlay import Overlay, with_ids
@@ -39,17 +37,7 @@ def base_state(repository: Repository, ours: Manifest, theirs: Manifest) -> Grap
         return whole
 
     bases = find_bases(manifests, ours.ancestry, theirs.ancestry, (ours.branch_id, theirs.branch_id))
-    return united_state(load(_further(manifests, base, (ours, theirs))) for base in bases)
-
-
-def _further(manifests: Manifests, base: Manifest, sides: Sequence[Manifest]) -> Manifest:
-    """The base, or a state in the group behind it: a side that was forked there has some of its commits too."""
-    point = Point(base.branch_id, base.manifest_version + 1)
-    forked = [forked_within(manifests, side, point) for side in sides if not includes(side.ancestry, point)]
-    group = manifests.read(point) if forked and all(forked) else None
-    if not isinstance(group, Manifest) or not manifests.is_state(group):
-        return base
-    return partial_state(base, group, min(map(len, forked)) - 1)
+    return united_state(load(base) for base in bases)
 
 
 def _merged(tables: Tables, base: GraphState, one: GraphState, other: GraphState) -> GraphState:

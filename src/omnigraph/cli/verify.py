@@ -1,6 +1,6 @@
 """`verify`: look whether everything is there and reads back."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -45,6 +45,7 @@ def _lines(report: "VerifyReport", paint: Paint, *, quiet: bool) -> Iterable[str
             ("branches", f"{checked.branches:,}" + (f" ({', '.join(report.branches)})" if report.branches else "")),
             ("manifests", f"{checked.manifests:,}, with the tables of {checked.states:,} states"),
             ("tables", f"{checked.table_versions:,} versions, {checked.files:,} files, {checked.fragments:,} read"),
+            *_compared(report),
             ("rows", f"{checked.rows:,} with {checked.ends:,} ends, {checked.tail_entries:,} small commits on top"),
             (
                 "indexes",
@@ -54,6 +55,13 @@ def _lines(report: "VerifyReport", paint: Paint, *, quiet: bool) -> Iterable[str
         ]
     )
     yield _sentence(report)
+
+
+def _compared(report: "VerifyReport") -> Iterator[tuple[str, str]]:
+    """Only a full verification compares files with what was recorded of them."""
+    if report.full:
+        checked = report.checked
+        yield "checksums", f"{checked.files_compared:,} files compared, {checked.files_not_recorded:,} not recorded"
 
 
 def _sentence(report: "VerifyReport") -> str:

@@ -1,5 +1,6 @@
 """Writes that met others, and writes of which nobody knows whether they happened."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,12 @@ class ExpectedVersionMismatch(ConflictError):
         conflict = {"table_key": self.table_key, "expected": self.expected, "actual": self.actual}
         return {"manifest_conflict": conflict}
 
+    def with_final_ids(self, names: Mapping[str, str]) -> "ExpectedVersionMismatch":
+        """The same refusal, once it is known under which id the commit that it names was put."""
+        actual = None if self.actual is None else names.get(self.actual, self.actual)
+        final = ExpectedVersionMismatch(self.table_key, self.expected, actual)
+        return final.with_traceback(self.__traceback__)
+
     def __str__(self) -> str:
         name = self.table_key.partition(":")[2] or f"the {self.table_key}"
         expected = "unchanged since it had no rows" if self.expected is None else f"last changed by {self.expected}"
@@ -58,6 +65,27 @@ class SchemasDiverged(ConflictError):
             f"The schemas can't be merged, because this branch {ours}, the other one {theirs}, and neither schema "
             "contains the other: nothing was written, run `schema apply` on one branch with a schema that has both, "
             "and merge again."
+        )
+
+
+class MergeBaseExpired(ConflictError):
+    """Cleanup has expired a state that two branches both come from: no older one may be used in its place."""
+
+    told = ("base",)
+
+    def __init__(self, base: str | None) -> None:
+        super().__init__(base)
+        self.base = base
+
+    def __str__(self) -> str:
+        reason = (
+            "The two branches have no state in common"
+            if self.base is None
+            else f"Cleanup has expired {self.base}, the state from which the two branches diverged"
+        )
+        return (
+            f"{reason}: nothing was merged, export the changes of one branch (`changes between`) and load them into "
+            "the other."
         )
 
 
@@ -158,6 +186,51 @@ class JobRunning(ConflictError):
         )
 
 
+class JobEnding(ConflictError):
+    """The long write of this id is being discarded: it can be started again when that has ended."""
+
+    told = ("job_id",)
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(job_id)
+        self.job_id = job_id
+
+    def __str__(self) -> str:
+        return f"The job {self.job_id} is being discarded by another process: try again in a moment."
+
+
+class JobDiscarded(ConflictError):
+    """This start of a long write was discarded before it was committed. Nothing was written."""
+
+    told = ("job_id",)
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(job_id)
+        self.job_id = job_id
+
+    def __str__(self) -> str:
+        return (
+            f"The job {self.job_id} was discarded while this start of it gave no sign of life: nothing was written, "
+            "start it again to load its input."
+        )
+
+
+class JobInputDiffers(ConflictError):
+    """A long write of this id was committed with another input. Nothing was written by this start."""
+
+    told = ("job_id", "commit_id", "loaded", "given")
+
+    def __init__(self, job_id: str, commit_id: str, loaded: str, given: str) -> None:
+        super().__init__(job_id, commit_id, loaded, given)
+        self.job_id, self.commit_id, self.loaded, self.given = job_id, commit_id, loaded, given
+
+    def __str__(self) -> str:
+        return (
+            f"The job {self.job_id} was loaded with another input by commit {self.commit_id} ({self.loaded}; now "
+            f"given: {self.given}): nothing was written, load this input under another job id."
+        )
+
+
 class JobLost(ConflictError):
     """Another process has taken over this long write, or ended it."""
 
@@ -172,7 +245,8 @@ class JobLost(ConflictError):
     def __str__(self) -> str:
         return (
             f"The job {self.job_id} was taken over or ended by another process while this one gave no sign of life: "
-            "this one has stopped, see what became of the job with `commit list`, or run it again with its job id."
+            "this one has stopped and written nothing, see what became of the job with `commit list`, or run it again "
+            "with its job id."
         )
 
 

@@ -1,6 +1,6 @@
 """What there would have to be for a request to be carried out: rights, room, a store that answers."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from omnigraph.errors.base import BadRequest, OmnigraphError, Unavailable
 
@@ -16,7 +16,7 @@ class UnsupportedFormat(BadRequest):
 
     def __str__(self) -> str:
         return (
-            f"{self.what} has format {self.found!r}, this release reads format {self.supported} only: "
+            f"{self.what} has format {self.found!r}, this release reads formats up to {self.supported}: "
             "upgrade omnigraph, or export with the release that wrote it and load with this one."
         )
 
@@ -24,7 +24,7 @@ class UnsupportedFormat(BadRequest):
 class Damaged(OmnigraphError):
     """Something stored can't be read back. Nothing was changed."""
 
-    told = ("what", "reason")
+    told: ClassVar[tuple[str, ...]] = ("what", "reason")
 
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(what, reason)
@@ -34,6 +34,29 @@ class Damaged(OmnigraphError):
         return (
             f"{self.what} is damaged ({self.reason}): nothing was changed, restore it from a backup, "
             "or read an older commit or another branch."
+        )
+
+
+class HeadLost(Damaged):
+    """The newest manifests of a branch are gone from the store: an old copy was restored, or they were deleted.
+
+    Nothing was written, because the next commit would have the number, and the id, of a commit that was lost.
+    """
+
+    told = ("branch", "head", "used", "evidence")
+
+    def __init__(self, branch: str, head: int, used: int, evidence: str) -> None:
+        super().__init__(f"branch {branch!r}", f"its manifests {head + 1} to {used} are lost")
+        self.args = (branch, head, used, evidence)
+        self.branch, self.head, self.used, self.evidence = branch, head, used, evidence
+
+    def __str__(self) -> str:
+        left = f"its newest manifest is {self.head}" if self.head else "it has no manifest"
+        return (
+            f"Branch {self.branch!r} has lost its head ({left}, but number {self.used} was used, because "
+            f"{self.evidence}): nothing was written, restore its manifests up to {self.used} from a copy or from "
+            "earlier versions of the objects, or start a new branch from what is left (`branch create NAME --from "
+            "COMMIT`, in a new process), see `verify`."
         )
 
 
@@ -49,6 +72,23 @@ class ReadOnly(OmnigraphError):
 
     def __str__(self) -> str:
         return f"{self.verb} is refused because the graph was opened read-only: open it without read_only to write."
+
+
+class ClockAhead(OmnigraphError):
+    """This process's clock is too far ahead of the store's to stamp commits. Nothing was written: set the clock."""
+
+    code = "unavailable"
+    told = ("ahead_s", "limit_s")
+
+    def __init__(self, ahead_s: int, limit_s: int) -> None:
+        super().__init__(ahead_s, limit_s)
+        self.ahead_s, self.limit_s = ahead_s, limit_s
+
+    def __str__(self) -> str:
+        return (
+            f"This machine's clock is {self.ahead_s} s ahead of the store's, and later commits could not be stamped "
+            f"earlier: nothing was written, set the clock, or raise OMNIGRAPH_CLOCK_AHEAD_S above {self.limit_s}."
+        )
 
 
 class AccessDenied(OmnigraphError):

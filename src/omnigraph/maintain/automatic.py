@@ -12,6 +12,7 @@ import weakref
 from dataclasses import dataclass, field
 
 from omnigraph.errors import BranchNotFound
+from omnigraph.forking import renew_after_fork
 from omnigraph.maintain.fold import fold_due
 from omnigraph.maintain.policy import FAN, folds_due
 from omnigraph.manifest.model import BranchId, Manifest, TableKey
@@ -70,13 +71,17 @@ class Maintainer:
     def __init__(self, repository: Repository, *, background: bool = True) -> None:
         self._repository = repository
         self.background = background
+        self._known_at_exit = False
+        renew_after_fork(self, Maintainer._renew)
+
+    def _renew(self) -> None:
+        """A forked child has no thread of maintenance, and has seen no commit of its own."""
         self._branches: dict[BranchId, _Branch] = {}
         self._wanted: list[_Branch] = []
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._closing = threading.Event()
-        self._known_at_exit = False
 
     @property
     def _off(self) -> bool:
@@ -163,7 +168,7 @@ class Maintainer:
                 self._thread.start()
 
     def _idle(self) -> bool:
-        """Nothing is under way. A forked child has none of its parent's threads."""
+        """Nothing is under way."""
         return self._thread is None or not self._thread.is_alive()
 
     def _rests(self, branch: _Branch) -> bool:

@@ -1,12 +1,12 @@
 """Who is there: every branch that ever was, the jobs that are under way. What a cleanup looks at, twice."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
 from omnigraph.manifest.intents import SeenIntent
-from omnigraph.manifest.model import BranchId, Manifest, Point
+from omnigraph.manifest.model import BranchId, Manifest, Point, Token
 from omnigraph.manifest.refs import Ref
 from omnigraph.manifest.repository import Repository
 from omnigraph.storage.parallel import gather
@@ -26,8 +26,45 @@ class Jobs:
     """The intents, by what becomes of them."""
 
     honoured: tuple[SeenIntent, ...] = ()
-    expired: tuple[SeenIntent, ...] = ()  # dead for longer than anybody waits
-    closed: tuple[SeenIntent, ...] = ()  # over, but their owner did not come to remove them
+    expired: tuple[SeenIntent, ...] = ()  # dead for longer than anybody waits: to be discarded
+    closed: tuple[SeenIntent, ...] = ()  # whose discard has begun and not ended
+    ended: tuple[SeenIntent, ...] = ()  # of which only the object is left, for longer than anybody waits
+
+    @property
+    def to_end(self) -> tuple[SeenIntent, ...]:
+        return (*self.expired, *self.closed)
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """What a fence honours: every start of every job that is honoured."""
+        return tuple(sorted({token for seen in self.honoured for token in seen.intent.tokens}))
+
+
+@dataclass(frozen=True)
+class Spared:
+    """What honoured intents name: tables whose unreferenced files stay, and what their jobs need to be resumed.
+
+    Not by time: the clock of a store may step back while a job stages.
+    """
+
+    tables: frozenset[str] | None = frozenset()  # None: all, for an intent that does not name its own (format 1)
+    prefixes: frozenset[str] = frozenset()
+
+    @staticmethod
+    def by(honoured: Iterable[SeenIntent]) -> "Spared":
+        tables: frozenset[str] | None = frozenset()
+        prefixes = set()
+        for seen in honoured:
+            named = seen.intent.tables
+            tables = None if tables is None or named is None else tables | named
+            prefixes.add(seen.intent.prefix)
+        return Spared(tables, frozenset(prefixes))
+
+    def has_table(self, table_id: str) -> bool:
+        return self.tables is None or table_id in self.tables
+
+    def has_key(self, key: str) -> bool:
+        return any(key.startswith(f"{prefix}/") for prefix in self.prefixes)
 
 
 def take_census(repository: Repository) -> Census:
@@ -52,4 +89,9 @@ def list_jobs(repository: Repository, ttl: timedelta) -> Jobs:
     open_ = [one for one in seen if not one.closed]
     expired = [one for one in open_ if one.age >= ttl and repository.intents.is_abandoned(one)]
     honoured = [one for one in open_ if one not in expired]
-    return Jobs(tuple(honoured), tuple(expired), tuple(one for one in seen if one.closed))
+    return Jobs(
+        tuple(honoured),
+        tuple(expired),
+        tuple(one for one in seen if one.closed and not one.ended),
+        tuple(one for one in seen if one.ended and one.age >= ttl),
+    )

@@ -1,4 +1,4 @@
-"""Cleanup, exactly as rule 18 of the protocol says: the only code that deletes what was ever part of a graph.
+"""Cleanup (`fence-before-sweep` in docs/protocol.md): the only code that deletes what was ever part of a graph.
 
     0. list what may be deleted; list refs, read the heads
     1. fence every branch
@@ -14,17 +14,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from urllib.parse import unquote
 
 from omnigraph.errors import BranchNotFound, Damaged
-from omnigraph.maintain.census import Census, Jobs, list_jobs, take_census
+from omnigraph.maintain.census import Census, Jobs, Spared, list_jobs, take_census
 from omnigraph.maintain.expiry import Expiry, carry_out, plan_expiry
-from omnigraph.maintain.marking import Marks, Overtaken, mark_bases, mark_branch, mark_pinned
+from omnigraph.maintain.marking import Marks, Overtaken, mark_branch, mark_pinned
+from omnigraph.maintain.merge_bases import forgettable, mark_bases
 from omnigraph.maintain.recovery import end_job
 from omnigraph.maintain.retention import Retention, oldest_retained
 from omnigraph.manifest.intents import SeenIntent
-from omnigraph.manifest.keys import RECOVERY
-from omnigraph.manifest.model import BranchId, Entry, Manifest, Point, TxnId
+from omnigraph.manifest.keys import RECOVERY, intent_key
+from omnigraph.manifest.model import BranchId, Entry, Manifest, Point, Token, TxnId
 from omnigraph.manifest.plan import PublishPlan, RaiseFence, Stance
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import WriteTxn
@@ -51,7 +51,7 @@ class Cleaned:
     bytes: int = 0
     kept_files: int = 0
     kept_bytes: int = 0
-    young_files: int = 0  # of those kept, not looked at: younger than the floor, or than a job that is under way
+    young_files: int = 0  # of those kept, not looked at: younger than the floor, or in a table that a job names
     jobs: tuple[TxnId, ...] = ()  # whose staged work is kept
     discarded: tuple[TxnId, ...] = ()
     cost: Cost = field(default_factory=Cost)
@@ -121,13 +121,15 @@ class _Cleanup:
         oldest = self._oldest(found, jobs)
         marks = Marks()
         self._mark(marks, found, oldest, found.census, self._repository.tags.pins(), jobs.honoured)
-        verdict = self._judge(found, oldest, marks, jobs)
+        verdict = self._judge(found, oldest, marks, Spared.by(jobs.honoured))
         if not dry_run:
             self._repository.store.remove_temporaries(found.now - max(self._floor, FLOOR))  # a put takes seconds
-        if not dry_run and not (verdict.is_empty and not jobs.expired and not jobs.closed):
-            self._fence(found.census.heads, oldest, jobs, self._forgotten(found.census, marks))
-            self._mark_again(marks, found, oldest, jobs)
-            verdict = self._judge(found, oldest, marks, jobs)
+            self._delete([intent_key(seen.intent.txn_id) for seen in jobs.ended])
+        if not dry_run and not (verdict.is_empty and not jobs.to_end):
+            forgotten = forgettable(marks, self._repository.manifests, found.census.graves)
+            self._fence(found.census.heads, oldest, jobs, forgotten)
+            honoured = self._mark_again(marks, found, oldest, jobs)
+            verdict = self._judge(found, oldest, marks, Spared.by(honoured))
             self._sweep(verdict, jobs)
         return self._told(dry_run, found, oldest, verdict, jobs)
 
@@ -138,7 +140,7 @@ class _Cleanup:
         repository = self._repository
         now = repository.intents.store_now()
         files = list(table_files(repository.store))
-        leftovers = [listed for listed in repository.store.list(RECOVERY) if _job_of(listed.key) is not None]
+        leftovers = [listed for listed in repository.store.list(RECOVERY) if _is_leftover(listed.key)]
         census = take_census(repository)
         self._fences = {branch_id: [head.fenced_at] for branch_id, head in census.heads.items()}
         return _Found(files, leftovers, census, now)
@@ -163,11 +165,10 @@ class _Cleanup:
         jobs: Jobs,
         forgotten: frozenset[BranchId],
     ) -> None:
-        honoured = tuple(sorted(seen.intent.txn_id for seen in jobs.honoured))
-        gather([partial(self._fence_one, heads[id_], oldest[id_], honoured, forgotten) for id_ in sorted(heads)])
+        gather([partial(self._fence_one, heads[id_], oldest[id_], jobs.tokens, forgotten) for id_ in sorted(heads)])
 
     def _fence_one(
-        self, head: Manifest, oldest: int, honoured: tuple[TxnId, ...], forgotten: frozenset[BranchId]
+        self, head: Manifest, oldest: int, honoured: tuple[Token, ...], forgotten: frozenset[BranchId]
     ) -> None:
         repository = self._repository
         fence = RaiseFence(oldest, honoured, forgotten)
@@ -179,15 +180,13 @@ class _Cleanup:
         except BranchNotFound:
             pass  # it was deleted meanwhile: what it had at step 0 is kept by this run all the same
 
-    def _forgotten(self, census: Census, marks: Marks) -> frozenset[BranchId]:
-        """Rule 17: the dead of whom nothing is kept are nobody's ancestors any more."""
-        kept = {point.branch_id for point in marks.manifests}
-        return frozenset(branch_id for branch_id in census.graves if branch_id not in kept)
-
     # Step 2.
 
-    def _mark_again(self, marks: Marks, found: _Found, oldest: Mapping[BranchId, int], jobs: Jobs) -> None:
-        """Behind the fences. On top of the first marks: what had to stay at the beginning stays.
+    def _mark_again(
+        self, marks: Marks, found: _Found, oldest: Mapping[BranchId, int], jobs: Jobs
+    ) -> Sequence[SeenIntent]:
+        """After the fences, in addition to the first marks: what had to stay before stays. Returns all intents
+        whose work stays: those that the fences honour, and those found now.
 
         Jobs are listed before the heads are read: one that has ended in between has its commit there. Branches found
         only now are fenced too, since a load may have staged its rows before it forked its branch.
@@ -200,7 +199,9 @@ class _Cleanup:
             self._fence(new, {branch_id: head.oldest_retained for branch_id, head in new.items()}, jobs, frozenset())
         heads = {branch_id: self._repository.manifests.confirm(head) for branch_id, head in new.items()}
         census = replace(census, heads={**census.heads, **heads})
-        self._mark(marks, found, oldest, census, pins, (*jobs.honoured, *now.honoured))
+        honoured = (*jobs.honoured, *now.honoured)
+        self._mark(marks, found, oldest, census, pins, honoured)
+        return honoured
 
     def _mark(
         self,
@@ -217,26 +218,20 @@ class _Cleanup:
             head = census.heads.get(branch_id) or census.graves[branch_id]
             first = found.census.heads.get(branch_id)
             mark_branch(marks, manifests, head, head.oldest_retained if first is None else oldest[branch_id])
-            forked_from = head.fork
-            if forked_from is not None and forked_from.branch_id in census.graves:
-                pins.append(forked_from)  # where its siblings meet it, now that the branch between them is gone
         mark_pinned(marks, manifests, pins, found.census.heads)
-        mark_bases(marks, manifests, census.heads)
+        pinned = [entry for pin in set(pins) if isinstance(entry := manifests.read(pin), Manifest)]
+        states = [*census.heads.values(), *(entry for entry in pinned if entry.tombstone is None)]
+        mark_bases(marks, manifests, states, found.census.heads, (self._repository.stamp.main_id,))
 
     # Step 3.
 
-    def _judge(self, found: _Found, oldest: Mapping[BranchId, int], marks: Marks, jobs: Jobs) -> _Verdict:
+    def _judge(self, found: _Found, oldest: Mapping[BranchId, int], marks: Marks, spared: Spared) -> _Verdict:
         manifests = self._repository.manifests
         ends = {**{id_: grave.manifest_version for id_, grave in found.census.graves.items()}, **oldest}
         expiries = gather([partial(plan_expiry, manifests, marks, id_, ends[id_]) for id_ in sorted(ends)])
-        open_ = {seen.intent.txn_id for seen in jobs.honoured}
-        leftovers = [listed for listed in found.leftovers if _job_of(listed.key) not in open_]
-        spared_from = min((seen.first_put for seen in jobs.honoured), default=None)
-        old = [
-            file
-            for file in found.files
-            if file.modified <= found.now - self._floor and (spared_from is None or file.modified < spared_from)
-        ]
+        leftovers = [listed for listed in found.leftovers if not spared.has_key(listed.key)]
+        limit = found.now - self._floor
+        old = [file for file in found.files if file.modified <= limit and not spared.has_table(file.table_id)]
         needed = self._needed_in({file.table_id for file in old}, marks)
         files = [file for file in old if not is_needed(needed.get(file.table_id), file.path)]
         return _Verdict(expiries, files, leftovers, len(found.files) - len(old))
@@ -271,12 +266,15 @@ class _Cleanup:
                 number = entry.fence.previous if isinstance(entry, Manifest) and entry.fence else known[0]
 
     def _sweep(self, verdict: _Verdict, jobs: Jobs) -> None:
-        """Stubs before files: whoever finds a manifest finds what it names. What a job left goes before its files."""
+        """Stubs before files, so that what a whole manifest names is there. What a job left goes before its files.
+
+        A job that was taken over before it could be discarded stages again, as the fences did not honour it; it keeps
+        what it needs to be resumed.
+        """
         for expiry in verdict.expiries:
             carry_out(self._repository.manifests, expiry)
-        for seen in (*jobs.expired, *jobs.closed):
-            end_job(self._repository, seen)
-        self._delete([listed.key for listed in verdict.leftovers])
+        resumed = Spared.by([seen for seen in jobs.to_end if end_job(self._repository, seen) is None])
+        self._delete([listed.key for listed in verdict.leftovers if not resumed.has_key(listed.key)])
         self._delete([file.key for file in verdict.files])
 
     def _delete(self, keys: Sequence[str]) -> None:
@@ -302,7 +300,6 @@ class _Cleanup:
         )
 
 
-def _job_of(key: str) -> TxnId | None:
-    """The transaction that an object belongs to which a bulk job put beside its intent."""
-    folder, _, rest = key.removeprefix(f"{RECOVERY}/").partition("/")
-    return unquote(folder) if rest else None
+def _is_leftover(key: str) -> bool:
+    """Whether an object among the intents is none, but belongs to what a job needs to be resumed."""
+    return "/" in key.removeprefix(f"{RECOVERY}/")

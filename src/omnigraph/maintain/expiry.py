@@ -28,15 +28,23 @@ class Expiry:
 
 
 def plan_expiry(manifests: Manifests, marks: Marks, branch_id: BranchId, end: int) -> Expiry:
-    """All below `end` that is unmarked; what was pinned once and is not any more lies between stubs, as noted."""
+    """All below `end` that is unmarked; what was pinned once and is not any more lies between stubs, as noted.
+
+    Another cleanup may have gone further meanwhile. What it kept from `end` on is not this one's to judge, because the
+    marks know only what was there when this one began.
+    """
     known = manifests.stubbed(branch_id)
-    below = max(known.below, end)
-    marked = sorted(number for number in marks.of_branch(branch_id) if number < below)
-    states = tuple(number for number in marked if Point(branch_id, number) in marks.states)
-    rows = tuple(number for number in marked if Point(branch_id, number) not in marks.states)
-    looked_at = sorted({*(number for number in known.whole if number < below), *range(known.below, below)} - {*marked})
+    marked = sorted(number for number in marks.of_branch(branch_id) if number < end)
+    states = [number for number in marked if Point(branch_id, number) in marks.states]
+    rows = [number for number in marked if Point(branch_id, number) not in marks.states]
+    looked_at = sorted({*(number for number in known.whole if number < end), *range(known.below, end)} - {*marked})
     doomed = tuple(entry.manifest_version for entry in _whole(manifests, branch_id, looked_at))
-    return Expiry(branch_id, known, Stubbed(below, states, rows), doomed)
+    after = Stubbed(
+        max(known.below, end),
+        tuple(sorted({*states, *(number for number in known.states if number >= end)})),
+        tuple(sorted({*rows, *(number for number in known.rows if number >= end)})),
+    )
+    return Expiry(branch_id, known, after, doomed)
 
 
 def carry_out(manifests: Manifests, expiry: Expiry) -> None:

@@ -1,6 +1,6 @@
 """Fold: rows that ride in manifests are written into Lance, and indexed there.
 
-A fold takes the whole tail of a table as of its base (rule 8). What small commits add meanwhile stays on top. If
+A fold takes the whole tail of a table as of its base (`whole-tail`). What small commits add meanwhile stays on top. If
 somebody else folded the same table first, that table is done.
 """
 

@@ -1,10 +1,9 @@
-"""What a cleanup must keep (rule 18, step 2): manifests, and the table versions that they name."""
+"""What a cleanup must keep (`fence-before-sweep`, step 2): manifests, and the table versions that they name."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from omnigraph.errors import ConflictError, Damaged
-from omnigraph.manifest.bases import find_bases
 from omnigraph.manifest.landed import entries_back
 from omnigraph.manifest.model import BranchId, Manifest, Point, Stub
 from omnigraph.manifest.store import Manifests
@@ -28,6 +27,7 @@ class Marks:
     manifests: set[Point] = field(default_factory=set)
     versions: set[TableVersion] = field(default_factory=set)
     states: set[Point] = field(default_factory=set)  # those manifests whose tables are marked too
+    oldest_with: dict[tuple[BranchId, BranchId], int] = field(default_factory=dict)  # see `merge_bases.py`
 
     def add(self, manifest: Manifest, manifests: Manifests) -> None:
         """A state with all that reading it takes: its tables, and the manifests whose rows are in their tails.
@@ -38,6 +38,10 @@ class Marks:
             return
         self.states.add(manifest.point)
         self.manifests.add(manifest.point)
+        for ancestor in manifest.ancestry:
+            known = self.oldest_with.setdefault((manifest.branch_id, ancestor), manifest.manifest_version)
+            if known > manifest.manifest_version:
+                self.oldest_with[manifest.branch_id, ancestor] = manifest.manifest_version
         for ref in manifest.tables.values():
             if ref.stored is not None:
                 self.versions.add(ref.stored)
@@ -81,8 +85,8 @@ def mark_pinned(
 ) -> None:
     """States that something outside their branch needs: a tag, an unfinished ref, a job, a merge to come.
 
-    One that had expired before this cleanup began (`heads` are from then) is nobody's: its tag or ref lost its race,
-    and an older common base serves a merge. One that has become a stub since was taken by another cleanup.
+    One that had expired before this cleanup began (`heads` are from then) is not marked: its tag or ref lost its race.
+    One that has become a stub since then was expired by another cleanup, which has overtaken this one.
     """
     for point in sorted(set(points), key=lambda point: (point.branch_id, point.manifest_version)):
         if point in marks.states:
@@ -99,18 +103,3 @@ def mark_pinned(
         head = heads.get(point.branch_id)
         if entry is not None and head is not None and head.oldest_retained <= point.manifest_version:
             raise Overtaken(point)
-
-
-def mark_bases(marks: Marks, manifests: Manifests, heads: Mapping[BranchId, Manifest]) -> None:
-    """Where living branches meet: the merge bases of each with every branch that it forked from or merged."""
-    for head in heads.values():
-        for other_id in head.ancestry:
-            other = heads.get(other_id)
-            if other is None or other_id == head.branch_id:
-                continue
-            try:
-                bases = find_bases(manifests, head.ancestry, other.ancestry, (head.branch_id, other_id))
-            except ConflictError:
-                continue  # nothing that they have in common is left
-            for base in bases:
-                marks.add(base, manifests)

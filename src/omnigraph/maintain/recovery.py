@@ -1,29 +1,34 @@
-"""Recovery: what becomes of long writes whose process is gone (rule 19).
+"""Recovery: what becomes of long writes whose process is gone (`intent-tokens`).
 
 Nothing needs repair: before its put a job is garbage, after it a commit. This lists the intents of jobs that have not
 ended, completes those that staged everything, and discards others. Each time it says so in a commit of its own kind
 and actor, which names whose the job was. One that somebody works on is left alone.
+
+A discard closes the intent, records itself in the branch at one past the manifest up to which it searched for the
+transaction, and ends the intent. The record takes the number that a start which was only stalled would have used, and
+names the tokens of all starts, so that none of them publishes later. A discard that was killed in between is continued
+by the next cleanup, recovery or start of the job.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
 from omnigraph.errors import BadRequest, BranchNotFound, ConflictError, NotFound, OmnigraphError
-from omnigraph.manifest.intent import State
+from omnigraph.manifest.guard import DiscardGuard, HasCommitted
 from omnigraph.manifest.intents import HeldIntent, SeenIntent
 from omnigraph.manifest.landed import landed_since
-from omnigraph.manifest.model import MAIN, CommitId, Point, Recovered, TxnId
-from omnigraph.manifest.plan import LABEL_LENGTH_MAX, Change, PublishPlan, Stance
-from omnigraph.manifest.publish import PublishedCommit, Recourse
+from omnigraph.manifest.model import MAIN, CommitId, Entry, Manifest, Point, Recovered, TxnId
+from omnigraph.manifest.plan import LABEL_LENGTH_MAX, Discard, PublishPlan, Stance
+from omnigraph.manifest.publish import PublishedCommit
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.storage import meter
 
 ACTOR = "omnigraph:recovery"
 KIND = "recovery"
-_TO_RECORD = "discarded_by"  # in the details of an intent whose discarding is not recorded yet
 
 Outcome: TypeAlias = Literal["completed", "discarded", "landed"]
 
@@ -46,11 +51,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredJob:
-    """What recovery did; `landed`: its commit was there already, and only its intent was left."""
+    """What recovery did; `landed`: it was committed already, and only its intent was left."""
 
     txn_id: TxnId
     outcome: Outcome
-    commit_id: CommitId | None  # of the load, or of the note that it was discarded
+    commit_id: CommitId | None  # of the load, or of the record of its discard
     branch: str
 
 
@@ -71,8 +76,8 @@ Completers: TypeAlias = Mapping[str, Completer]
 def list_unfinished(repository: Repository, completers: Completers) -> list[Job]:
     """All jobs that have not ended, oldest first."""
     with meter.operation("recover"):
-        open_ = [seen for seen in repository.intents.list() if not seen.closed]
-        return sorted((_job(repository, seen, completers) for seen in open_), key=lambda job: (job.since, job.txn_id))
+        found = [seen for seen in repository.intents.list() if not seen.ended]
+        return sorted((_job(repository, seen, completers) for seen in found), key=lambda job: (job.since, job.txn_id))
 
 
 def complete(repository: Repository, txn_id: TxnId, completers: Completers) -> RecoveredJob:
@@ -80,7 +85,9 @@ def complete(repository: Repository, txn_id: TxnId, completers: Completers) -> R
     repository.require_writable("Recovering")
     with meter.operation("recover"):
         seen = _dead(repository, txn_id)
-        landed = _finish_landed(repository, seen)
+        if seen.closed:
+            return _ended_first(repository, seen)
+        landed = _end_if_committed(repository, seen)
         if landed is not None:
             return landed
         completer = completers.get(seen.intent.kind)
@@ -93,18 +100,17 @@ def complete(repository: Repository, txn_id: TxnId, completers: Completers) -> R
         with repository.intents.keeping(held):
             whose = Recovered(txn_id, seen.intent.kind, seen.intent.actor, "completed")
             commit = completer.complete(repository, held, whose)
-        held.finish()
-        repository.intents.forget(txn_id)
-    return RecoveredJob(
-        txn_id,
-        "completed",
-        None if commit is None else commit.id,
-        seen.intent.branch if commit is None else commit.branch,
-    )
+        with suppress(OmnigraphError):  # the commit is there: what is left goes with the next cleanup
+            if held.finish():
+                repository.intents.forget(held.intent)
+    if commit is None:
+        return RecoveredJob(txn_id, "completed", None, seen.intent.branch)
+    by_us = commit.commit.token == held.token
+    return RecoveredJob(txn_id, "completed" if by_us else "landed", commit.id, commit.branch)
 
 
 def discard(repository: Repository, txn_id: TxnId) -> RecoveredJob:
-    """End a dead job: what it staged is garbage, and its owner, should it wake up, learns that when it refreshes."""
+    """End a dead job: what it staged is garbage, and none of its starts publishes it, should one continue later."""
     repository.require_writable("Recovering")
     with meter.operation("recover"):
         ended = end_job(repository, _dead(repository, txn_id))
@@ -114,49 +120,79 @@ def discard(repository: Repository, txn_id: TxnId) -> RecoveredJob:
 
 
 def end_job(repository: Repository, seen: SeenIntent) -> RecoveredJob | None:
-    """Discard an intent exactly as it was seen, or remove one that is over; None if it has changed since.
+    """Discard an intent exactly as it was seen, or continue a discard; None if it has changed since.
 
-    Closed first, recorded then, removed last: killed in between, the next cleanup or recovery goes on here.
+    Closed first, recorded then, removed last. If its transaction turns out to be committed, it is not discarded.
     """
-    landed = None if seen.closed else _finish_landed(repository, seen)
-    if landed is not None:
-        return landed
-    closed = repository.intents.close(seen, State.DISCARDED, {_TO_RECORD: ACTOR})
+    closed = repository.intents.close(seen)
     if closed is None:
         return None
-    record = _record(repository, closed) if _TO_RECORD in closed.intent.details else None
+    try:
+        record = _record(repository, closed)
+        ended = RecoveredJob(seen.intent.txn_id, "discarded", record.id, record.branch)
+    except HasCommitted as found:
+        ended = _committed(seen.intent.txn_id, found.entry)
     repository.intents.remove(closed)
-    branch = seen.intent.branch if record is None else record.branch
-    return RecoveredJob(seen.intent.txn_id, "discarded", None if record is None else record.id, branch)
+    return ended
 
 
 def _record(repository: Repository, closed: SeenIntent) -> PublishedCommit:
-    """The note in the history that a job was discarded: where the job was begun, on main if that is gone."""
+    """The discard, in the branch where the job would be committed; raises `HasCommitted`.
+
+    Nothing can be published to a branch that is deleted, and a job whose branch was not made yet finds its intent
+    closed after it has made it: then the record is for people only, and is put on main.
+    """
     intent = closed.intent
     whose = Recovered(intent.txn_id, intent.kind, intent.actor, "discarded")
     plan = PublishPlan(
-        f"discard {intent.txn_id}"[:LABEL_LENGTH_MAX], Stance.MAINTENANCE, Change(KIND), ACTOR, recovered=whose
+        f"discard {intent.token} {intent.txn_id}"[:LABEL_LENGTH_MAX],
+        Stance.MAINTENANCE,
+        Discard(KIND, intent.tokens),
+        ACTOR,
+        recovered=whose,
     )
-    head = repository.manifests.head(intent.base.branch_id)
-    try:
-        if head is not None and head.tombstone is None:
-            txn = WriteTxn(head, repository.schemas.read(head.schema))
-            return _published(repository, txn, replace(plan, intent_base=intent.base))
-    except BranchNotFound:
-        pass
-    txn = repository.open_txn(MAIN)
-    return _published(repository, txn, replace(plan, idempotent=True))
+    since = _place(repository, closed)
+    head = repository.manifests.head(since.branch_id)
+    while head is not None:
+        guard = DiscardGuard(repository.manifests, since, intent.txn_id, intent.token)
+        recorded = guard.search(head)
+        if recorded is not None:
+            return _recorded(recorded, plan.txn_id)
+        if head.tombstone is not None:
+            break
+        try:
+            return _published(repository, head, replace(plan, guard=guard))
+        except BranchNotFound:  # deleted meanwhile, perhaps after the job was committed
+            head = repository.manifests.head(since.branch_id)
+    main = repository.open_txn(MAIN)
+    earlier = repository.publisher.landed_earlier(main, plan.txn_id)
+    return earlier or _published(repository, main.base, replace(plan, idempotent=True))
 
 
-def _published(repository: Repository, txn: WriteTxn, plan: PublishPlan) -> PublishedCommit:
-    commit = repository.publisher.publish(txn, plan, Recourse(plan_again=lambda _: plan))
+def _published(repository: Repository, head: Manifest, plan: PublishPlan) -> PublishedCommit:
+    commit = repository.publisher.publish(WriteTxn(head, repository.schemas.read(head.schema)), plan)
     assert commit is not None, "a maintenance commit is never nothing"
     return commit
 
 
+def _recorded(entry: Entry, txn_id: TxnId) -> PublishedCommit:
+    commit = next(commit for commit in entry.commits if commit.txn_id == txn_id)
+    return PublishedCommit(commit, entry.branch, entry.manifest_version)
+
+
+def _ended_first(repository: Repository, seen: SeenIntent) -> RecoveredJob:
+    """The discard of a job that is to be completed had begun: it is ended, unless the job was committed before."""
+    ended = end_job(repository, seen)
+    if ended is not None and ended.outcome == "landed":
+        return ended
+    raise ConflictError(
+        f"The job {seen.intent.txn_id} was being discarded, which is done now: start it again to load its input."
+    )
+
+
 def _dead(repository: Repository, txn_id: TxnId) -> SeenIntent:
     seen = repository.intents.read(txn_id)
-    if seen is None or (seen.closed and _TO_RECORD not in seen.intent.details):
+    if seen is None or seen.ended:
         raise NotFound(f"There is no unfinished job {txn_id}: see `recover` for those that there are.")
     if seen.alive:
         owner = seen.intent.owner
@@ -167,41 +203,40 @@ def _dead(repository: Repository, txn_id: TxnId) -> SeenIntent:
     return seen
 
 
-def _finish_landed(repository: Repository, seen: SeenIntent) -> RecoveredJob | None:
-    """End the intent of a job whose owner was killed after its put; None if it has not landed.
+def _end_if_committed(repository: Repository, seen: SeenIntent) -> RecoveredJob | None:
+    """End the intent of a job whose owner was killed after its put; None if it is not committed.
 
     It is looked for in all manifests since its first base, stubs too.
     """
-    for point, branch_id in _places(repository, seen):
-        head = repository.manifests.head(branch_id)
-        entry = None if head is None else landed_since(repository.manifests, point, head, seen.intent.txn_id)
-        if entry is not None:
-            closed = repository.intents.close(seen, State.FINISHED)
-            if closed is not None:  # otherwise another has it, who finds the same
-                repository.intents.remove(closed)
-            commit = next(commit for commit in entry.commits if commit.txn_id == seen.intent.txn_id)
-            return RecoveredJob(seen.intent.txn_id, "landed", commit.id, entry.branch)
-    return None
+    since = _place(repository, seen)
+    head = repository.manifests.head(since.branch_id)
+    entry = None if head is None else landed_since(repository.manifests, since, head, seen.intent.txn_id)
+    if entry is None:
+        return None
+    repository.intents.remove(seen)  # if it has changed, another has it, and finds the same
+    return _committed(seen.intent.txn_id, entry)
 
 
-def _places(repository: Repository, seen: SeenIntent) -> list[tuple[Point, str]]:
-    """Where it may have landed: on the branch of its base, and on one that it was to fork from there."""
-    base = seen.intent.base
-    places = [(base, base.branch_id)]
+def _committed(txn_id: TxnId, entry: Entry) -> RecoveredJob:
+    commit = next(commit for commit in entry.commits if commit.txn_id == txn_id)
+    return RecoveredJob(txn_id, "landed", commit.id, entry.branch)
+
+
+def _place(repository: Repository, seen: SeenIntent) -> Point:
+    """Behind which point it may be committed: its first base, or the beginning of the branch that it was to make."""
     target = seen.intent.details.get("target")
     if isinstance(target, str) and target != seen.intent.branch:
         try:
-            head = repository.branches.find(target).head
-            places.append((Point(head.branch_id, 1), head.branch_id))
+            return Point(repository.branches.find(target).head.branch_id, 1)
         except BranchNotFound:
             pass
-    return places
+    return seen.intent.base
 
 
 def _job(repository: Repository, seen: SeenIntent, completers: Completers) -> Job:
     intent = seen.intent
     completer = completers.get(intent.kind)
-    ready = completer is not None and not seen.alive and completer.can_complete(repository, seen)
+    ready = completer is not None and not seen.alive and not seen.closed and completer.can_complete(repository, seen)
     return Job(
         intent.txn_id,
         intent.kind,

@@ -1,9 +1,9 @@
-"""One maintenance run: tables are folded, compacted and indexed, and land together as one commit.
+"""One maintenance run: tables are folded, compacted and indexed, and committed together.
 
-The content stays as it is, so the commit is a conflict for nobody. Losing the race means (rule 10): a table whose
-stored version is still the one it was made of, its folded commits still in front, stands as it is. For any other the
-work is derived again on the new version from what was finished; after some losses with less ambition, and in the end
-not at all: then the report says why, and the rest lands without it.
+The content stays the same, so this conflicts with no other write. After a lost race (`maintenance-rebase`) the work on
+a table is kept if its stored version is still that of the base, with the folded commits in front of the tail. Otherwise
+it is derived again on the new version from what was finished; after some losses with less ambition, and in the end
+not at all: then the report says why, and the rest is committed without it.
 """
 
 import threading
@@ -51,7 +51,7 @@ class Made:
     action: TableAction
 
     def stands_on(self, ref: TableRef | None) -> bool:
-        """Rules 9 and 10: nobody has replaced the stored version, nor folded the same commits."""
+        """`rebase` and `maintenance-rebase`: the stored version was not replaced, nor were the same commits folded."""
         return ref is not None and ref.stored == self.staged.base and in_front(self.staged.folded, ref)
 
 
@@ -175,6 +175,8 @@ class MaintenanceRun:
                 changed = len(tables.parts(content)[1].answered)
                 settled = tables.settled(content, self.repository.runtime.ids.short_id(), arrow_schema(definition))
                 at, folded, rows = settled.at, ref.tail, settled.rows
+            elif ref.stored is not None:  # the columns that a table of format 1 may lack
+                at = tables.settled(ref.stored, "", arrow_schema(definition)).at
             if at is None:
                 return TypeReport(key)
             finished = self._finished.setdefault(key, Finished())
@@ -188,7 +190,9 @@ class MaintenanceRun:
         if upkept.at == ref.stored and not folded:  # what cancels itself out folds into the version that is there
             return report
         action = Rewrite(key) if folded or upkept.rewritten else Index(key)
-        return Made(StagedTable(upkept.at, rows, Touch(), ref.stored, folded), report, action)
+        files = tables.new_files(ref.stored, upkept.at, ask=True)
+        staged = StagedTable(upkept.at, rows, Touch(), ref.stored, folded, columns=txn.base.schema, files=files)
+        return Made(staged, report, action)
 
 
 def _report(key: TableKey, folded: Tail, rows: int, upkept: Upkept, *, hurried: bool) -> TypeReport:

@@ -1,7 +1,7 @@
 """Compaction and indexes of one table version: the same rows in another version, which nobody was told of.
 
 What was finished is kept (`Finished`): when the race is lost to a staged write, rewritten fragments and built segments
-are put in place on the new version as they are, if what they were made of is in it unchanged (rule 10). So a long
+are put in place on the new version as they are, if their input is in it unchanged (`maintenance-rebase`). So a long
 compaction is not starved by writers.
 """
 

@@ -2,15 +2,14 @@
 
 Cleanup spares what is no longer referred to for a while, and no longer: whoever was stopped beyond that finds files of
 an old base gone, or those that it was just staging. To it that looks like damage, but it is none, and nothing of its
-work has landed: every manifest that is put names what is there (rule 5). Every cleanup that deletes raises a fence on
-each branch first (rule 18), so the heads tell the one from the other.
+work has landed: every manifest names only what is there (`fence-tokens`). Every cleanup that deletes raises a fence on
+each branch first (`fence-before-sweep`), so the heads tell the one from the other.
 """
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from omnigraph.errors import ConflictError, Damaged
-from omnigraph.manifest.bases import NothingInCommon
+from omnigraph.errors import ConflictError, Damaged, MergeBaseExpired
 from omnigraph.manifest.model import Manifest
 from omnigraph.manifest.repository import Repository
 
@@ -29,7 +28,7 @@ def begun_anew(
     for _ in range(STALLS_MAX):
         try:
             return once()
-        except (Damaged, NothingInCommon) as damage:
+        except (Damaged, MergeBaseExpired) as damage:
             if not any(_passed(repository, base) for base in stood_on):
                 raise  # the newest there is, and damaged indeed
             if not can_plan_again:

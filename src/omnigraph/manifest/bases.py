@@ -1,88 +1,118 @@
-"""Merge bases from ancestry vectors (rule 17 of the protocol).
+"""Merge bases (`ancestry-positions` in docs/protocol.md): the newest states that two branches both come from.
 
-Each branch is linear, so a version vector is a set of ancestors, and the element-wise minimum of two vectors is
-exactly what both have. Its maximal members are the bases: usually one; after a criss-cross several, of which none is an
-ancestor of another.
+The element-wise minimum of two ancestry vectors is exactly what both contain. Its maximal members are the bases:
+usually one; after a criss-cross several, of which none is an ancestor of another. A base that cleanup has expired
+refuses the merge: with an older common state in its place, rows that one side has removed since would come back.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from omnigraph.errors import ConflictError
-from omnigraph.manifest.keys import parse_commit_id
-from omnigraph.manifest.landed import entries_back
-from omnigraph.manifest.model import BranchId, CommitId, Manifest, Point
+from omnigraph.errors import Damaged, MergeBaseExpired
+from omnigraph.manifest.ancestry import common_ancestors
+from omnigraph.manifest.history import partial_state
+from omnigraph.manifest.keys import commit_id
+from omnigraph.manifest.model import NOTHING, Ancestry, BranchId, Entry, Manifest, Point, Position
 from omnigraph.manifest.store import Manifests
 
-Vector: TypeAlias = Mapping[BranchId, int]
 
-STUBS_PASSED_MAX = 4096  # below a base that cleanup expired
+@dataclass(frozen=True, slots=True)
+class BasePosition:
+    """A place that two branches both come from; `entry` is its manifest, or what cleanup has left of it."""
 
+    entry: Entry
+    position: Position
 
-class NothingInCommon(ConflictError):
-    """Cleanup has kept no state that both branches come from."""
+    @property
+    def point(self) -> Point:
+        return Point(self.entry.branch_id, self.entry.manifest_version)
 
+    @property
+    def ancestry(self) -> Ancestry:
+        return {**self.entry.ancestry, self.entry.branch_id: self.position}
 
-def contains(ancestry: Vector, commit: CommitId) -> bool:
-    """Whether a commit is among the ancestors that a vector describes."""
-    point = parse_commit_id(commit)
-    return point.manifest_version <= ancestry.get(point.branch_id, 0)
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """The manifests that its state is read from: inside a group, also the one before."""
+        point = self.point
+        if self.position.is_whole:
+            return (point,)
+        return point, Point(point.branch_id, point.manifest_version - 1)
 
-
-def common_ancestors(one: Vector, other: Vector) -> dict[BranchId, int]:
-    """The element-wise minimum; a branch that only one of them knows has nothing in common."""
-    return {branch: min(number, other[branch]) for branch, number in one.items() if branch in other}
-
-
-def united(one: Vector, other: Vector) -> dict[BranchId, int]:
-    """The element-wise maximum: the ancestors of either."""
-    return {branch: max(one.get(branch, 0), other.get(branch, 0)) for branch in {**one, **other}}
+    @property
+    def name(self) -> str:
+        index = None if self.position.is_whole else self.position.commits - 1
+        return commit_id(self.point, index)
 
 
 def find_bases(
-    manifests: Manifests, one: Vector, other: Vector, first: Sequence[BranchId] = ()
+    manifests: Manifests, one: Ancestry, other: Ancestry, first: Sequence[BranchId] = ()
 ) -> tuple[Manifest, ...]:
-    """The maximal common ancestors, in the same order whoever asks.
+    """The states of the maximal common ancestors, in a fixed order; refused where one has expired."""
+    found = base_positions(manifests, one, other, first)
+    if not found:
+        raise MergeBaseExpired(None)
+    return tuple(state_at_base(manifests, base) for base in found)
 
-    One manifest usually has all others among its ancestors, so a few reads do, however many branches the graph has had;
-    `first` are the branches to look at before others. Where cleanup has made a stub of one, an older one of its branch
-    serves, and what that one does not cover is looked for elsewhere.
+
+def base_positions(
+    manifests: Manifests, one: Ancestry, other: Ancestry, first: Sequence[BranchId] = ()
+) -> tuple[BasePosition, ...]:
+    """The maximal common ancestors, expired or not.
+
+    One of them usually has all others among its ancestors, so a few reads do, however many branches the graph has had;
+    `first` are the branches to look at before others.
     """
-    wanted = common_ancestors(one, other)
+    return maximal_positions(manifests, common_ancestors(one, other), first)
+
+
+def maximal_positions(
+    manifests: Manifests, common: Ancestry, first: Sequence[BranchId] = ()
+) -> tuple[BasePosition, ...]:
+    """The places of a vector that none of its other places has among its ancestors."""
+    wanted = dict(common)
     open_ends = sorted(wanted, key=lambda branch: (first.index(branch) if branch in first else len(first), branch))
-    found: list[Manifest] = []
+    found: list[BasePosition] = []
     while open_ends:
         branch = open_ends.pop(0)
-        manifest = _newest_kept(manifests, Point(branch, wanted[branch]))
-        if manifest is None:
+        base = _at_position(manifests, branch, wanted[branch])
+        if base is None:
             continue
-        found.append(manifest)
-        wanted[branch] = manifest.manifest_version
-        open_ends = [end for end in open_ends if manifest.ancestry.get(end, 0) < wanted[end]]
-    maximal = [manifest for manifest in found if not any(_below(manifest, another) for another in found)]
-    if not maximal:
-        raise NothingInCommon(
-            "The two branches have no common state left that cleanup has kept: nothing was written, export the changes "
-            "of one branch and load them into the other."
-        )
-    return tuple(sorted(maximal, key=lambda manifest: (manifest.branch_id, manifest.manifest_version)))
+        found.append(base)
+        wanted[branch] = base.position
+        open_ends = [end for end in open_ends if base.ancestry.get(end, NOTHING) < wanted[end]]
+    maximal = [base for base in found if not any(_is_below(base, another) for another in found)]
+    return tuple(sorted(maximal, key=lambda base: (base.entry.branch_id, base.position)))
 
 
-def _newest_kept(manifests: Manifests, point: Point) -> Manifest | None:
-    """The state at a point, or the newest one before it on the same branch that is not a stub."""
-    entry = manifests.read(point)
-    if isinstance(entry, Manifest) and entry.tombstone is not None:
-        return _newest_kept(manifests, _before(point))
-    if isinstance(entry, Manifest) and manifests.is_state(entry):
+def state_at_base(manifests: Manifests, base: BasePosition) -> Manifest:
+    entry = base.entry
+    if not isinstance(entry, Manifest) or not manifests.is_state(entry):
+        raise MergeBaseExpired(base.name)
+    if base.position.is_whole:
         return entry
-    oldest = max(1, point.manifest_version - STUBS_PASSED_MAX)
-    older = entries_back(manifests, point.manifest_version - 1, oldest, point.branch_id)
-    return next((entry for entry in older if isinstance(entry, Manifest) and manifests.is_state(entry)), None)
+    before = manifests.read(base.points[1])
+    if not isinstance(before, Manifest) or not manifests.is_state(before):
+        raise MergeBaseExpired(base.name)
+    return partial_state(before, entry, base.position.commits - 1)
 
 
-def _before(point: Point) -> Point:
-    return Point(point.branch_id, point.manifest_version - 1)
+def _at_position(manifests: Manifests, branch_id: BranchId, position: Position) -> BasePosition | None:
+    """The manifest at a position; a tombstone has no state, so the one before it; None before a branch's first."""
+    if position.number == 0:
+        return None
+    point = Point(branch_id, position.number)
+    entry = manifests.read(point)
+    if entry is None:
+        raise Damaged(f"manifest {point.manifest_version} of branch id {branch_id}", "it is missing")
+    if entry.tombstone is not None:
+        return _at_position(manifests, branch_id, Position(position.number - 1))
+    if position.commits >= len(entry.commits):
+        position = Position(position.number)
+    return BasePosition(entry, position)
 
 
-def _below(manifest: Manifest, another: Manifest) -> bool:
-    return manifest is not another and another.ancestry.get(manifest.branch_id, 0) >= manifest.manifest_version
+def _is_below(base: BasePosition, another: BasePosition) -> bool:
+    if base is another:
+        return False
+    return another.ancestry.get(base.entry.branch_id, NOTHING) >= base.position

@@ -1,4 +1,4 @@
-"""Branches: create, find, list, delete, by rules 12 and 13 of the protocol."""
+"""Branches: create, find, list, delete, by `branch-create` and `branch-ids` in docs/protocol.md."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,7 +17,7 @@ from omnigraph.errors import (
     UnsupportedFormat,
 )
 from omnigraph.manifest.history import Protection
-from omnigraph.manifest.keys import check_branch_name
+from omnigraph.manifest.keys import check_branch_name, commit_place
 from omnigraph.manifest.model import MAIN, BranchId, Manifest, TxnId
 from omnigraph.manifest.plan import Birth, Bury, PublishPlan, Stance, Unborn
 from omnigraph.manifest.publish import Publisher
@@ -116,7 +116,7 @@ class Branches:
         raise AssertionError("unreachable")
 
     def create(self, name: str, fork: Manifest, actor: str | None = None, txn_id: TxnId | None = None) -> Manifest:
-        """Rule 12. `fork` is what the branch starts from; its branch's head was confirmed in this call.
+        """`branch-create`. `fork` is what the branch starts from; its branch's head was confirmed in this call.
 
         Manifest 1 is the moment of creation: a ref without it is a branch for nobody.
         """
@@ -174,7 +174,7 @@ class Branches:
             self._refs.mark_dead(name, life)
 
     def delete_merged(self, merged: Manifest, actor: str | None = None) -> bool:
-        """Rule 14: the tombstone goes right after the manifest that was merged, past maintenance only.
+        """`delete-merged`: the tombstone goes right after the manifest that was merged, past maintenance only.
 
         False if the branch has moved on since: then it has something that was not merged, and stays.
         """
@@ -207,7 +207,9 @@ class Branches:
         """The lives of a name, newest first."""
         newest = self._refs.newest_life(name)
         last = 0 if newest is None else newest.life
-        return (self._refs.read(name, life) for life in range(last, max(0, last - LIVES_ASKED_MAX), -1))
+        for life in range(last, max(0, last - LIVES_ASKED_MAX), -1):
+            with suppress(BranchNotFound):  # of another name that the file system does not tell from this one
+                yield self._refs.read(name, life)
 
     def _reserve(self, name: str, fork: Manifest, txn_id: TxnId | None) -> Ref:
         """Take the name's next life, ending an unfinished one that is in the way."""
@@ -243,6 +245,8 @@ class Branches:
         """A commit whose branch is known to be over is kept by nobody, unless a tag has it."""
         known = self._manifests.known_head(fork.branch_id)
         if known is not None and known.tombstone is not None and not self._tagged(fork):
+            if commit_place(fork.logical_head)[0] != fork.branch_id:
+                raise BranchNotFound(fork.branch)  # it had no commit of its own, and those that it had are elsewhere
             reason = f"its branch {fork.branch!r} was deleted, so it can't be forked: fork the commit that merged it"
             raise CommitNotFound(fork.logical_head, reason)
 
@@ -250,7 +254,7 @@ class Branches:
         return self._tags is not None and self._tags.protect(fork.point)
 
     def _source_still_serves(self, fork: Manifest) -> None:
-        """The second look of rule 12: the source lives, and cleanup has not passed the fork point, or a tag has it."""
+        """Step 3 of `branch-create`: the source lives, and no cleanup has passed the fork point, or a tag has it."""
         known = self._manifests.known_head(fork.branch_id) or fork
         head = self._manifests.confirm(known)
         kept = head.tombstone is None and head.oldest_retained <= fork.manifest_version

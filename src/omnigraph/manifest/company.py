@@ -17,6 +17,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from omnigraph.forking import renew_after_fork
 from omnigraph.manifest.model import BranchId, Entry, Manifest, Point, TxnId, txn_ids
 from omnigraph.manifest.store import Manifests
 from omnigraph.runtime import Runtime
@@ -50,10 +51,14 @@ class Company:
     def __init__(self, runtime: Runtime, first_put_s: float, wait_max_s: float) -> None:
         self._runtime = runtime
         self._wait_max_s = wait_max_s
-        self._branches: OrderedDict[BranchId, _Branch] = OrderedDict()
-        self._sent: OrderedDict[TxnId, None] = OrderedDict()
         self._put_s = first_put_s  # until one was measured
         self._measured = False
+        renew_after_fork(self, Company._renew)
+
+    def _renew(self) -> None:
+        """For a forked child its parent is another process, and so is what that has put."""
+        self._branches: OrderedDict[BranchId, _Branch] = OrderedDict()
+        self._sent: OrderedDict[TxnId, None] = OrderedDict()
         self._lock = threading.Lock()
 
     def sent(self, manifest: Manifest) -> None:

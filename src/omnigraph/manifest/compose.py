@@ -4,17 +4,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from omnigraph.manifest.ancestry import united
 from omnigraph.manifest.codec import grown_text
 from omnigraph.manifest.conflicts import in_front
 from omnigraph.manifest.keys import commit_id
 from omnigraph.manifest.model import (
+    NO_FILES,
+    Ancestry,
     BranchId,
     Commit,
     CommitClass,
     CommitId,
+    Files,
     InlineChange,
     Manifest,
     Point,
+    Position,
     TableKey,
     TableRef,
     Tombstone,
@@ -26,6 +31,7 @@ from omnigraph.manifest.plan import (
     Birth,
     Bury,
     Change,
+    Discard,
     Drop,
     InlineTable,
     PublishPlan,
@@ -58,10 +64,12 @@ def compose(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manife
                 successor,
                 fenced_at=successor.manifest_version,
                 fence=fence_of(base, raising),
-                # Rule 7: it never falls; and no fence may expire the state that it stands on.
+                # It never falls (`monotone-and-complete-listings`), and no fence expires the state that it stands on.
                 oldest_retained=max(base.oldest_retained, min(raising.oldest_retained, base.manifest_version)),
                 ancestry=_without(successor.ancestry, raising.forgotten - {base.branch_id}),
             )
+        case Discard(kind, tokens), Manifest():
+            return replace(_unchanged(base, plan, now, kind), discards=tokens)
         case AskForTurn(txn_id, wait_ms), Manifest():
             return replace(_unchanged(base, plan, now, "turn"), turn=Turn(txn_id, wait_ms))
     raise AssertionError(f"{type(plan.effect).__name__} can't follow {type(base).__name__}")
@@ -104,11 +112,22 @@ def _changed(base: Manifest, change: Change, plan: PublishPlan, now: datetime) -
     rows = {key: made.change for key, made in change.inline.items() if made.touch}
     name = commit_id(point)
     commit = _commit(base, plan, now, change.kind, touched, name, base.logical_head, change.merged_parent)
-    successor = _successor(base, (commit,), tables, (rows,) if rows else ())
+    successor = _successor(base, (commit,), tables, (rows,) if rows else (), _files(change, tables))
     if change.merged is None and change.schema is None:
         return successor
-    ancestry = _both(successor.ancestry, change.merged.ancestry if change.merged else {})
+    ancestry = united(successor.ancestry, change.merged.ancestry if change.merged else {})
     return replace(successor, schema=change.schema or base.schema, ancestry=ancestry)
+
+
+def _files(change: Change, tables: Mapping[TableKey, TableRef]) -> Files:
+    """The files that were written for versions that the manifest names."""
+    made = {key: (staged.at, staged.files) for key, staged in change.staged.items()}
+    for key, adopted in (change.merged.adopted if change.merged else {}).items():
+        if adopted.ref.stored is not None:
+            made[key] = (adopted.ref.stored, adopted.files)
+    return {
+        at.table_id: files for key, (at, files) in made.items() if files and key in tables and tables[key].stored == at
+    }
 
 
 def _with_inline(ref: TableRef | None, key: TableKey, made: InlineTable, point: Point, commit: CommitId) -> TableRef:
@@ -124,7 +143,8 @@ def _with_inline(ref: TableRef | None, key: TableKey, made: InlineTable, point: 
         tail, size = tail[:-1], size + last.size
     entry = TailEntry(point.branch_id, point.manifest_version, key, size)
     rows = ref.rows + touch.inserted - touch.deleted
-    after = TableRef(ref.stored, rows, commit, (*tail, entry), commit if touch.deleted else ref.removed_at)
+    removed_at = commit if touch.deleted else ref.removed_at
+    after = TableRef(ref.stored, rows, commit, (*tail, entry), removed_at, ref.columns)
     if tail is ref.tail:
         grown_text(key, ref, after)
     return after
@@ -136,13 +156,8 @@ def _more_rows(before: TableRef | None, after: TableRef) -> Touch:
     return Touch(inserted=max(more, 0), deleted=max(-more, 0))
 
 
-def _without(ancestry: Mapping[BranchId, int], branches: frozenset[BranchId]) -> dict[BranchId, int]:
-    return {branch: number for branch, number in ancestry.items() if branch not in branches}
-
-
-def _both(one: Mapping[BranchId, int], other: Mapping[BranchId, int]) -> dict[BranchId, int]:
-    """The ancestors of either: the element-wise maximum of two version vectors."""
-    return {branch: max(one.get(branch, 0), other.get(branch, 0)) for branch in {**one, **other}}
+def _without(ancestry: Ancestry, branches: frozenset[BranchId]) -> Ancestry:
+    return {branch: position for branch, position in ancestry.items() if branch not in branches}
 
 
 def _tables(base: Manifest, change: Change, plan: PublishPlan, point: Point) -> dict[TableKey, TableRef]:
@@ -154,7 +169,8 @@ def _tables(base: Manifest, change: Change, plan: PublishPlan, point: Point) -> 
         keeps_content = plan.stance is Stance.MAINTENANCE or key in reshaped
         if ref is not None and not staged.touch and not keeps_content:
             continue  # it changes no row: the stored version stays as it is
-        tables[key] = _with_staged(ref, key, staged, commit, keeps_content=keeps_content)
+        stored = _with_staged(ref, key, staged, commit, keeps_content=keeps_content)
+        tables[key] = replace(stored, columns=staged.columns or base.schema)
     for key, made in change.inline.items():
         if made.touch:
             tables[key] = _with_inline(tables.get(key), key, made, point, commit)
@@ -167,16 +183,16 @@ def _tables(base: Manifest, change: Change, plan: PublishPlan, point: Point) -> 
 def _with_staged(
     ref: TableRef | None, key: TableKey, staged: StagedTable, commit: CommitId, *, keeps_content: bool
 ) -> TableRef:
-    """Rule 8: the staged version has the tail of its base in it. What came on top since stays there."""
+    """`whole-tail`: the staged version has the tail of its base in it. What came on top since stays there."""
     if staged.base != (None if ref is None else ref.stored) or not in_front(staged.folded, ref):
-        raise AssertionError(f"rule 9: {key} was derived from {staged.base} and {staged.folded}, the base has {ref}")
+        raise AssertionError(f"rebase: {key} was derived from {staged.base} and {staged.folded}, the base has {ref}")
     if ref is None:
         return TableRef(staged.at, staged.rows, commit, removed_at=commit if staged.touch.deleted else None)
     came = ref.tail[len(staged.folded) :]
     rows = staged.rows
     if came or keeps_content:  # what is not in the staged version is counted by those who wrote it
         rows = ref.rows + staged.touch.inserted - staged.touch.deleted
-    # Rule 4: maintenance copies changed_at as it is; a first table is a change even without rows.
+    # `changed-at`: maintenance copies changed_at as it is; a first table is a change even without rows.
     if keeps_content:
         return TableRef(staged.at, rows, ref.changed_at, came, ref.removed_at)
     return TableRef(staged.at, rows, commit, came, commit if staged.touch.deleted else ref.removed_at)
@@ -209,11 +225,13 @@ def _commit(
         parent=parent,
         merged_parent=merged_parent,
         actor=plan.actor,
-        authored_at=max(now, base.authored_at),  # rule 7: never before the parent's
+        authored_at=max(now, base.authored_at),  # `monotone-and-complete-listings`: never before the parent's
         kind=kind,
         commit_class=CommitClass.MAINTENANCE if maintenance else CommitClass.LOGICAL,
         touched=touched,
         recovered=plan.recovered,
+        token=plan.token,
+        input=plan.input,
     )
 
 
@@ -222,6 +240,7 @@ def _successor(
     commits: tuple[Commit, ...],
     tables: Mapping[TableKey, TableRef],
     inline: tuple[Mapping[TableKey, InlineChange], ...] = (),
+    files: Files = NO_FILES,
 ) -> Manifest:
     """The base under the next number with these commits, tables and rows."""
     last, number = commits[-1], base.manifest_version + 1
@@ -232,13 +251,14 @@ def _successor(
         schema=base.schema,
         logical_head=base.logical_head if last.commit_class is CommitClass.MAINTENANCE else last.id,
         authored_at=last.authored_at,
-        ancestry={**base.ancestry, base.branch_id: number},
+        ancestry={**base.ancestry, base.branch_id: Position(number)},
         fenced_at=base.fenced_at,
         oldest_retained=base.oldest_retained,
         commits=commits,
         tables=tables,
         inline=inline,
         fork=base.fork,
+        files=files,
     )
 
 
@@ -259,7 +279,7 @@ def _born(unborn: Unborn, birth: Birth, plan: PublishPlan, now: datetime) -> Man
             schema=fork.schema,
             logical_head=fork.logical_head,
             authored_at=fork.authored_at,
-            ancestry={**fork.ancestry, point.branch_id: 1},
+            ancestry={**fork.ancestry, point.branch_id: Position(1)},
             tables=fork.tables,
             fork=fork.point,
         )
@@ -280,7 +300,7 @@ def _born(unborn: Unborn, birth: Birth, plan: PublishPlan, now: datetime) -> Man
         schema=birth.schema,
         logical_head=first.id,
         authored_at=now,
-        ancestry={point.branch_id: 1},
+        ancestry={point.branch_id: Position(1)},
         commits=(first,),
     )
 
@@ -295,7 +315,7 @@ def _buried(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manife
             schema="",
             logical_head="",
             authored_at=now,
-            ancestry={base.branch_id: 1},
+            ancestry={base.branch_id: Position(1)},
             tombstone=grave,
         )
     number = base.manifest_version + 1
@@ -303,11 +323,13 @@ def _buried(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manife
         base,
         manifest_version=number,
         authored_at=max(now, base.authored_at),
-        ancestry={**base.ancestry, base.branch_id: number},
+        ancestry={**base.ancestry, base.branch_id: Position(number)},
         commits=(),
         tables={},
         inline=(),
         fence=None,
         turn=None,
         tombstone=grave,
+        discards=(),
+        files=NO_FILES,
     )

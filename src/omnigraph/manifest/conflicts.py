@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from omnigraph.manifest.ancestry import contains_commit
 from omnigraph.manifest.model import CommitId, Manifest, TableKey, TableRef
 from omnigraph.manifest.plan import Change, Delete, PublishPlan, Stance
 from omnigraph.storage.content import Tail
@@ -37,7 +38,7 @@ class PlanAgain:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """A strict plan lost: `ExpectedVersionMismatch`, unless its verb can plan again, as a merge can (rule 16)."""
+    """A strict plan lost: `ExpectedVersionMismatch`, unless its verb can plan again (`merge-replans`)."""
 
     table_key: TableKey
     expected: CommitId | None
@@ -60,7 +61,7 @@ def decide(
 ) -> Decision:
     """What losing to `head` means for a plan made on `base`.
 
-    `intent_honoured`: every fence between the two spared what this plan staged (rule 5). `came` tells which rows
+    `intent_honoured`: every fence between the two spared what this plan staged (`fence-tokens`). `came` says which rows
     small commits wrote meanwhile; without it they may have been any.
     """
     if head.tombstone is not None:
@@ -68,7 +69,9 @@ def decide(
     if plan.stance is Stance.MAINTENANCE:
         return _decide_maintenance(plan, base, head)
     if plan.refers_to_another_branch and head.fenced_at != base.fenced_at:
-        return PlanAgain("a cleanup passed, and the plan refers to another branch")  # rule 15
+        return PlanAgain("a cleanup passed, and the plan refers to another branch")  # `other-branch-after-base`
+    if _was_merged(plan, head):
+        return PlanAgain("somebody else has merged the same commit")
     if head.schema != base.schema:
         if plan.stance is Stance.STRICT:
             return Refuse(SCHEMA_KEY, base.logical_head, head.logical_head)
@@ -79,26 +82,34 @@ def decide(
         return Refuse(key, changed_at(base, key), changed_at(head, key))
     if read := [key for key in touched if key in plan.read_rows and not _spared(plan, base, head, key, came)]:
         return PlanAgain(f"{read[0]} changed, and rows read there went into the plan")
+    if isinstance(plan.effect, Change) and plan.effect.merged is not None and _undecided(plan.effect, head):
+        return PlanAgain("a table moved that the merge would have left as it was")  # only a draft tells whose is taken
     if fence_passed(plan, base, head) and not intent_honoured:
         return Proceed(bool(touched), frozenset(plan.staged) | moved(plan, head), from_scratch=True)
     return Proceed(bool(touched), moved(plan, head) | _overtaken(plan, head, came))
 
 
+def _was_merged(plan: PublishPlan, head: Manifest) -> bool:
+    """Whether the head has what a merge would bring: a second commit of the same merge would change nothing."""
+    parent = plan.effect.merged_parent if isinstance(plan.effect, Change) else None
+    return parent is not None and contains_commit(head.ancestry, parent)
+
+
 def _decide_maintenance(plan: PublishPlan, base: Manifest, head: Manifest) -> Decision:
-    """A fence or a tombstone goes on any head. What was staged from a table version needs that version."""
+    """A fence, a discard or a tombstone goes on any head. What was staged from a table version needs that version."""
     if not isinstance(plan.effect, Change):
         return Proceed()
     if head.schema != base.schema:
         return PlanAgain("the schema changed")
     if fence_passed(plan, base, head):
         return PlanAgain("a cleanup passed")
-    if gone := sorted(moved(plan, head)):  # rule 10; what came on top of what was folded stays there
+    if gone := sorted(moved(plan, head)):  # `maintenance-rebase`; what came on top of what was folded stays there
         return PlanAgain(f"{gone[0]} moved")
     return Proceed()
 
 
 def changed_at(manifest: Manifest, key: TableKey) -> CommitId | None:
-    """Rule 4: a type without a table has none."""
+    """`changed-at`: a type without a table has none."""
     ref = manifest.tables.get(key)
     return None if ref is None else ref.changed_at
 
@@ -127,10 +138,11 @@ def touched_since(base: Manifest, head: Manifest, keys: Iterable[TableKey]) -> l
 
 
 def moved(plan: PublishPlan, head: Manifest) -> frozenset[TableKey]:
-    """Rule 9: tables whose physical part was derived from another version than the head's.
+    """`rebase`: tables whose physical part was derived from another version than the head's.
 
-    Inline rows are derived from none, but what they amount to was counted. A delete from a type that had no table
-    staged nothing, which was derived from its absence.
+    That nothing is staged for a table is derived from its stored version too, whoever has replaced it since: a fold
+    that stores the first rows, or another writer. Inline rows are derived from none, but what they amount to was
+    counted. A delete from a type that had no table staged nothing, which was derived from its absence.
     """
     if not isinstance(plan.effect, Change):
         return frozenset()
@@ -140,6 +152,7 @@ def moved(plan: PublishPlan, head: Manifest) -> frozenset[TableKey]:
         ref = head.tables.get(origins.get(key, key))
         if staged.base != (None if ref is None else ref.stored) or not in_front(staged.folded, ref):
             found.add(key)
+    found |= _undecided(plan.effect, head)
     for action in plan.effect.actions:
         key = action.table
         if isinstance(action, Delete) and key not in plan.staged and key not in plan.inline:
@@ -147,13 +160,20 @@ def moved(plan: PublishPlan, head: Manifest) -> frozenset[TableKey]:
     return frozenset(found)
 
 
+def _undecided(change: Change, head: Manifest) -> set[TableKey]:
+    """Tables for which nothing was staged, and whose stored version is another one now."""
+    origins = change.origins
+    refs = {key: head.tables.get(origins.get(key, key)) for key in change.unstaged}
+    return {key for key, ref in refs.items() if change.unstaged[key] != (None if ref is None else ref.stored)}
+
+
 def in_front(folded: Tail, ref: TableRef | None) -> bool:
-    """Rule 10: the entries are still the front of the tail."""
+    """`maintenance-rebase`: the entries are still the front of the tail."""
     return folded == (() if ref is None else ref.tail[: len(folded)])
 
 
 def _spared(plan: PublishPlan, base: Manifest, head: Manifest, key: TableKey, came: Came | None) -> bool:
-    """Rule 11 is about rows: a plan that read some by their ids stands while small commits alone came, with others."""
+    """`replan-reads`, by row: a plan that read rows by id stands if only small commits came, with other rows."""
     ids, before, after = plan.read_ids.get(key), base.tables.get(key), head.tables.get(key)
     if ids is None or came is None or after is None:
         return False
@@ -162,7 +182,7 @@ def _spared(plan: PublishPlan, base: Manifest, head: Manifest, key: TableKey, ca
 
 
 def _overtaken(plan: PublishPlan, head: Manifest, came: Came | None) -> frozenset[TableKey]:
-    """Rule 9: staged tables on top of which small commits have written the very rows that the plan writes."""
+    """`rebase`: staged tables on top of which small commits have written the very rows that the plan writes."""
     found = set()
     origins = plan.effect.origins if isinstance(plan.effect, Change) else {}
     for key, staged in plan.staged.items():
@@ -176,7 +196,7 @@ def _overtaken(plan: PublishPlan, head: Manifest, came: Came | None) -> frozense
 
 
 def fence_passed(plan: PublishPlan, base: Manifest, head: Manifest) -> bool:
-    """Rule 5: every manifest carries its newest fence, so a commit on top of a fence does not hide it.
+    """`fence-tokens`: every manifest carries its newest fence, so a commit on top of a fence does not hide it.
 
     A plan that staged nothing has nothing to lose to a fence.
     """

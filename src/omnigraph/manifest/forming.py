@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from omnigraph.errors import OutcomeUnknown, RetriesExhausted
+from omnigraph.errors import ExpectedVersionMismatch, OutcomeUnknown, RetriesExhausted
 from omnigraph.manifest.compose import compose, joined, shown
 from omnigraph.manifest.group import GoAlone, Landed, Member, NothingToDo, may_share, size_of_rows
-from omnigraph.manifest.model import Manifest, TableKey, TxnId
+from omnigraph.manifest.keys import commit_id
+from omnigraph.manifest.model import CommitId, Manifest, TableKey, TxnId
 from omnigraph.manifest.plan import PublishPlan
 from omnigraph.manifest.recourse import TooLargeToShare
 from omnigraph.manifest.txn import WriteTxn
@@ -107,8 +108,21 @@ class Forming:
             if member is not leader:
                 member.context.run(meter.rode_along)
             member.outcome = result
+        names = self._final_ids()
         for member, outcome in self._others:
+            if isinstance(outcome, ExpectedVersionMismatch):
+                outcome = outcome.with_final_ids(names)
             member.outcome = outcome
+
+    def _final_ids(self) -> dict[CommitId, CommitId]:
+        """The ids of commits that were put under another id than the one under which others were judged against them.
+
+        How many commits a manifest has is known only when all are judged, and a commit that turns out to be its only
+        one has the manifest's number for its id, without an index.
+        """
+        if self._virtual is None or len(self.plans) != 1:
+            return {}
+        return {self._virtual.commits[0].id: commit_id(self._virtual.point)}
 
     def settle_unknown(self, waited_s: float) -> None:
         """Nobody knows whether the put has landed, so nobody can be refused because of it either."""

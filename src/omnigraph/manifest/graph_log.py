@@ -2,14 +2,17 @@
 
 Each branch is a line, walked downwards by its own manifests; a merge adds the line of what was merged. Among the lines'
 newest commits only those are next that no other of them came from, which their ancestry vectors say, whatever the
-clocks of their writers said; of several the newest goes first.
+clocks of their writers said; of several the newest goes first. Commits of one clock tick are in the order of their
+lines: those of the heads as they were given, then each merged line in the order in which its merge is shown.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
 from omnigraph.errors import CommitNotFound
-from omnigraph.manifest.history import entry_point, find_commit, log
+from omnigraph.manifest.ancestry import contains_commit
+from omnigraph.manifest.history import find_commit, log
 from omnigraph.manifest.model import Commit, CommitId, Entry, Manifest
 from omnigraph.manifest.store import Manifests
 
@@ -30,26 +33,29 @@ class _Line:
     entry: Entry
     commit: Commit
     below: Iterator[tuple[Entry, Commit]] = field(repr=False)
+    rank: int = 0
 
 
 def graph_log(manifests: Manifests, heads: Iterable[Manifest], *, maintenance: bool = False) -> Iterator[LoggedCommit]:
     """The commits that the heads came from, through both parents, newest first."""
     frontier: dict[CommitId, _Line] = {}
+    ranks = count()
 
-    def meet(line: _Line | None) -> CommitId | None:
+    def meet(line: _Line | None, rank: int) -> CommitId | None:
         """Lines that run together go on as one."""
         if line is None:
             return None
-        frontier.setdefault(line.commit.id, line)
+        known = frontier.setdefault(line.commit.id, line)
+        known.rank = rank if known is line else min(known.rank, rank)
         return line.commit.id
 
     for head in heads:
-        meet(_next(log(manifests, head, maintenance=maintenance)))
+        meet(_next(log(manifests, head, maintenance=maintenance)), next(ranks))
     while frontier:
         line = frontier.pop(_newest(frontier))
-        parents = [meet(_next(line.below))]
+        parents = [meet(_next(line.below), line.rank)]
         if line.commit.merged_parent is not None:
-            parents.append(meet(_line_from(manifests, line.commit.merged_parent, maintenance)))
+            parents.append(meet(_line_from(manifests, line.commit.merged_parent, maintenance), next(ranks)))
         known = tuple(dict.fromkeys(parent for parent in parents if parent is not None))
         yield LoggedCommit(line.commit, line.entry.branch, known)
 
@@ -57,16 +63,14 @@ def graph_log(manifests: Manifests, heads: Iterable[Manifest], *, maintenance: b
 def _newest(frontier: dict[CommitId, _Line]) -> CommitId:
     lines = list(frontier.values())
     tops = [line for line in lines if not any(_came_from(other, line) for other in lines if other is not line)]
-    return max(tops, key=lambda line: (line.commit.authored_at, line.commit.id)).commit.id
+    return max(tops, key=lambda line: (line.commit.authored_at, -line.rank)).commit.id
 
 
 def _came_from(newer: _Line, older: _Line) -> bool:
     if newer.entry.branch_id == older.entry.branch_id and newer.entry.manifest_version == older.entry.manifest_version:
         places = [commit.id for commit in newer.entry.commits]
         return places.index(newer.commit.id) > places.index(older.commit.id)
-    if newer.entry.fork == entry_point(older.entry):
-        return True  # in the middle of a group perhaps, which is then told after the branch as a whole
-    return newer.entry.ancestry.get(older.entry.branch_id, 0) >= older.entry.manifest_version
+    return contains_commit(newer.entry.ancestry, older.commit.id)
 
 
 def _next(below: Iterator[tuple[Entry, Commit]]) -> _Line | None:

@@ -14,6 +14,7 @@ from copy import copy
 from dataclasses import dataclass, field
 
 from omnigraph.errors import OmnigraphError, OutcomeUnknown
+from omnigraph.forking import renew_after_fork
 from omnigraph.manifest.model import BranchId, Entry, TxnId
 from omnigraph.manifest.plan import Change, PublishPlan, Stance
 from omnigraph.manifest.recourse import Recourse
@@ -115,6 +116,7 @@ def may_share(plan: PublishPlan) -> bool:
         and effect.merged_parent is None
         and plan.stance is not Stance.MAINTENANCE
         and plan.if_commit is None
+        and plan.guard is None
         and plan.intent is None
         and effect.changes_rows
     )
@@ -125,6 +127,10 @@ class Lines:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        renew_after_fork(self, Lines._renew)
+
+    def _renew(self) -> None:
+        """No member waits and none leads: a forked child has none of the threads that did."""
         self._waiting: dict[BranchId, deque[Member]] = {}
         self._lent: dict[BranchId, TxnId] = {}
         self._lock = threading.Lock()
@@ -220,9 +226,9 @@ class Lines:
         """The next in line leads. Whoever the leader leaves without an answer comes before all others again, unless
         a manifest that the write is in may have landed."""
         with self._lock:
-            if not leader.leads:
+            line = self._waiting.get(branch_id)
+            if not leader.leads or line is None:  # None in a child that was forked by what the leader called
                 return
-            line = self._waiting[branch_id]
             others = leader.group[1:]
             for other in reversed(others):
                 if other.outcome is not None:

@@ -16,6 +16,7 @@ from omnigraph.manifest.model import (
     Entry,
     Manifest,
     Point,
+    Position,
     Stub,
     TableKey,
     TableRef,
@@ -74,16 +75,12 @@ def up_to(entry: Entry, last: CommitId | None) -> tuple[Commit, ...]:
 
 
 def is_partial(manifest: Manifest) -> bool:
-    """Whether it is the state in the middle of a group: only of a whole manifest the number is its own ancestor."""
-    return manifest.ancestry.get(manifest.branch_id, 0) < manifest.manifest_version
+    """Whether it is the state in the middle of a group: then it does not contain all of its own number."""
+    return not manifest.ancestry[manifest.branch_id].is_whole
 
 
 def partial_state(previous: Manifest, manifest: Manifest, n: int) -> Manifest:
-    """The state at commit `b.N.n`: manifest N-1 plus the first commits of N, n among them.
-
-    Of its own branch only N-1 counts as an ancestor, so that whoever goes on from here and meets the whole of N later
-    compares with N-1: equal changes are no conflict.
-    """
+    """The state at commit `b.N.n`: manifest N-1 plus the first commits of N, n among them."""
     tables: dict[TableKey, TableRef] = dict(previous.tables)
     point = manifest.point
     for commit, changes in zip(manifest.commits[: n + 1], manifest.inline, strict=False):
@@ -104,7 +101,7 @@ def partial_state(previous: Manifest, manifest: Manifest, n: int) -> Manifest:
         manifest,
         logical_head=newest.id,
         authored_at=newest.authored_at,
-        ancestry={**manifest.ancestry, manifest.branch_id: previous.manifest_version},
+        ancestry={**manifest.ancestry, manifest.branch_id: Position(manifest.manifest_version, n + 1)},
         commits=manifest.commits[: n + 1],
         tables=tables,
         inline=manifest.inline[: n + 1],
@@ -173,27 +170,6 @@ def fork_head(manifests: Manifests, branch_id: BranchId) -> CommitId | None:
         return first.logical_head
     second = manifests.read(Point(branch_id, 2))
     return None if second is None else next((commit.parent for commit in second.commits), None)
-
-
-def has_commit(manifests: Manifests, head: Manifest, commit: CommitId) -> bool:
-    """Whether a commit is in the history of a branch, in a group that the branch was forked in the middle of too."""
-    point = parse_commit_id(commit)
-    if point.manifest_version <= head.ancestry.get(point.branch_id, 0):
-        return True
-    return commit in [one.id for one in forked_within(manifests, head, point)]
-
-
-def forked_within(manifests: Manifests, head: Manifest, point: Point) -> tuple[Commit, ...]:
-    """The commits of a manifest that a branch has in its history because it was forked from there, if it was."""
-    fork, branch_id = head.fork, head.branch_id
-    while fork is not None:
-        entry = None if fork.branch_id == point.branch_id and fork != point else manifests.read(fork)
-        if entry is None:
-            return ()
-        if fork == point:
-            return up_to(entry, fork_head(manifests, branch_id))
-        branch_id, fork = fork.branch_id, entry.fork
-    return ()
 
 
 def _within(

@@ -1,40 +1,52 @@
-"""Intents: what a long write leaves on the store, so that cleanup spares its files and it can be resumed (rule 19).
+"""Intents: what a long write leaves on the store, so that cleanup spares its files and it can be resumed.
 
-    held = intents.take(txn, txn_id, kind="load", actor=actor, details={…})   # begins, or adopts a dead one
-    with intents.keeping(held):                                             # refreshed once a minute
+    held = intents.take(txn, txn_id, kind="load", actor=actor, details={…}, tables=…)  # a new one, or a dead one's
+    with intents.keeping(held):                                                       # refreshed once a minute
         …stage…
-        publisher.publish(txn, PublishPlan(txn_id, …, intent=txn_id, intent_base=held.base))
+        guard = JobGuard(manifests, held, held.base)
+        publisher.publish(txn, PublishPlan(txn_id, …, intent=held.intent.tokens[0], guard=guard))
         held.finish()
 
-An intent is no lock: two who believe that they hold it do no harm, because both publish under its transaction id and
-look for that since its first base before every put. It says whose files are not garbage, and spares work done twice.
+An intent is not a lock: two processes that believe they own it do no harm, because every put is preceded by a search of
+the log and a read of the intent (`guard.py`). It names the files that are not garbage, and saves work done twice.
 
-Every change is conditional on what was seen, so a process that was asleep can neither refresh nor remove what another
-has taken over. There is no conditional removal on all stores: what ends is first marked as closed, and nobody ever
-replaces a closed intent, so removing one late removes nobody's.
+Its object is a register that is changed by compare-and-swap only: nothing → open → (closed →) ended → open … An ended
+intent stays, for a new start to replace or for cleanup to delete when it is old: not every store can delete an object
+on the condition that it is unchanged, and a late deletion could hit the next start's intent. (It would stop that start
+before its put, and do no other harm.) Only the intent of an id that can't be used again is deleted at once.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from omnigraph.errors import BadRequest, JobLost, JobRunning, NotFound, OmnigraphError, Unavailable
+from omnigraph.errors import (
+    BadRequest,
+    JobDiscarded,
+    JobEnding,
+    JobLost,
+    JobRunning,
+    NotFound,
+    OmnigraphError,
+    Unavailable,
+)
 from omnigraph.manifest.intent import CLOSED, Intent, State, decode_intent, encode_intent
 from omnigraph.manifest.keys import RECOVERY, intent_key, intent_txn, recovery_folder
-from omnigraph.manifest.model import Point, TxnId
+from omnigraph.manifest.model import Point, Token, TxnId
 from omnigraph.manifest.owners import is_gone, this_process
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.runtime import Runtime
-from omnigraph.storage.objects import ObjectStore, Outcome, Swap, Tag
+from omnigraph.storage.objects import ObjectStore, Stored, Swap, Tag
 from omnigraph.storage.parallel import gather
 
 DEAD_AFTER = timedelta(minutes=15)
 REFRESH_EVERY_S = 60.0
 ATTEMPTS_MAX = 8
 _CLOCK_KEY = f"{RECOVERY}/_clock"
+_ENDED: Mapping[str, Any] = {"state": State.FINISHED, "details": {}, "tables": frozenset()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +64,17 @@ class SeenIntent:
         return self.intent.state in CLOSED
 
     @property
+    def ended(self) -> bool:
+        """Nothing is left of it but its object."""
+        return self.intent.state is State.FINISHED
+
+    @property
     def first_put(self) -> datetime:
         return self.intent.first_put or self.modified
 
 
 class HeldIntent:
-    """An intent that this process holds, until somebody else takes it: then every call here says so."""
+    """An intent that this start owns, until another takes it over or discards it: then every call here says so."""
 
     def __init__(self, store: ObjectStore, runtime: Runtime, intent: Intent, tag: Tag, *, adopted: bool) -> None:
         self.adopted = adopted  # it was another run's: what that staged can be used
@@ -75,6 +92,10 @@ class HeldIntent:
     @property
     def txn_id(self) -> TxnId:
         return self._intent.txn_id
+
+    @property
+    def token(self) -> Token:
+        return self._intent.token
 
     @property
     def base(self) -> Point:
@@ -99,21 +120,45 @@ class HeldIntent:
         with self._lock:
             self._change(first_put=moment)
 
-    def refresh(self, details: Mapping[str, Any] | None = None) -> None:
-        """Say that this process is at work, and perhaps what has been done."""
+    def is_owned(self) -> bool:
+        """Whether the store's object is open and carries this start's token: one read, before every put."""
+        stored = self._store.get(intent_key(self.txn_id))
+        found = None if stored is None else decode_intent(stored.data, self.txn_id)
+        if found is None or found.state in CLOSED or found.token != self.token:
+            self._lost = True
+        return not self._lost
+
+    def refresh(
+        self, details: Mapping[str, Any] | None = None, *, tables: Set[str] = frozenset(), prefix: str | None = None
+    ) -> None:
+        """Show that this process is at work, and optionally its progress; `tables` are added to those named before."""
+        changes: dict[str, Any] = {"state": State.WORKING}
+        if details is not None:
+            changes["details"] = dict(details)
+        if prefix is not None:
+            changes["prefix"] = prefix
         with self._lock:
-            self._change(state=State.WORKING, **({} if details is None else {"details": dict(details)}))
+            if self._intent.state in CLOSED and not self._lost:
+                return  # its owner has ended it while the refresh waited: nothing reopens an intent
+            named = self._intent.tables
+            self._change(**changes, tables=None if named is None else named | tables)
+
+    def name_tables(self, tables: Set[str]) -> None:
+        """Before anything is written there; costs nothing where they are named already."""
+        named = self._intent.tables
+        if named is not None and not tables <= named:
+            self.refresh(tables=tables)
 
     def finish(self) -> bool:
-        """Its commit is there, or there was nothing to do. False if another has it by now, who will find that too."""
-        return self._close(State.FINISHED)
+        """Its commit is there, or there was nothing to do. False if another start owns it, which will find that too."""
+        return self._end()
 
     def discard(self) -> bool:
-        """It will not be gone on with, and what it staged is garbage."""
-        return self._close(State.DISCARDED)
+        """Its owner gives it up: none of its puts is under way, and what it staged is garbage."""
+        return self._end()
 
     def release(self) -> bool:
-        """Leave it to whoever goes on with it, at once."""
+        """Release it: the next start may take it over at once."""
         with self._lock:
             if self._lost or self._intent.state is not State.WORKING:
                 return False
@@ -122,16 +167,17 @@ class HeldIntent:
                 return True
             return False
 
-    def _close(self, state: State) -> bool:
+    def _end(self) -> bool:
         with self._lock:
             if self._lost:
                 return False
             try:
-                if self._intent.state not in CLOSED:
-                    self._change(state=state)
+                if self._intent.state is not State.FINISHED:
+                    self._change(**_ENDED)
             except JobLost:
                 return False
-            self._store.delete(intent_key(self.txn_id))
+            if not self._intent.named:
+                self._store.delete(intent_key(self.txn_id))
             return True
 
     def _change(self, **changes: Any) -> None:
@@ -143,7 +189,10 @@ class HeldIntent:
             swap = self._store.replace(intent_key(self.txn_id), data, self._tag)
             stored = self._store.get(intent_key(self.txn_id))  # a put tells no tag that all stores agree on
             found = None if stored is None else decode_intent(stored.data, self.txn_id)
-            if stored is None or found is None or found.owner.token != self._intent.owner.token:
+            if stored is None or found is None or found.token != self.token:
+                self._lost = True
+                raise JobLost(self.txn_id)
+            if found.state in CLOSED and stored.data != data:  # it still carries this token, and is never reopened
                 self._lost = True
                 raise JobLost(self.txn_id)
             self._intent, self._tag = found, stored.tag
@@ -167,8 +216,10 @@ class Intents:
         kind: str,
         actor: str | None = None,
         details: Mapping[str, Any] | None = None,
+        tables: Set[str] = frozenset(),
+        named: bool = True,
     ) -> HeldIntent:
-        """Begin a long write, or go on with the one of this id that nobody works on any more."""
+        """Begin a long write, or take over the one of this id that no process works on any more."""
         for _ in range(ATTEMPTS_MAX):
             with suppress(NotFound):
                 held = self.adopt(txn_id)
@@ -179,8 +230,8 @@ class Intents:
                     f"The job {txn_id} was begun on the branch {held.intent.branch!r}: go on with it there, or take "
                     "another job id."
                 )
-            with suppress(JobRunning):  # by one who began it a moment ago; adopting it tells by whom
-                return self.begin(txn_id, txn.branch, txn.base.point, kind, actor, details)
+            with suppress(JobRunning):  # another start began it a moment ago; taking that over names its process
+                return self.begin(txn_id, txn.branch, txn.base.point, kind, actor, details, tables=tables, named=named)
         return self.adopt(txn_id)
 
     def begin(
@@ -191,40 +242,59 @@ class Intents:
         kind: str,
         actor: str | None = None,
         details: Mapping[str, Any] | None = None,
+        *,
+        tables: Set[str] = frozenset(),
+        named: bool = True,
     ) -> HeldIntent:
-        """Put a new intent. Nothing may be staged before this has returned: only what is newer is spared."""
+        """Put a new intent. Nothing may be staged before this has returned, and nothing in tables that it leaves out.
+
+        An ended intent of the same id is replaced, on the condition that it is unchanged: of two starts one does it.
+        """
         owner = this_process(self._runtime.ids.short_id())
-        intent = Intent(txn_id, branch, base, kind, actor, owner, details=dict(details or {}))
+        intent = Intent(
+            txn_id, branch, base, kind, actor, owner, details=dict(details or {}), tables=frozenset(tables), named=named
+        )
         key, data = intent_key(txn_id), encode_intent(intent)
+        ended: Stored | None = None
         for attempt in range(ATTEMPTS_MAX):
-            answer = self._store.create(key, data)
-            stored = self._store.get(key)
+            if ended is None:
+                self._store.create(key, data)
+            else:
+                self._store.replace(key, data, ended.tag)
+            stored, ended = self._store.get(key), None
             if stored is not None:
                 found = decode_intent(stored.data, txn_id)
-                if found.owner.token == owner.token:
+                if found.token == owner.token and found.state in CLOSED:
+                    raise JobDiscarded(txn_id)  # this start was held up, and given up before it had staged anything
+                if found.token == owner.token:
                     held = HeldIntent(self._store, self._runtime, found, stored.tag, adopted=False)
                     held.record_first_put(stored.modified)
                     return held
-                if found.state not in CLOSED:
+                if found.state is State.DISCARDED:
+                    raise JobEnding(txn_id)
+                if found.state is not State.FINISHED:
                     seen = self.read(txn_id)
                     raise _running(seen) if seen else JobRunning(txn_id, found.owner.host, found.owner.pid, 0.0)
-                self._store.delete(key)  # its owner ended it and was killed before this
-            if answer.outcome is Outcome.UNKNOWN or stored is None:
+                ended = stored
+            if ended is None or attempt:
                 self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
-        raise Unavailable(f"the intent of {txn_id}", answer.reason or "it could not be put")
+        raise Unavailable(f"the intent of {txn_id}", "it could not be put")
 
     def adopt(self, txn_id: TxnId) -> HeldIntent:
         """Take over an intent whose owner is dead: released, not refreshed for long, or gone on this machine."""
         for attempt in range(ATTEMPTS_MAX):
             seen = self.read(txn_id)
-            if seen is None or seen.closed:
+            if seen is None or seen.ended:
                 raise NotFound(f"There is no unfinished job {txn_id}: it has ended, or never began.")
+            if seen.closed:
+                raise JobEnding(txn_id)
             if seen.alive:
                 raise _running(seen)
             token = self._runtime.ids.short_id()
             mine = replace(
                 seen.intent,
                 owner=this_process(token),
+                tokens=(*seen.intent.tokens, token),
                 state=State.WORKING,
                 first_put=seen.first_put,
                 refreshes=seen.intent.refreshes + 1,
@@ -232,7 +302,7 @@ class Intents:
             self._store.replace(intent_key(txn_id), encode_intent(mine), seen.tag)
             stored = self._store.get(intent_key(txn_id))
             found = None if stored is None else decode_intent(stored.data, txn_id)
-            if stored is not None and found is not None and found.owner.token == token:
+            if stored is not None and found is not None and found.token == token and found.state not in CLOSED:
                 return HeldIntent(self._store, self._runtime, found, stored.tag, adopted=True)
             self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
         raise Unavailable(f"the intent of {txn_id}", "it could not be taken over")
@@ -258,46 +328,53 @@ class Intents:
         ]
 
     def is_abandoned(self, seen: SeenIntent) -> bool:
-        """Whether nobody will go on with it by himself: not heard of for long, or of a process that is gone.
+        """Whether no process will continue it by itself: it was not refreshed for long, or its process is gone.
 
-        One that was released may be taken up again any moment, by the process that let go of it.
+        One that was released may be taken up again any moment, by the process that released it.
         """
         return not seen.alive and (seen.age >= self._dead_after or is_gone(seen.intent.owner))
 
-    def discard(self, seen: SeenIntent) -> bool:
-        """End another's intent exactly as it was seen; False if it has changed since."""
-        closed = self.close(seen, State.DISCARDED)
-        if closed is not None:
-            self.remove(closed)
-        return closed is not None
+    def close(self, seen: SeenIntent) -> SeenIntent | None:
+        """The first step of a discard: it can't be resumed from now on. None if it has changed since it was seen.
 
-    def close(self, seen: SeenIntent, state: State, details: Mapping[str, Any] | None = None) -> SeenIntent | None:
-        """Mark another's intent as ended, exactly as it was seen; None if it has changed since. `remove` comes last."""
+        The discard is then recorded in the branch, and `remove` comes last (`maintain/recovery.py`).
+        """
         if seen.closed:
             return seen
         known = seen.intent
-        closed = replace(
-            known, state=state, refreshes=known.refreshes + 1, details={**known.details, **(details or {})}
-        )
+        closed = replace(known, state=State.DISCARDED, refreshes=known.refreshes + 1)
         key, data = intent_key(known.txn_id), encode_intent(closed)
-        if self._store.replace(key, data, seen.tag) is not Swap.REPLACED:
-            stored = self._store.get(key)
-            if stored is None or stored.data != data:
-                return None
-        return replace(seen, intent=closed)
+        swap = self._store.replace(key, data, seen.tag)
+        stored = self._store.get(key)
+        if stored is not None and stored.data == data:
+            return replace(seen, intent=closed, tag=stored.tag)
+        if swap is Swap.REPLACED:  # and ended by another that helped; `remove` will find that
+            return replace(seen, intent=closed)
+        found = None if stored is None else decode_intent(stored.data, known.txn_id)
+        if stored is None or found is None or found.state is not State.DISCARDED or found.tokens != known.tokens:
+            return None
+        return replace(seen, intent=found, tag=stored.tag)  # another discards it too
 
-    def remove(self, closed: SeenIntent) -> None:
-        """Take a closed intent away, and what its job kept to be resumed by. Fragments are left to cleanup."""
-        assert closed.closed
-        txn_id = closed.intent.txn_id
-        self.forget(txn_id)
-        stored = self._store.get(intent_key(txn_id))
-        if stored is not None and decode_intent(stored.data, txn_id).state in CLOSED:  # no new run under the same id
-            self._store.delete(intent_key(txn_id))
+    def remove(self, seen: SeenIntent) -> bool:
+        """End an intent exactly as it was seen, then what its job kept to be resumed by; False if it has changed.
 
-    def forget(self, txn_id: TxnId) -> None:
-        """Remove what a job kept to be resumed by."""
-        keys = [listed.key for listed in self._store.list(recovery_folder(txn_id))]
+        Tables are left to cleanup, and so is all that a process leaves that is killed in here.
+        """
+        intent = seen.intent
+        if not seen.ended:
+            ended = replace(intent, refreshes=intent.refreshes + 1, **_ENDED)
+            if self._store.replace(intent_key(intent.txn_id), encode_intent(ended), seen.tag) is not Swap.REPLACED:
+                return False
+        self.forget(intent)
+        if not intent.named:
+            self._store.delete(intent_key(intent.txn_id))
+        return True
+
+    def forget(self, intent: Intent) -> None:
+        """Remove what a job kept to be resumed by. Its prefix is its own: no other start of the job id uses it."""
+        if intent.prefix == recovery_folder(intent.txn_id):
+            return  # of format 1, which all starts of a job shared: cleanup removes what no open intent names
+        keys = [listed.key for listed in self._store.list(intent.prefix)]
         gather([lambda key=key: self._store.delete(key) for key in keys])  # type: ignore[misc]
 
     @contextmanager
@@ -309,7 +386,7 @@ class Intents:
     ) -> Iterator[HeldIntent]:
         """Refresh in the background; `on_lost` is called (in that thread) if another takes the intent.
 
-        Whoever leaves with an error leaves the intent too: it can be gone on with at once.
+        After an error the intent is released, so that the next start can take it over at once.
         """
         over = threading.Event()
         keeper = threading.Thread(target=_keep, args=(held, over, on_lost, every_s), name="intent keeper", daemon=True)

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
 from omnigraph.errors import BadRequest, CommitNotFound
-from omnigraph.manifest.model import MAIN, BranchId, CommitId, Point, TxnId
+from omnigraph.manifest.model import MAIN, BranchId, CommitId, Point, Position, TxnId
 
 STAMP = "_omnigraph.json"
 REFS = "__refs"
 RECOVERY = "__recovery"
 TAGS = "__tags"
+MANIFESTS = "__manifest"
 _TOP = 2**64 - 1
 _BRANCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}\Z")
 _COMMIT_ID = re.compile(r"([a-z2-7]{13})\.([1-9][0-9]{0,19})(?:\.(0|[1-9][0-9]{0,3}))?\Z")
@@ -19,7 +20,7 @@ _REF_KEY = re.compile(REFS + r"/([^/]+)/([1-9][0-9]*)\.(json|dead)\Z")
 
 
 def manifest_folder(branch_id: str) -> str:
-    return f"__manifest/{branch_id}"
+    return f"{MANIFESTS}/{branch_id}"
 
 
 def manifest_key(point: Point) -> str:
@@ -123,10 +124,16 @@ def commit_id(point: Point, index: int | None = None) -> CommitId:
 
 
 def parse_commit_id(text: str) -> Point:
-    match = _COMMIT_ID.match(text)
+    branch_id, position = commit_place(text)
+    return Point(branch_id, position.number)
+
+
+def commit_place(commit: CommitId) -> tuple[BranchId, Position]:
+    """The branch of a commit, and the position on it from which on the commit is contained."""
+    match = _COMMIT_ID.match(commit)
     if not match:
-        raise CommitNotFound(text, "a commit id has the form <branch id>.<number>, see `commit list`")
-    return Point(match[1], int(match[2]))
+        raise CommitNotFound(commit, "a commit id has the form <branch id>.<number>, see `commit list`")
+    return match[1], Position(int(match[2]), 1 + int(match[3] or 0))
 
 
 def branch_id_of(value: object) -> BranchId:

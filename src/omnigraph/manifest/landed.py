@@ -1,11 +1,12 @@
-"""Looking back along a branch: has this transaction landed, did every fence honour this intent?"""
+"""Looking back along a branch: was this transaction committed or discarded, did every fence honour this token?"""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from omnigraph.errors import CommitNotFound
 from omnigraph.manifest.keys import parse_commit_id
-from omnigraph.manifest.model import Entry, FreshTxnId, Manifest, Point, TxnId, txn_ids
+from omnigraph.manifest.model import Entry, FreshTxnId, Manifest, Point, Token, TxnId, txn_ids
 from omnigraph.manifest.store import Manifests
 from omnigraph.storage.parallel import gather
 
@@ -57,12 +58,34 @@ def landed_since(manifests: Manifests, base: Point, head: Manifest, txn_id: TxnI
     return next((entry for entry in since if txn_id in txn_ids(entry)), None)
 
 
-def fences_honour(manifests: Manifests, base: Manifest, head: Manifest, intent: TxnId) -> bool:
-    """Rule 5: staged work survives only if every fence since its base honoured its intent."""
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What the log says of a long write: the entry that committed it, and the one that discarded a start of it."""
+
+    committed: Entry | None = None
+    discarded: Entry | None = None
+
+
+def fate_since(manifests: Manifests, base: Point, head: Manifest, txn_id: TxnId, token: Token) -> Fate:
+    """After a base and up to a head. Stubs count, as they keep both. A commit takes precedence over discards."""
+    discarded: Entry | None = None
+    for entry in entries_back(manifests, head.manifest_version, base.manifest_version + 1, base.branch_id):
+        if txn_id in txn_ids(entry):
+            return Fate(committed=entry)
+        if token in entry.discards:
+            discarded = entry
+    return Fate(discarded=discarded)
+
+
+def fences_honour(manifests: Manifests, base: Manifest, head: Manifest, token: Token) -> bool:
+    """`fence-tokens`: staged work survives only if every fence since its base honoured the token it was staged under.
+
+    A fence that has since become a stub honoured none.
+    """
     number = head.fenced_at
     while number != base.fenced_at:
         entry = manifests.read(Point(head.branch_id, number))
-        if not isinstance(entry, Manifest) or entry.fence is None or intent not in entry.fence.honoured:
+        if not isinstance(entry, Manifest) or entry.fence is None or token not in entry.fence.honoured:
             return False
         number = entry.fence.previous
     return True

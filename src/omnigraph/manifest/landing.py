@@ -62,7 +62,7 @@ class Groups:
         self._bytes_max = bytes_max
 
     def land(self, members: Sequence[Member]) -> None:
-        """Give every member its outcome. Rule 3: a group is not formed anew before its put is settled."""
+        """Give every member its outcome. `one-txn-id`: a group is not formed anew before its put is settled."""
         leader, base = members[0], self._newest_base(members)
         waiting = [member for member in members if not self._ended(member, base, leader)]
         losses = 0
@@ -123,7 +123,7 @@ class Groups:
     def _attempt(self, group: Forming, leader: Member, deadline: float, losses: int) -> Entry | None:
         """One try: None if everybody has an outcome, otherwise what came in between.
 
-        Rule 6: if nobody is left to put anything, that is answered only from a head confirmed here.
+        `confirmed-head`: if nobody is left to put anything, that is answered only from a head confirmed here.
         """
         base = group.base
         wait_s = self._turns.remaining_s(base, group.next_turn) if group.plans else 0.0

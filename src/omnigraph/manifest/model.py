@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from omnigraph.storage.content import Tail
+from omnigraph.storage.file_records import FileRecord as FileRecord
 from omnigraph.storage.handles import TableVersion
 from omnigraph.values import unguarded
 
@@ -18,8 +19,28 @@ BranchId: TypeAlias = str
 CommitId: TypeAlias = str  # "<branch id>.<manifest version>[.<n>]": says where the commit is
 TxnId: TypeAlias = str
 
-FORMAT = 1
+Token: TypeAlias = str  # of one start of a long write: what it stages is recognised by it
 MAIN = "main"
+WHOLE = 1 << 31  # more commits than any manifest has
+
+
+class Position(NamedTuple):
+    """A place in the history of one branch: every manifest before `number`, and this many commits of that one.
+
+    Positions compare in that order. All of a manifest is `WHOLE`, however many commits it has, so that one place has
+    one position only.
+    """
+
+    number: int
+    commits: int = WHOLE
+
+    @property
+    def is_whole(self) -> bool:
+        return self.commits == WHOLE
+
+
+Ancestry: TypeAlias = Mapping[BranchId, Position]  # a version vector: what each branch has contributed
+NOTHING = Position(0)
 
 
 class FreshTxnId(str):
@@ -79,6 +100,7 @@ class TableRef:
     changed_at: CommitId  # the commit that last changed the content; compared for equality only
     tail: Tail = ()  # manifests whose inline rows are newer than the stored version, oldest first
     removed_at: CommitId | None = None  # the commit that last removed rows, compared and copied like changed_at
+    columns: str | None = None  # hash of the schema that the columns of `stored` were made for; None where nothing is
     as_text: dict[TableKey, str] = field(default_factory=dict, init=False, repr=False, compare=False)  # see `codec.py`
 
 
@@ -104,6 +126,12 @@ class Commit:
     commit_class: CommitClass
     touched: Mapping[TableKey, Touch] = field(default_factory=dict)
     recovered: Recovered | None = None
+    token: Token | None = None  # of a long write: the start of it that published this
+    input: str | None = None  # of a long write: a digest of what it was given
+
+
+Files: TypeAlias = Mapping[str, Mapping[str, FileRecord]]  # table id → path below its directory → record
+NO_FILES: Files = {}
 
 
 @unguarded(frozen=True, slots=True)
@@ -120,10 +148,10 @@ class InlineChange:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A cleanup passed here: what was staged before it may be gone, but for the honoured intents."""
+    """A cleanup passed here: what was staged before it may be gone, unless its token is honoured."""
 
     previous: int  # number of the fence before this one on the branch; 0 for none
-    honoured: tuple[TxnId, ...] = ()
+    honoured: tuple[Token, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +178,7 @@ class Manifest:
     schema: str
     logical_head: CommitId
     authored_at: datetime  # of its newest commit, or of the fork point; never falls along a branch
-    ancestry: Mapping[BranchId, int]
+    ancestry: Ancestry
     fenced_at: int = 0  # number of the newest fence on this branch; 0 for none
     oldest_retained: int = 1
     commits: tuple[Commit, ...] = ()
@@ -160,6 +188,8 @@ class Manifest:
     fence: Fence | None = None
     turn: Turn | None = None
     tombstone: Tombstone | None = None
+    discards: tuple[Token, ...] = ()  # starts of a long write that were given up: none of them may publish after this
+    files: Files = field(default_factory=dict)  # table files that came with this manifest
     point: Point = field(init=False, repr=False, compare=False)  # made once: everything asks for it
 
     def __post_init__(self) -> None:
@@ -174,17 +204,20 @@ class Stub:
     branch_id: BranchId
     manifest_version: int
     authored_at: datetime
-    ancestry: Mapping[BranchId, int]
+    ancestry: Ancestry
     commits: tuple[Commit, ...] = ()
     fork: Point | None = None
     tombstone: Tombstone | None = None
+    was_fence: bool = False
+    discards: tuple[Token, ...] = ()
+    files: Files = field(default_factory=dict)
 
 
 Entry: TypeAlias = Manifest | Stub
 
 
 def stub_of(manifest: Manifest) -> Stub:
-    """Rule 1: a number is used once, for ever; an expired manifest keeps it as this."""
+    """`unique-numbers`: a number is used once, for ever; an expired manifest keeps it as this."""
     return Stub(
         manifest.branch,
         manifest.branch_id,
@@ -194,6 +227,9 @@ def stub_of(manifest: Manifest) -> Stub:
         manifest.commits,
         manifest.fork,
         manifest.tombstone,
+        manifest.fence is not None,
+        manifest.discards,
+        manifest.files,
     )
 
 

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from omnigraph.errors import BadRequest
 from omnigraph.manifest.model import (
+    Ancestry,
     BranchId,
     CommitId,
+    Entry,
     Fence,
+    FileRecord,
     InlineChange,
     Manifest,
     Point,
     Recovered,
     TableKey,
     TableRef,
+    Token,
     Touch,
     TxnId,
 )
@@ -161,7 +165,7 @@ TableAction: TypeAlias = Append | Upsert | Delete | Overwrite | Create | Drop | 
 class StagedTable:
     """The physical part of a table's actions: a detached version that nobody was told of yet.
 
-    Rule 8: it contains all of `folded`, the tail that its base had.
+    `whole-tail`: it contains all of `folded`, the tail that its base had.
     """
 
     at: TableVersion
@@ -170,6 +174,8 @@ class StagedTable:
     base: TableVersion | None  # the stored version that it was derived from
     folded: Tail = ()
     carryable: "Carryable | None" = None  # appended fragments that may move to another version
+    columns: str | None = None  # hash of the schema that its columns were made for; None: that of the manifest it is on
+    files: Mapping[str, FileRecord] = field(default_factory=dict)  # that are new in it, by path below its directory
 
 
 @unguarded(frozen=True, slots=True, eq=False)
@@ -195,6 +201,16 @@ class Check(Protocol):
         """Raise `ConstraintViolation` if it does not hold in the transaction's base."""
 
 
+class Guard(Protocol):
+    """What a plan with an intent checks before every put at a new number (`intent-tokens`)."""
+
+    def search(self, head: Manifest) -> Entry | None:
+        """The entry, up to this head, that committed the transaction already; raises if it must not be put."""
+
+    def check(self, head: Manifest) -> Entry | None:
+        """The same and all that has to hold directly before a put on top of this head."""
+
+
 class Stance(Enum):
     """What losing the race means for a plan: the columns of the conflict table."""
 
@@ -212,13 +228,14 @@ class Adopted:
 
     ref: TableRef
     converted: bool = False
+    files: Mapping[str, FileRecord] = field(default_factory=dict)  # that were written to convert it
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
     """What a merge takes from the other branch: the place in its history, and whole tables."""
 
-    ancestry: Mapping[BranchId, int]
+    ancestry: Ancestry
     adopted: Mapping[TableKey, Adopted] = field(default_factory=dict)
 
 
@@ -233,6 +250,8 @@ class Change:
     schema: str | None = None  # the new schema's hash, where it changes
     merged_parent: CommitId | None = None
     merged: Merged | None = None  # where there is a merged_parent
+    # Tables that would be staged on another base, with the stored version that this was decided from (`rebase`).
+    unstaged: Mapping[TableKey, TableVersion | None] = field(default_factory=dict)
 
     @property
     def touches(self) -> dict[TableKey, Touch]:
@@ -255,8 +274,16 @@ class RaiseFence:
     """Cleanup's mark in a branch: whoever staged before it must not trust what it staged."""
 
     oldest_retained: int
-    honoured: tuple[TxnId, ...] = ()
+    honoured: tuple[Token, ...] = ()
     forgotten: frozenset[BranchId] = frozenset()  # dead and kept by nobody: no longer named as ancestors
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Starts of a long write are given up: none of them may publish after this."""
+
+    kind: str
+    tokens: tuple[Token, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +308,7 @@ class Birth:
     fork: Manifest | None = None
 
 
-Effect: TypeAlias = Change | RaiseFence | AskForTurn | Bury | Birth
+Effect: TypeAlias = Change | RaiseFence | Discard | AskForTurn | Bury | Birth
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,13 +330,15 @@ class PublishPlan:
     effect: Effect
     actor: str | None = None
     checks: tuple[Check, ...] = ()  # what it relied on, to be validated again on another base
-    read_rows: frozenset[TableKey] = frozenset()  # tables whose rows went into the plan (rule 11)
+    read_rows: frozenset[TableKey] = frozenset()  # tables whose rows went into the plan (`replan-reads`)
     read_ids: Mapping[TableKey, frozenset[str]] = field(default_factory=dict)  # of those read by id alone, which ids
     if_commit: CommitId | None = None
     idempotent: bool = False  # the caller supplied txn_id: it may have landed in an earlier call
-    intent: TxnId | None = None  # a fence that honours it leaves the staged work alone
-    intent_base: Point | None = None  # its first base: txn_id may have landed at any number since
+    intent: Token | None = None  # under which its work was staged: a fence that honours it leaves that alone
+    guard: Guard | None = None  # of a plan with an intent
     recovered: Recovered | None = None  # whose long write this ends, where recovery does
+    token: Token | None = None  # of the start of a long write that publishes it
+    input: str | None = None  # of a long write: a digest of what it was given
 
     def __post_init__(self) -> None:
         if self.actor is not None:
@@ -347,7 +376,7 @@ class PublishPlan:
 
     @property
     def refers_to_another_branch(self) -> bool:
-        """Rule 15: such a plan must look at that branch again after every fence it loses to."""
+        """`other-branch-after-base`: such a plan must look at that branch again after every fence it loses to."""
         return isinstance(self.effect, Change) and self.effect.merged is not None
 
     @property
@@ -365,7 +394,7 @@ class PublishPlan:
     def with_inline(self, inline: Mapping[TableKey, InlineTable]) -> "PublishPlan":
         change = self.effect
         assert isinstance(change, Change)
-        given = (change.schema, change.merged_parent, change.merged)
+        given = (change.schema, change.merged_parent, change.merged, change.unstaged)
         return PublishPlan(  # by hand, since every small commit comes through here: `replace` takes its time
             self.txn_id,
             self.stance,
@@ -377,8 +406,10 @@ class PublishPlan:
             self.if_commit,
             self.idempotent,
             self.intent,
-            self.intent_base,
+            self.guard,
             self.recovered,
+            self.token,
+            self.input,
         )
 
     @property
@@ -401,5 +432,5 @@ def _require_label(what: str, text: str) -> None:
 
 
 def fence_of(base: Manifest, raising: RaiseFence) -> Fence:
-    """Rule 5: every fence names the one before."""
+    """`fence-tokens`: every fence names the one before."""
     return Fence(base.fenced_at, raising.honoured)

@@ -23,6 +23,7 @@ from omnigraph.errors import (
     UnsupportedFormat,
 )
 from omnigraph.manifest.codec import touch_to_json
+from omnigraph.manifest.columns import TablesLackColumns, missing_columns
 from omnigraph.manifest.company import Company, followed
 from omnigraph.manifest.compose import compose
 from omnigraph.manifest.conflicts import BranchIsGone, PlanAgain, Proceed, Refuse, decide
@@ -30,8 +31,8 @@ from omnigraph.manifest.group import GoAlone, Landed, Lines, Lost, Member, Nothi
 from omnigraph.manifest.landed import fences_honour, find_txn, landed_since
 from omnigraph.manifest.landing import Groups
 from omnigraph.manifest.model import Commit, Entry, Manifest, Point, TableKey, TxnId, txn_ids
-from omnigraph.manifest.plan import PublishPlan, Stance, Unborn
-from omnigraph.manifest.recourse import Recourse
+from omnigraph.manifest.plan import Change, PublishPlan, Stance, Unborn
+from omnigraph.manifest.recourse import Recourse, Replan
 from omnigraph.manifest.schemas import Schemas
 from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.store import Manifests
@@ -161,19 +162,24 @@ class Publisher:
         deadline = self._deadline()
         losses = 0
         rebase_s = 0.0
-        if plan.intent_base is not None and (landed := self._landed_by_another(txn, plan, plan.intent_base)):
+        guard = plan.guard  # the same for every plan that is made again
+        if guard is not None and (landed := guard.search(txn.base)):
             return landed
-        may_be_another = plan.idempotent or plan.intent_base is not None
+        may_be_another = plan.idempotent or guard is not None
         while True:
             started = self._runtime.clock.monotonic()
-            if losses:  # perhaps to writers of this very process, which have always the next put under way
-                with self._lines.held(Member(txn, plan, recourse, deadline)):
-                    started = self._runtime.clock.monotonic()  # a turn is not for waiting in one's own line
-                    if not may_be_another:
-                        txn, plan = self._onto_known(txn, plan, recourse)
+            try:
+                if losses:  # perhaps to writers of this very process, which have always the next put under way
+                    with self._lines.held(Member(txn, plan, recourse, deadline)):
+                        started = self._runtime.clock.monotonic()  # a turn is not for waiting in one's own line
+                        if not may_be_another:
+                            txn, plan = self._onto_known(txn, plan, recourse)
+                        result = self._attempt(txn, plan, deadline, losses)
+                else:
                     result = self._attempt(txn, plan, deadline, losses)
-            else:
-                result = self._attempt(txn, plan, deadline, losses)
+            except TablesLackColumns as lack:
+                txn, plan = self._derived_again(txn, plan, recourse, lack)
+                continue
             if isinstance(result, NothingToDo):
                 return None
             if isinstance(result, Landed):
@@ -187,13 +193,37 @@ class Publisher:
                 head = self.head_after(entry)
             else:
                 head = self.make_room(entry, plan, losses, attempt_s)
-            if may_be_another and (landed := landed_since(self._manifests, txn.base.point, head, plan.txn_id)):
+            # Before anything is staged again.
+            landed = self._landed_meanwhile(txn, plan, head) if guard is None else guard.check(head)
+            if landed is not None:
                 return landed
             if out_of_time:
                 raise RetriesExhausted(txn.branch, losses, self._policy.time_limit_s)
             rebasing = self._runtime.clock.monotonic()
             txn, plan = self.rebase(txn, plan, head, recourse)
             rebase_s = self._runtime.clock.monotonic() - rebasing
+
+    def _derived_again(
+        self, txn: WriteTxn, plan: PublishPlan, recourse: Recourse, lack: TablesLackColumns
+    ) -> tuple[WriteTxn, PublishPlan]:
+        """`rebase`: no manifest is put whose tables lack a column of its schema; these are derived again
+        from the same base. If that does not help it is a bug: an error is better than a commit that can't be read."""
+        if recourse.plan_again is not None:
+            txn, plan = self._planned_again(txn.base, plan, recourse.plan_again)
+        elif recourse.restage is not None:
+            plan = recourse.restage(txn, plan, frozenset(lack.missing), True)
+        try:
+            self._require_columns(txn.base, plan, compose(txn.base, plan, self._runtime.clock.now()))
+        except TablesLackColumns as still:
+            key, name = next(iter(still.missing.items()))
+            raise AssertionError(f"the table of {key} would lack a column for {name}: nothing was written") from still
+        return txn, plan
+
+    def _require_columns(self, base: Manifest, plan: PublishPlan, manifest: Manifest) -> None:
+        if isinstance(plan.effect, Change) and (plan.effect.staged or plan.effect.schema or plan.effect.merged):
+            missing = missing_columns(base, manifest, plan.effect, self._schemas.read)
+            if missing:
+                raise TablesLackColumns(missing)
 
     def _onto_known(self, txn: WriteTxn, plan: PublishPlan, recourse: Recourse) -> tuple[WriteTxn, PublishPlan]:
         """On top of what this process itself has put meanwhile, where that takes no time: others wait for it."""
@@ -205,14 +235,9 @@ class Publisher:
             return txn, plan
         return self.rebase(txn, plan, head, recourse)
 
-    def _landed_by_another(self, txn: WriteTxn, plan: PublishPlan, first_base: Point) -> Entry | None:
-        """Rule 19, for all manifests up to the base of the first put; a lost put looks at those after it."""
-        if first_base.branch_id != txn.base.branch_id:
-            raise ConflictError(
-                f"The job {plan.txn_id} was begun on a branch {txn.branch!r} that was deleted since: nothing was "
-                "written, run it again with another job id."
-            )
-        return landed_since(self._manifests, first_base, txn.base, plan.txn_id)
+    def _landed_meanwhile(self, txn: WriteTxn, plan: PublishPlan, head: Manifest) -> Entry | None:
+        """The entry in which another call has put a txn id that callers supply, behind the base of a lost put."""
+        return landed_since(self._manifests, txn.base.point, head, plan.txn_id) if plan.idempotent else None
 
     def make_room(self, winner: Entry, plan: PublishPlan, losses: int, attempt_s: float) -> Manifest:
         """Let those go first who have lost more often, and after some losses ask the others to; answers a head to put
@@ -244,13 +269,15 @@ class Publisher:
     def _attempt(self, txn: WriteTxn, plan: PublishPlan, deadline: float, losses: int) -> Landed | Lost | NothingToDo:
         """One try on one base.
 
-        Rule 6: what no won put seals (a no-op, a 412) is answered only from a head confirmed here.
+        `confirmed-head`: what no won put seals (a no-op, a 412) is answered only from a head confirmed here.
         """
         wanted = plan.if_commit
         if plan.changes_nothing or (wanted is not None and wanted != txn.base.logical_head):
             head = self._manifests.confirm(txn.base)
             if head.point != txn.base.point:
                 return Lost(head)
+            if plan.guard is not None and (landed := plan.guard.check(head)):
+                return Landed(landed)
             if wanted is not None and wanted != head.logical_head:
                 raise PreconditionFailed(wanted, head.logical_head)
             return NothingToDo()
@@ -265,7 +292,10 @@ class Publisher:
                 return Lost(head)
         elif not losses and plan.stance is not Stance.MAINTENANCE and (gap_s := self._company.gap_s(txn.base)) > 0:
             self._runtime.clock.sleep(gap_s)
+        if plan.guard is not None and (landed := plan.guard.check(txn.base)):  # a put that is unsettled needs no other
+            return Landed(landed)
         manifest = compose(txn.base, plan, self._runtime.clock.now())
+        self._require_columns(txn.base, plan, manifest)
         put = self.put(manifest, plan.txn_id, deadline)
         if isinstance(put, Landed):
             self._company.landed(put.entry, losses)
@@ -288,12 +318,12 @@ class Publisher:
     def head_after(self, winner: Entry) -> Manifest:
         if isinstance(winner, Manifest):
             return self._manifests.confirm(winner)
-        newest = self._manifests.newest(winner.branch_id)  # rule 1: a stub, so list again
+        newest = self._manifests.newest(winner.branch_id)  # `unique-numbers`: a stub, so list again
         assert newest is not None, "a branch with a stub has a head"
         return newest
 
     def put(self, manifest: Manifest, txn_id: TxnId, deadline: float) -> Landed | Entry:
-        """Rule 2: create; whatever the answer, unless "created", read the number: ours, or who was first.
+        """`settle-by-reading`: create; whatever the answer, unless "created", read the number: ours, or who was first.
 
         Absent after a lost answer means that the put may still land, so the same body goes to the
         same number again until somebody's object is there. Giving up then is `OutcomeUnknown`.
@@ -343,10 +373,7 @@ class Publisher:
             case PlanAgain(reason):
                 if recourse.plan_again is None:
                     raise ConflictError(f"The write lost its base ({reason}): nothing was written, run it again.")
-                txn = WriteTxn(head, self._schemas.read(head.schema), pending)
-                again = recourse.plan_again(txn)
-                again = replace(again, txn_id=plan.txn_id, idempotent=plan.idempotent)  # rule 3
-                return txn, replace(again, intent=plan.intent, intent_base=plan.intent_base)
+                return self._planned_again(head, plan, recourse.plan_again, pending)
             case Proceed(validate, restage, from_scratch):
                 txn = WriteTxn(head, txn.schema, pending)
                 if validate and recourse.validate is not None:
@@ -355,6 +382,13 @@ class Publisher:
                     assert recourse.restage is not None, "a plan that stages must bring its way to stage again"
                     plan = recourse.restage(txn, plan, restage, from_scratch)
                 return txn, plan
+
+    def _planned_again(
+        self, head: Manifest, plan: PublishPlan, replan: Replan, pending: Mapping[TableKey, Overlay] = NO_ROWS
+    ) -> tuple[WriteTxn, PublishPlan]:
+        txn = WriteTxn(head, self._schemas.read(head.schema), pending)
+        again = replace(replan(txn), txn_id=plan.txn_id, idempotent=plan.idempotent)  # `one-txn-id`
+        return txn, replace(again, intent=plan.intent, guard=plan.guard, token=plan.token, input=plan.input)
 
     def _decide(
         self,

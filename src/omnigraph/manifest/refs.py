@@ -1,12 +1,12 @@
-"""Refs: the k-th life of a branch name. Never rewritten, never removed (rule 13)."""
+"""Refs: the k-th life of a branch name. Never rewritten, never removed (`branch-ids`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from omnigraph.errors import Damaged, Unavailable
-from omnigraph.manifest.codec import decode_json, encode_json
+from omnigraph.errors import BadRequest, BranchNotFound, Damaged, Unavailable
+from omnigraph.manifest.document import decode_document, encode_document
 from omnigraph.manifest.keys import REFS, branch_id_of, marker_key, parse_ref_key, ref_folder, ref_key
-from omnigraph.manifest.model import FORMAT, BranchId, Point, TxnId
+from omnigraph.manifest.model import BranchId, Point, TxnId
 from omnigraph.runtime import Runtime
 from omnigraph.storage.objects import ObjectStore, Outcome
 
@@ -47,13 +47,19 @@ class Refs:
         return self._newest_lives(REFS)
 
     def read(self, branch: str, life: int) -> Ref:
+        """A ref is trusted only if it names its branch: some file systems don't tell upper from lower case, and give
+        another branch's ref for this one's."""
         known = self._known.get((branch, life))
         if known is None:
             stored = self._store.get(ref_key(branch, life))
             if stored is None:
                 raise Damaged(f"ref {life} of branch {branch!r}", "it is missing")
-            known = self._keep(_decode(stored.data, branch, life))
-        return known
+            known = _decode(stored.data, branch, life)
+        if known.branch != branch:
+            if _differ_in_case_only(known.branch, branch):
+                raise BranchNotFound(branch)
+            raise Damaged(f"ref {life} of branch {branch!r}", f"it names the branch {known.branch!r}")
+        return self._keep(known)
 
     def reserve(self, ref: Ref) -> Ref | None:
         """Put the ref if that life is free; otherwise the ref that is there.
@@ -69,7 +75,13 @@ class Refs:
                 return None
             stored = self._store.get(ref_key(ref.branch, ref.life))
             if stored is not None:
-                found = self._keep(_decode(stored.data, ref.branch, ref.life))
+                found = _decode(stored.data, ref.branch, ref.life)
+                if _differ_in_case_only(found.branch, ref.branch):
+                    raise BadRequest(
+                        f"{ref.branch!r} can't name a branch, because this file system does not tell it from the "
+                        f"branch {found.branch!r}: choose a name that differs in more than upper and lower case."
+                    )
+                self._keep(found)
                 return None if found.branch_id == ref.branch_id else found
             self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
         raise Unavailable(f"the ref of branch {ref.branch!r}", answer.reason)
@@ -96,19 +108,23 @@ class Refs:
         return ref
 
 
+def _differ_in_case_only(one: str, other: str) -> bool:
+    return one != other and one.casefold() == other.casefold()
+
+
 def _encode(ref: Ref) -> bytes:
     fork = None if ref.fork is None else [ref.fork.branch_id, ref.fork.manifest_version]
     key = {} if ref.txn_id is None else {"txn_id": ref.txn_id}
-    return encode_json({"format": FORMAT, "branch": ref.branch, "branch_id": ref.branch_id, "fork": fork, **key})
+    return encode_document({"branch": ref.branch, "branch_id": ref.branch_id, "fork": fork, **key})
 
 
 def _decode(data: bytes, branch: str, life: int) -> Ref:
     what = f"ref {life} of branch {branch!r}"
-    document = decode_json(data, what)
+    document = decode_document(data, what)
     try:
         fork = document["fork"]
         return Ref(
-            branch,
+            str(document["branch"]),
             life,
             branch_id_of(document["branch_id"]),
             None if fork is None else Point(branch_id_of(fork[0]), int(fork[1])),

@@ -19,11 +19,13 @@ from omnigraph.errors import (
     UnsupportedFormat,
 )
 from omnigraph.manifest.branches import Branches
-from omnigraph.manifest.codec import decode_json, encode_json, encode_time
+from omnigraph.manifest.clock_check import ClockCheck
+from omnigraph.manifest.codec import encode_time
+from omnigraph.manifest.document import decode_document, encode_document
 from omnigraph.manifest.history import state_at_commit, state_at_time
 from omnigraph.manifest.intents import Intents
 from omnigraph.manifest.keys import STAMP, branch_id_of, looks_like_commit_id, require_name
-from omnigraph.manifest.model import FORMAT, MAIN, BranchId, CommitId, Manifest
+from omnigraph.manifest.model import MAIN, BranchId, CommitId, Manifest
 from omnigraph.manifest.plan import Birth, PublishPlan, Stance, Unborn
 from omnigraph.manifest.publish import Publisher, PublishPolicy
 from omnigraph.manifest.refs import Ref, Refs
@@ -54,9 +56,7 @@ class Stamp:
     created_at: str
 
     def encoded(self) -> bytes:
-        return encode_json(
-            {"format": FORMAT, "graph_id": self.graph_id, "main": self.main_id, "created_at": self.created_at}
-        )
+        return encode_document({"graph_id": self.graph_id, "main": self.main_id, "created_at": self.created_at})
 
 
 class Repository:
@@ -78,9 +78,10 @@ class Repository:
         self.runtime = runtime
         self.read_only = read_only
         self.store = store
-        self.manifests = Manifests(store)
-        self.schemas = Schemas(store)
         self.settings = settings_from() if settings is None else settings
+        self.clock_check = ClockCheck(store, runtime, self.settings.clock_ahead_s if self.settings.maintenance else 0)
+        self.manifests = Manifests(store, clock=runtime.clock, clock_check=self.clock_check)
+        self.schemas = Schemas(store)
         self.tails = Tails(self.manifests)
         self.publisher = Publisher(self.manifests, self.schemas, self.tails, runtime, policy, self.settings)
         self.refs = Refs(store, runtime)
@@ -101,10 +102,11 @@ class Repository:
         """Capture a write's base once, from a head that is confirmed in this call.
 
         Unconfirmed it is the newest that this process has seen, without a request: good enough to plan on, because
-        the put finds out. What is refused on such a base must be asked again on a confirmed one (rule 6).
+        the put finds out. What is refused on such a base must be asked again on a confirmed one (`confirmed-head`).
         """
+        self.clock_check.begin()
         head = None if confirmed else self.branches.last_seen(branch)
-        if head is None:
+        if head is None or not self.manifests.was_seen_lately(head):
             head = self.branches.find(branch).head
         return WriteTxn(head, self.schemas.read(head.schema))
 
@@ -170,7 +172,10 @@ def init_repository(
     policy: PublishPolicy | None = None,
     settings: Settings | None = None,
 ) -> Repository:
-    """Make a graph. Rule 7: the stamp comes last and names main's branch id, so a crash leaves no graph."""
+    """Make a graph. The stamp comes last and names main's branch id, so a crash leaves no graph.
+
+    See `monotone-and-complete-listings`.
+    """
     runtime = runtime or Runtime()
     location = locate(uri, storage_options)
     store = open_store(location, runtime)
@@ -213,7 +218,7 @@ def _read_stamp(store: ObjectStore) -> Stamp:
 
 
 def _decode_stamp(data: bytes, uri: str) -> Stamp:
-    document = decode_json(data, f"the graph in {uri}")
+    document = decode_document(data, f"the graph in {uri}")
     try:
         return Stamp(str(document["graph_id"]), branch_id_of(document["main"]), str(document["created_at"]))
     except (KeyError, ValueError) as error:

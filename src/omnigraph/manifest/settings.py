@@ -15,7 +15,8 @@ EXIT_LIMIT = 2  # times those limits: then a one-shot command folds before it ex
 class Settings:
     """Limits of what rides in manifests, and of groups that share one.
 
-    `inline_rows` 0 stages every commit. `maintenance` 0 leaves folding and the rest to `optimize`.
+    `inline_rows` 0 stages every commit. `maintenance` 0 leaves folding and the rest to `optimize`, and nothing else is
+    done in the background either. `clock_ahead_s` is how far this machine's clock may be ahead of the store's; 0: any.
     """
 
     inline_rows: int = 512  # of one commit
@@ -26,6 +27,7 @@ class Settings:
     group_commits: int = 256  # in one manifest
     group_bytes: int = 1024 * 1024
     maintenance: int = 1
+    clock_ahead_s: int = 300
 
     def __post_init__(self) -> None:
         for field in fields(self):

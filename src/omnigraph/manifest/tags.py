@@ -1,8 +1,12 @@
 """Tags: names for commits, which cleanup keeps for as long as a tag names them.
 
-A tag is one object, created if absent and removed to delete it. It is put before a second look at the commit's branch,
-as the ref of a new branch is (rule 12): a cleanup that lists tags after the put sees it, and one that listed them
-before has raised `oldest_retained` already, so that the second look does.
+A tag is one object, created if absent. It is put before a second look at the commit's branch, as the ref of a new
+branch is (rule `branch-create`): a cleanup that lists tags after the put sees it, and one that listed them before has
+raised `oldest_retained` already, so that the second look does.
+
+The object of a tag is never removed. To delete a tag, exactly the object that was read is replaced by a marker, and to
+use the name again, the marker is replaced by the next tag. A request that takes effect late finds another object and
+changes nothing; a late DELETE would remove a tag that was created since.
 """
 
 from contextlib import suppress
@@ -19,7 +23,8 @@ from omnigraph.errors import (
     TagNotFound,
     Unavailable,
 )
-from omnigraph.manifest.codec import decode_json, decode_time, encode_json, encode_time
+from omnigraph.manifest.codec import decode_time, encode_time
+from omnigraph.manifest.document import decode_document, encode_document
 from omnigraph.manifest.keys import (
     TAGS,
     check_branch_name,
@@ -29,10 +34,11 @@ from omnigraph.manifest.keys import (
     tag_key,
     tag_name,
 )
-from omnigraph.manifest.model import FORMAT, CommitId, Point, Stub, TxnId
+from omnigraph.manifest.model import CommitId, Point, Stub, TxnId
 from omnigraph.manifest.store import Manifests
 from omnigraph.runtime import Runtime
-from omnigraph.storage.objects import ObjectStore, Outcome
+from omnigraph.storage.objects import ObjectStore, Outcome, Stored, Swap
+from omnigraph.storage.objects import Tag as ObjectTag
 from omnigraph.storage.parallel import gather
 
 PUT_ATTEMPTS_MAX = 8
@@ -49,6 +55,16 @@ class Tag:
     created_at: datetime
     actor: str | None
     txn_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _TagObject:
+    """What lies under a tag's key: the tag, or that it is deleted."""
+
+    name: str
+    life: int  # counts the tags that had this name, so that no two objects under a key are ever alike
+    tag: Tag | None
+    seen: ObjectTag
 
 
 class Tags:
@@ -68,7 +84,7 @@ class Tags:
             self._require_kept(commit, point, own=name)
         except OmnigraphError:
             with suppress(OmnigraphError):  # a tag of an expired commit names a stub, and is refused when it is used
-                self._store.delete(tag_key(name))
+                self._delete(tag)
             raise
         return tag
 
@@ -81,8 +97,21 @@ class Tags:
         return found
 
     def find(self, name: str) -> Tag | None:
-        stored = self._store.get(tag_key(check_tag_name(name)))
-        return None if stored is None else _decode(stored.data, name)
+        """A tag is trusted only if it has that name: some file systems don't tell upper from lower case."""
+        found = self._read(check_tag_name(name))
+        if found is None or found.name != name or found.tag is None:
+            return None
+        self._manifests.note_named(parse_commit_id(found.tag.commit_id), f"tag {name!r} names it")
+        return found.tag
+
+    def _read(self, name: str) -> _TagObject | None:
+        stored = self._store.get(tag_key(name))
+        if stored is None:
+            return None
+        found = _decode(stored, name)
+        if found.name.casefold() != name.casefold():
+            raise Damaged(f"tag {name!r}", f"it names the tag {found.name!r}")
+        return found
 
     def all(self) -> list[Tag]:
         """All tags, by name."""
@@ -91,9 +120,21 @@ class Tags:
         return [tag for tag in found if tag is not None]
 
     def delete(self, name: str) -> None:
-        if self.find(name) is None:
+        tag = self.find(name)
+        if tag is None:
             raise TagNotFound(name)
-        self._store.delete(tag_key(name))
+        self._delete(tag)
+
+    def _delete(self, tag: Tag) -> None:
+        """Replace exactly this tag's object; if another one is there, this tag is gone already."""
+        for attempt in range(PUT_ATTEMPTS_MAX):
+            found = self._read(tag.name)
+            if found is None or found.tag != tag:
+                return
+            if self._store.replace(tag_key(tag.name), _encode_deleted(found), found.seen) is Swap.REPLACED:
+                return
+            self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
+        raise Unavailable(f"the tag {tag.name!r}", "it may be deleted, or not: look, and try again")
 
     def pins(self) -> list[Point]:
         """The manifests that tags keep from cleanup."""
@@ -104,20 +145,35 @@ class Tags:
         return any(parse_commit_id(tag.commit_id) == point for tag in self.all() if tag.name != but)
 
     def _put(self, tag: Tag) -> Tag:
-        """A lost answer is settled by reading: the same attempt, another's tag, or nothing yet."""
+        """Create the tag's object, or replace the one of a deleted tag.
+
+        A lost answer is settled by reading: the same attempt, another's tag, or not there yet.
+        """
+        reason = ""
         for attempt in range(PUT_ATTEMPTS_MAX):
-            answer = self._store.create(tag_key(tag.name), _encode(tag))
+            answer = self._store.create(tag_key(tag.name), _encode(tag, life=1))
             if answer.outcome is Outcome.CREATED:
                 return tag
-            found = self.find(tag.name)
-            if found is not None and found.txn_id == tag.txn_id:
-                return found
-            if found is not None:
+            found, reason = self._read(tag.name), answer.reason
+            if found is not None and found.name != tag.name:
+                raise BadRequest(
+                    f"{tag.name!r} can't name a tag, because this file system does not tell it from the tag "
+                    f"{found.name!r}: choose a name that differs in more than upper and lower case."
+                )
+            if found is not None and found.tag is None and self._use_again(tag, found):
+                return tag
+            if found is not None and found.tag is not None:
+                if found.tag.txn_id == tag.txn_id:
+                    return found.tag
                 raise AlreadyExists(
-                    f"The tag {tag.name!r} of commit {found.commit_id}", "choose another name, or delete it first"
+                    f"The tag {tag.name!r} of commit {found.tag.commit_id}", "choose another name, or delete it first"
                 )
             self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
-        raise Unavailable(f"the tag {tag.name!r}", answer.reason)
+        raise Unavailable(f"the tag {tag.name!r}", reason)
+
+    def _use_again(self, tag: Tag, deleted: _TagObject) -> bool:
+        swap = self._store.replace(tag_key(tag.name), _encode(tag, deleted.life + 1), deleted.seen)
+        return swap is Swap.REPLACED
 
     def _require_kept(self, commit: CommitId, point: Point, own: str | None = None) -> None:
         """That cleanup has not passed the commit, and that a later one will ask for tags before it does.
@@ -166,31 +222,39 @@ def looks_like_time(text: str) -> bool:
     return True
 
 
-def _encode(tag: Tag) -> bytes:
-    return encode_json(
+def _encode(tag: Tag, life: int) -> bytes:
+    return encode_document(
         {
-            "format": FORMAT,
             "tag": tag.name,
             "commit": tag.commit_id,
             "created_at": encode_time(tag.created_at),
             "actor": tag.actor,
             "txn_id": tag.txn_id,
+            **({} if life == 1 else {"life": life}),
         }
     )
 
 
-def _decode(data: bytes, name: str) -> Tag:
+def _encode_deleted(found: _TagObject) -> bytes:
+    return encode_document({"tag": found.name, "deleted": True, "life": found.life})
+
+
+def _decode(stored: Stored, name: str) -> _TagObject:
     what = f"tag {name!r}"
-    document = decode_json(data, what)
+    document = decode_document(stored.data, what)
     try:
+        own_name, life = str(document["tag"]), int(document.get("life", 1))
+        if document.get("deleted"):
+            return _TagObject(own_name, life, None, stored.tag)
         parse_commit_id(document["commit"])
         actor = document["actor"]
-        return Tag(
-            name,
+        tag = Tag(
+            own_name,
             document["commit"],
             decode_time(document["created_at"]),
             None if actor is None else str(actor),
             str(document["txn_id"]),
         )
+        return _TagObject(own_name, life, tag, stored.tag)
     except (KeyError, TypeError, ValueError, CommitNotFound) as error:
         raise Damaged(what, f"{type(error).__name__}: {error}") from error

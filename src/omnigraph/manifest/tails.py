@@ -6,7 +6,7 @@ asks the store only for the commits that came since.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from omnigraph.errors import Damaged
+from omnigraph.errors import BadRequest, Damaged
 from omnigraph.manifest.keys import commit_id
 from omnigraph.manifest.model import InlineChange, Manifest, Point, TableKey
 from omnigraph.manifest.store import Manifests
@@ -109,16 +109,17 @@ _HEADS = BySchema(lambda schema: schema.serialize().to_pybytes())  # what a stre
 
 
 def decoded(change: InlineChange, what: str) -> Overlay:
-    """A change as rows. Rule 8: they bring the columns of the schema that they were written by."""
+    """A change as rows. `whole-tail`: they bring the columns of the schema that they were written by."""
     import pyarrow as pa
 
     if change.upserts is None:
         return Overlay.of(None, change.deletes)
     try:
         rows = pa.ipc.open_stream(change.upserts).read_all()
-    except pa.ArrowException as error:
+        rows.validate(full=True)  # Arrow believes what it reads: wrong offsets would end the process later on
+        return Overlay.of(rows, change.deletes, new=change.new)
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, MemoryError, BadRequest) as error:
         raise Damaged(what, f"its inline rows can't be read: {error}") from error
-    return Overlay.of(rows, change.deletes, new=change.new)
 
 
 def size_of(change: InlineChange) -> int:

@@ -10,6 +10,7 @@ not wait, or one that dies in its turn, costs time and no more.
 import threading
 from collections import OrderedDict
 
+from omnigraph.forking import renew_after_fork
 from omnigraph.manifest.group import Lines
 from omnigraph.manifest.model import Manifest, Point, TxnId
 from omnigraph.manifest.plan import AskForTurn, PublishPlan, Stance
@@ -29,6 +30,9 @@ class Turns:
     def __init__(self, runtime: Runtime, lines: Lines) -> None:
         self._runtime = runtime
         self._lines = lines
+        renew_after_fork(self, Turns._renew)
+
+    def _renew(self) -> None:
         self._first_seen: OrderedDict[Point, float] = OrderedDict()
         self._lock = threading.Lock()
 

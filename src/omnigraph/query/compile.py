@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 from omnigraph.errors import BadRequest, NotFound
+from omnigraph.forking import renew_after_fork
 from omnigraph.query import ast, ir
 from omnigraph.query.bind import bind
 from omnigraph.query.checker import check
@@ -81,6 +82,9 @@ class CompileCache:
 
     def __init__(self, entries_max: int = ENTRIES_MAX, text_chars_max: int = TEXT_CHARS_MAX) -> None:
         self._entries_max, self._text_chars_max = entries_max, text_chars_max
+        renew_after_fork(self, CompileCache._renew)
+
+    def _renew(self) -> None:
         self._entries: OrderedDict[tuple[str, str | None, Hashable], tuple[CompiledQuery, Catalog]] = OrderedDict()
         self._text_chars = 0
         self._lock = Lock()

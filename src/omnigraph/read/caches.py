@@ -10,6 +10,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from omnigraph.forking import keep_inherited, renew_after_fork
+
 T = TypeVar("T")
 
 BYTES_MAX = 1 << 30
@@ -37,6 +39,10 @@ class ReadCaches:
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self.bytes_max = bytes_max
+        renew_after_fork(self, ReadCaches._renew)
+
+    def _renew(self) -> None:
+        keep_inherited(getattr(self, "_values", None))
         self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._making: dict[Hashable, threading.Lock] = {}
         self._spent_s: OrderedDict[Hashable, float] = OrderedDict()

@@ -28,6 +28,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from omnigraph.errors import BadRequest, Unavailable
+from omnigraph.forking import renew_after_fork
 from omnigraph.runtime import Runtime
 from omnigraph.schema.definitions import Property
 from omnigraph.schema.types import Vector
@@ -188,6 +189,9 @@ class QueryEmbeddings:
 
     def __init__(self, entries_max: int = QUERIES_KEPT_MAX) -> None:
         self._entries_max = entries_max
+        renew_after_fork(self, QueryEmbeddings._renew)
+
+    def _renew(self) -> None:
         self._vectors: OrderedDict[tuple[Embedder, str, int], tuple[float, ...]] = OrderedDict()
         self._lock = threading.Lock()
 

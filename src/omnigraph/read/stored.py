@@ -95,8 +95,9 @@ class Stored:
         if self._at is None:
             return np.zeros(0, np.int64)
         with explained(str(self._at)), meter.lance_call(LOOKUP_STAGES_MAX):
-            scanner: Any = self._dataset.scanner(columns=[], filter=predicate, with_row_address=True)
-            table = scanner.to_table()
+            # The filter may be about a column that no stored row has: rows have the same addresses in such a view.
+            dataset: Any = self._tables.dataset(self._at, schema=self._schema)
+            table = dataset.scanner(columns=[], filter=predicate, with_row_address=True).to_table()
         addresses = np.sort(table.column("_rowaddr").to_numpy())
         starts, firsts = self._layout
         runs = np.searchsorted(starts, addresses, "right") - 1

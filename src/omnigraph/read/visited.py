@@ -96,8 +96,7 @@ class Visited:
         if state.at is None:
             return images
         start = time.monotonic()
-        inside = [name for name in names if name in self._tables.open(state.at).schema.names]
-        stored = self._tables.scan(state.at, inside, predicate)
+        stored = self._tables.scan(state.at, list(names), predicate, schema=state.schema)
         self._caches.spend(("visits", state.at), time.monotonic() - start)
         if not state.overlay.is_empty:
             stored = without_ids(stored, state.overlay.shadowed)

@@ -30,7 +30,6 @@ ELSEWHERE = {  # kinds that live with what raises them
     "NoRoom": "omnigraph.read.csr",
     "ProviderUnavailable": "omnigraph.read.embedding",
     "Overtaken": "omnigraph.maintain.marking",
-    "NothingInCommon": "omnigraph.manifest.bases",
 }
 FAMILIES: Mapping[str, type[OmnigraphError]] = {
     "bad_request": errors.BadRequest,

@@ -7,6 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import AnswerLost, BadRequest, Forbidden, NotFound, OmnigraphError, Unauthorized
+from omnigraph.forking import renew_after_fork
 from omnigraph.remote.errors import error_from
 from omnigraph.remote.results import cost_in, details_of
 from omnigraph.remote.transport import IF_COMMIT, JOB_WAIT_S, Answer, Ask, Readable, Transport, Write, header, segment
@@ -34,6 +35,9 @@ class Session:
         self.base = f"/graphs/{segment(graph)}"
         self._schemas: OrderedDict[str, Schema] = OrderedDict()
         self._seen: OrderedDict[str, tuple[str, float]] = OrderedDict()  # by branch: a commit of it, and when
+        renew_after_fork(self, Session._renew)
+
+    def _renew(self) -> None:
         self._lock = Lock()
 
     @property

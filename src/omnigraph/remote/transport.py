@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 
 from omnigraph.cancelling import Stopped
 from omnigraph.errors import AnswerLost, BadRequest, OmnigraphError, ServerUnreachable
+from omnigraph.forking import keep_inherited, renew_after_fork
 from omnigraph.remote.errors import error_from
 from omnigraph.runtime import Runtime
 
@@ -124,9 +125,18 @@ class Transport:
         self.runtime = runtime or Runtime()
         self._retry_s = retry_s
         secret = {} if token is None else {"Authorization": f"Bearer {header(token, 'A token')}"}
-        timeout = httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))
-        self._client = client or httpx.Client(timeout=timeout, follow_redirects=False, trust_env=True)
-        self._client.headers.update({"Accept-Encoding": "gzip"} | secret)
+        self._headers = {"Accept-Encoding": "gzip"} | secret
+        self._timeout = httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))
+        self._given_client = client
+        renew_after_fork(self, Transport._connect)
+
+    def _connect(self) -> None:
+        """A pool of connections; a forked child has its own, since two processes can't share a connection."""
+        import httpx
+
+        keep_inherited(getattr(self, "_client", None))
+        self._client = self._given_client or httpx.Client(timeout=self._timeout, follow_redirects=False, trust_env=True)
+        self._client.headers.update(self._headers)
         weakref.finalize(self, self._client.close)  # for those who don't close it
 
     def close(self) -> None:

@@ -69,6 +69,11 @@ class Catalog:
         return {definition.name: definition for definition in self.types}
 
     @cached_property
+    def by_id(self) -> Mapping[tuple[Kind, str], TypeDef]:
+        """Types as they are known through renames."""
+        return {(definition.kind, definition.id): definition for definition in self.types}
+
+    @cached_property
     def by_traversal(self) -> Mapping[str, TypeDef]:
         """Edge types as a query's traversals name them: `worksAt`."""
         return {definition.traversal: definition for definition in self.types if definition.kind == "edge"}

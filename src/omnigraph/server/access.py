@@ -10,17 +10,20 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from omnigraph.branch.lineage import includes
 from omnigraph.errors import BranchNotFound
+from omnigraph.manifest.ancestry import contains_commit
 from omnigraph.manifest.history import find_commit
+from omnigraph.manifest.model import NOTHING
 from omnigraph.server.auth import ANY, Grant, Principal
 from omnigraph.server.errors import Forbidden, NotFromHere
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fastapi import Request
 
     from omnigraph.graph import Graph
-    from omnigraph.manifest.model import Entry
+    from omnigraph.manifest.model import Entry, Manifest
 
 
 class Action(StrEnum):
@@ -115,19 +118,27 @@ def require_commit(principal: Principal, graph_id: str, graph: "Graph", referenc
     if not sees_everything(principal, graph_id):
         commit = graph.repository.commit_named(reference)
         entry, _ = find_commit(graph.repository.manifests, commit)
-        require_entry(principal, graph_id, graph, entry)
+        _require_ancestor(principal, graph_id, graph, entry.branch, lambda head: contains_commit(head.ancestry, commit))
 
 
 def require_entry(principal: Principal, graph_id: str, graph: "Graph", entry: "Entry") -> None:
     """Refuse a place in history that is on no branch that they may read, nor among the ancestors of one."""
-    from omnigraph.manifest.history import entry_point
+    branch_id = entry.branch_id
+    place = entry.ancestry[branch_id]
+    _require_ancestor(
+        principal, graph_id, graph, entry.branch, lambda head: head.ancestry.get(branch_id, NOTHING) >= place
+    )
 
-    if sees_everything(principal, graph_id) or allows(principal, Action.READ, graph_id, entry.branch):
+
+def _require_ancestor(
+    principal: Principal, graph_id: str, graph: "Graph", branch: str, contained_in: "Callable[[Manifest], bool]"
+) -> None:
+    """Refuse what is neither on a branch that they may read nor contained in the head of one."""
+    if sees_everything(principal, graph_id) or allows(principal, Action.READ, graph_id, branch):
         return
-    point = entry_point(entry)
     for name in readable_branches(principal, graph_id, graph):
         try:
-            if includes(graph.repository.branches.find(name).head.ancestry, point):
+            if contained_in(graph.repository.branches.find(name).head):
                 return
         except BranchNotFound:
             continue

@@ -2,7 +2,7 @@
 
 The new fragments are given numbers well above those in use, before anything is committed. So they keep their numbers,
 and the index segments over them their meaning, on a version that others have added fragments to meanwhile: a long
-compaction that lost its race is carried over, and not done again (rule 10).
+compaction that lost its race is carried over, and not done again (`maintenance-rebase`).
 """
 
 import json

@@ -6,10 +6,12 @@ a counter can't be asked. But reading a counter also empties it: so the handles 
 their own are all drained into one sum, and what is shared is still counted once.
 """
 
+import os
 import threading
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from omnigraph.forking import renew_after_fork
 from omnigraph.storage.meter import LanceIo
 
 if TYPE_CHECKING:
@@ -27,11 +29,14 @@ class StoreCounter:
     """The sum for one store. A client lives while a handle of it does, so the handles are held on to."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        renew_after_fork(self, StoreCounter._renew)
         self._followed: list[LanceDataset] = []
         self._settled: set[Origin] = set()
         self._requests = 0
         self._bytes = 0
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
 
     def settled(self, origin: Origin) -> bool:
         """Whether a handle of that kind is followed: later ones share its client."""
@@ -54,6 +59,14 @@ class StoreCounter:
 
 _lock = threading.Lock()
 _counters: dict[str, StoreCounter] = {}
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def forget(store: str) -> None:

@@ -3,18 +3,21 @@
 A graph has one root; the files of a load may lie in any place, so a store is opened here for each bucket or folder.
 """
 
+import hashlib
 import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import BadRequest
 from omnigraph.storage.location import FSYNC_OPTION, REMOTE_SCHEMES, Location, locate
 from omnigraph.storage.objects import Listed, ObjectStore, open_store
+from omnigraph.storage.parallel import gather
 
+CHECKSUM_BLOCK = 16 * 1024 * 1024
+_READ_BYTES = 1024 * 1024
 _FAMILIES: Mapping[str, tuple[str, ...]] = {"s3": ("aws_",), "s3a": ("aws_",), "gs": ("google_",), "az": ("azure_",)}
 _PREFIXES = ("aws_", "google_", "azure_")
 
@@ -100,11 +103,30 @@ def stored_file(place: str, options: Mapping[str, str] | None = None) -> StoredF
     return None if listed is None else StoredFile(store, key, place, listed.size)
 
 
-def modified(place: str, options: Mapping[str, str] | None = None) -> datetime | None:
-    """When the file of that absolute path or URI was last written; None where there is none."""
+def content_tag(place: str, size: int, options: Mapping[str, str] | None = None) -> str:
+    """What identifies the content of a file: its ETag in an object store, elsewhere a checksum of it."""
     store, key = _store_and_key(place, options)
+    if not is_remote(place):
+        return f"sha256:{_checksum(StoredFile(store, key, place, size))}"
     listed = store.head(key)
-    return None if listed is None else listed.modified
+    if listed is None:
+        raise BadRequest(f"{place} is gone since it was found: nothing was written, load it again.")
+    return f"etag:{listed.etag}" if listed.etag is not None else f"modified:{listed.modified.isoformat()}"
+
+
+def _checksum(file: StoredFile) -> str:
+    """The SHA-256 of the checksums of blocks, which are hashed in parallel: one hash is slower than a disk."""
+    starts = range(0, file.size, CHECKSUM_BLOCK)
+    blocks = gather([partial(_block_checksum, file, start) for start in starts])
+    return hashlib.sha256(b"".join(blocks)).hexdigest()[:32]
+
+
+def _block_checksum(file: StoredFile, start: int) -> bytes:
+    found = hashlib.sha256()
+    end = min(start + CHECKSUM_BLOCK, file.size)
+    for offset in range(start, end, _READ_BYTES):
+        found.update(file.read(offset, min(_READ_BYTES, end - offset)))
+    return found.digest()
 
 
 def opened(place: str, size: int, options: Mapping[str, str] | None = None) -> StoredFile:

@@ -11,7 +11,10 @@ same length then changes their content alone, and half of a flush, that of the i
 import os
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from queue import SimpleQueue
+
+from omnigraph.forking import renew_after_fork
 
 FOLDERS_MAX = 8  # that stay open
 SPARES_MAX, SPARES_MIN = (
@@ -64,7 +67,8 @@ class Folder:
     def expect_more(self) -> None:
         """Have the next file ready before it is wanted, unless this is likely to have been the last."""
         if self._uses >= _BUSY_FROM and len(self._spares) < SPARES_MIN:
-            _helper().put(self)
+            with suppress(RuntimeError):  # no thread can be started: files are made when they are wanted
+                _helper().put(self)
 
     def prepare(self) -> None:
         while len(self._spares) < SPARES_MAX:
@@ -87,10 +91,13 @@ class Folders:
 
     def __init__(self, flushed: bool = False) -> None:
         self._flushed = flushed
+        renew_after_fork(self, Folders._renew)
+
+    def _renew(self) -> None:
+        """A forked child has copies of its parent's descriptors, whose files are the parent's to name."""
         self._kept: OrderedDict[str, Folder] = OrderedDict()
         self._descriptors: Folder | None = None
         self._lock = threading.Lock()
-        self._process = os.getpid()
 
     @property
     def descriptors(self) -> int:
@@ -104,10 +111,6 @@ class Folders:
     def at(self, path: str) -> Folder | None:
         """The directory, if it was kept and is the one that its path leads to."""
         with self._lock:
-            if self._process != os.getpid():  # descriptors of a parent, whose files are its own to name
-                self._kept.clear()
-                self._descriptors = None
-                self._process = os.getpid()
             folder = self._kept.get(path)
             if folder is None:
                 return None
@@ -130,7 +133,6 @@ class _Helper:
     """One thread of the process that makes files ahead."""
 
     def __init__(self) -> None:
-        self.process = os.getpid()
         self._wanted: SimpleQueue[Folder] = SimpleQueue()
         threading.Thread(target=self._work, name="omnigraph-files", daemon=True).start()
 
@@ -147,14 +149,22 @@ class _Helper:
             del folder
 
 
-_helpers: list[_Helper] = []  # of this process at most one; a list, since a fork leaves the parent's behind
+_the_helper: _Helper | None = None
 _starting = threading.Lock()
 
 
 def _helper() -> _Helper:
-    if _helpers and _helpers[-1].process == os.getpid():
-        return _helpers[-1]
-    with _starting:
-        if not _helpers or _helpers[-1].process != os.getpid():
-            _helpers[:] = [_Helper()]
-        return _helpers[-1]
+    global _the_helper
+    if _the_helper is None:
+        with _starting:
+            _the_helper = _the_helper or _Helper()
+    return _the_helper
+
+
+def _forget_helper() -> None:
+    """A forked child has not got its parent's thread."""
+    global _the_helper, _starting
+    _the_helper, _starting = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_helper)

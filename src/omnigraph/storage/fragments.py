@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import AlreadyExists, BadRequest
 from omnigraph.storage import staging
+from omnigraph.storage.file_records import FileRecord
+from omnigraph.storage.file_records import fragment_files as fragment_files_of
 from omnigraph.storage.handles import Handles, TableVersion, lance_module
 from omnigraph.storage.index_section import has_indexes
 from omnigraph.storage.lance_errors import explained
@@ -56,6 +58,7 @@ class Fragment:
 
     document: str
     rows: int
+    records: tuple[tuple[str, FileRecord], ...] = ()  # of its files, by path below the table's directory
 
     @property
     def paths(self) -> frozenset[str]:
@@ -90,7 +93,18 @@ def write_rows(location: Location, target: Target, rows: "pa.Table", *, replaces
         written = lance_module("lance.fragment").write_fragments(
             rows, where, schema=rows.schema, max_rows_per_file=ROWS_MAX, max_bytes_per_file=BYTES_MAX, **options
         )
-    return [Fragment(json.dumps(one.to_json()), int(one.physical_rows)) for one in written]
+    return [_written(handles, target.table_id, one) for one in written]
+
+
+def _written(handles: Handles, table_id: str, fragment: Any) -> Fragment:
+    """Told with its checksums on a local disk, so that the driver need not read the files.
+
+    An object store is asked for them by the driver, while it commits.
+    """
+    records: dict[str, FileRecord] = {}
+    if handles.location.is_local:
+        records = handles.files.attest(table_id, fragment_files_of(fragment))
+    return Fragment(json.dumps(fragment.to_json()), int(fragment.physical_rows), tuple(records.items()))
 
 
 def write_deletions(location: Location, at: TableVersion, fragment_id: int, offsets: Sequence[int]) -> str | None:
@@ -217,6 +231,7 @@ def appended(location: Location, at: TableVersion, fragments: Sequence[Fragment]
     handles = handles_of(location)
     dataset = handles.open(at)
     _refuse_strangers(dataset, at, fragments)
+    _learn(handles, at, fragments)
     operation = lance_module().LanceOperation.Append(_metadata(fragments))
     made = staging.commit(handles, at, dataset, operation).at
     return made, _ids_of(handles.open(made), fragments)
@@ -227,6 +242,7 @@ def replaced(
 ) -> tuple[TableVersion, list[int]]:
     """These fragments instead of all that `at` has, with their schema."""
     handles = handles_of(location)
+    _learn(handles, at, fragments)
     operation = lance_module().LanceOperation.Overwrite(schema, _metadata(fragments))
     made = staging.commit(handles, at, handles.open(at), operation).at
     return made, _ids_of(handles.open(made), fragments)
@@ -245,6 +261,17 @@ def without(
 
 def row_count(location: Location, at: TableVersion) -> int:
     return int(handles_of(location).open(at).count_rows())
+
+
+def new_files(location: Location, base: TableVersion | None, at: TableVersion) -> dict[str, FileRecord]:
+    """The records of files that a version has and its base lacks."""
+    since = base.table_version if base is not None and base.table_id == at.table_id else None
+    return handles_of(location).files.new_files(at.table_id, since, at.table_version)
+
+
+def _learn(handles: Handles, at: TableVersion, fragments: Sequence[Fragment]) -> None:
+    for one in fragments:
+        handles.files.learn(at.table_id, dict(one.records))
 
 
 def _metadata(fragments: Sequence[Fragment]) -> list[Any]:

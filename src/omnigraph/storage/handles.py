@@ -5,6 +5,7 @@ Lance is imported here, when first used (it takes most of a second), and nowhere
 
 import hashlib
 import importlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,12 +16,15 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from omnigraph.forking import keep_inherited, renew_after_fork
 from omnigraph.storage import meter
 from omnigraph.storage.counting import Origin, StoreCounter, counter_of, forget
+from omnigraph.storage.file_records import FileLedger, ledger_of
 from omnigraph.storage.kept import Kept
 from omnigraph.storage.lance_errors import explained
 from omnigraph.storage.location import Location
 from omnigraph.storage.memo import Memo
+from omnigraph.storage.one_process import LANCE
 from omnigraph.storage.waiting import about_to_wait
 
 if TYPE_CHECKING:
@@ -52,6 +56,7 @@ class TableVersion:
 
 def lance_module(name: str = "lance") -> Any:
     """Lance, loaded when first used."""
+    LANCE.require()
     return importlib.import_module(name)
 
 
@@ -67,6 +72,16 @@ def default_session() -> Any:
         return _default_session
 
 
+def _renew_session() -> None:
+    """A forked child makes a session of its own: threads of its parent may have held locks in the other."""
+    global _default_session, _session_lock
+    keep_inherited(_default_session)
+    _default_session, _session_lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_session)
+
+
 class Handles:
     """The datasets of one graph that are open, least recently used first."""
 
@@ -76,6 +91,9 @@ class Handles:
         self._given_session = session
         self._open: Kept[TableVersion, LanceDataset] = Kept(handles_max)
         self._used: set[str] = set()
+        renew_after_fork(self, Handles._renew)
+
+    def _renew(self) -> None:
         self._lock = threading.Lock()
 
     @property
@@ -86,6 +104,11 @@ class Handles:
     def options(self) -> dict[str, str]:
         """The storage options as Lance takes them."""
         return {} if self.location.is_local else {**_PATIENCE, **self.location.options}
+
+    @cached_property
+    def files(self) -> FileLedger:
+        """What is known of the files that new table versions brought."""
+        return ledger_of(self.location)
 
     def uri(self, table_id: str) -> str:
         return self.location.child(f"tables/{table_id}")

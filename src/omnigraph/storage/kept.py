@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from omnigraph.forking import keep_inherited, renew_after_fork
 from omnigraph.storage.waiting import about_to_wait
 
 K = TypeVar("K", bound=Hashable)
@@ -20,6 +21,11 @@ class Kept(Generic[K, V]):
 
     def __init__(self, entries_max: int) -> None:
         self._entries_max = entries_max
+        renew_after_fork(self, Kept._renew)
+
+    def _renew(self) -> None:
+        """A forked child starts empty: open datasets and views on scratch disk are its parent's."""
+        keep_inherited(getattr(self, "_values", None))
         self._values: OrderedDict[K, V] = OrderedDict()
         self._making: dict[K, threading.Lock] = {}
         self._lock = threading.Lock()

@@ -9,15 +9,15 @@ import errno
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISREG
 
 from omnigraph.errors import AccessDenied, BadRequest, StorageFull
-from omnigraph.storage.folders import Folders
-from omnigraph.storage.objects import CREATED, EXISTS, Listed, Page, PutAnswer, Stored, Tag, TransientFault, tag_of
+from omnigraph.storage.folders import Folder, Folders
+from omnigraph.storage.objects import CREATED, EXISTS, Listed, Outcome, PutAnswer, Stored, Tag, TransientFault, tag_of
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -84,10 +84,14 @@ class LocalBackend:
         self._unnamed = hasattr(os, "O_TMPFILE")  # whether files without a name are to be had
         self._folders = Folders(fsync)
         self._settled: set[str] = set()  # directories whose names are known to survive a power cut
+        self._unsynced: set[str] = set()  # directories with new names of ours that may not survive one
 
     def get(self, key: str) -> Stored | None:
+        path = os.path.join(self._root_text, key)
         try:
-            with explained(key), open(os.path.join(self._root_text, key), "rb") as file:
+            if self._unsynced:
+                self._require_durable(path)
+            with explained(key), open(path, "rb") as file:
                 stat = os.fstat(file.fileno())
                 return Stored(file.read(), _time(stat))
         except FileNotFoundError:
@@ -104,6 +108,8 @@ class LocalBackend:
     def head(self, key: str) -> Listed | None:
         try:
             with explained(key):
+                if self._unsynced:
+                    self._require_durable(f"{self._root_text}/{key}")
                 stat = os.stat(self._root / key)
         except FileNotFoundError:
             return None
@@ -114,26 +120,30 @@ class LocalBackend:
     def create(self, key: str, data: bytes) -> PutAnswer:
         path = f"{self._root_text}/{key}"
         try:
-            if not (self._unnamed and self._link_unnamed(path, data)):
-                self._link_temporary(Path(path), data)
+            folder = self._link_unnamed(path, data) if self._unnamed else None
+            if folder is None:
+                with self._written(Path(path), data, self._fsync) as temporary:
+                    os.link(temporary, path)
         except FileExistsError:
             return EXISTS
         except FileNotFoundError:
             raise
         except OSError as error:
             raise _as_ours(key, error) from error
+        if not self._fsync:
+            return CREATED
+        where = path.rpartition("/")[0]
+        try:
+            sync_directory(where) if folder is None else os.fsync(folder.fd)
+        except OSError as error:  # whatever it is: others can see the object by now, and a power cut may take it back
+            self._unsynced.add(where)
+            return PutAnswer(Outcome.UNKNOWN, error.strerror or str(error))
         return CREATED
 
-    def _link_temporary(self, path: Path, data: bytes) -> None:
-        with self._written(path, data, self._fsync) as temporary:
-            os.link(temporary, path)
-        if self._fsync:
-            sync_directory(path.parent)
+    def _link_unnamed(self, path: str, data: bytes) -> Folder | None:
+        """Name a file that had no name, which saves a temporary name; the directory is still to be synced.
 
-    def _link_unnamed(self, path: str, data: bytes) -> bool:
-        """The same without a temporary name, which a directory need not take up and lose again.
-
-        False, and never tried again, where the file system or the system has no such files.
+        None, and never tried again, where the file system or the system has no such files.
         """
         where, _, name = path.rpartition("/")
         folder = self._folders.at(where)
@@ -143,7 +153,8 @@ class LocalBackend:
         try:
             fd, length = folder.unnamed(len(data))
         except OSError as error:
-            return self._has_no_unnamed(error)
+            self._require_no_unnamed(error)
+            return None
         try:
             if length > len(data):
                 os.ftruncate(fd, len(data))
@@ -151,19 +162,36 @@ class LocalBackend:
             try:
                 os.link(str(fd), name, src_dir_fd=self._folders.descriptors, dst_dir_fd=folder.fd, follow_symlinks=True)
             except OSError as error:
-                return self._has_no_unnamed(error)
+                self._require_no_unnamed(error)
+                return None
         finally:
-            os.close(fd)
+            _close(fd)
         folder.expect_more()  # while the disk is waited for
-        if self._fsync:
-            os.fsync(folder.fd)
-        return True
+        return folder
 
-    def _has_no_unnamed(self, error: OSError) -> bool:
+    def _sync_name(self, folder: Path) -> None:
+        """Make a name survive that another file has just got; a failure leaves the outcome open, as in `create`."""
+        try:
+            sync_directory(folder)
+        except OSError as error:
+            self._unsynced.add(os.fspath(folder))
+            raise TransientFault(error.strerror or str(error)) from error
+
+    def _require_durable(self, path: str) -> None:
+        """Do not serve an object whose directory could not be synced: its reader would take the put for successful.
+
+        A journal that could not be written refuses the next sync too, so one that succeeds has written everything.
+        """
+        folder = Path(path).parent
+        if os.fspath(folder) in self._unsynced:
+            self._sync_name(folder)
+            self._unsynced.discard(os.fspath(folder))
+
+    def _require_no_unnamed(self, error: OSError) -> None:
+        """Accept an error that says that unnamed files are not supported: do without them from now on."""
         if isinstance(error, FileExistsError) or error.errno not in _NO_UNNAMED:
             raise error
         self._unnamed = False
-        return False
 
     def put(self, key: str, data: bytes, durable: bool) -> None:
         path = self._root / key
@@ -171,7 +199,7 @@ class LocalBackend:
         with explained(key), self._written(path, data, fsync) as temporary:
             os.replace(temporary, path)
             if fsync:
-                sync_directory(path.parent)
+                self._sync_name(path.parent)
 
     def replace(self, key: str, data: bytes, seen: Tag) -> bool:
         """Under a lock on the directory: a file system has no conditional replace. Only replaces exclude each other."""
@@ -183,7 +211,7 @@ class LocalBackend:
                 with self._written(path, data, self._fsync) as temporary:
                     os.replace(temporary, path)
                     if self._fsync:
-                        sync_directory(path.parent)
+                        self._sync_name(path.parent)
         except FileNotFoundError:
             return False
         return True
@@ -201,11 +229,11 @@ class LocalBackend:
                     if name.startswith(_TEMPORARY) and _time(path.stat()) < before:
                         path.unlink()
 
-    def page(self, prefix: str, after: str | None) -> Page:
-        """All keys below the prefix, sorted, at once: a directory has no pages."""
+    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
+        """All keys below the prefix at once: a directory has no pages. Sorted, so that runs are alike."""
         with explained(prefix):
             found = sorted(self._walk(prefix), key=lambda listed: listed.key)
-        return Page(tuple(listed for listed in found if after is None or listed.key > after))
+        yield found
 
     def _walk(self, prefix: str) -> Iterator[Listed]:
         folders = [prefix]
@@ -237,7 +265,7 @@ class LocalBackend:
                 os.close(fd)
             yield temporary
         finally:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # it has its name already, or never gets it; `remove_temporaries` tries again
                 os.unlink(temporary)
 
     def _make_directory(self, folder: Path) -> None:
@@ -268,6 +296,14 @@ def _write(fd: int, data: bytes, fsync: bool) -> None:
         done += os.pwrite(fd, memoryview(data)[done:], done)
     if fsync:  # the data, and of what is known about it the size; not every system can leave out the rest
         os.fdatasync(fd) if _FLUSHES_DATA else os.fsync(fd)
+
+
+def _close(fd: int) -> None:
+    """Without an error: what was to be flushed was flushed before, and the file may have its name by now."""
+    try:
+        os.close(fd)
+    except OSError:
+        pass
 
 
 def _time(stat: os.stat_result) -> datetime:

@@ -58,7 +58,7 @@ class Location:
     @property
     def lists_in_name_order(self) -> bool:
         """Whether the store's LIST is sorted: not on local disks and S3 directory buckets."""
-        return not self.is_local and not urlsplit(self.uri).netloc.endswith("--x-s3")
+        return not self.is_local and not _is_directory_bucket(urlsplit(self.uri).netloc)
 
     @property
     def fills_blocks(self) -> bool:
@@ -100,7 +100,14 @@ def locate(
     root = f"{scheme}://{parts.netloc}{parts.path.rstrip('/')}"
     if scheme == "s3":
         given = _s3_options(given, environ)
+        if _is_directory_bucket(parts.netloc) and "aws_endpoint" not in given:
+            given.setdefault("aws_s3_express", "true")  # their own endpoints, and sessions instead of plain signatures
     return Location(root, given, fsync)
+
+
+def _is_directory_bucket(bucket: str) -> bool:
+    """S3 Express One Zone: AWS reserves this suffix for directory buckets."""
+    return bucket.endswith("--x-s3")
 
 
 def _local(path: str, given: Mapping[str, str], fsync: bool) -> Location:

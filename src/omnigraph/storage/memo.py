@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.forking import renew_after_fork
 from omnigraph.storage.overlay import ID, ids_of
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ class Memo:
 
     def __init__(self, bytes_max: int = MEMO_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
+        renew_after_fork(self, Memo._renew)
+
+    def _renew(self) -> None:
         self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()

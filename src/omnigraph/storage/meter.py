@@ -9,6 +9,7 @@ otherwise the cost says `shared`.
 
 import bisect
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple
 
+from omnigraph.storage.one_process import LANCE
 from omnigraph.storage.waiting import about_to_wait
 
 
@@ -151,6 +153,16 @@ _dropped = _NO_IO  # what was counted by probes that are no more
 _log = logging.getLogger(__name__)
 
 
+def _renew() -> None:
+    """In a forked child only the operations that are open in the forking thread continue."""
+    global _lock
+    _lock = threading.Lock()
+    _roots.intersection_update(_stack.get())
+
+
+os.register_at_fork(after_in_child=_renew)
+
+
 def _read_probes() -> dict[str, LanceIo]:
     return {key: probe() for key, probe in list(_probes.items())} if _probes else {}
 
@@ -219,6 +231,7 @@ def rode_along() -> None:
 
 def lance_is_used() -> None:
     """Whoever takes a dataset in hand says so first: what Lance asks for is on the accounts that are open here."""
+    LANCE.require()
     for op in _stack.get():
         op.comes_to_lance()
 

@@ -7,11 +7,10 @@ because only the caller can find out what became of a put whose answer was lost.
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from functools import partial
 from typing import Protocol, TypeVar, runtime_checkable
 
 from omnigraph.errors import ReadOnly, Unavailable
@@ -54,14 +53,7 @@ class Listed:
     key: str
     size: int
     modified: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A part of a listing, in name order; `after` continues it, None where it ended."""
-
-    listed: tuple[Listed, ...]
-    after: str | None = None
+    etag: str | None = None  # of stores that give one
 
 
 class Outcome(Enum):
@@ -102,13 +94,18 @@ class Backend(Protocol):
 
     def create(self, key: str, data: bytes) -> PutAnswer: ...
 
-    def put(self, key: str, data: bytes, durable: bool) -> None: ...
+    def put(self, key: str, data: bytes, durable: bool) -> Tag | None: ...
 
     def replace(self, key: str, data: bytes, seen: Tag) -> bool: ...
 
     def head(self, key: str) -> Listed | None: ...
 
-    def page(self, prefix: str, after: str | None) -> Page: ...
+    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
+        """Everything below `prefix/`, in any order: each step is one request, and a fault ends the iteration.
+
+        `repeat_pages` asks the backend to repeat a page that fails where it can: see `ObjectStore.list`.
+        """
+        ...
 
     def delete(self, key: str) -> None: ...
 
@@ -179,10 +176,13 @@ class ObjectStore:
         finally:
             meter.record(start, time.monotonic(), bytes_moved=len(data))
 
-    def put(self, key: str, data: bytes, *, durable: bool = True) -> None:
-        """Write or replace; `durable=False` for what may be lost in a power cut, such as hints."""
+    def put(self, key: str, data: bytes, *, durable: bool = True) -> Tag | None:
+        """Write or replace; `durable=False` for what may be lost in a power cut, such as hints.
+
+        Answers the tag that the store gave to what was written, if it gives any.
+        """
         self._require_writable()
-        self._patiently(key, lambda: self._backend.put(key, data, durable), lambda _: len(data))
+        return self._patiently(key, lambda: self._backend.put(key, data, durable), lambda _: len(data))
 
     def replace(self, key: str, data: bytes, seen: Tag) -> Swap:
         """Put `data` in the place of exactly the content that was seen. One request, never repeated in here.
@@ -203,14 +203,43 @@ class ObjectStore:
         return self._patiently(key, lambda: self._backend.head(key), lambda _: 0)
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """Everything below `prefix/`, by name: for manifests that is newest first. Pages come as needed."""
-        after: str | None = None
+        """Everything below `prefix/`, each key once, page by page as needed.
+
+        The order is the store's: by name only where `location.lists_in_name_order`. A listing is one iteration and is
+        never resumed "after the last key", because that skips keys on a store without an order. A fault between two
+        pages starts the whole listing again, without the keys that the caller has already. So every key that exists
+        from the first request to the last is listed, whatever is created and deleted meanwhile.
+        """
+        listed: set[str] = set()
+        faults = 0
         while True:
-            page = self._patiently(prefix, partial(self._backend.page, prefix, after), lambda _: 0)
-            yield from page.listed
-            after = page.after
-            if after is None:
+            try:
+                for page in self._pages(prefix, repeat_pages=bool(listed)):
+                    fresh = [entry for entry in page if entry.key not in listed] if faults else page
+                    listed.update(entry.key for entry in fresh)
+                    yield from fresh
                 return
+            except TransientFault as fault:
+                faults += 1
+                self._wait_after_fault(prefix, faults, fault)
+
+    def _pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
+        """One iteration of a listing, with each page counted as a request."""
+        pages: Iterator[Sequence[Listed]] | None = None
+        while True:
+            about_to_wait()
+            start = time.monotonic()
+            try:
+                if pages is None:
+                    pages = self._backend.pages(prefix, repeat_pages=repeat_pages)
+                page = next(pages, None)
+            except TransientFault:
+                meter.record(start, time.monotonic(), retries=1)
+                raise
+            if page is None:
+                return
+            meter.record(start, time.monotonic())
+            yield page
 
     def delete(self, key: str) -> None:
         """Remove; that it is not there is as good."""
@@ -224,20 +253,23 @@ class ObjectStore:
 
     def _patiently(self, key: str, call: Callable[[], T], size_of: Callable[[T], int]) -> T:
         about_to_wait()
-        attempt = 0
+        faults = 0
         while True:
             start = time.monotonic()
             try:
                 answer = call()
             except TransientFault as fault:
                 meter.record(start, time.monotonic(), retries=1)
-                attempt += 1
-                if attempt >= self._retry.attempts_max:
-                    raise Unavailable(key, str(fault)) from fault
-                self._runtime.clock.sleep(self._runtime.jitter(self._retry.ceiling_s(attempt)))
+                faults += 1
+                self._wait_after_fault(key, faults, fault)
             else:
                 meter.record(start, time.monotonic(), bytes_moved=size_of(answer))
                 return answer
+
+    def _wait_after_fault(self, key: str, faults: int, fault: TransientFault) -> None:
+        if faults >= self._retry.attempts_max:
+            raise Unavailable(key, str(fault)) from fault
+        self._runtime.clock.sleep(self._runtime.jitter(self._retry.ceiling_s(faults)))
 
 
 def open_store(

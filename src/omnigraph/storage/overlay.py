@@ -129,10 +129,7 @@ class Overlay:
     def widened(self, schema: "pa.Schema") -> "pa.Schema":
         """`schema`, then the columns that only the overlay's rows have: stored ones are null there."""
         for own in self._schemas:
-            if not own.equals(schema):
-                for column in own:
-                    if column.name not in schema.names:
-                        schema = schema.append(column.with_nullable(True))
+            schema = widened(schema, own)
         return schema
 
     @property
@@ -215,6 +212,17 @@ def _as_tables(parts: Sequence[Part]) -> "list[pa.Table]":
         else:
             tables.append(part)
     return [*tables, table_of(made)] if made else tables
+
+
+def widened(schema: "pa.Schema", other: "pa.Schema | None") -> "pa.Schema":
+    """`schema`, then the columns that only `other` has: rows that were written without them are null there."""
+    if other is None or other.equals(schema):
+        return schema
+    names = set(schema.names)
+    for column in other:
+        if column.name not in names:
+            schema = schema.append(column.with_nullable(True))
+    return schema
 
 
 def aligned(rows: "pa.Table", schema: "pa.Schema") -> "pa.Table":

@@ -27,10 +27,15 @@ def fragment_groups(tables: Tables, at: TableVersion, rows_max: int) -> list[tup
 
 
 def fragment_batches(
-    tables: Tables, at: TableVersion, fragments: Sequence[int], columns: Sequence[str], filter: str | None = None
+    tables: Tables,
+    at: TableVersion,
+    fragments: Sequence[int],
+    columns: Sequence[str],
+    filter: str | None = None,
+    schema: "pa.Schema | None" = None,
 ) -> "Iterator[pa.RecordBatch]":
-    """The rows of some fragments that pass the filter, as they come."""
-    dataset: Any = tables.open(at)
+    """The rows of some fragments that pass the filter, as they come; a column that only `schema` has is null."""
+    dataset: Any = tables.dataset(at, schema=schema)
     with explained(str(at)):
         chosen = [dataset.get_fragment(number) for number in fragments]
         batches = iter(dataset.scanner(columns=list(columns), filter=filter, fragments=chosen).to_batches())

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def dataset(
     handles: Handles, views: Views, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None"
 ) -> "LanceDataset":
-    """The stored version itself if nothing lies on top of it, otherwise a private view."""
-    if at is not None and overlay.is_empty:
+    """The stored version itself if nothing lies on top of it and it has all columns, otherwise a private view."""
+    if at is not None and overlay.is_empty and not views.lacks(at, schema):
         return handles.open(at)
     return views.get(at, overlay, schema)
 

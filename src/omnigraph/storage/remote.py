@@ -5,7 +5,7 @@ lost put into "exists". `objects.py` retries what may be repeated.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -22,10 +22,12 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from omnigraph.errors import AccessDenied, BadRequest, NotFound
 from omnigraph.storage.location import Location
-from omnigraph.storage.objects import Listed, Outcome, Page, PutAnswer, Stored, Tag, TransientFault
+from omnigraph.storage.objects import Listed, Outcome, PutAnswer, Stored, Tag, TransientFault
+from omnigraph.storage.one_process import OBJECT_STORES
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, UpdateVersion
+    from obstore.store import RetryConfig
 
 _NOISE = re.compile(r"^Generic \w+ error: | in [\d.]+(?:ns|µs|ms|s)\b")
 _CONFIG_PREFIXES = ("aws_", "google_", "azure_")
@@ -35,13 +37,20 @@ _CLIENT_KEYS = frozenset(
 _STATUS = re.compile(r"status code: (\d{3})")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 PAGE_ROWS = 1000
-_NO_RETRIES = {"max_retries": 0}
+_NO_RETRIES: "RetryConfig" = {"max_retries": 0}
+_PAGE_RETRIES: "RetryConfig" = {"max_retries": 6}
 
 
 class RemoteBackend:
     def __init__(self, location: Location) -> None:
         self._bucket = urlsplit(location.uri).netloc
-        self._store = _connect(location)
+        self._location = location
+        self._connection = _connect(location, _NO_RETRIES)
+
+    @property
+    def _store(self) -> Any:
+        OBJECT_STORES.require()
+        return self._connection
 
     def get(self, key: str) -> Stored | None:
         try:
@@ -75,11 +84,12 @@ class RemoteBackend:
             raise self._explained(key, error) from error
         return PutAnswer(Outcome.CREATED)
 
-    def put(self, key: str, data: bytes, durable: bool) -> None:
+    def put(self, key: str, data: bytes, durable: bool) -> Tag | None:
         try:
-            obstore.put(self._store, key, data, use_multipart=False)
+            answer = obstore.put(self._store, key, data, use_multipart=False)
         except (OSError, BaseError) as error:
             raise self._explained(key, error) from error
+        return Tag(answer["e_tag"], answer["version"])
 
     def replace(self, key: str, data: bytes, seen: Tag) -> bool:
         mode: UpdateVersion = {}
@@ -102,17 +112,23 @@ class RemoteBackend:
         except (OSError, BaseError) as error:
             self._absent_or_raise(key, error)
 
-    def page(self, prefix: str, after: str | None) -> Page:
-        """One page of names, asked for by name, so that a listing can go on after a fault.
+    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
+        """A listing as the store continues it, by its own token.
 
-        A page shorter than the store's usual one is the last; asking once more would cost a request.
+        A chunk shorter than the store's usual page is the last; asking once more would cost a request.
+        A failed page ends obstore's stream, so a long listing may never get through a busy store: `repeat_pages` lists
+        with the library's own retries, which repeat single pages, at the price that the meter does not see them.
         """
+        store = _connect(self._location, _PAGE_RETRIES) if repeat_pages else self._store
         try:
-            chunks = iter(obstore.list(self._store, prefix or None, offset=after, chunk_size=PAGE_ROWS))
-            listed = tuple(_listed(meta) for meta in next(chunks, []))
+            chunks = iter(obstore.list(store, prefix or None, chunk_size=PAGE_ROWS))
+            while True:
+                chunk = next(chunks, [])
+                yield [_listed(meta) for meta in chunk]
+                if len(chunk) < PAGE_ROWS:
+                    return
         except (OSError, BaseError) as error:
             raise self._explained(prefix, error) from error
-        return Page(listed, listed[-1].key if len(listed) >= PAGE_ROWS else None)
 
     def _absent_or_raise(self, key: str, error: Exception) -> None:
         if isinstance(error, FileNotFoundError) and not any(sign in str(error) for sign in _NO_BUCKET):
@@ -136,12 +152,12 @@ class RemoteBackend:
         return TransientFault(_short(error))
 
 
-def _connect(location: Location) -> Any:
+def _connect(location: Location, retries: "RetryConfig") -> Any:
     config, client = _split(location.options)
     scheme = urlsplit(location.uri).scheme
     kinds: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
     try:
-        return kinds[scheme].from_url(location.uri, config=config, client_options=client, retry_config=_NO_RETRIES)
+        return kinds[scheme].from_url(location.uri, config=config, client_options=client, retry_config=retries)
     except UnknownConfigurationKeyError as error:
         raise BadRequest(f"{_short(error).rstrip('.')}: correct or remove it in storage_options.") from error
     except BaseError as error:
@@ -162,7 +178,7 @@ def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 def _listed(meta: "ObjectMeta") -> Listed:
-    return Listed(meta["path"], meta["size"], meta["last_modified"])
+    return Listed(meta["path"], meta["size"], meta["last_modified"], meta["e_tag"])
 
 
 def _short(error: Exception) -> str:

@@ -98,6 +98,7 @@ def copy_columns(handles: Handles, at: TableVersion, table_id: str, columns: Seq
     made = TableVersion(table_id, int(copied.version))
     if path is not None:
         durable.sync_created(path, made_above)
+    staging.record_created(handles, made, copied)
     return Staged(made, handles.keep(made, copied).count_rows())
 
 

@@ -5,18 +5,21 @@ deletion files, then one detached commit of an operation that names them. Detach
 resolve no conflicts: that the base is still right is decided by whoever publishes the version.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import BadRequest
 from omnigraph.storage import durable, meter
 from omnigraph.storage.counting import Origin
+from omnigraph.storage.file_records import WrittenFiles, fragment_files, written_by
 from omnigraph.storage.handles import Handles, TableVersion, lance_module
 from omnigraph.storage.index_section import has_indexes
 from omnigraph.storage.lance_errors import explained
-from omnigraph.storage.overlay import Overlay, aligned, unique_ids
+from omnigraph.storage.overlay import Overlay, aligned, unique_ids, widened
 from omnigraph.storage.parallel import gather
 from omnigraph.storage.rows import places, row_addresses
 
@@ -76,8 +79,20 @@ def create(handles: Handles, table_id: str, rows: "pa.Table") -> Staged:
         raise AssertionError(f"a new table has version {dataset.version}, expected {at.table_version}")
     if path is not None:
         durable.sync_created(path, made_above)
+    record_created(handles, at, dataset)
     handles.keep(at, dataset)
     return Staged(at, rows.num_rows)
+
+
+def record_created(handles: Handles, at: TableVersion, dataset: "LanceDataset") -> None:
+    """Note the files of a new table. An object store is asked for them with a later commit, if there is one."""
+    paths = (path for fragment in dataset.get_fragments() for path in fragment_files(fragment.metadata))
+    written = WrittenFiles(frozenset(paths))
+    if handles.files.needs_requests(at.table_id, written):
+        handles.files.postpone(at.table_id, written.paths)
+    else:
+        handles.files.record(at.table_id, written)
+    handles.files.committed(at.table_id, None, at.table_version, written)
 
 
 def append(handles: Handles, at: TableVersion, rows: "pa.Table") -> Staged:
@@ -100,7 +115,7 @@ def upsert(handles: Handles, at: TableVersion, rows: "pa.Table") -> Staged:
         replaced = row_addresses(handles, dataset, ids)
     fitting = aligned(rows, dataset.schema)
     if not replaced:
-        return _appended(handles, at, dataset, _write(at, dataset, fitting), ids)
+        return _appended(handles, at, dataset, _write(handles, at, dataset, fitting), ids)
     return _replaced(handles, at, dataset, replaced, fitting)
 
 
@@ -117,20 +132,20 @@ def fold(
 ) -> Staged:
     """All that an overlay says, in the stored version: one commit, or a new table where there is none.
 
-    Columns that only the overlay's rows have are added first, as a version that nobody will be told of.
+    Columns that only the overlay's rows or `schema` have are added first, as a version that is never published.
     """
     if at is None:
         columns = overlay.columns(schema)
         return create(
             handles, table_id, columns.empty_table() if overlay.rows is None else aligned(overlay.rows, columns)
         )
-    if overlay.is_empty:
-        return unchanged(at, handles.open(at))
     rows = overlay.rows if overlay.rows is not None and overlay.rows.num_rows else None
-    if rows is not None:
-        known = handles.open(at).schema
-        at = add_columns(handles, at, list(overlay.widened(known))[len(known) :]).at
+    known = handles.open(at).schema
+    wide = widened(known if rows is None else overlay.widened(known), schema)
+    at = add_columns(handles, at, list(wide)[len(known) :]).at
     dataset = handles.open(at)
+    if overlay.is_empty:
+        return unchanged(at, dataset)
     with explained(str(at)):
         replaced = places(handles, at, overlay.shadowed)
     if rows is None:
@@ -145,7 +160,7 @@ def overwrite(handles: Handles, at: TableVersion, rows: "pa.Table") -> Staged:
     """Replace all rows, and the schema by that of `rows`. Indexes are gone afterwards."""
     unique_ids(rows)
     dataset = handles.open(at)
-    fragments = _write(at, dataset, rows, mode="overwrite") if rows.num_rows else []
+    fragments = _write(handles, at, dataset, rows, mode="overwrite") if rows.num_rows else []
     return commit(handles, at, dataset, lance_module().LanceOperation.Overwrite(rows.schema, fragments))
 
 
@@ -181,14 +196,53 @@ def carry(handles: Handles, at: TableVersion, appended: Carryable) -> Staged:
 def commit(handles: Handles, at: TableVersion, dataset: "LanceDataset", operation: Any) -> Staged:
     """One detached commit of `operation` on `at`, durable when this returns unless that is held back."""
     transaction = lance_module("lance.dataset").Transaction(read_version=at.table_version, operation=operation)
-    metered = handles.measured(_commit_stages) if has_indexes(dataset) else meter.lance_call(COMMIT_STAGES)
-    with explained(str(at)), metered:
-        committed = lance_module().LanceDataset.commit(
-            dataset, transaction, storage_options=handles.options, detached=True
-        )
+    written = written_by(operation, dataset)
+
+    def make() -> "LanceDataset":
+        metered = handles.measured(_commit_stages) if has_indexes(dataset) else meter.lance_call(COMMIT_STAGES)
+        with explained(str(at)), metered:
+            made: LanceDataset = lance_module().LanceDataset.commit(
+                dataset, transaction, storage_options=handles.options, detached=True
+            )
+            return made
+
+    committed, inside = _recorded(handles, at, written, make)
     durable.sync_committed(handles.location, at, transaction.uuid, operation, committed.version)
     staged = TableVersion(at.table_id, committed.version)
+    handles.files.committed(at.table_id, at.table_version, committed.version, written, inside)
     return Staged(staged, handles.keep(staged, committed).count_rows())
+
+
+def _upload(handles: Handles, at: TableVersion, rows: "pa.Table", storage_version: str) -> list[Any]:
+    """Write a small data file on scratch disk and put it on the store.
+
+    The answer to our own put says what the store attests; after a put by Lance, that would be one more request. The
+    columns are numbered as in a new table.
+    """
+    with TemporaryDirectory(prefix="omnigraph-upload-") as scratch:
+        with explained(str(at)):
+            fragments: list[Any] = lance_module("lance.fragment").write_fragments(
+                rows, scratch, mode="create", data_storage_version=storage_version
+            )
+        files = [f"data/{file.path}" for fragment in fragments for file in fragment.files]
+        uploads = [partial(_put_file, handles, at.table_id, path, Path(scratch) / path) for path in files]
+        gather(uploads)
+    return fragments
+
+
+def _put_file(handles: Handles, table_id: str, path: str, file: Path) -> None:
+    handles.files.put(table_id, path, file.read_bytes())
+
+
+def _recorded(
+    handles: Handles, at: TableVersion, written: WrittenFiles, make: "Callable[[], LanceDataset]"
+) -> "tuple[LanceDataset, frozenset[str]]":
+    """Commit, and record the new files: where the store has to be asked for them, while the commit is under way."""
+    files, table_id = handles.files, at.table_id
+    if not files.needs_requests(table_id, written):
+        return make(), files.record(table_id, written)
+    answers: list[Any] = gather([make, partial(files.record, table_id, written, beside=True)])
+    return answers[0], answers[1]
 
 
 def _commit_stages(made: int) -> int:
@@ -258,7 +312,9 @@ def _replaced(
     handles: Handles, at: TableVersion, dataset: "LanceDataset", gone: dict[int, list[int]], rows: "pa.Table"
 ) -> Staged:
     """Rows instead of others, in one commit."""
-    fragments, (updated, removed) = gather([lambda: _write(at, dataset, rows), lambda: deleted(at, dataset, gone)])
+    fragments, (updated, removed) = gather(
+        [lambda: _write(handles, at, dataset, rows), lambda: deleted(at, dataset, gone)]
+    )
     operation = lance_module().LanceOperation.Update(
         removed_fragment_ids=removed, updated_fragments=updated, new_fragments=fragments
     )
@@ -278,23 +334,31 @@ def _write_beside_indexes(handles: Handles, at: TableVersion, dataset: "LanceDat
     Lance needs that section to commit, and reads it before it writes a file for an existing table.
     Written as if for a new one, the file is the same if the columns get the same ids.
     """
-    numbered = lance_module("lance.schema").LanceSchema.from_pyarrow(dataset.schema)
-    same_ids = _field_ids(numbered.fields()) == _field_ids(dataset.lance_schema.fields())
-    if not same_ids or not has_indexes(dataset):
-        return _write(at, dataset, rows)
+    if not has_indexes(dataset) or not _numbers_like_a_new_table(dataset):
+        return _write(handles, at, dataset, rows)
 
     def learn_indexes() -> list[Any]:
         with explained(str(at)), handles.measured(lambda made: min(made, 1)):
             return list(dataset.describe_indices())
 
-    written, _ = gather([lambda: _write(at, dataset, rows, mode="overwrite"), learn_indexes])
+    written, _ = gather([lambda: _write(handles, at, dataset, rows, mode="overwrite"), learn_indexes])
     return written
 
 
-def _write(at: TableVersion, dataset: "LanceDataset", rows: "pa.Table", mode: str = "append") -> list[Any]:
+def _numbers_like_a_new_table(dataset: "LanceDataset") -> bool:
+    """Whether a new table with these columns would give them the ids that they have in the dataset."""
+    numbered = lance_module("lance.schema").LanceSchema.from_pyarrow(dataset.schema)
+    return _field_ids(numbered.fields()) == _field_ids(dataset.lance_schema.fields())
+
+
+def _write(
+    handles: Handles, at: TableVersion, dataset: "LanceDataset", rows: "pa.Table", mode: str = "append"
+) -> list[Any]:
     stages = 1 if rows.nbytes < SINGLE_PUT_BYTES_MAX else MULTIPART_STAGES
     if stages == 1:
         rows = rows.combine_chunks()  # of small commits each row came by itself, and Lance encodes batch by batch
+        if handles.files.can_put and (mode == "overwrite" or _numbers_like_a_new_table(dataset)):
+            return _upload(handles, at, rows, dataset.data_storage_version)
     with explained(str(at)), meter.lance_call(stages):
         fragments: list[Any] = lance_module("lance.fragment").write_fragments(
             rows, dataset, mode=mode, data_storage_version=dataset.data_storage_version

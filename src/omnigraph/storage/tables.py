@@ -16,6 +16,7 @@ from omnigraph.storage import asking, contrasts, indexing, reading, reshaping, s
 from omnigraph.storage.comparing import Difference
 from omnigraph.storage.content import Content, ReadTail, Tail, Tailed
 from omnigraph.storage.contrasts import DifferingIds, State
+from omnigraph.storage.file_records import FileRecord
 from omnigraph.storage.filters import Values
 from omnigraph.storage.handles import HANDLES_MAX, Handles, TableVersion
 from omnigraph.storage.lance_errors import explained
@@ -135,6 +136,17 @@ class Tables:
     def settled(self, content: Content, new_table_id: str, schema: "pa.Schema | None" = None) -> Staged:
         """A stored version that has all rows of the content; see `fold`."""
         return self.fold(content, Overlay.EMPTY, new_table_id, schema)
+
+    def new_files(self, base: TableVersion | None, at: TableVersion, *, ask: bool = False) -> dict[str, FileRecord]:
+        """The records of files that came with `at` after `base`, for the manifest that names it.
+
+        `ask` an object store for those that could not be recorded beside another request.
+        """
+        since = base.table_version if base is not None and base.table_id == at.table_id else None
+        files = self._handles.files
+        if ask:
+            files.attest_new(at.table_id, since, at.table_version)
+        return files.new_files(at.table_id, since, at.table_version)
 
     # Reads.
 

@@ -20,7 +20,7 @@ from omnigraph.storage.handles import Handles, TableVersion, lance_module
 from omnigraph.storage.index_section import based_indexes, has_indexes, highest_fragment
 from omnigraph.storage.kept import Kept
 from omnigraph.storage.lance_errors import explained
-from omnigraph.storage.overlay import Overlay, aligned
+from omnigraph.storage.overlay import Overlay, aligned, widened
 from omnigraph.storage.rows import places
 from omnigraph.storage.staging import deleted, widened_schema
 from omnigraph.storage.waiting import about_to_wait
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 VIEWS_MAX = 64
 INDEXES_MAX = 256  # stored versions whose index section is known: the next tail on one asks the store nothing
+NAMES_MAX = 1024  # stored versions whose columns are known
 _STORED = 1  # the id of the base path under which the stored files are
 _Key = tuple[TableVersion | None, str, str]
 
@@ -47,12 +48,28 @@ class Views:
         self._scratch = scratch
         self._views: Kept[_Key, LanceDataset] = Kept(views_max)
         self._indexes: Kept[TableVersion, tuple[Any, ...]] = Kept(INDEXES_MAX)
+        self._names: Kept[TableVersion, frozenset[str]] = Kept(NAMES_MAX)
 
     def get(self, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None" = None) -> "LanceDataset":
-        """The view of `at` with `overlay` on top; without a stored version, of the overlay alone."""
-        key = (at, overlay.fingerprint, "" if at is not None or schema is None else schema.to_string())
+        """The view of `at` with `overlay` on top; without a stored version, of the overlay alone.
+
+        A column of `schema` that no stored file has is null in all stored rows.
+        """
+        told = schema is not None and (at is None or self.lacks(at, schema))
+        key = (at, overlay.fingerprint, schema.to_string() if schema is not None and told else "")
         meter.lance_is_used()
         return self._views.get(key, lambda: self._build(at, overlay, schema))
+
+    def lacks(self, at: TableVersion, schema: "pa.Schema | None") -> bool:
+        """Whether the stored version lacks columns of the schema.
+
+        No manifest of format 2 refers to one that does, but some of format 1 do: a fold had stored the rows of a type
+        before a property was added to it. No row has a value there.
+        """
+        if schema is None:
+            return False
+        names = self._names.get(at, lambda: frozenset(self._handles.open(at).schema.names))
+        return not names.issuperset(schema.names)
 
     def _build(self, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None") -> "LanceDataset":
         about_to_wait()
@@ -62,7 +79,7 @@ class Views:
                 if at is None:
                     view = self._local_only(folder, overlay, schema)
                 else:
-                    view = _Combination(self._handles, self._indexes, at, folder).with_overlay(overlay)
+                    view = _Combination(self._handles, self._indexes, at, folder).with_overlay(overlay, schema)
         except BaseException:
             _remove(folder, os.getpid())
             raise
@@ -96,8 +113,8 @@ class _Combination:
         self._stored = handles.open(at)
         self._operations = lance_module().LanceOperation
 
-    def with_overlay(self, overlay: Overlay) -> "LanceDataset":
-        schema = overlay.widened(self._stored.schema)
+    def with_overlay(self, overlay: Overlay, wanted: "pa.Schema | None") -> "LanceDataset":
+        schema = widened(overlay.widened(self._stored.schema), wanted)
         view = self._with_indexes(self._with_stored_fragments(schema))
         shadowed = places(self._handles, self._at, overlay.shadowed)
         updated, removed = deleted(self._at, view, shadowed, stages=0)  # on scratch

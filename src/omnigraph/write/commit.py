@@ -123,7 +123,7 @@ def land_changes(
                 idempotent=txn_id is not None,
             )
 
-        if base is txn:  # rule 6: a held base may be old, and a violation in it no longer true
+        if base is txn:  # `confirmed-head`: a held base may be old, and a violation in it no longer true
             repository.publisher.refuse_early(base, plan({}))
         run_checks(changes.checks, base, repository.tables)
         inline = stager.inline(base, actions)
@@ -137,7 +137,7 @@ def land_changes(
         stood_on[:] = (base.base,)
         run_checks(plan.checks, base, repository.tables)
 
-    # Rule 11: rows that were computed outside can't be computed again, so losing them is a conflict.
+    # `replan-reads`: rows that were computed outside can't be computed again, so losing them is a conflict.
     from_outside = not callable(planner) and bool(planner.read_rows)
     again = None if from_outside else plan_on
     recourse = Recourse(restage, validate, None if strict else again)
@@ -187,7 +187,7 @@ def _on_last_seen(
 ) -> PublishedCommit | None:
     """Plan on the newest head that this process knows of and go straight for the put, which finds out.
 
-    Rule 6: what planning refuses is refused only if that head is still the newest. What is refused after a lost put
+    `confirmed-head`: what planning refuses stands only if that head is still newest. What is refused after a lost put
     is refused on a head that was read in this call.
     """
     base = _opened(repository, branch, confirmed=False)
@@ -195,11 +195,8 @@ def _on_last_seen(
         return landed
     try:
         plan = plan_on(base)
-    except OmnigraphError as refusal:
-        try:
-            newest = repository.open_txn(branch)
-        except OmnigraphError:
-            raise refusal from None
+    except OmnigraphError:
+        newest = repository.open_txn(branch)  # where that fails, what an older head would have refused is not known
         if newest.base.point != base.base.point:
             raise _StaleBase(newest) from None
         raise

@@ -5,7 +5,7 @@ and a write that planned on the old schema plans again or is refused, so nothing
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from omnigraph.schema.migration import MigrationPlan, TypeChange, fillings, plan
 from omnigraph.schema.steps import Step
 from omnigraph.storage import meter
 from omnigraph.storage.content import content_of
+from omnigraph.storage.handles import TableVersion
 from omnigraph.storage.meter import Cost
 from omnigraph.storage.parallel import gather
 from omnigraph.write.assess import assess
@@ -111,7 +112,7 @@ def _landed(
     publish = PublishPlan(
         txn_id=repository.runtime.ids.txn_id() if txn_id is None else txn_id,
         stance=Stance.STRICT,
-        effect=Change(KIND, migration.actions(base, staged), staged, schema=plan.wanted.hash),
+        effect=migration.change(base, staged),
         actor=actor,
         read_rows=migration.reads,
         if_commit=if_commit,
@@ -136,28 +137,30 @@ class _Migration:
         made = {change.before.table_key for change in self.plan.going_on if change.renamed or _fills(change)}
         return frozenset(looked_at | made)
 
-    def actions(self, base: WriteTxn, staged: Mapping[TableKey, StagedTable]) -> tuple[TableAction, ...]:
-        tables = base.base.tables
+    def change(self, base: WriteTxn, staged: Mapping[TableKey, StagedTable]) -> Change:
+        """The effect on one base. That nothing is staged for a type was decided from how the base stores it."""
         drops = [Drop(definition.table_key) for definition in self.plan.dropped]
-        moves = [
-            Move(change.after.table_key, change.before.table_key)
-            for change in self.plan.going_on
-            if change.renamed and change.before.table_key in tables
-        ]
-        return (*drops, *moves, *(Reshape(key) for key in staged))
+        moves = [Move(one.after.table_key, one.before.table_key) for one in self.plan.going_on if one.renamed]
+        actions: tuple[TableAction, ...] = (*drops, *moves, *(Reshape(key) for key in staged))
+        unstaged: dict[TableKey, TableVersion | None] = {}
+        for key, one in self.changes.items():
+            if key not in staged and one.before != one.after:
+                ref = base.base.tables.get(one.before.table_key)
+                unstaged[key] = None if ref is None else ref.stored
+        return Change(KIND, actions, staged, schema=self.plan.wanted.hash, unstaged=unstaged)
 
     def staged(self, base: WriteTxn) -> dict[TableKey, StagedTable]:
         made = gather([partial(self.one, base, change) for change in self.changes.values()])
         return {key: table for key, table in zip(self.changes, made, strict=True) if table is not None}
 
     def restage(self, base: WriteTxn, plan: PublishPlan, keys: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
-        """Maintenance moved some tables: derive what was made of them again (rule 9)."""
+        """Some tables were moved: derive again what was made of them, and whether anything is (`rebase`)."""
         self.stands_on[:] = (base.base,)
         again = sorted(keys)
         made = gather([partial(self.one, base, self.changes[key]) for key in again])
         renewed = {key: table for key, table in zip(again, made, strict=True) if table is not None}
         kept = {key: table for key, table in plan.staged.items() if key not in keys}
-        return plan.with_staged({**kept, **renewed})
+        return replace(plan, effect=self.change(base, {**kept, **renewed}))
 
     def one(self, base: WriteTxn, change: TypeChange) -> StagedTable | None:
         ref = base.base.tables.get(change.before.table_key)
@@ -168,7 +171,10 @@ class _Migration:
             return None
         tables, ids = self.repository.tables, self.repository.runtime.ids
         made = reshape(tables, ids, content, change, self.physical)
-        return None if made == ref.stored else StagedTable(made, ref.rows, Touch(), ref.stored, ref.tail)
+        if made == ref.stored:
+            return None
+        files = tables.new_files(ref.stored, made)
+        return StagedTable(made, ref.rows, Touch(), ref.stored, ref.tail, columns=self.plan.wanted.hash, files=files)
 
 
 def _fills(change: TypeChange) -> bool:

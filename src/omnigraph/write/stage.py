@@ -74,7 +74,7 @@ class Stager:
         return self._restage(txn, plan, plan.writes, from_scratch=True)
 
     def restage(self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
-        """What is derived from the base of these tables, derived again on another one (rule 9)."""
+        """What is derived from the base of these tables, derived again on another one (`rebase`)."""
         assert isinstance(plan.effect, Change)
         if not plan.inline:
             return self._restage(txn, plan, tables, from_scratch)
@@ -97,7 +97,10 @@ class Stager:
             if key in plan.staged and ref is not None:
                 self._refuse_taken(ref, actions, plan.staged[key])
             made = self._carried(txn, key, actions, previous.get(key)) or self._fresh(txn, key, actions)
-            return made if made is None or _rows_written(actions) < INDEXED_ROWS_MIN else self._indexed(txn, key, made)
+            if made is None:
+                return None
+            made = made if _rows_written(actions) < INDEXED_ROWS_MIN else self._indexed(txn, key, made)
+            return replace(made, files=self._tables.new_files(made.base, made.at))
 
         results = gather([partial(one, key, actions) for key, actions in groups.items()])
         kept = {key: table for key, table in plan.staged.items() if key not in groups}
@@ -113,11 +116,13 @@ class Stager:
             return None
         if ref.stored is None or previous.at.table_id != ref.stored.table_id:
             return None
-        at = self._tables.settled(content, self._ids.short_id(), _schema_of(txn, key)).at  # rule 8: with the tail in it
+        # `whole-tail`: the version has the tail in it.
+        at = self._tables.settled(content, self._ids.short_id(), _schema_of(txn, key)).at
         if isinstance(actions[0], Upsert) and self._tables.came_with(at, previous.base, previous.carryable.ids):
             return None
         carried = self._tables.carry(at, previous.carryable)
-        return StagedTable(carried.at, carried.rows, previous.touch, ref.stored, ref.tail, carried.appended)
+        columns = txn.base.schema
+        return StagedTable(carried.at, carried.rows, previous.touch, ref.stored, ref.tail, carried.appended, columns)
 
     def _refuse_taken(self, ref: TableRef, actions: Sequence[TableAction], previous: StagedTable) -> None:
         """An append must not meet rows that came with its ids: Lance would keep both, and no check may have looked."""
@@ -155,7 +160,7 @@ class Stager:
             return None  # deleting from a type that has no rows
         assert isinstance(at, TableVersion), "every action makes a version"
         stored, tail = (None, ()) if ref is None else (ref.stored, ref.tail)
-        return StagedTable(at, rows, touch, stored, tail, carryable)
+        return StagedTable(at, rows, touch, stored, tail, carryable, txn.base.schema)
 
     def _indexed(self, txn: WriteTxn, key: TableKey, made: StagedTable) -> StagedTable:
         """With segments of the declared indexes over the rows that came, as one more version.

@@ -5,6 +5,7 @@ Mutation, load and merge all come through here, so that they can't drift apart. 
 runs all at the same time, and again whenever a table that they read has changed.
 """
 
+import os
 from collections import OrderedDict
 from collections.abc import Iterable
 from threading import Lock
@@ -35,6 +36,14 @@ if TYPE_CHECKING:
 SCHEMAS_MAX = 16
 _derived: "OrderedDict[str, Constraints]" = OrderedDict()
 _lock = Lock()
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def constraints_for(txn: WriteTxn) -> Constraints:

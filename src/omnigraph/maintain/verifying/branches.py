@@ -57,7 +57,7 @@ class BranchChecks:
             if ref.branch == MAIN and ref.branch_id != self._repository.stamp.main_id:
                 continue  # an init that was never finished
             with found.trying(f"branch {ref.branch!r}"):
-                head = self._manifests.newest(ref.branch_id)
+                head = self._manifests.newest_left(ref.branch_id)
                 if head is None and ref.branch == MAIN:
                     found.add(f"branch {ref.branch!r}", "the graph's stamp names it, but it has no manifest")
                 elif head is not None and head.tombstone is None and newest.get(ref.branch, ref) is not ref:
@@ -91,7 +91,7 @@ class BranchChecks:
         """The newest manifest. Where a number is missing, one that gallops upwards stops short of it."""
         with found.trying(f"branch {ref.branch!r}"):
             highest = max(self._numbers(ref), default=0)
-            head = self._manifests.newest(ref.branch_id)
+            head = self._manifests.newest_left(ref.branch_id)
             if head is not None and head.manifest_version < highest:
                 beyond = self._manifests.read(Point(ref.branch_id, highest), cached=False)
                 head = beyond if isinstance(beyond, Manifest) else head
@@ -164,12 +164,13 @@ class BranchChecks:
             return
         if manifest.fork != ref.fork:
             found.add(where, f"it says that it was forked at {manifest.fork}, its ref says {ref.fork}")
-        fork = None if manifest.fork is None else self._manifests.read(manifest.fork, cached=False)
-        if isinstance(fork, Manifest):
-            for what in fork_problems(fork, manifest):
-                found.add(where, what, REWRITE)
-        elif fork is None and manifest.fork is not None:
-            found.add(where, f"its fork point {manifest.fork} is missing", RESTORE)
+        with found.trying(where):
+            fork = None if manifest.fork is None else self._manifests.read(manifest.fork, cached=False)
+            if isinstance(fork, Manifest):
+                for what in fork_problems(fork, manifest):
+                    found.add(where, what, REWRITE)
+            elif fork is None and manifest.fork is not None:
+                found.add(where, f"its fork point {manifest.fork} is missing", RESTORE)
 
     def _older(self, found: Findings, ref: Ref, head: Manifest) -> Iterator[Manifest]:
         """Older states whose tables are looked into.
@@ -214,7 +215,7 @@ class BranchChecks:
 
     def _expired(self, point: Point) -> bool:
         """Whether a cleanup may have taken this manifest's files, or the branch is gone, by now."""
-        head = self._manifests.newest(point.branch_id)
+        head = self._manifests.newest_left(point.branch_id)
         gone = head is None or head.tombstone is not None or head.oldest_retained > point.manifest_version
         return gone and not self._repository.tags.protect(point)
 

@@ -1,4 +1,6 @@
-"""What manifests must say about themselves and about the one before them: rules 1, 4, 5, 7 and 8, as pure functions.
+"""What manifests must say about themselves and about the one before them, as pure functions.
+
+The rules are `unique-numbers`, `changed-at`, `fence-tokens`, `monotone-and-complete-listings` and `whole-tail`.
 
 Each yields sentences that go on after the name of the manifest.
 """
@@ -6,8 +8,20 @@ Each yields sentences that go on after the name of the manifest.
 from collections.abc import Iterator
 
 from omnigraph.errors import CommitNotFound
-from omnigraph.manifest.keys import commit_id, parse_commit_id
-from omnigraph.manifest.model import Commit, CommitClass, CommitId, Manifest, Point, TableKey, TableRef
+from omnigraph.manifest.ancestry import contains_commit
+from omnigraph.manifest.keys import commit_id, commit_place, parse_commit_id
+from omnigraph.manifest.model import (
+    NOTHING,
+    WHOLE,
+    Commit,
+    CommitClass,
+    CommitId,
+    Manifest,
+    Point,
+    Position,
+    TableKey,
+    TableRef,
+)
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.content import Tail
 
@@ -18,7 +32,7 @@ def own_problems(manifest: Manifest, branch: str) -> Iterator[str]:
     """What one manifest says wrongly, whatever came before it."""
     if manifest.branch != branch:
         yield f"it says that its branch is {manifest.branch!r}, not {branch!r}"
-    if manifest.ancestry.get(manifest.branch_id) != manifest.manifest_version:
+    if manifest.ancestry.get(manifest.branch_id) != Position(manifest.manifest_version):
         yield f"it is not its own newest ancestor: {dict(manifest.ancestry)}"
     if not 1 <= manifest.oldest_retained <= manifest.manifest_version:
         yield f"oldest_retained is {manifest.oldest_retained}, which lies outside its branch"
@@ -50,13 +64,12 @@ def _commit_problems(manifest: Manifest) -> Iterator[str]:
 def _merged_parent_problems(manifest: Manifest, commit: Commit) -> Iterator[str]:
     if commit.merged_parent is None:
         return
-    point = _point_of(commit.merged_parent)
-    if point is None or manifest.ancestry.get(point.branch_id, 0) < point.manifest_version:
+    if _point_of(commit.merged_parent) is None or not contains_commit(manifest.ancestry, commit.merged_parent):
         yield f"{commit.id} has the parent {commit.merged_parent}, which is none of its ancestors"
 
 
 def _tail_problems(manifest: Manifest, key: TableKey, ref: TableRef) -> Iterator[str]:
-    """Rule 8: no entry twice, on each branch in order, none that is yet to come."""
+    """`whole-tail`: no entry twice, on each branch in order, none that is yet to come."""
     if ref.stored is None and not ref.tail:
         yield f"{key} has neither a stored version nor rows in manifests"
     points = [(entry.branch_id, entry.manifest_version) for entry in ref.tail]
@@ -69,10 +82,8 @@ def _tail_problems(manifest: Manifest, key: TableKey, ref: TableRef) -> Iterator
             break
         newest[branch_id] = number
     for entry in ref.tail:
-        beyond = entry.manifest_version - manifest.ancestry.get(entry.branch_id, entry.manifest_version)
-        if beyond > (
-            entry.commits is not None
-        ):  # a state between commits that share a manifest stands on its first ones
+        place = Position(entry.manifest_version, WHOLE if entry.commits is None else entry.commits)
+        if manifest.ancestry.get(entry.branch_id, place) < place:
             yield f"the tail of {key} names {entry.branch_id}.{entry.manifest_version}, which is none of its ancestors"
     if _point_of(ref.changed_at) is None:
         yield f"{key} was changed at {ref.changed_at!r}, which is no commit id"
@@ -117,12 +128,12 @@ def _fence_problems(before: Manifest, after: Manifest) -> Iterator[str]:
 
 
 def _ancestry_problems(before: Manifest, after: Manifest) -> Iterator[str]:
-    for branch_id, number in before.ancestry.items():
+    for branch_id, place in before.ancestry.items():
         kept = after.ancestry.get(branch_id)
         if kept is None and after.fence is None:
-            yield f"it has lost the ancestor {branch_id}.{number}"
-        elif kept is not None and kept < number:
-            yield f"its newest ancestor on {branch_id} falls from {number} to {kept}"
+            yield f"it has lost the ancestor {branch_id}.{place.number}"
+        elif kept is not None and kept < place:
+            yield f"its newest ancestor on {branch_id} falls from {place} to {kept}"
 
 
 def _parent_problems(before: Manifest, after: Manifest) -> Iterator[str]:
@@ -150,7 +161,7 @@ def _table_problems(before: Manifest, after: Manifest, key: TableKey, old: Table
 
 
 def _tail_follows(after: Manifest, key: TableKey, old: TableRef, new: TableRef) -> Iterator[str]:
-    """Rule 8: what a stored version has in it is no longer in the tail, and nothing else leaves it."""
+    """`whole-tail`: what a stored version has in it is no longer in the tail, and nothing else leaves it."""
     rest: Tail = new.tail
     if rest and (rest[-1].branch_id, rest[-1].manifest_version) == (after.branch_id, after.manifest_version):
         rest = rest[:-1]
@@ -178,10 +189,10 @@ def fork_problems(fork: Manifest, first: Manifest) -> Iterator[str]:
     whole = first.logical_head == fork.logical_head  # or it stands on some of the commits that share that number
     if set(first.tables) != set(fork.tables) if whole else not set(first.tables) <= set(fork.tables):
         yield "its types with rows are not those of its fork point"
-    for branch_id, number in fork.ancestry.items():
-        partly = not whole and branch_id == fork.branch_id
-        if first.ancestry.get(branch_id, 0) < number - partly:
-            yield f"it lacks the ancestor {branch_id}.{number} of its fork point"
+    for branch_id, place in fork.ancestry.items():
+        wanted = place if whole or branch_id != fork.branch_id else commit_place(first.logical_head)[1]
+        if first.ancestry.get(branch_id, NOTHING) < wanted:
+            yield f"it lacks the ancestor {branch_id}.{place.number} of its fork point"
     if first.authored_at < fork.authored_at and not first.commits:
         yield "it was authored before its fork point"
 

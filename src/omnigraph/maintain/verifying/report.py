@@ -46,6 +46,8 @@ class Checked:
     states: int = 0  # manifests whose tables were looked into
     table_versions: int = 0
     files: int = 0
+    files_compared: int = 0  # with what was recorded when they were written; in full only
+    files_not_recorded: int = 0  # of which no record can be compared: only their presence and size are known
     fragments: int = 0  # read back with all columns
     tail_entries: int = 0
     rows: int = 0  # whose ids were compared

@@ -55,7 +55,11 @@ class StateChecks:
             for key, ref in sorted(manifest.tables.items())
             if self._tables.check(found, where, key, ref) and schema is not None and key in schema.catalog.by_key
         ]
-        if schema is None or not rows:
+        if schema is None:
+            return
+        for key in sound:
+            self._tables.check_columns(found, where, manifest.tables[key], schema.catalog.by_key[key])
+        if not rows:
             return
         snapshot = Snapshot(manifest, schema)
         self._rows.check(found, where, snapshot, sound)

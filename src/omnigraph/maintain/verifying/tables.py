@@ -3,16 +3,22 @@
 from collections.abc import Sequence
 from random import Random
 
+from omnigraph.maintain.verifying.files import FileChecks
 from omnigraph.maintain.verifying.report import RESTORE, REWRITE, Findings
+from omnigraph.manifest.columns import lacking_property
 from omnigraph.manifest.keys import commit_id
 from omnigraph.manifest.model import Manifest, Point, Stub, TableRef
 from omnigraph.manifest.repository import Repository
+from omnigraph.schema.definitions import TypeDef
 from omnigraph.storage import checking
+from omnigraph.storage.checking import NamedFile
 from omnigraph.storage.content import Tail, TailEntry
 from omnigraph.storage.handles import TableVersion
+from omnigraph.storage.objects import Listed
 from omnigraph.storage.overlay import Overlay
 
 FRAGMENTS_SAMPLED = 4  # of each table version that is looked into
+WIDEN = "all its rows read as null there: run `optimize` on the branch, which adds the column"
 
 
 class TableChecks:
@@ -22,7 +28,8 @@ class TableChecks:
         self._repository = repository
         self._full = full
         self._seed = seed
-        self._listed: dict[str, dict[str, int]] = {}
+        self._listed: dict[str, dict[str, Listed]] = {}
+        self._files = FileChecks(repository)
 
     def check(self, found: Findings, where: str, key: str, ref: TableRef) -> bool:
         """Whether all of it reads back: only then is it worth asking what the rows say."""
@@ -36,6 +43,23 @@ class TableChecks:
             with found.trying(place):
                 self._count(found, place, ref, overlay)
         return sound and overlay is not None
+
+    def check_columns(self, found: Findings, where: str, ref: TableRef, definition: TypeDef) -> None:
+        """Every property has a column in the stored version, and the table's entry does not deny it."""
+        stored = ref.stored
+        if stored is None or not found.first("columns", stored, ref.columns, definition):
+            return
+        place = f"{where}, {definition.table_key} ({stored})"
+        with found.trying(place):
+            names = frozenset(self._repository.tables.open(stored).schema.names)
+            missing = [prop for prop in definition.properties if prop.column not in names]
+            for prop in missing:
+                remedy = WIDEN if prop.default is None else RESTORE
+                found.add(place, f"it has no column {prop.column!r} for the property {prop.name!r}", remedy)
+            if not missing and ref.columns is not None:
+                denied = lacking_property(self._repository.schemas.read(ref.columns), definition)
+                if denied is not None:
+                    found.add(place, f"its columns were made for a schema that has no {denied!r}", REWRITE)
 
     def _version(self, found: Findings, place: str, at: TableVersion) -> bool:
         """Whether its rows can be read; an index that can't is told too, and searches go on without it."""
@@ -66,25 +90,36 @@ class TableChecks:
             fresh = sorted(Random(f"{self._seed} {at}").sample(fresh, FRAGMENTS_SAMPLED))
         return [one for one in fresh if found.first("fragment", at.table_id, fragments[one])]
 
-    def _file(self, found: Findings, place: str, file: checking.NamedFile) -> None:
-        size = self._size_of(file.key)
-        if size is None:
+    def _file(self, found: Findings, place: str, file: NamedFile) -> None:
+        listed = self._listed_as(file.key)
+        if listed is None:
             found.add(place, f"the {file.what} {file.key} is missing")
-        elif file.size is not None and size != file.size:
-            found.add(place, f"the {file.what} {file.key} has {size:,} bytes instead of {file.size:,}")
+        elif file.size is not None and listed.size != file.size:
+            found.add(place, f"the {file.what} {file.key} has {listed.size:,} bytes instead of {file.size:,}")
+        elif self._full:
+            self._compare(found, place, file, listed)
 
-    def _size_of(self, key: str) -> int | None:
+    def _compare(self, found: Findings, place: str, file: NamedFile, listed: Listed) -> None:
+        """A version does not name every file of an index, so all that are in its folder are compared."""
+        inside = {file: listed}
+        if file.key.endswith("/"):
+            known = self._listed["/".join(file.key.split("/")[:2])]
+            inside = {NamedFile(key, None, "index file"): one for key, one in known.items() if key.startswith(file.key)}
+        for one, seen in inside.items():
+            if found.first("compared", one.key):
+                self._files.check(found, place, one, seen)
+
+    def _listed_as(self, key: str) -> Listed | None:
         """From one listing of each table; what is not in it may have come since, and is asked for."""
         folder = "/".join(key.split("/")[:2])
         if folder not in self._listed:
-            self._listed = {folder: {listed.key: listed.size for listed in self._repository.store.list(folder)}}
-        size = self._listed[folder].get(key)
-        if size is not None:
-            return size
+            self._listed = {folder: {listed.key: listed for listed in self._repository.store.list(folder)}}
+        known = self._listed[folder].get(key)
+        if known is not None:
+            return known
         if key.endswith("/"):
-            return next((listed.size for listed in self._repository.store.list(key.rstrip("/"))), None)
-        listed = self._repository.store.head(key)
-        return None if listed is None else listed.size
+            return next(self._repository.store.list(key.rstrip("/")), None)
+        return self._repository.store.head(key)
 
     def _tail(self, found: Findings, place: str, tail: Tail) -> Overlay | None:
         """The rows of a tail; None where some can't be had."""

@@ -6,6 +6,7 @@ damage, and it looks at `oldest_retained` again before it says so.
 
 verify_report.py     what was found, as values
 verify_branches.py   refs, manifests, and which states to look into
+lost_heads.py        manifests that are named and gone, with everything above them
 verify_lineage.py    what manifests must say about themselves and each other
 verify_states.py     one manifest with all tables that it names
 verify_tables.py     stored versions, files, tails, row counts
@@ -19,10 +20,11 @@ from dataclasses import replace
 
 from omnigraph.errors import BadRequest, BranchNotFound
 from omnigraph.maintain.verifying.branches import BranchChecks, branch_named
+from omnigraph.maintain.verifying.lost_heads import LostHeads
 from omnigraph.maintain.verifying.report import Checked, Findings, Problem, VerifyReport
 from omnigraph.maintain.verifying.scratch import scratch
 from omnigraph.maintain.verifying.states import StateChecks
-from omnigraph.manifest.codec import decode_json
+from omnigraph.manifest.document import decode_document
 from omnigraph.manifest.intent import decode_intent
 from omnigraph.manifest.keys import RECOVERY, STAMP, TAGS, check_branch_name, intent_txn, parse_commit_id, tag_name
 from omnigraph.manifest.model import Manifest
@@ -47,7 +49,8 @@ def verify(repository: Repository, *, branch: str | None = None, full: bool = Fa
     eyes, found = _fresh(repository), Findings()
     try:
         with meter.operation("verify") as operation, scratch() as query:
-            branches = _verified(eyes, StateChecks(eyes, query, full=full, seed=seed), found, branch, full, seed)
+            lost = LostHeads(eyes, repository.manifests.used_numbers())
+            branches = _verified(eyes, StateChecks(eyes, query, full=full, seed=seed), lost, found, branch, full, seed)
     finally:
         eyes.tables.release()
     return replace(found.report(branches, full, seed), cost=operation.cost)
@@ -67,17 +70,26 @@ def _fresh(repository: Repository) -> Repository:
 
 
 def _verified(
-    repository: Repository, states: StateChecks, found: Findings, branch: str | None, full: bool, seed: int
+    repository: Repository,
+    states: StateChecks,
+    lost: LostHeads,
+    found: Findings,
+    branch: str | None,
+    full: bool,
+    seed: int,
 ) -> tuple[str, ...]:
     branches = BranchChecks(repository, states, full=full, seed=seed)
     with found.trying("the stamp"):
         _stamp(repository, found)
     refs = branches.refs(found)
     if branch is not None:
-        living = branches.living(found, [branch_named(refs, branch, repository.stamp.main_id)])
+        own = branch_named(refs, branch, repository.stamp.main_id)
+        lost.check(found, refs, only=own.branch_id)
+        living = branches.living(found, [own])
         if not living and not found.damaged:
             raise BranchNotFound(branch)
     else:
+        lost.check(found, refs)
         living = branches.living(found, refs)
     for ref in living:
         branches.check(found, ref)
@@ -92,7 +104,7 @@ def _stamp(repository: Repository, found: Findings) -> None:
     if stored is None:
         found.add("the stamp", f"{STAMP} is missing")
         return
-    document = decode_json(stored.data, "the stamp")
+    document = decode_document(stored.data, "the stamp")
     if document.get("main") != repository.stamp.main_id or document.get("graph_id") != repository.stamp.graph_id:
         found.add("the stamp", "it is not the one that the graph was opened with")
 

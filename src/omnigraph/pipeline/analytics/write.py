@@ -1,7 +1,7 @@
 """An analysis written back: other values in one column, staged beside the table's files, published once.
 
 Values belong to rows by id. On another version of the table, after a compaction say, they are matched again; when
-the rows themselves have changed, the analysis is done again (rule 11), unless it was asked of an older state.
+the rows themselves have changed, the analysis is done again (`replan-reads`), unless it was asked of an older state.
 """
 
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ class Column:
 def stage(repository: Repository, txn: WriteTxn, target: Target, answer: Answer) -> StagedTable | None:
     """A version of the target's table with the answer in it; None for a type without rows.
 
-    Columns are written beside stored rows, so those that ride in manifests are stored first (rule 8).
+    Columns are written beside stored rows, so those that ride in manifests are stored first (`whole-tail`).
     """
     from omnigraph.schema.arrow import arrow_schema
 
@@ -88,7 +88,9 @@ def stage(repository: Repository, txn: WriteTxn, target: Target, answer: Answer)
     if changed:
         indexes = [index for index in declared_indexes(target.definition) if index.column == column.name]
         made = tables.reindex(made, [index.name for index in indexes], indexes) if indexes else made
-    return StagedTable(made, ref.rows, Touch(updated=changed), ref.stored, ref.tail)
+    files = tables.new_files(ref.stored, made)
+    touch = Touch(updated=changed)
+    return StagedTable(made, ref.rows, touch, ref.stored, ref.tail, columns=txn.base.schema, files=files)
 
 
 def _here(column: Column, answer: LocalAnswer) -> Iterator[UpdatedFragment]:

@@ -58,7 +58,7 @@ def arrivals(
 
 
 def lands(staged: StagedTable, ref: TableRef | None) -> bool:
-    """Whether a staged version can be published where this is, with what came since on top of it (rules 8 and 9)."""
+    """Whether a staged version can be published here, with what came since on top (`whole-tail`, `rebase`)."""
     return staged.base == (None if ref is None else ref.stored) and in_front(staged.folded, ref)
 
 

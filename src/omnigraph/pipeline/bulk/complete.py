@@ -1,8 +1,8 @@
 """Completing a load whose process is gone: everything was staged, so its commit can be made without its input.
 
-It is the same load under the same transaction id, from the first base of its intent on; it obeys fences, loses races
-and finds that it has landed like the writer would. Only its input is not read again: where what was staged can't be
-used any more, completing is refused.
+It is one more start of the same load, with a token of its own, under the same transaction id and from the first base
+of its intent on; it obeys fences, loses races and finds that it was committed or discarded like the writer would. Only
+its input is not read again: where what was staged can't be used any more, completing is refused.
 """
 
 from dataclasses import replace
@@ -27,13 +27,13 @@ def can_complete(repository: Repository, seen: SeenIntent) -> bool:
         details = Details.from_json(seen.intent.details, f"the intent of {seen.intent.txn_id}")
     except Damaged:
         return False
-    return is_complete(repository.store, seen.intent.txn_id, details.staged_on)
+    return is_complete(repository.store, seen.intent, details.staged_on)
 
 
 def complete(repository: Repository, held: HeldIntent, whose: Recovered) -> PublishedCommit | None:
     """The commit of a load that somebody else staged; None where it changes nothing."""
     details = Details.from_json(held.intent.details, f"the intent of {held.txn_id}")
-    manner = read_manner(repository.store, held.txn_id, details.staged_on)
+    manner = read_manner(repository.store, held.intent, details.staged_on)
     if manner is None:
         raise BadRequest(f"The job {held.txn_id} had not staged everything: start it again, or discard it.")
     return _Completion(repository, held, details, manner, whose).commit()
@@ -60,6 +60,7 @@ class _Completion(BulkLoad):
         self._splits = list(manner.splits)
         self._policy = Policy(manner.quarantines, manner.max_errors, manner.quarantine)
         self._whose = whose
+        self._input = manner.input
 
     def commit(self) -> PublishedCommit | None:
         assert self._held is not None

@@ -16,6 +16,7 @@ from omnigraph.pipeline.bulk.spool import (
     FILES_A_TASK,
     Answer,
     Spool,
+    Spooled,
     abandon,
     begin,
     check_rows,
@@ -68,7 +69,8 @@ def load_tables(
     repository.require_writable("Loading")
     progress = progress or Progress()
     if txn_id is not None and _landed(repository, branch, txn_id):
-        return bulk_load(repository, runner, together([]), mode=mode, branch=branch, txn_id=txn_id)
+        counted = Spooled((), rows={name: _count(name, value) for name, value in source.items()})
+        return bulk_load(repository, runner, counted, mode=mode, branch=branch, txn_id=txn_id)
     spool = begin(repository, mode, branch=branch, from_=from_, actor=actor, if_commit=if_commit, txn_id=txn_id)
     try:
         spooled = together(list(_Spooling(spool, progress).answers(source)))
@@ -183,10 +185,14 @@ def shown_partition(type_name: str) -> str:
 
 
 def _landed(repository: Repository, branch: str, txn_id: TxnId) -> bool:
-    """Whether a load of this id has landed: then its rows are not asked for again."""
+    """Whether a load of this id is committed: then its rows are only counted, to compare them with that load's."""
     from omnigraph.errors import BranchNotFound
 
     try:
         return repository.publisher.landed_earlier(repository.open_txn(branch), txn_id) is not None
     except BranchNotFound:
         return False
+
+
+def _count(name: str, value: Any) -> int:
+    return int(value.count()) if is_frame(value) else int(arrow_table(name, value).num_rows)

@@ -7,6 +7,7 @@ from typing import Any
 
 from omnigraph.manifest.model import TableKey
 from omnigraph.schema.catalog import Catalog
+from omnigraph.storage.file_records import FileRecord
 from omnigraph.storage.fragments import Fragment, Target
 from omnigraph.storage.location import Location
 from omnigraph.write.modes import Mode
@@ -59,8 +60,8 @@ class TableResult:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "replacing": [[one.document, one.rows] for one in self.replacing],
-            "added": [[one.document, one.rows] for one in self.added],
+            "replacing": [_fragment_to_json(one) for one in self.replacing],
+            "added": [_fragment_to_json(one) for one in self.added],
             "unchanged": self.unchanged,
             "minted": self.minted,
             "seen": self.seen,
@@ -122,5 +123,17 @@ class SplitResult:
         )
 
 
+def _fragment_to_json(fragment: Fragment) -> list[Any]:
+    records = {path: [record.size, record.checksum] for path, record in fragment.records}
+    return [fragment.document, fragment.rows, records]
+
+
 def _fragments(documents: Sequence[Sequence[Any]]) -> tuple[Fragment, ...]:
-    return tuple(Fragment(str(document), int(rows)) for document, rows in documents)
+    """Earlier releases stored no records."""
+    return tuple(
+        Fragment(str(document), int(rows), _records(more[0] if more else {})) for document, rows, *more in documents
+    )
+
+
+def _records(document: Mapping[str, Sequence[Any]]) -> tuple[tuple[str, FileRecord], ...]:
+    return tuple((path, FileRecord(int(size), str(checksum))) for path, (size, checksum) in document.items())

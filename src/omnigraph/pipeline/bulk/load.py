@@ -13,13 +13,13 @@ same job id what is done.
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omnigraph.errors import AlreadyExists, BadRequest, BranchNotFound, PreconditionFailed
+from omnigraph.errors import AlreadyExists, BadRequest, BranchNotFound, JobInputDiffers, PreconditionFailed
 from omnigraph.manifest.conflicts import changed_at
+from omnigraph.manifest.guard import JobGuard
 from omnigraph.manifest.intents import HeldIntent
 from omnigraph.manifest.landed import fences_honour
 from omnigraph.manifest.model import MAIN, CommitId, Manifest, Point, TableKey, TxnId
@@ -35,10 +35,13 @@ from omnigraph.pipeline.bulk.plan import Pass, Planned, Planner, Policy
 from omnigraph.pipeline.bulk.resume import (
     Details,
     fingerprint_of,
+    fingerprint_of_rows,
     finished_splits,
     job_for,
     staged_before,
     staged_on,
+    stored_tables,
+    tables_of,
     txn_of_job,
 )
 from omnigraph.pipeline.bulk.settle import Settled
@@ -46,7 +49,7 @@ from omnigraph.pipeline.bulk.spool import Spooled
 from omnigraph.pipeline.bulk.stage import Clock, stage_split
 from omnigraph.pipeline.progress import Progress, Watched
 from omnigraph.storage import meter
-from omnigraph.storage.files import is_remote, modified
+from omnigraph.storage.files import content_tag, is_remote
 from omnigraph.storage.parallel import gather
 from omnigraph.storage.runner import Runner
 from omnigraph.write.load import LoadResult, OnError
@@ -146,9 +149,15 @@ class BulkLoad:
         self._is_new_branch = False
         self._held: HeldIntent | None = None
         self._details: Details | None = None
+        self._input: str | None = None  # for its commit; None where the load can't be started again
 
     def run(self, source: Any, type_name: str | None, quarantine: Path | None) -> LoadResult:
         base = self._base()
+        if isinstance(source, Spooled):
+            self._spooled, self._files = source, source.files
+        else:
+            self._files = resolve(source, base.catalog, type_name, self.repository.location.options)
+        fingerprint = self._fingerprint(type_name)
         if self.txn_id is not None and not self._is_new_branch:
             # Whenever the job is started again: a bulk load can afford to look through the whole branch.
             everything = Point(base.base.branch_id, 0)
@@ -158,10 +167,6 @@ class BulkLoad:
                 return self._landed(landed)
         if self.if_commit not in (None, base.commit_id):
             raise PreconditionFailed(str(self.if_commit), base.commit_id)
-        if isinstance(source, Spooled):
-            self._spooled, self._files = source, source.files
-        else:
-            self._files = resolve(source, base.catalog, type_name, self.repository.location.options)
         if self.on_error == "quarantine":
             named = [] if self._spooled is not None else self._files
             local = [Path(file.path) for file in named if not is_remote(file.path)]
@@ -169,12 +174,13 @@ class BulkLoad:
             self._policy = Policy(True, self.max_errors, path)
         job = Job(self.job_id, self.txn_id, self.actor, self.branch)
         split_bytes = self.settings.split_bytes or split_size(self._files)
-        with held_intent(self.repository, job, base, self._fingerprint(type_name), split_bytes) as (held, details):
+        with held_intent(self.repository, job, base, fingerprint, split_bytes) as (held, details):
             self._held, self._details = held, details
             self._splits = self._planned_splits(details.split_bytes)
-            landed = self._landed_since(base, held)
-            commit = landed or self._publish(base, held)
-        return self._landed(landed) if landed is not None else self._result(commit)
+            commit = self._landed_since(base, held) or self._publish(base, held)
+        if commit is not None and commit.commit.token != held.token:
+            return self._landed(commit)
+        return self._result(commit)
 
     # The base, and the branch that may have to be made.
 
@@ -195,10 +201,14 @@ class BulkLoad:
         there = self.repository.open_txn(self.branch)
         same = there.base.tables == txn.base.tables and there.base.schema == txn.base.schema
         same = same and self._survived(txn.base, there.base)
-        return there, replace(plan, intent_base=self._since(there)) if same else self._plan_on(there)
+        return there, replace(plan, guard=self._guard(there)) if same else self._plan_on(there)
+
+    def _guard(self, txn: WriteTxn) -> JobGuard:
+        assert self._held is not None
+        return JobGuard(self.repository.manifests, self._held, self._since(txn))
 
     def _since(self, txn: WriteTxn) -> Point:
-        """From where on this job may have landed: its intent's first base, or the beginning of the branch it forked."""
+        """Behind which point this job may be committed: its first base, or the beginning of the branch it forked."""
         assert self._held is not None
         first = self._held.base
         return first if first.branch_id == txn.base.branch_id else Point(txn.base.branch_id, 1)
@@ -209,15 +219,18 @@ class BulkLoad:
         return plan_splits(self._files, split_bytes, self.repository.location.options)
 
     def _fingerprint(self, type_name: str | None) -> str:
-        """Needed only where there may be another run of the same job."""
+        """Of the input, for the intent. Needed only where there may be another start of the same job."""
         if self._spooled is not None:
+            self._input = fingerprint_of_rows(self._spooled.rows, self.mode, self.branch)
             return self._spooled.fingerprint
         if self.txn_id is None:
             return ""
         options = self.repository.location.options
-        times: list[datetime | None] = gather([partial(modified, file.path, options) for file in self._files])
-        files = [(file.path, file.size, str(time)) for file, time in zip(self._files, times, strict=True)]
-        return fingerprint_of(files, self.mode, self.branch, type_name)
+        tags: list[str] = gather([partial(content_tag, file.path, file.size, options) for file in self._files])
+        names = [(file.path.rsplit("/", 1)[-1], file.size) for file in self._files]
+        files = [(name, size, tag) for (name, size), tag in zip(names, tags, strict=True)]
+        self._input = fingerprint_of(files, self.mode, self.branch, type_name)
+        return self._input
 
     def _landed_since(self, base: WriteTxn, held: HeldIntent) -> PublishedCommit | None:
         if not held.adopted or self._is_new_branch:
@@ -240,9 +253,10 @@ class BulkLoad:
 
     def _plan_on(self, txn: WriteTxn) -> PublishPlan:
         """The load on this base: as it was verified on another, if that holds here, otherwise verified now."""
+        assert self._held is not None
+        self._held.name_tables(stored_tables(txn))
         planned = self._held_true(txn) or self._verified(txn)
         self._planned, self._verified_on = planned, txn
-        assert self._held is not None
         return PublishPlan(
             txn_id=self._held.txn_id,
             stance=Stance.STRICT if self.mode == "overwrite" else Stance.CONSTRUCTIVE,
@@ -251,8 +265,10 @@ class BulkLoad:
             read_rows=planned.read_rows,
             if_commit=self.if_commit,
             idempotent=self.txn_id is not None,
-            intent=self._held.txn_id,
-            intent_base=self._since(txn),
+            intent=self._held.intent.tokens[0],
+            guard=self._guard(txn),
+            token=self._held.token,
+            input=self._input,
         )
 
     def _held_true(self, txn: WriteTxn) -> Planned | None:
@@ -282,8 +298,10 @@ class BulkLoad:
         if from_scratch:  # a cleanup passed that did not know of us
             self._pass = None
             return plan.with_staged(self._plan_on(txn).staged)
+        assert self._held is not None
         assert self._planner is not None
         assert self._planned is not None
+        self._held.name_tables(stored_tables(txn))
         staged = {**plan.staged, **self._planner.again(txn, self._planned, tables)}
         self._planned = replace(self._planned, staged=staged)
         return plan.with_staged(staged)
@@ -307,7 +325,7 @@ class BulkLoad:
         if self._pass is None or not self._serves(self._pass, txn):
             if self._details.staged_on != txn.base.point:
                 self._details = staged_on(self._details, txn)
-                self._held.refresh(self._details.to_json())
+                self._held.refresh(self._details.to_json(), tables=tables_of(self._details, txn))
             self._pass = self._begun(txn)
         done = {result.split for result in self._pass.results}
         todo = [split for split in self._splits if split.number not in done]
@@ -323,7 +341,7 @@ class BulkLoad:
         """What another must know to publish what was staged."""
         policy = self._policy
         limits = (policy.quarantines, policy.max_errors, policy.path)
-        return Manner(self.mode, self.branch, self.from_, self.if_commit, *limits, tuple(self._splits))
+        return Manner(self.mode, self.branch, self.from_, self.if_commit, *limits, tuple(self._splits), self._input)
 
     def _begun(self, txn: WriteTxn) -> Pass:
         assert self._held is not None
@@ -347,13 +365,17 @@ class BulkLoad:
         return all(changed_at(before, key) == changed_at(now, key) for key in keys)
 
     def _survived(self, before: Manifest, now: Manifest) -> bool:
-        """No cleanup passed that may have swept what was staged; of a branch that was forked since, on either."""
+        """No cleanup passed that may have swept what was staged; of a branch that was forked since, on either.
+
+        What an earlier start of the job staged counts as this one's: a fence honours the tokens of all starts of an
+        intent or of none, and the intent has named their tables before they wrote there.
+        """
         assert self._held is not None
         manifests = self.repository.manifests
         if before.branch_id != now.branch_id:
             source = manifests.confirm(before)
             return self._survived(before, source) and self._survived(replace(now, fenced_at=0), now)
-        return before.fenced_at == now.fenced_at or fences_honour(manifests, before, now, self._held.txn_id)
+        return before.fenced_at == now.fenced_at or fences_honour(manifests, before, now, self._held.intent.tokens[0])
 
     def _heard(self, _: SplitResult) -> None:
         assert self._held is not None
@@ -362,13 +384,18 @@ class BulkLoad:
     # Results.
 
     def _landed(self, commit: PublishedCommit) -> LoadResult:
-        """An earlier run's commit: what it took is told from it, and that this run has done nothing."""
+        """The commit of another start: answered with what that loaded, and refused if it was given another input."""
+        job, loaded = self.job_id or str(self.txn_id), commit.commit.input
+        if None not in (loaded, self._input) and loaded != self._input:
+            raise JobInputDiffers(job, commit.id, str(loaded), str(self._input))
         counts = {
             key.partition(":")[2]: touch.get("inserted", 0) + touch.get("updated", 0)
             for key, touch in commit.touched.items()
         }
-        job = f"The load {self.txn_id}" if self.job_id is None else f"The job {self.job_id}"
-        note = f"{job} has landed before: nothing was loaded now, another input needs another id."
+        what = f"The load {self.txn_id}" if self.job_id is None else f"The job {self.job_id}"
+        note = f"{what} has landed before: nothing was loaded now, another input needs another id."
+        if loaded is None:
+            note = f"{note} Its commit does not record its input, which was therefore not compared with this one."
         return LoadResult(commit, counts, reports=(note,), job_id=self.job_id)
 
     def _result(self, commit: PublishedCommit | None) -> LoadResult:

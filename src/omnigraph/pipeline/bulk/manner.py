@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import cast
 
 from omnigraph.errors import Damaged
-from omnigraph.manifest.codec import decode_json, encode_json
-from omnigraph.manifest.keys import recovery_folder
-from omnigraph.manifest.model import FORMAT, CommitId, Point, TxnId
+from omnigraph.manifest.document import decode_document, encode_document
+from omnigraph.manifest.intent import Intent
+from omnigraph.manifest.model import CommitId, Point
 from omnigraph.pipeline.bulk.job import BulkJob
+from omnigraph.pipeline.bulk.resume import folder_of
 from omnigraph.storage.objects import ObjectStore
 from omnigraph.write.modes import MODES, Mode
 from omnigraph.write.splits import Split
@@ -31,12 +32,12 @@ class Manner:
     max_errors: int | None
     quarantine: Path | None
     splits: tuple[Split, ...]
+    input: str | None = None  # a digest of what it was given
 
 
 def note_complete(store: ObjectStore, job: BulkJob, manner: Manner) -> None:
     """To be put after the answers of all splits."""
     document = {
-        "format": FORMAT,
         "mode": manner.mode,
         "branch": manner.branch,
         "from": manner.from_,
@@ -45,21 +46,22 @@ def note_complete(store: ObjectStore, job: BulkJob, manner: Manner) -> None:
         "max_errors": manner.max_errors,
         "quarantine": None if manner.quarantine is None else str(manner.quarantine),
         "splits": [split.to_json() for split in manner.splits],
+        "input": manner.input,
     }
-    store.put(f"{job.folder}/{_NAME}", encode_json(document))
+    store.put(f"{job.folder}/{_NAME}", encode_document(document))
 
 
-def is_complete(store: ObjectStore, txn_id: TxnId, staged_on: Point) -> bool:
-    return store.head(_key(txn_id, staged_on)) is not None
+def is_complete(store: ObjectStore, intent: Intent, staged_on: Point) -> bool:
+    return store.head(_key(intent, staged_on)) is not None
 
 
-def read_manner(store: ObjectStore, txn_id: TxnId, staged_on: Point) -> Manner | None:
+def read_manner(store: ObjectStore, intent: Intent, staged_on: Point) -> Manner | None:
     """None where not everything was staged on that base."""
-    stored = store.get(_key(txn_id, staged_on))
+    stored = store.get(_key(intent, staged_on))
     if stored is None:
         return None
-    what = f"the note beside the staged load {txn_id}"
-    document = decode_json(stored.data, what)
+    what = f"the note beside the staged load {intent.txn_id}"
+    document = decode_document(stored.data, what)
     try:
         if document["mode"] not in MODES:
             raise ValueError(f"mode {document['mode']!r}")
@@ -72,10 +74,11 @@ def read_manner(store: ObjectStore, txn_id: TxnId, staged_on: Point) -> Manner |
             document["max_errors"],
             None if document["quarantine"] is None else Path(document["quarantine"]),
             tuple(Split.from_json(split) for split in document["splits"]),
+            document.get("input"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged(what, f"{type(error).__name__}: {error}") from error
 
 
-def _key(txn_id: TxnId, staged_on: Point) -> str:
-    return f"{recovery_folder(txn_id)}/{staged_on.branch_id}-{staged_on.manifest_version}/{_NAME}"
+def _key(intent: Intent, staged_on: Point) -> str:
+    return f"{folder_of(intent.prefix, staged_on)}/{_NAME}"

@@ -36,7 +36,7 @@ from omnigraph.pipeline.bulk.rejects import TWICE_TOLD_MAX, RejectedRows, Reject
 from omnigraph.pipeline.bulk.settle import Settled
 from omnigraph.pipeline.bulk.stage import FLAWED, REPLACING, read_side, unchanged_rows
 from omnigraph.pipeline.bulk.verify import Finding, StagedRows, Verifier
-from omnigraph.storage.fragments import row_count, rows_at
+from omnigraph.storage.fragments import new_files, row_count, rows_at
 from omnigraph.storage.handles import TableVersion
 from omnigraph.storage.parallel import gather
 from omnigraph.storage.runner import Runner
@@ -203,7 +203,9 @@ class Planner:
         touch = Touch(inserted=rows - before, updated=updated)
         if self._job.mode == "overwrite":
             touch = Touch(inserted=rows, deleted=before)
-        return StagedTable(at, rows, touch, *((None, ()) if ref is None else (ref.stored, ref.tail)))
+        base, folded = (None, ()) if ref is None else (ref.stored, ref.tail)
+        files = new_files(location, base, at)
+        return StagedTable(at, rows, touch, base, folded, columns=txn.base.schema, files=files)
 
 
 @dataclass(frozen=True)

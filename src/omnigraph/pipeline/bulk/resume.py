@@ -10,7 +10,6 @@ from typing import Any
 
 from omnigraph.errors import BadRequest, Damaged
 from omnigraph.manifest.intents import HeldIntent
-from omnigraph.manifest.keys import recovery_folder
 from omnigraph.manifest.model import Manifest, Point, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import WriteTxn
@@ -74,9 +73,33 @@ def txn_of_job(job_id: str) -> TxnId:
 
 
 def fingerprint_of(files: Sequence[tuple[str, int, str]], mode: Mode, branch: str, type_name: str | None) -> str:
-    """What makes two runs the same load: files (path, size, tag or time), mode and branch."""
-    text = repr((sorted(files), mode, branch, type_name))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    """What makes two starts the same load, and how people recognise it: files (name, size, tag), mode and branch."""
+    size = sum(size for _, size, _ in files)
+    shown = f"{len(files):,} file{'s' if len(files) != 1 else ''} of {size:,} bytes, {mode}"
+    return f"{shown}, {_digest((sorted(files), mode, branch, type_name))}"
+
+
+def fingerprint_of_rows(rows: Mapping[str, int], mode: Mode, branch: str) -> str:
+    """The same of rows that come from elsewhere than files: how many there are of each type."""
+    shown = ", ".join(f"{count:,} {name}" for name, count in sorted(rows.items())) or "no rows"
+    return f"{shown}, {mode}, {_digest((sorted(rows.items()), mode, branch))}"
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def tables_of(details: "Details", txn: WriteTxn) -> frozenset[str]:
+    """The tables that a load may write on a base: those that are there, and each type's first one.
+
+    Of which types the input has rows is not known before it is parsed.
+    """
+    first = {_fresh_table_id(details.salt, txn.base.point, definition.table_key) for definition in txn.catalog.types}
+    return stored_tables(txn) | first
+
+
+def stored_tables(txn: WriteTxn) -> frozenset[str]:
+    return frozenset(ref.stored.table_id for ref in txn.base.tables.values() if ref.stored is not None)
 
 
 def job_for(
@@ -98,7 +121,7 @@ def job_for(
         mode,
         dict(zip(keys, gather([partial(target, key) for key in keys]), strict=True)),
         Minter(details.milliseconds, details.salt),
-        f"{recovery_folder(held.txn_id)}/{point.branch_id}-{point.manifest_version}",
+        folder_of(held.intent.prefix, point),
         options,
     )
 
@@ -126,10 +149,9 @@ def finished_splits(store: ObjectStore, job: BulkJob, splits: Sequence[Split]) -
     }
 
 
-def forget(store: ObjectStore, txn_id: TxnId) -> None:
-    """Remove what was kept to resume by; fragments are left to cleanup."""
-    keys = [listed.key for listed in store.list(recovery_folder(txn_id))]
-    gather([lambda key=key: store.delete(key) for key in keys])  # type: ignore[misc]
+def folder_of(prefix: str, staged_on: Point) -> str:
+    """Where the answers of finished splits are, of a load that is staged on this base."""
+    return f"{prefix}/{staged_on.branch_id}-{staged_on.manifest_version}"
 
 
 def staged_on(details: Details, txn: WriteTxn) -> Details:

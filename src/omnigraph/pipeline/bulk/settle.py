@@ -1,7 +1,7 @@
 """What a bulk load stands on: table versions that have all rows of their types, those in manifests too.
 
 Its tasks and its SQL know stored rows only, so the rows of small commits are written into one more version first, which
-nobody but the load is told of (rule 8). There are a few hundred of them at most, however large the table is.
+nobody but the load is told of (`whole-tail`). There are a few hundred of them at most, however large the table is.
 """
 
 from omnigraph.manifest.model import TableKey, TableRef

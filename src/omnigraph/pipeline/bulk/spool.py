@@ -10,18 +10,20 @@ its own, and a load has those of the attempts whose answers Spark took.
 """
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from omnigraph.errors import BranchNotFound, NotFound, PreconditionFailed
+from omnigraph.errors import BranchNotFound, JobEnding, NotFound, PreconditionFailed
+from omnigraph.manifest.intents import HeldIntent
 from omnigraph.manifest.keys import recovery_folder
 from omnigraph.manifest.model import MAIN, CommitId, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import WriteTxn
+from omnigraph.pipeline.bulk.intent import taken
 from omnigraph.pipeline.bulk.job import BulkJob
-from omnigraph.pipeline.bulk.resume import Details, forget, job_for
+from omnigraph.pipeline.bulk.resume import Details, job_for, tables_of
 from omnigraph.pipeline.bulk.stage import stage_parsed
 from omnigraph.pipeline.spark.types import without_decimals
 from omnigraph.storage.objects import ObjectStore, open_store
@@ -45,9 +47,10 @@ class Spool:
 
     txn_id: TxnId
     job: BulkJob
+    prefix: str  # of all that this start keeps on the store
 
     def key(self, number: int) -> str:
-        return f"{recovery_folder(self.txn_id)}/rows/{number:012d}.parquet"
+        return f"{self.prefix}/rows/{number:012d}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class Spooled:
 
     splits: tuple[Split, ...]
     fingerprint: str = _FINGERPRINT
+    rows: Mapping[str, int] = field(default_factory=dict)  # how many there are of each type
 
     @property
     def files(self) -> list[SourceFile]:
@@ -64,7 +68,7 @@ class Spooled:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a task has spooled; `rows` is for the progress."""
+    """What a task has spooled, of one type; `rows` are for the progress, and tell one input from another."""
 
     splits: tuple[Split, ...]
     rows: int
@@ -86,22 +90,32 @@ def begin(
         raise PreconditionFailed(str(if_commit), txn.commit_id)
     runtime = repository.runtime
     now = int(runtime.clock.now().timestamp() * 1000)
-    details = Details(_FINGERPRINT, runtime.ids.short_id(), now, SPLIT_BYTES, txn.base.point)
-    own_id = txn_id or runtime.ids.txn_id()
-    held = repository.intents.take(txn, own_id, kind="load", actor=actor, details=details.to_json())
-    if held.adopted:  # of a run that ended: its rows are not asked for again, other ones come now
-        forget(repository.store, own_id)
-        held.refresh(details.to_json())
+    details = Details(_FINGERPRINT, runtime.ids.short_id(), now, SPLIT_BYTES, txn.base.point, branch)
+    own_id, tables = txn_id or runtime.ids.txn_id(), tables_of(details, txn)
+    named = txn_id is not None
+
+    def take() -> HeldIntent:
+        return repository.intents.take(
+            txn, own_id, kind="load", actor=actor, details=details.to_json(), tables=tables, named=named
+        )
+
+    held = taken(repository, own_id, take)
+    if held.adopted:  # of an earlier start: its rows can't be used, new ones are put under another prefix
+        repository.intents.forget(held.intent)
+        prefix = f"{recovery_folder(own_id)}/{held.token}"
+        held.refresh(details.to_json(), tables=tables, prefix=prefix)
     job = job_for(repository, held, details, txn, mode, repository.location.options)
+    spool = Spool(own_id, job, held.intent.prefix)
     held.release()
-    return Spool(own_id, job)
+    return spool
 
 
 def abandon(repository: Repository, spool: Spool) -> None:
     """The rows will not come: leave nothing."""
-    with suppress(NotFound):
-        repository.intents.adopt(spool.txn_id).discard()
-    forget(repository.store, spool.txn_id)
+    with suppress(NotFound, JobEnding):
+        held = repository.intents.adopt(spool.txn_id)
+        if held.discard():
+            repository.intents.forget(held.intent)
 
 
 def check_rows(spool: Spool, type_name: str, schema: "pa.Schema", shown: str) -> None:
@@ -187,4 +201,8 @@ def _base(repository: Repository, branch: str, from_: str | None) -> WriteTxn:
 
 def together(answers: Sequence[Answer]) -> Spooled:
     splits = [split for answer in answers for split in answer.splits]
-    return Spooled(tuple(sorted(splits, key=lambda split: split.number)))
+    rows: dict[str, int] = {}
+    for answer in answers:
+        for name in {str(split.type_name) for split in answer.splits}:
+            rows[name] = rows.get(name, 0) + answer.rows
+    return Spooled(tuple(sorted(splits, key=lambda split: split.number)), rows=rows)

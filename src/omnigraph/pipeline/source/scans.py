@@ -111,7 +111,7 @@ def read_columns(
         inside = [name for name in wanted if name in tables.open(pinned.at).schema.names]
         hidden = pa.array(sorted(pinned.overlay.shadowed), pa.string())
         asked = list(dict.fromkeys([*inside, *(["id"] if len(hidden) else [])])) or ["id"]
-        for batch in fragment_batches(tables, pinned.at, stored, asked, row_filter):
+        for batch in fragment_batches(tables, pinned.at, stored, asked, row_filter, whole):
             yield _shaped(_visible(batch, hidden), shape)
     if len(stored) < len(fragments):
         for batch in _on_top(tables, pinned, whole, row_filter).select(wanted).to_batches():

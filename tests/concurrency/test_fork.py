@@ -1,0 +1,231 @@
+"""A forked child can use a graph that its parent has open, whatever the parent's other threads were doing."""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import omnigraph
+from omnigraph.graph import Graph
+from omnigraph.manifest.settings import Settings
+from omnigraph.storage.local import LocalBackend
+from omnigraph.storage.objects import PutAnswer
+from support.s3 import S3Location
+
+pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe", "ignore:This process.*is multi-threaded")
+
+SCHEMA = "node Person { slug: String @key age: I32? }"
+PUT = "query put($slug: String) { insert Person { slug: $slug } }"
+ALL = "query all() { match { $p: Person } return { $p.slug } order { $p.slug } }"
+CHILD_S = 30
+LOCK = type(threading.Lock())
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    """Whose rows are all inline: Lance, which can't be used after a fork, has no part in it."""
+    return graph_of_one(tmp_path, Settings(maintenance=0))
+
+
+def graph_of_one(root: Path, settings: Settings) -> Graph:
+    made = omnigraph.init(root / "graph", SCHEMA, {"fsync": "false"}, settings=settings)
+    put(made, "before")
+    return made
+
+
+def put(graph: Graph, slug: str) -> None:
+    assert graph.mutate(PUT, params={"slug": slug}) is not None
+
+
+def slugs(graph: Graph) -> list[str]:
+    return [row["p.slug"] for row in graph.query(ALL).rows]
+
+
+def in_child(work: Callable[[], object]) -> str:
+    """What the work returns in a forked child, as text; a child that hangs is ended by its alarm."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # not the handler of a test's own time limit
+        signal.alarm(CHILD_S)
+        try:
+            answer = str(work())
+        except BaseException:
+            answer = traceback.format_exc()
+        os.write(writing, answer.encode()[-4000:])
+        os._exit(0)
+    os.close(writing)
+    try:
+        select.select([reading], [], [], CHILD_S + 5)
+        parts = list(iter(lambda: os.read(reading, 4096), b""))
+    finally:
+        os.close(reading)
+        _, status = os.waitpid(child, 0)
+    assert status == 0, "the child waited for ever"
+    return b"".join(parts).decode()
+
+
+@pytest.fixture
+def stalled_leader(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A thread of this process leads a group: it has begun its put, which takes until the end of the test."""
+    begun, over, create = threading.Event(), threading.Event(), LocalBackend.create
+
+    def stall(self: LocalBackend, key: str, data: bytes) -> PutAnswer:
+        if threading.current_thread().name == "leader":
+            begun.set()
+            over.wait()
+        return create(self, key, data)
+
+    monkeypatch.setattr(LocalBackend, "create", stall)
+    leader = threading.Thread(target=put, args=(graph, "leader"), name="leader")
+    leader.start()
+    assert begun.wait(20)
+    yield
+    over.set()
+    leader.join()
+
+
+@pytest.mark.usefixtures("stalled_leader")
+def test_a_child_writes_and_reads_though_a_thread_of_its_parent_leads_a_group(graph: Graph) -> None:
+    def write() -> list[str]:
+        put(graph, "child")
+        put(graph, "child again")
+        return slugs(graph)
+
+    assert in_child(write) == "['before', 'child', 'child again']"
+
+
+def test_what_parent_and_child_write_is_all_there(graph: Graph, stalled_leader: None) -> None:
+    in_child(lambda: put(graph, "child"))
+
+    put_later = threading.Thread(target=put, args=(graph, "parent"))
+    put_later.start()  # behind the leader
+
+    assert in_child(lambda: put(graph, "second child")) == "None"
+    assert {"before", "child", "second child"} <= set(slugs(omnigraph.open(graph.uri)))
+
+
+@contextmanager
+def every_lock_held() -> Iterator[list[str]]:
+    """As if other threads were in the middle of everything: all locks that our objects and modules have are held."""
+    owners = [(type(one).__qualname__, vars(one)) for one in gc.get_objects() if _is_ours(one)]
+    owners += [(name, vars(module)) for name, module in list(sys.modules.items()) if name.startswith("omnigraph")]
+    locks = [(f"{owner}.{name}", held) for owner, found in owners for name, held in list(found.items())]
+    taken = [(name, held) for name, held in locks if isinstance(held, LOCK) and held.acquire(blocking=False)]
+    try:
+        yield [name for name, _ in taken]
+    finally:
+        for _, held in taken:
+            held.release()
+
+
+def _is_ours(one: object) -> bool:
+    module = str(type(one).__module__)
+    return module.startswith("omnigraph") and hasattr(one, "__dict__") and not isinstance(one, type)
+
+
+def test_no_lock_that_was_held_at_the_fork_stops_a_child(graph: Graph) -> None:
+    slugs(graph)
+
+    def work() -> list[str]:
+        put(graph, "child")
+        graph.branches.create("b")
+        return slugs(graph)
+
+    with every_lock_held() as names:
+        answer = in_child(work)
+
+    assert answer == "['before', 'child']"
+    assert {"Lines._lock", "Manifests._lock", "Kept._lock", "Folders._lock", "omnigraph.storage.meter._lock"} <= {
+        *names
+    }
+
+
+def test_a_child_shares_no_file_without_a_name_with_its_parent(graph: Graph) -> None:
+    for number in range(5):  # so that files are made ahead
+        put(graph, f"parent {number}")
+
+    def work() -> None:
+        for number in range(5):
+            put(graph, f"child {number}")
+
+    assert in_child(work) == "None"
+    for number in range(5, 10):
+        put(graph, f"parent {number}")
+
+    fresh = omnigraph.open(graph.uri)
+    assert slugs(fresh) == sorted(
+        ["before", *(f"child {number}" for number in range(5)), *(f"parent {number}" for number in range(10))]
+    )
+
+
+def test_a_child_has_ids_of_its_own(graph: Graph) -> None:
+    ids = graph.repository.runtime.ids
+    ids.txn_id()
+
+    answers = [in_child(ids.txn_id) for _ in range(3)]
+
+    assert len({answer[10:] for answer in [*answers, ids.txn_id()]}) == 4
+
+
+def test_a_child_is_refused_lance_that_its_parent_has_used(tmp_path: Path) -> None:
+    """Its threads are gone: one child in ten crashed in it, and others hung."""
+    staged = graph_of_one(tmp_path, Settings(inline_rows=0, maintenance=0))
+    slugs(staged)
+
+    for work in (lambda: put(staged, "child"), lambda: slugs(staged), staged.optimize):
+        answer = in_child(work)
+        assert "BadRequest" in answer
+        assert "Lance" in answer
+        assert "forkserver" in answer
+
+    put(staged, "parent")
+    assert slugs(staged) == ["before", "parent"]
+
+
+FORKS_BEFORE_LANCE = """
+import os, sys
+import omnigraph
+
+graph = omnigraph.open(sys.argv[1])
+graph.mutate('query put() { insert Person { slug: "parent" } }')
+child = os.fork()
+if child == 0:
+    graph.mutate('query put() { insert Person { slug: "child" } }')
+    graph.optimize()
+    os._exit(0)
+sys.exit(os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_child_may_use_lance_that_its_parent_has_not(graph: Graph) -> None:
+    done = subprocess.run([sys.executable, "-c", FORKS_BEFORE_LANCE, graph.uri], timeout=60, check=False)
+
+    assert done.returncode == 0
+    assert graph.snapshot().types[0].rows == 3
+    assert not graph.begin().base.tables["node:Person"].tail
+
+
+@pytest.mark.s3
+def test_on_an_object_store_a_child_is_refused_at_once_and_told_what_to_do(s3: S3Location) -> None:
+    graph = omnigraph.init(s3.uri, SCHEMA, s3.options, settings=Settings(maintenance=0))
+    put(graph, "parent")
+
+    for work in (lambda: put(graph, "child"), lambda: omnigraph.open(s3.uri, s3.options)):
+        answer = in_child(work)
+        assert "BadRequest" in answer
+        assert "forkserver" in answer
+
+    put(graph, "parent again")
+    assert slugs(graph) == ["parent", "parent again"]
