@@ -2,18 +2,20 @@
 #
 #   PYTHON=…     the interpreter for the virtual environment (3.11 or newer)
 #   WORKERS=…    how many processes `make test` uses
+#   SEEDS=…      the seeds of `make simulate`, such as 1..20000; MIX=… one mix instead of all in rotation
 #   STORE=…      the graph of `make serve`, a path or URI; BIND=… where it listens
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run serve test check soak bench clean java
+.PHONY: help run serve test check soak simulate bench clean java
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JAVA := $(VENV)/.java
 WORKERS ?= 2
+SEEDS ?= 1..600
 STORE ?= .demo
 BIND ?= 127.0.0.1:8080
 SOAK_REPORT := docs/soak.md
@@ -22,7 +24,7 @@ export PYTHONUNBUFFERED := 1
 export PYTHONDONTWRITEBYTECODE :=
 
 help: ## show this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(READY) java ## show what there is, on graphs in fresh directories
 	@$(BIN)/omnigraph demo
@@ -56,6 +58,9 @@ soak: $(READY) java ## run the long tests; writes docs/soak.md
 	    $(BIN)/pytest -q -m "soak and alone" --timeout 3000 || status=$$?; \
 	    if [ -f docs/.soak.md.new ]; then mv docs/.soak.md.new $(SOAK_REPORT); echo "soak: see $(SOAK_REPORT)"; fi; \
 	    exit $$status
+
+simulate: $(READY) ## run random schedules with faults on a simulated store: SEEDS=1..20000
+	@PYTHONPATH=src:tests $(BIN)/python -m simulation.run --seeds $(SEEDS) --workers $(WORKERS) $(if $(MIX),--mix $(MIX))
 
 bench: $(READY) java ## measure speed beside other engines; writes docs/bench.md
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'

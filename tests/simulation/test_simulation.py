@@ -1,0 +1,138 @@
+"""The simulation itself, and the seeds that every test run has: real code, simulated store, one seeded scheduler."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from simulation.judge import told
+from simulation.mixes import MIXES
+from simulation.ops import MAIN, Committed, Mutate
+from simulation.run import Summary, run_seeds
+from simulation.schedule import Schedule, from_json, scheduled, to_json
+from simulation.shrink import Shrinker
+from simulation.simulate import run
+from support.soak import SoakReport
+
+TESTS = Path(__file__).resolve().parents[1]
+SEED = 7
+PARTS, SEEDS_A_PART = 10, 20  # of every test run
+SOAK_PARTS, SOAK_SEEDS_A_PART = 10, 500
+FAILURES_SHOWN = 3
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_a_seed_reproduces_a_run_exactly(mix: str) -> None:
+    """The same schedule, the same history and, as far as Lance makes up no names, the same bytes."""
+    digests = set()
+    for _ in range(2):
+        with run(scheduled(SEED, MIXES[mix])) as found:
+            digests.add(found.digest())
+
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_a_recorded_schedule_reproduces_the_run_that_it_was_recorded_from(mix: str) -> None:
+    with run(scheduled(SEED, MIXES[mix])) as found:
+        first, recorded = found.digest(), from_json(to_json(found.recorded))
+
+    with run(recorded) as again:
+        assert again.digest() == first
+
+
+def test_a_run_does_not_depend_on_how_strings_are_hashed() -> None:
+    digests = set()
+    for hash_seed in ("1", "2"):
+        source = "from simulation.simulate import run; from simulation.schedule import scheduled\n"
+        source += f"with run(scheduled({SEED})) as found: print(found.digest())"
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": hash_seed,
+            "PYTHONPATH": os.pathsep.join([*sys.path, str(TESTS)]),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=True
+        )
+        digests.add(done.stdout.strip())
+
+    assert len(digests) == 1
+
+
+def test_different_seeds_are_different_runs() -> None:
+    digests = set()
+    for seed in range(4):
+        with run(scheduled(seed, MIXES["everyday"])) as found:
+            digests.add(found.digest())
+
+    assert len(digests) == 4
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_a_seed_has_at_least_forty_operations(mix: str) -> None:
+    for seed in range(50):
+        assert scheduled(seed, MIXES[mix]).steps >= 40
+
+
+def test_an_operation_can_be_left_out_of_a_recorded_schedule() -> None:
+    with run(scheduled(SEED, MIXES["everyday"])) as found:
+        recorded = found.recorded
+    first = recorded.scripts[0]
+    shorter = replace(first, operations=(first.operations[0], None, *first.operations[2:]))
+
+    with run(replace(recorded, scripts=(shorter, *recorded.scripts[1:]))) as again:
+        assert again.error is None
+        assert f"{first.name}.1" not in again.history.calls
+        assert f"{first.name}.2" in again.history.calls
+
+
+def test_a_schedule_is_shrunk_to_what_the_failure_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here everything is wrong with a run that commits to a branch other than main."""
+    with run(scheduled(SEED, MIXES["everyday"])) as found:
+        recorded = found.recorded
+
+    def fails(_: Shrinker, candidate: Schedule) -> bool:
+        with run(candidate) as again:
+            return any(
+                isinstance(call.verb, Mutate) and call.verb.branch != MAIN and isinstance(call.outcome, Committed)
+                for call in again.history.calls.values()
+            )
+
+    monkeypatch.setattr(Shrinker, "_fails", fails)
+
+    short = Shrinker(recorded, frozenset()).shrunk()
+
+    with run(short) as found:
+        kinds = [type(call.verb).__name__ for call in found.history.calls.values()]
+    assert short.steps <= 4, kinds
+    assert "CreateBranch" in kinds
+
+
+def assert_nothing_is_wrong(summary: Summary) -> None:
+    shown = "\n".join(told(verdict) for verdict in summary.failures)
+    assert not summary.failures, f"{shown}\n{summary}\nmake simulate SEEDS={summary.failures[0].seed} shows more"
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_nothing_is_lost_in_two_hundred_seeds(part: int) -> None:
+    """Every chain is linear, contents equal a serial replay of the log, refusals and no-ops are right, all is there."""
+    first = 1 + part * SEEDS_A_PART
+
+    assert_nothing_is_wrong(run_seeds(range(first, first + SEEDS_A_PART), failures_max=FAILURES_SHOWN))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(2900)
+@pytest.mark.parametrize("part", range(SOAK_PARTS))
+def test_nothing_is_lost_in_five_thousand_seeds(part: int, soak_report: SoakReport) -> None:
+    first = 1 + part * SOAK_SEEDS_A_PART
+
+    summary = run_seeds(range(first, first + SOAK_SEEDS_A_PART), failures_max=FAILURES_SHOWN)
+
+    soak_report.line(f"Seeds {first} to {first + SOAK_SEEDS_A_PART - 1}: {summary}.")
+    assert_nothing_is_wrong(summary)
