@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,7 @@ def test_a_name_that_is_neither_branch_tag_commit_nor_time_is_not_found(graph: G
 
 def test_a_time_is_a_state_of_the_branch(graph: Graph) -> None:
     first = graph.commit(run(graph, person("ada")))
+    time.sleep(0.002)  # times are of whole milliseconds, and two commits can share one
     run(graph, person("bob"))
 
     assert brief(graph.changes(first.authored_at.isoformat(), "main")) == ["insert Person bob"]

@@ -6,6 +6,7 @@ the state before the group: a row of the group that one side has removed since w
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from branch.test_groups import people, together
 from omnigraph.branch.draft import Outcome
 from omnigraph.errors import MergeBaseExpired, MergeConflicts
 from omnigraph.graph import Graph
+from omnigraph.manifest.keys import manifest_key
 from omnigraph.manifest.plan import Append, Delete, Upsert
 from support.catalogs import PERSON, person_rows
 from support.catalogs import people as people_catalog
@@ -137,6 +139,34 @@ def test_a_merge_whose_base_was_expired_is_refused_and_says_what_to_do(graph: Gr
 
     with pytest.raises(MergeBaseExpired, match=rf"expired {group[0]}.*export the changes"):
         reopened(graph).branches.merge("side")
+
+
+def as_format_1(graph: Graph, branch: str) -> None:
+    """The branch's first manifest as the release of format 1 wrote it: of a group it named the manifest before."""
+    head = graph.repository.branches.find(branch).head
+    path = Path(graph.uri) / manifest_key(head.point)
+    document = json.loads(path.read_bytes())
+    del document["checksum"]
+    document["format"] = 1
+    whole = {id_: place if isinstance(place, int) else place[0] - 1 for id_, place in document["ancestry"].items()}
+    document["ancestry"] = whole
+    for table in document["tables"].values():
+        table.pop("columns", None)
+    path.write_text(json.dumps(document, separators=(",", ":")))
+
+
+def test_a_fork_of_a_fork_of_format_1_has_its_position_too(graph: Graph, group: list[str]) -> None:
+    graph.branches.create("side", group[0])
+    graph.branches.create("further", "side")
+    for branch in ("side", "further"):
+        as_format_1(graph, branch)
+    again = reopened(graph)
+    again.write([Delete(PERSON, ("kay", "bob"))])
+    again.write([Append(PERSON, person_rows("dan"))], branch="further")
+
+    again.branches.merge("further")
+
+    assert people(again) == ["ada", "cy", "dan"]
 
 
 def test_a_dead_branch_that_an_older_commit_still_needs_is_not_forgotten(

@@ -21,14 +21,15 @@ from omnigraph.storage.tables import Tables
 
 
 def base_state(repository: Repository, ours: Manifest, theirs: Manifest) -> GraphState:
-    """What both sides started from: a state of some commit, or one that is made up."""
+    """What both sides started from: a state of some commit, or one that is made up. Both are confirmed heads."""
     manifests = repository.manifests
+    heads = (ours.branch_id, theirs.branch_id)
 
     def load(manifest: Manifest) -> GraphState:
         return state_of(manifest, repository.schemas.read(manifest.schema))
 
     def between(one: GraphState, other: GraphState) -> GraphState:
-        return united_state(load(base) for base in find_bases(manifests, one.ancestry, other.ancestry))
+        return united_state(load(base) for base in find_bases(manifests, one.ancestry, other.ancestry, heads))
 
     def united_state(bases: Iterable[GraphState]) -> GraphState:
         whole, *others = bases
@@ -36,8 +37,7 @@ def base_state(repository: Repository, ours: Manifest, theirs: Manifest) -> Grap
             whole = _merged(repository.tables, between(whole, another), whole, another)
         return whole
 
-    bases = find_bases(manifests, ours.ancestry, theirs.ancestry, (ours.branch_id, theirs.branch_id))
-    return united_state(load(base) for base in bases)
+    return united_state(load(base) for base in find_bases(manifests, ours.ancestry, theirs.ancestry, heads))
 
 
 def _merged(tables: Tables, base: GraphState, one: GraphState, other: GraphState) -> GraphState:

@@ -126,7 +126,7 @@ class _Cleanup:
             self._repository.store.remove_temporaries(found.now - max(self._floor, FLOOR))  # a put takes seconds
             self._delete([intent_key(seen.intent.txn_id) for seen in jobs.ended])
         if not dry_run and not (verdict.is_empty and not jobs.to_end):
-            forgotten = forgettable(marks, self._repository.manifests, found.census.graves)
+            forgotten = forgettable(marks, self._repository.manifests, _swept(verdict.expiries, found.census.graves))
             self._fence(found.census.heads, oldest, jobs, forgotten)
             honoured = self._mark_again(marks, found, oldest, jobs)
             verdict = self._judge(found, oldest, marks, Spared.by(honoured))
@@ -298,6 +298,12 @@ class _Cleanup:
             jobs=tuple(sorted(seen.intent.txn_id for seen in jobs.honoured)),
             discarded=tuple(sorted(seen.intent.txn_id for seen in jobs.expired)),
         )
+
+
+def _swept(expiries: Sequence[Expiry], graves: Mapping[BranchId, Manifest]) -> list[BranchId]:
+    """The dead branches that an earlier cleanup has found dead, and noted so after its fences."""
+    known = {expiry.branch_id: expiry.known.below for expiry in expiries}
+    return [id_ for id_, grave in graves.items() if known.get(id_, 0) >= grave.manifest_version]
 
 
 def _is_leftover(key: str) -> bool:

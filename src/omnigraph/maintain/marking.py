@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from omnigraph.errors import ConflictError, Damaged
+from omnigraph.manifest.keys import commit_place
 from omnigraph.manifest.landed import entries_back
-from omnigraph.manifest.model import BranchId, Manifest, Point, Stub
+from omnigraph.manifest.model import Ancestry, BranchId, Manifest, Point, Position, Stub
 from omnigraph.manifest.store import Manifests
 from omnigraph.storage.handles import TableVersion
 
@@ -20,6 +21,14 @@ class Overtaken(ConflictError):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The oldest marked state of a branch that has an ancestor at one position."""
+
+    point: Point
+    ancestry: Ancestry
+
+
 @dataclass
 class Marks:
     """What must stay."""
@@ -27,7 +36,8 @@ class Marks:
     manifests: set[Point] = field(default_factory=set)
     versions: set[TableVersion] = field(default_factory=set)
     states: set[Point] = field(default_factory=set)  # those manifests whose tables are marked too
-    oldest_with: dict[tuple[BranchId, BranchId], int] = field(default_factory=dict)  # see `merge_bases.py`
+    holders: dict[BranchId, dict[tuple[BranchId, Position], Holder]] = field(default_factory=dict)  # by ancestor
+    heads_on: set[BranchId] = field(default_factory=set)  # where the newest logical commits of marked states are
 
     def add(self, manifest: Manifest, manifests: Manifests) -> None:
         """A state with all that reading it takes: its tables, and the manifests whose rows are in their tails.
@@ -38,10 +48,12 @@ class Marks:
             return
         self.states.add(manifest.point)
         self.manifests.add(manifest.point)
-        for ancestor in manifest.ancestry:
-            known = self.oldest_with.setdefault((manifest.branch_id, ancestor), manifest.manifest_version)
-            if known > manifest.manifest_version:
-                self.oldest_with[manifest.branch_id, ancestor] = manifest.manifest_version
+        self.heads_on.add(commit_place(manifest.logical_head)[0])
+        holder = Holder(manifest.point, manifest.ancestry)
+        for ancestor, position in manifest.ancestry.items():
+            known = self.holders.setdefault(ancestor, {}).setdefault((manifest.branch_id, position), holder)
+            if known.point.manifest_version > manifest.manifest_version:
+                self.holders[ancestor][manifest.branch_id, position] = holder
         for ref in manifest.tables.values():
             if ref.stored is not None:
                 self.versions.add(ref.stored)

@@ -6,18 +6,17 @@ several bases, a merge combines them on the bases that they have among themselve
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import combinations
 from typing import TypeAlias
 
-from omnigraph.maintain.marking import Marks, Overtaken
+from omnigraph.maintain.marking import Holder, Marks, Overtaken
 from omnigraph.manifest.ancestry import common_ancestors, united
 from omnigraph.manifest.bases import BasePosition, maximal_positions
 from omnigraph.manifest.model import NOTHING, Ancestry, BranchId, Manifest, Point, Position
 from omnigraph.manifest.store import Manifests
 
-READS_MAX = 8  # of manifests that may show that a dead branch is covered by another common ancestor
-PAIRS_MAX = 4096
+BRANCHES_TRIED_MAX = 8  # that may have brought a dead branch to all states that have it
 
 _Vector: TypeAlias = frozenset[tuple[BranchId, Position]]
 
@@ -83,7 +82,7 @@ def _mark(marks: Marks, manifests: Manifests, base: BasePosition, heads: Mapping
     One that has expired since then was expired by another cleanup.
     """
     for point in base.points:
-        entry = manifests.read(point)
+        entry = manifests.read(point, cached=False)  # this process may know it from before it became a stub
         if isinstance(entry, Manifest):
             if manifests.is_state(entry):
                 marks.add(entry, manifests)
@@ -93,42 +92,43 @@ def _mark(marks: Marks, manifests: Manifests, base: BasePosition, heads: Mapping
             raise Overtaken(point)
 
 
-def forgettable(marks: Marks, manifests: Manifests, dead: Iterable[BranchId]) -> frozenset[BranchId]:
+def forgettable(marks: Marks, manifests: Manifests, swept: Iterable[BranchId]) -> frozenset[BranchId]:
     """The dead branches that no merge can ever need: nothing of them is kept, and no base depends on their entries.
 
-    A dead branch may be common to two states that are kept, or that will descend from those. Without it in their
-    vectors an older base would be found, unless another common ancestor contains it. What the oldest kept states have
-    in common, all later ones have, so those are compared.
+    They must be `swept`: an earlier cleanup found them dead. It fenced every other branch afterwards, so no merge of
+    them is under way that began before they died.
+
+    Where two states have a dead branch in common, an older base would be found without it, unless they have something
+    else in common that contains it. They do if one other branch, which stays, has brought it to all states that have
+    it: of two positions on that branch, the lower one is common to both, and contains what both have of the dead one.
+    States to come are made of those that are kept, and keep this property. A branch may be merged again and again, so
+    each position is looked at that a state has.
     """
-    kept = {point.branch_id for point in marks.manifests}
-    holders: dict[BranchId, list[Point]] = {branch: [] for branch in dead if branch not in kept}
-    for (branch, ancestor), number in marks.oldest_with.items():
-        if ancestor in holders:
-            holders[ancestor].append(Point(branch, number))
-    return frozenset(branch for branch, points in holders.items() if _is_covered(manifests, branch, points))
+    kept = {point.branch_id for point in marks.manifests} | marks.heads_on
+    dead = {branch for branch in swept if branch not in kept}
+    return frozenset(branch for branch in dead if _is_covered(manifests, branch, marks.holders.get(branch, {}), dead))
 
 
-def _is_covered(manifests: Manifests, dead: BranchId, points: Sequence[Point]) -> bool:
-    """Whether every two of these states, which have the dead branch in common, have something newer in common too."""
-    if len(points) * (len(points) - 1) // 2 > PAIRS_MAX:
-        return False
-    vectors: list[tuple[BranchId, Ancestry]] = []
-    for point in points:
-        entry = manifests.read(point)
-        if entry is None:
-            return False
-        vectors.append((point.branch_id, entry.ancestry))
-    return all(_covers(manifests, dead, one, other) for one, other in combinations(vectors, 2))
-
-
-def _covers(
-    manifests: Manifests, dead: BranchId, one: tuple[BranchId, Ancestry], other: tuple[BranchId, Ancestry]
+def _is_covered(
+    manifests: Manifests, dead: BranchId, holders: Mapping[tuple[BranchId, Position], Holder], going: Set[BranchId]
 ) -> bool:
-    common = common_ancestors(one[1], other[1])
-    needed = common.pop(dead, NOTHING)
-    likely = sorted(common, key=lambda branch: (branch not in (one[0], other[0]), -common[branch].number, branch))
-    for branch in likely[:READS_MAX]:
-        entry = manifests.read(Point(branch, common[branch].number))
-        if entry is not None and entry.ancestry.get(dead, NOTHING) >= needed:
-            return True
-    return False
+    """Whether one branch that stays has brought the dead one to all these states."""
+    if not holders:
+        return True
+    known_to_all = set.intersection(*(set(holder.ancestry) for holder in holders.values())) - going
+    often = Counter(branch for branch, _ in holders)
+    likely = sorted(known_to_all, key=lambda branch: (-often[branch], branch))[:BRANCHES_TRIED_MAX]
+    return any(
+        all(_contains(manifests, branch, dead, position, holder) for (_, position), holder in holders.items())
+        for branch in likely
+    )
+
+
+def _contains(manifests: Manifests, branch: BranchId, dead: BranchId, position: Position, holder: Holder) -> bool:
+    """Whether what the state has of `branch` contains all that it has of the dead branch."""
+    if branch == holder.point.branch_id:
+        return True
+    place = holder.ancestry[branch]
+    number = place.number if place.is_whole else place.number - 1  # a group may end with the merge that brought it
+    entry = manifests.read(Point(branch, number)) if number else None
+    return entry is not None and entry.ancestry.get(dead, NOTHING) >= position

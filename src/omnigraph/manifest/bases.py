@@ -48,11 +48,14 @@ class BasePosition:
 def find_bases(
     manifests: Manifests, one: Ancestry, other: Ancestry, first: Sequence[BranchId] = ()
 ) -> tuple[Manifest, ...]:
-    """The states of the maximal common ancestors, in a fixed order; refused where one has expired."""
+    """The states of the maximal common ancestors, in a fixed order; refused where one has expired.
+
+    `first` are branches whose heads were confirmed in this call, where bases are looked for before others.
+    """
     found = base_positions(manifests, one, other, first)
     if not found:
         raise MergeBaseExpired(None)
-    return tuple(state_at_base(manifests, base) for base in found)
+    return tuple(state_at_base(manifests, base, first) for base in found)
 
 
 def base_positions(
@@ -85,14 +88,14 @@ def maximal_positions(
     return tuple(sorted(maximal, key=lambda base: (base.entry.branch_id, base.position)))
 
 
-def state_at_base(manifests: Manifests, base: BasePosition) -> Manifest:
+def state_at_base(manifests: Manifests, base: BasePosition, confirmed: Sequence[BranchId] = ()) -> Manifest:
     entry = base.entry
-    if not isinstance(entry, Manifest) or not manifests.is_state(entry):
+    if not isinstance(entry, Manifest) or not manifests.is_state(entry, confirmed):
         raise MergeBaseExpired(base.name)
     if base.position.is_whole:
         return entry
     before = manifests.read(base.points[1])
-    if not isinstance(before, Manifest) or not manifests.is_state(before):
+    if not isinstance(before, Manifest) or not manifests.is_state(before, confirmed):
         raise MergeBaseExpired(base.name)
     return partial_state(before, entry, base.position.commits - 1)
 

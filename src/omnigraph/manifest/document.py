@@ -53,6 +53,11 @@ def decode_document(data: bytes, what: str) -> dict[str, Any]:
     return document
 
 
+def is_format_1(data: bytes) -> bool:
+    """Whether a document that could be decoded is one of format 1."""
+    return data.startswith((b'{"format":1,', b'{"format": 1,'))
+
+
 def _is_sealed(data: bytes) -> bool:
     stored = data.rstrip(b" ")  # a manifest on a local disk is padded to whole blocks
     body, end = stored[:-_SEAL_LENGTH], stored[-_SEAL_LENGTH:]

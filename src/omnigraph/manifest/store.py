@@ -12,13 +12,16 @@ up before it is relied on (`HEAD_UNSEEN_MAX_S`).
 
 import threading
 from collections import OrderedDict
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 
 from omnigraph.errors import Damaged, HeadLost, OmnigraphError, Unavailable
 from omnigraph.forking import renew_after_fork
+from omnigraph.manifest.ancestry import united
 from omnigraph.manifest.clock_check import ClockCheck
 from omnigraph.manifest.codec import decode_entry, encode_entry
+from omnigraph.manifest.document import is_format_1
 from omnigraph.manifest.hint import Hint, decode_hint, encode_hint
 from omnigraph.manifest.keys import commit_place, hint_key, manifest_folder, manifest_key, manifest_number, stubs_key
 from omnigraph.manifest.model import BranchId, CommitClass, Entry, Manifest, Point, Stub, stub_of
@@ -72,6 +75,8 @@ class Manifests:
         if stored is None:
             return None
         entry = self._with_fork_position(decode_entry(stored.data, _name(point), point))
+        if entry.fork is not None and is_format_1(stored.data):
+            entry = self._with_positions_of_source(entry, entry.fork)
         self._named.note_lineage(entry)
         if isinstance(entry, Manifest):
             self._keep(entry, len(stored.data))
@@ -98,6 +103,15 @@ class Manifests:
             if branch_id != fork.branch_id:
                 return entry
         return replace(entry, ancestry={**entry.ancestry, fork.branch_id: max(known, position)})
+
+    def _with_positions_of_source(self, entry: Entry, fork: Point) -> Entry:
+        """A branch has all that the manifest had from which it was forked: also what format 1 could not say of that."""
+        source = self.read(fork)
+        if source is None:
+            return entry
+        others = {branch: position for branch, position in source.ancestry.items() if branch != fork.branch_id}
+        known = {branch: position for branch, position in others.items() if branch in entry.ancestry}
+        return replace(entry, ancestry=united(entry.ancestry, known))
 
     def create(self, manifest: Manifest) -> PutAnswer:
         """Put a manifest under its own number if that is free. Only `publish` may call this.
@@ -171,15 +185,20 @@ class Manifests:
                 return
         raise Unavailable(what, "other cleanups kept changing it, or no answer to its put arrived")
 
-    def is_state(self, manifest: Manifest) -> bool:
+    def is_state(self, manifest: Manifest, confirmed: Collection[BranchId] | None = None) -> bool:
         """Whether a whole manifest can be read as a state; cleanup may have left it for its inline rows alone.
 
-        Free for what its branch, alive, retains.
+        Free for what its branch, alive, retains: as its head says, if that was confirmed in this call, or, where
+        nobody says which heads were, if it was seen lately. A manifest that this process has read before may be a stub
+        by now; the note says that too.
         """
-        head = self.known_head(manifest.branch_id)
-        if head is not None and head.tombstone is None and head.oldest_retained <= manifest.manifest_version:
-            return True
-        return manifest.manifest_version not in self.stubbed(manifest.branch_id).rows
+        number, head = manifest.manifest_version, self.known_head(manifest.branch_id)
+        if head is not None and head.tombstone is None and head.oldest_retained <= number:
+            is_fresh = self.was_seen_lately(head) if confirmed is None else head.branch_id in confirmed
+            if is_fresh:
+                return True
+        noted = self.stubbed(manifest.branch_id)
+        return number >= noted.below or number in noted.states
 
     def known_head(self, branch_id: BranchId) -> Manifest | None:
         """The newest manifest that this process has seen; it may be behind."""
