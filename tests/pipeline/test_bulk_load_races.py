@@ -23,6 +23,7 @@ from omnigraph.pipeline.progress import Progress
 from omnigraph.storage.runner import InProcess
 from omnigraph.write.load import LoadResult
 from omnigraph.write.migrate import apply_schema
+from support.jobs import refusing_unnamed_tables
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -55,6 +56,11 @@ class Meddling(Progress):
         if name == "publishing":
             while self._others:
                 self._others.pop(0)()
+
+
+@pytest.fixture(autouse=True)
+def _publishes_what_its_intent_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing_unnamed_tables(monkeypatch)
 
 
 @pytest.fixture

@@ -123,6 +123,11 @@ def killed(world: BulkWorld, given: str, mode: str, point: str, branch: str = "m
     assert process.exitcode == -signal.SIGKILL, process.exitcode
 
 
+@pytest.fixture(autouse=True)
+def _publishes_what_its_intent_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs.refusing_unnamed_tables(monkeypatch)
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> BulkWorld:
     world = BulkWorld.make(tmp_path / "graph")

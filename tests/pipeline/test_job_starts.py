@@ -30,13 +30,18 @@ from omnigraph.pipeline.progress import Progress
 from omnigraph.storage.runner import InProcess
 from omnigraph.write.load import LoadResult
 from support.cleaning import assert_sound, clean, table_files
-from support.jobs import left_over
+from support.jobs import left_over, refusing_unnamed_tables
 
 SCHEMA = "node Person { slug: String @key age: I32? }\nnode Note { slug: String @key }"
 PEOPLE = "query all() { match { $p: Person } return { $p.slug, $p.age } order { $p.slug } }"
 NOTES = "query all() { match { $n: Note } return { $n.slug } order { $n.slug } }"
 NO_FSYNC = {"fsync": "false"}
 JOB = "load-nightly"
+
+
+@pytest.fixture(autouse=True)
+def _publishes_what_its_intent_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing_unnamed_tables(monkeypatch)
 
 
 @pytest.fixture
@@ -88,6 +93,9 @@ class At(Progress):
             self._act()
 
 
+PUTS = {"at its put": 1, "at its second put": 2}
+
+
 class Stalled:
     """A load in a thread of its own that has staged everything and stops at a point before its put, until `wake`."""
 
@@ -96,8 +104,8 @@ class Stalled:
         self._stopped, self._go_on = threading.Event(), threading.Event()
         self._results: list[LoadResult] = []
         self._errors: list[BaseException] = []
-        if where == "at its put":
-            self._stop_at_put()
+        if where in PUTS:
+            self._stop_at_put(PUTS[where])
         else:
             options["progress"] = At("publishing", self._stop)
         self._thread = threading.Thread(target=self._run, args=(given, options))
@@ -108,13 +116,15 @@ class Stalled:
         self._stopped.set()
         assert self._go_on.wait(60)
 
-    def _stop_at_put(self) -> None:
+    def _stop_at_put(self, nth: int) -> None:
         manifests = self.graph.repository.manifests
-        create = manifests.create
+        create, numbers = manifests.create, set[int]()
 
         def late(manifest: Manifest) -> Any:
-            if not self._stopped.is_set() and any(commit.txn_id == JOB for commit in manifest.commits):
-                self._stop()
+            if any(commit.txn_id == JOB for commit in manifest.commits):
+                numbers.add(manifest.manifest_version)
+                if len(numbers) == nth and not self._stopped.is_set():
+                    self._stop()
             return create(manifest)
 
         manifests.create = late  # type: ignore[method-assign]
@@ -359,6 +369,39 @@ def test_cleanup_spares_what_a_job_stages_though_the_clock_stepped_back_an_hour_
 
     assert notes(graph) == ["n1", "n2"]
     assert_sound(fresh(graph))
+
+
+@pytest.mark.parametrize("mode", ["append", "merge"])
+def test_cleanup_spares_the_table_that_a_job_makes_where_a_merge_has_put_rows_in_manifests_in_the_place_of_one(
+    tmp_path: Path, mode: str
+) -> None:
+    """Person has a stored table on main when the job stages, and none when it is planned again behind the merge."""
+    inline = Settings(maintenance=0, inline_rows=100)
+    graph = omnigraph.init(str(tmp_path / "graph"), SCHEMA, NO_FSYNC, settings=inline)
+    graph.mutate('query q() { insert Person { slug: "old", age: 1 } }')
+    graph.branches.create("draft")
+    graph.optimize()
+    assert stored(graph)
+    given = written(tmp_path / "people.jsonl", 1, 2)
+    meanwhile = omnigraph.open(graph.uri, NO_FSYNC, settings=inline)
+
+    def merge() -> None:
+        meanwhile.mutate('query q() { insert Person { slug: "drafted" } }', branch="draft")
+        assert meanwhile.branches.merge("draft").outcome == "fast_forward"
+        assert not stored(graph)
+
+    with stalled(graph, given, "at its second put", mode=mode, progress=At("publishing", merge)) as run:
+        assert clean(fresh(graph)).jobs == (JOB,)
+        assert run.wake().counts == {"Person": 2, "Note": 2}
+
+    assert slugs(graph) == ["drafted", "old", "p1", "p2"]
+    assert notes(graph) == ["n1", "n2"]
+    assert_sound(fresh(graph))
+
+
+def stored(graph: Graph) -> bool:
+    """Whether Person has a stored table on main."""
+    return fresh(graph).repository.open_txn().base.tables["node:Person"].stored is not None
 
 
 def test_cleanup_spares_what_a_second_start_of_the_job_needs_to_go_on(graph: Graph, given: Path) -> None:

@@ -33,6 +33,7 @@ from omnigraph.pipeline.bulk.describe import BY_NUMBER, Inquiry
 from omnigraph.pipeline.bulk.engines import KeyEngine, Keys
 from omnigraph.pipeline.bulk.job import BulkJob, SplitResult
 from omnigraph.pipeline.bulk.rejects import TWICE_TOLD_MAX, RejectedRows, Rejection, Rejects, Twice
+from omnigraph.pipeline.bulk.resume import first_table_id
 from omnigraph.pipeline.bulk.settle import Settled
 from omnigraph.pipeline.bulk.stage import FLAWED, REPLACING, read_side, unchanged_rows
 from omnigraph.pipeline.bulk.verify import Finding, StagedRows, Verifier
@@ -161,11 +162,12 @@ class Planner:
         return _Table(made, made.at)
 
     def _base(self, txn: WriteTxn, key: TableKey) -> TableVersion | None:
-        """All rows of a type in this base. Its first table is the one that rows were staged for."""
-        before = self._staged.txn.table(key)
-        first = before is None or before.stored is None
-        fresh = self._job.targets[key].table_id if first else self._repository.runtime.ids.short_id()
-        return self._settled.base(txn, key, fresh)
+        """All rows of a type in this base.
+
+        If it has no stored table here, it gets the one that the pass has for that on every base: the intent names it.
+        """
+        first = first_table_id(self._job.minter.salt, self._staged.txn.base.point, key)
+        return self._settled.base(txn, key, first)
 
     def unchanged(self, key: TableKey) -> "pa.Table | None":
         return unchanged_rows(self._store, self._job, self._staged.results, key)

@@ -90,11 +90,12 @@ def _digest(value: object) -> str:
 
 
 def tables_of(details: "Details", txn: WriteTxn) -> frozenset[str]:
-    """The tables that a load may write on a base: those that are there, and each type's first one.
+    """The tables that a load may write when it is staged on a base: those that are there, and a first one of each type.
 
-    Of which types the input has rows is not known before it is parsed.
+    Of which types the input has rows is not known before it is parsed, nor which of them will have no stored table on
+    a later base that the load is planned on: a merge may put rows in manifests in the place of a table.
     """
-    first = {_fresh_table_id(details.salt, txn.base.point, definition.table_key) for definition in txn.catalog.types}
+    first = {first_table_id(details.salt, txn.base.point, definition.table_key) for definition in txn.catalog.types}
     return stored_tables(txn) | first
 
 
@@ -128,7 +129,7 @@ def job_for(
 
 def _target(settled: Settled, txn: WriteTxn, mode: Mode, salt: str, key: TableKey) -> Target:
     """Where rows of a type go. A merge looks at all rows there are, whoever settles them, now or in a later run."""
-    ref, fresh = txn.table(key), _fresh_table_id(salt, txn.base.point, key)
+    ref, fresh = txn.table(key), first_table_id(salt, txn.base.point, key)
     at = settled.base(txn, key, fresh) if mode == "merge" else None if ref is None else ref.stored
     return Target(fresh) if at is None else Target(at.table_id, at.table_version)
 
@@ -158,7 +159,8 @@ def staged_on(details: Details, txn: WriteTxn) -> Details:
     return replace(details, staged_on=txn.base.point)
 
 
-def _fresh_table_id(salt: str, point: Point, key: TableKey) -> str:
-    """An id that nobody else takes, and that every task and every run of this pass derives alike."""
+def first_table_id(salt: str, point: Point, key: TableKey) -> str:
+    """An id for a type's first table that nobody else takes, and that every task, every run and every later plan of the
+    pass that is staged on this base derives alike. The intent has named it before the pass began (`tables_of`)."""
     digest = hashlib.blake2b(f"{salt} {point.branch_id} {point.manifest_version} {key}".encode(), digest_size=10)
     return b32encode(digest.digest()).decode("ascii").lower()[:SHORT_ID_LENGTH]
