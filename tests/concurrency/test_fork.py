@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import gc
 import os
 import select
@@ -9,9 +11,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,8 +23,9 @@ import pytest
 import omnigraph
 from omnigraph.graph import Graph
 from omnigraph.manifest.settings import Settings
-from omnigraph.storage.local import LocalBackend
-from omnigraph.storage.objects import PutAnswer
+from omnigraph.storage.local import LocalBackend, _locked
+from omnigraph.storage.location import locate
+from omnigraph.storage.objects import ObjectStore, PutAnswer, Swap, open_store
 from support.s3 import S3Location
 
 pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe", "ignore:This process.*is multi-threaded")
@@ -192,6 +197,152 @@ def test_a_child_is_refused_lance_that_its_parent_has_used(tmp_path: Path) -> No
 
     put(staged, "parent")
     assert slugs(staged) == ["before", "parent"]
+
+
+@contextmanager
+def replacing(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A thread of this process is in the middle of replacing an object, whose directory it has locked."""
+    begun, over, written = threading.Event(), threading.Event(), LocalBackend._written
+
+    @contextmanager
+    def slowly(self: LocalBackend, path: Path, data: bytes, fsync: bool) -> Iterator[Path]:
+        with written(self, path, data, fsync) as temporary:
+            if threading.current_thread().name == "slow":
+                begun.set()
+                over.wait()
+            yield temporary
+
+    monkeypatch.setattr(LocalBackend, "_written", slowly)
+    slow = threading.Thread(target=replace_object, args=(store,), name="slow")
+    slow.start()
+    assert begun.wait(20)
+    try:
+        yield
+    finally:
+        over.set()
+        slow.join()
+
+
+def replace_object(store: ObjectStore) -> Swap:
+    found = store.get("tags/one.json")
+    assert found is not None
+    return store.replace("tags/one.json", found.data + b"+", found.tag)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    made = open_store(locate(tmp_path / "store", {"fsync": "false"}))
+    made.put("tags/one.json", b"{}")
+    return made
+
+
+def lock_is_free(folder: Path) -> bool:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def living_child(beginning: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """A child that is forked here, does this and then nothing for as long as the block lasts."""
+    (its_end, end), (begun, its_begin) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(end)
+        beginning()
+        os.write(its_begin, b"1")
+        os.read(its_end, 1)
+        os._exit(0)
+    os.close(its_end)
+    os.close(its_begin)
+    try:
+        assert select.select([begun], [], [], CHILD_S)[0]
+        yield
+    finally:
+        os.close(end)
+        os.waitpid(child, 0)
+        os.close(begun)
+
+
+def test_the_lock_on_a_directory_ends_with_its_holder_though_a_child_was_forked_meanwhile(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as child:
+        with replacing(store, monkeypatch):
+            child.enter_context(living_child())
+            assert not lock_is_free(tmp_path / "store" / "tags")
+        assert lock_is_free(tmp_path / "store" / "tags")
+        assert replace_object(store) is Swap.REPLACED
+
+
+def test_a_child_that_nobody_told_of_the_fork_does_not_keep_the_lock_either(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that a library forks, without the system's hooks of Python."""
+    fork = ctypes.CDLL(None).fork
+    with replacing(store, monkeypatch):
+        child = fork()
+        if child == 0:
+            signal.pause()
+    try:
+        assert lock_is_free(tmp_path / "store" / "tags")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_child_replaces_what_a_thread_of_its_parent_was_replacing_once_that_is_over(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with replacing(store, monkeypatch):
+            waiting = pool.submit(in_child, lambda: replace_object(store))
+            time.sleep(0.2)
+            assert not waiting.done()
+        assert waiting.result(CHILD_S) in (str(Swap.REPLACED), str(Swap.CHANGED))
+
+    assert replace_object(store) is Swap.REPLACED
+
+
+def test_the_lock_of_a_parent_that_was_killed_is_not_kept_by_its_child(store: ObjectStore, tmp_path: Path) -> None:
+    folder = tmp_path / "store" / "tags"
+    reading, writing = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        with _locked(folder):
+            if os.fork() == 0:
+                os.write(writing, str(os.getpid()).encode())
+                signal.alarm(CHILD_S)
+            while True:
+                signal.pause()
+    grandchild = int(os.read(reading, 20))
+    try:
+        assert not lock_is_free(folder)
+        os.kill(parent, signal.SIGKILL)
+        os.waitpid(parent, 0)
+
+        assert lock_is_free(folder)
+        assert replace_object(store) is Swap.REPLACED
+    finally:
+        os.kill(grandchild, signal.SIGKILL)
+        os.close(reading)
+        os.close(writing)
+
+
+def test_a_child_that_was_forked_under_a_lock_does_not_unlock_it(store: ObjectStore, tmp_path: Path) -> None:
+    folder = tmp_path / "store" / "tags"
+    lock = _locked(folder)
+    lock.__enter__()
+    with living_child(lambda: lock.__exit__(None, None, None)):
+        assert not lock_is_free(folder)
+        lock.__exit__(None, None, None)
+        assert lock_is_free(folder)
 
 
 FORKS_BEFORE_LANCE = """

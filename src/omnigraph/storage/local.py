@@ -36,15 +36,36 @@ def sync_directory(path: Path | str) -> None:
         os.close(fd)
 
 
+_locks: set[int] = set()  # the descriptors by which this process locks directories, or waits to
+
+
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """The directory itself is the lock: no file to leave behind, and the kernel frees it with the process."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    """The directory itself is the lock: no file to leave behind, and the kernel frees it with the process.
+
+    A child that is forked meanwhile has a copy of the descriptor, and the lock lasts as long as any copy is open. So it
+    is unlocked and not only closed here, and the child closes its copy, in case its parent is killed.
+    """
+    fd, process = os.open(folder, os.O_RDONLY | os.O_DIRECTORY), os.getpid()
+    _locks.add(fd)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(fd)
+        if os.getpid() == process:  # in a child that was forked in here the lock is its parent's, and the copy closed
+            _locks.discard(fd)
+            with suppress(OSError):  # it could not be locked either
+                fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+
+def _close_copies() -> None:
+    """A forked child has copies of its parent's locks; to close them does not unlock what the parent holds."""
+    while _locks:
+        os.close(_locks.pop())
+
+
+os.register_at_fork(after_in_child=_close_copies)
 
 
 class explained:  # noqa: N801 - used like a function, and a class because every small commit comes through here
