@@ -18,7 +18,17 @@ from typing import Any
 
 import pytest
 
-from omnigraph.errors import BadRequest, Damaged, JobDiscarded, JobEnding, JobLost, JobRunning, NotFound, OmnigraphError
+from omnigraph.errors import (
+    BadRequest,
+    Damaged,
+    DiscardUnsettled,
+    JobDiscarded,
+    JobEnding,
+    JobLost,
+    JobRunning,
+    NotFound,
+    OmnigraphError,
+)
 from omnigraph.manifest import owners
 from omnigraph.manifest.document import encode_document
 from omnigraph.manifest.intent import Intent, State, encode_intent
@@ -623,7 +633,7 @@ def test_a_slow_removal_leaves_the_intent_and_the_files_of_the_next_start_alone(
 
 
 @pytest.mark.parametrize("fault", LOST_SWAPS.values(), ids=LOST_SWAPS)
-def test_a_lost_answer_to_a_discard_by_another_never_removes_a_live_intent(store: ObjectStore, fault: Any) -> None:
+def test_a_lost_answer_to_a_discard_by_another_is_settled(store: ObjectStore, fault: Any) -> None:
     begin(client(store)).release()
     gate = Gate()
     cleaner = client(SteppedStore(store, gate), "cleaner")
@@ -635,7 +645,56 @@ def test_a_lost_answer_to_a_discard_by_another_never_removes_a_live_intent(store
 
     now = client(store, "reader").read("job")
     assert now is not None
-    assert now.closed is (found is not None)
+    assert now.closed
+    assert found is not None
+    assert (found.intent, found.tag) == (now.intent, now.tag)
+
+
+@pytest.mark.parametrize("fault", LOST_SWAPS.values(), ids=LOST_SWAPS)
+def test_a_lost_answer_to_a_discard_never_closes_the_intent_of_who_took_it_over_meanwhile(
+    store: ObjectStore, fault: Any
+) -> None:
+    begin(client(store)).release()
+    gate = Gate()
+    cleaner = client(SteppedStore(store, gate), "cleaner")
+    (seen,) = cleaner.list()
+    adopted = client(store, "resumer").adopt("job")
+    with Stepper(lambda: cleaner.close(seen), gate) as running:
+        running.step(fault)
+        running.run_to_end()
+        assert running.result() is None
+
+    adopted.refresh()
+
+
+def test_a_discard_none_of_whose_puts_is_answered_says_that_its_outcome_is_unknown(store: ObjectStore) -> None:
+    """One of the puts may be late: it is not said that nothing was discarded, nor that somebody took the job up."""
+    begin(client(store)).release()
+    gate = Gate()
+    cleaner = client(SteppedStore(store, gate), "cleaner")
+    (seen,) = cleaner.list()
+    with Stepper(lambda: cleaner.close(seen), gate) as running:
+        while not running.done:
+            running.step(LOST_SWAPS["not applied"] if running.next == Call("replace", "__recovery/job.json") else None)
+        with pytest.raises(DiscardUnsettled, match=r"job.*may be given up.*discard it once more"):
+            running.result()
+
+    assert closed(store).closed
+
+
+def test_the_object_of_an_ended_job_is_not_deleted_once_the_job_is_started_again(store: ObjectStore) -> None:
+    begin(client(store)).finish()
+    cleaner = client(store, "cleaner")
+    (seen,) = cleaner.list()
+    again = begin(client(store, "again"))
+
+    cleaner.delete_ended(seen)
+
+    again.refresh()
+    assert again.finish()
+    (seen,) = cleaner.list()
+    cleaner.delete_ended(seen)
+    assert cleaner.list() == []
 
 
 def test_tables_are_named_before_they_are_written_and_stay_named(store: ObjectStore) -> None:

@@ -64,6 +64,7 @@ SAMPLES: list[OmnigraphError] = [
     errors.AccessDenied("__manifest/1", "403"),
     errors.Unavailable("__manifest/1", "timed out"),
     errors.StorageFull("__manifest/1", "no space"),
+    errors.DiscardUnsettled("job"),
     errors.ClockAhead(600, 300),
     errors.SparkNotReady("Java is missing: install it."),
     errors.JobFailed("stage", "lost"),

@@ -113,6 +113,22 @@ class StorageFull(Unavailable):
         )
 
 
+class DiscardUnsettled(Unavailable):
+    """No answer tells whether the discard of a long write has begun."""
+
+    told = ("job_id",)
+
+    def __init__(self, job_id: str) -> None:
+        OmnigraphError.__init__(self, job_id)
+        self.job_id = job_id
+
+    def __str__(self) -> str:
+        return (
+            f"The store did not answer whether the discard of the job {self.job_id} has begun: the job may be given up "
+            "by now, or may still go on, discard it once more to be sure."
+        )
+
+
 class SparkNotReady(OmnigraphError):
     """Spark can't be used here: it, Java or its master is missing. The message says what to do."""
 

@@ -23,7 +23,7 @@ from omnigraph.maintain.merge_bases import forgettable, mark_bases
 from omnigraph.maintain.recovery import end_job
 from omnigraph.maintain.retention import Retention, oldest_retained
 from omnigraph.manifest.intents import SeenIntent
-from omnigraph.manifest.keys import RECOVERY, intent_key
+from omnigraph.manifest.keys import RECOVERY
 from omnigraph.manifest.model import BranchId, Entry, Manifest, Point, Token, TxnId
 from omnigraph.manifest.plan import PublishPlan, RaiseFence, Stance
 from omnigraph.manifest.repository import Repository
@@ -124,7 +124,7 @@ class _Cleanup:
         verdict = self._judge(found, oldest, marks, Spared.by(jobs.honoured))
         if not dry_run:
             self._repository.store.remove_temporaries(found.now - max(self._floor, FLOOR))  # a put takes seconds
-            self._delete([intent_key(seen.intent.txn_id) for seen in jobs.ended])
+            gather([partial(self._repository.intents.delete_ended, seen) for seen in jobs.ended])
         if not dry_run and not (verdict.is_empty and not jobs.to_end):
             forgotten = forgettable(marks, self._repository.manifests, _swept(verdict.expiries, found.census.graves))
             self._fence(found.census.heads, oldest, jobs, forgotten)

@@ -25,6 +25,7 @@ from typing import Any
 
 from omnigraph.errors import (
     BadRequest,
+    DiscardUnsettled,
     JobDiscarded,
     JobEnding,
     JobLost,
@@ -337,23 +338,31 @@ class Intents:
     def close(self, seen: SeenIntent) -> SeenIntent | None:
         """The first step of a discard: it can't be resumed from now on. None if it has changed since it was seen.
 
-        The discard is then recorded in the branch, and `remove` comes last (`maintain/recovery.py`).
+        An answer that was lost is settled by reading, and by the same put again where nothing has changed. The discard
+        is then recorded in the branch, and `remove` comes last (`maintain/recovery.py`).
         """
         if seen.closed:
             return seen
         known = seen.intent
         closed = replace(known, state=State.DISCARDED, refreshes=known.refreshes + 1)
         key, data = intent_key(known.txn_id), encode_intent(closed)
-        swap = self._store.replace(key, data, seen.tag)
-        stored = self._store.get(key)
-        if stored is not None and stored.data == data:
-            return replace(seen, intent=closed, tag=stored.tag)
-        if swap is Swap.REPLACED:  # and ended by another that helped; `remove` will find that
-            return replace(seen, intent=closed)
-        found = None if stored is None else decode_intent(stored.data, known.txn_id)
-        if stored is None or found is None or found.state is not State.DISCARDED or found.tokens != known.tokens:
-            return None
-        return replace(seen, intent=found, tag=stored.tag)  # another discards it too
+        for attempt in range(ATTEMPTS_MAX):
+            swap = self._store.replace(key, data, seen.tag)
+            stored = self._store.get(key)
+            if stored is not None and stored.data == data:
+                return replace(seen, intent=closed, tag=stored.tag)
+            if swap is Swap.REPLACED:  # and ended by another that helped; `remove` will find that
+                return replace(seen, intent=closed)
+            if stored is None:
+                return None
+            if stored.tag != seen.tag:
+                found = decode_intent(stored.data, known.txn_id)
+                if found.state is not State.DISCARDED or found.tokens != known.tokens:
+                    return None
+                return replace(seen, intent=found, tag=stored.tag)  # another discards it too
+            # It is as it was seen, and may yet be closed by a put that is late: only the same put tells.
+            self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
+        raise DiscardUnsettled(known.txn_id)
 
     def remove(self, seen: SeenIntent) -> bool:
         """End an intent exactly as it was seen, then what its job kept to be resumed by; False if it has changed.
@@ -369,6 +378,17 @@ class Intents:
         if not intent.named:
             self._store.delete(intent_key(intent.txn_id))
         return True
+
+    def delete_ended(self, seen: SeenIntent) -> None:
+        """Delete the object of an ended intent, unless it has changed since it was seen: a new start may have it.
+
+        It is read just before, because not every store can delete on a condition: what such a start puts in between is
+        lost, and stops that start before its put.
+        """
+        key = intent_key(seen.intent.txn_id)
+        stored = self._store.get(key)
+        if stored is not None and stored.tag == seen.tag:
+            self._store.delete(key)
 
     def forget(self, intent: Intent) -> None:
         """Remove what a job kept to be resumed by. Its prefix is its own: no other start of the job id uses it."""
