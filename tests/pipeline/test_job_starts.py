@@ -16,14 +16,15 @@ from typing import Any
 import pytest
 
 import omnigraph
-from omnigraph.errors import ConflictError, JobDiscarded, JobInputDiffers, JobLost
+from omnigraph.errors import BadRequest, ConflictError, JobDiscarded, JobInputDiffers, JobLost
 from omnigraph.graph import Graph
 from omnigraph.maintain import recovery
 from omnigraph.maintain.census import list_jobs
 from omnigraph.maintain.recovery import ACTOR
-from omnigraph.manifest.intents import Intents
+from omnigraph.manifest.intents import HeldIntent, Intents
 from omnigraph.manifest.keys import intent_key
 from omnigraph.manifest.model import Manifest
+from omnigraph.manifest.publish import Publisher
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.progress import Progress
@@ -107,7 +108,7 @@ class Stalled:
         if where in PUTS:
             self._stop_at_put(PUTS[where])
         else:
-            options["progress"] = At("publishing", self._stop)
+            options["progress"] = At(options.pop("until", "publishing"), self._stop)
         self._thread = threading.Thread(target=self._run, args=(given, options))
         self._thread.start()
         assert self._stopped.wait(60), self._errors
@@ -279,10 +280,93 @@ def test_a_start_that_makes_its_branch_after_its_discard_does_not_commit_there(
         return create(self, *args, **options)
 
     monkeypatch.setattr(Branches, "create", late)
-    with pytest.raises((JobDiscarded, JobLost)):
+    with pytest.raises(JobDiscarded):
         start(fresh(graph), given, branch="draft", from_="main")
 
     assert fresh(graph).query(NOTES, branch="draft").rows == []
+
+
+def test_a_start_that_was_discarded_before_it_makes_its_branch_does_not_make_it(graph: Graph, given: Path) -> None:
+    with stalled(graph, given, "before its checks", branch="draft", from_="main", until="verifying") as first:
+        (ended,) = much_later(graph).recover(discard=[JOB]).ended
+        with pytest.raises(JobDiscarded):
+            first.wake()
+
+    assert (ended.outcome, ended.branch) == ("discarded", "main")
+    assert "draft" not in fresh(graph).branches.list()
+
+
+# A branch that was deleted and made again
+
+
+@pytest.fixture
+def made_again(graph: Graph, given: Path) -> Graph:
+    """The job was interrupted on a branch `draft`, whose name is that of another branch now."""
+    source = graph.repository.open_txn().base
+    graph.repository.branches.create("draft", source, None)
+    with pytest.raises(KeyboardInterrupt):
+        start(fresh(graph), given, progress=At("publishing", interrupt), branch="draft")
+    graph.repository.branches.delete("draft")
+    graph.repository.branches.create("draft", source, None)
+    return graph
+
+
+def test_a_job_of_a_branch_that_was_deleted_is_not_gone_on_with_on_the_next_one_of_its_name(
+    made_again: Graph, given: Path
+) -> None:
+    with pytest.raises(BadRequest, match=r"begun on a branch 'draft' that was deleted since: discard it first"):
+        start(fresh(made_again), given, branch="draft")
+    assert fresh(made_again).query(NOTES, branch="draft").rows == []
+
+    (ended,) = fresh(made_again).recover(discard=[JOB]).ended
+
+    assert (ended.outcome, ended.branch) == ("discarded", "main")
+    assert start(fresh(made_again), given, branch="draft").counts == {"Person": 2, "Note": 2}
+
+
+def test_a_job_of_a_branch_that_was_deleted_is_not_begun_on_the_branch_that_it_would_be_forked_from(
+    made_again: Graph, given: Path
+) -> None:
+    made_again.repository.branches.delete("draft")
+
+    with pytest.raises(BadRequest, match="begun on a branch 'draft' that was deleted since"):
+        start(fresh(made_again), given, branch="draft", from_="main")
+
+    assert "draft" not in fresh(made_again).branches.list()
+
+
+def test_a_job_of_a_branch_that_was_deleted_is_not_completed_on_the_next_one_of_its_name(made_again: Graph) -> None:
+    with pytest.raises(ConflictError, match="deleted since"):
+        fresh(made_again).recover(complete=[JOB])
+
+    assert fresh(made_again).query(NOTES, branch="draft").rows == []
+
+
+@pytest.mark.parametrize("killed", ["at its put", "after its commit"])
+def test_a_job_on_the_second_branch_that_it_made_is_discarded_or_found_there(
+    graph: Graph, given: Path, killed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was interrupted when it had made its branch; that was deleted, and its next start makes another one."""
+    options = {"branch": "draft", "from_": "main"}
+    with monkeypatch.context() as patch:
+        patch.setattr(Publisher, "publish", lambda *_: interrupt())
+        with pytest.raises(KeyboardInterrupt):
+            start(fresh(graph), given, **options)
+    graph.repository.branches.delete("draft")
+
+    if killed == "at its put":
+        with stalled(graph, given, "at its put", **options) as second:
+            (ended,) = much_later(graph).recover(discard=[JOB]).ended
+            with pytest.raises(JobDiscarded):
+                second.wake()
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr(HeldIntent, "finish", lambda _: False)
+            start(fresh(graph), given, **options)
+        (ended,) = much_later(graph).recover(discard=[JOB]).ended
+
+    assert (ended.outcome, ended.branch) == ("discarded" if killed == "at its put" else "landed", "draft")
+    assert len(fresh(graph).query(NOTES, branch="draft").rows) == (0 if killed == "at its put" else 2)
 
 
 # Another input

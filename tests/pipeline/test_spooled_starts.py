@@ -7,9 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from test_job_starts import NO_FSYNC, SCHEMA, At, fresh, much_later, slugs
 
 import omnigraph
-from omnigraph.errors import BadRequest, JobDiscarded, JobInputDiffers, JobLost, JobRunning
+from omnigraph.errors import BadRequest, ConflictError, JobDiscarded, JobInputDiffers, JobLost, JobRunning
 from omnigraph.graph import Graph
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.frames import load_tables
@@ -17,7 +18,6 @@ from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.bulk.spool import Answer, Spool, abandon, begin, spool_rows, together
 from omnigraph.storage.runner import InProcess
 from omnigraph.write.load import LoadResult
-from pipeline.test_job_starts import NO_FSYNC, SCHEMA, At, fresh, much_later, slugs
 from support.cleaning import assert_sound, clean
 from support.jobs import left_over
 
@@ -60,6 +60,7 @@ def test_a_start_that_was_taken_over_while_it_spooled_does_not_publish_the_rows_
     assert made.commit is not None
     assert str(made.commit.commit.input).startswith("1 Person, append")
     assert slugs(graph) == ["b1", "old"]
+    clean(fresh(graph))
     assert left_over(graph.repository) == []
     assert_sound(fresh(graph))
 
@@ -142,7 +143,21 @@ def test_a_start_that_was_discarded_while_it_spooled_for_a_branch_to_be_made_doe
     with pytest.raises(JobDiscarded):
         ended(graph, spool, answer, branch="draft", from_="main")
 
-    assert "draft" not in [branch.name for branch in fresh(graph).branches.list()]
+    assert "draft" not in fresh(graph).branches.list()
+
+
+def test_a_start_whose_branch_was_deleted_and_made_again_while_it_spooled_publishes_nothing(graph: Graph) -> None:
+    main = graph.repository.open_txn().base
+    graph.repository.branches.create("draft", main, None)
+    spool = started(graph, branch="draft")
+    answer = spooled(spool, "a1")
+    graph.repository.branches.delete("draft")
+    graph.repository.branches.create("draft", main, None)
+
+    with pytest.raises(ConflictError, match="a branch 'draft' that was deleted since"):
+        ended(graph, spool, answer, branch="draft")
+
+    assert [commit.txn_id for commit in fresh(graph).commits(branch="draft")].count("X") == 0
 
 
 def test_a_load_of_tables_is_alive_while_its_rows_come(graph: Graph) -> None:

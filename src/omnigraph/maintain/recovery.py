@@ -223,14 +223,15 @@ def _committed(txn_id: TxnId, entry: Entry) -> RecoveredJob:
 
 
 def _place(repository: Repository, seen: SeenIntent) -> Point:
-    """Behind which point it may be committed: its first base, or the beginning of the branch that it was to make."""
-    target = seen.intent.details.get("target")
-    if isinstance(target, str) and target != seen.intent.branch:
-        try:
-            return Point(repository.branches.find(target).head.branch_id, 1)
-        except BranchNotFound:
-            pass
-    return seen.intent.base
+    """Behind which point it may be committed: its first base, or the beginning of the branch that it was to make.
+
+    On a branch that has the name of its own, which was deleted, no start of it commits (`Intent.behind`).
+    """
+    intent = seen.intent
+    if intent.target != intent.branch:
+        with suppress(BranchNotFound):
+            return intent.behind(repository.branches.find(intent.target).head.branch_id) or intent.base
+    return intent.base
 
 
 def _job(repository: Repository, seen: SeenIntent, completers: Completers) -> Job:

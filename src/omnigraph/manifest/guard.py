@@ -56,8 +56,18 @@ class JobGuard:
             return committed
         committed = self.search(self._manifests.confirm(head))
         if committed is None:
-            raise JobLost(self._held.txn_id)
+            raise self._ended(head)
         return committed
+
+    def _ended(self, head: Manifest) -> ConflictError:
+        """How a start ended that does not own its intent: a discard is recorded where its job was begun, if the branch
+        that it was to fork was not there yet."""
+        begun = self._held.base
+        source = None if begun.branch_id == head.branch_id else self._manifests.head(begun.branch_id)
+        if source is None:
+            return JobLost(self._held.txn_id)
+        fate = fate_since(self._manifests, begun, source, self._held.txn_id, self._held.token)
+        return JobLost(self._held.txn_id) if fate.discarded is None else JobDiscarded(self._held.txn_id)
 
 
 class HasCommitted(Exception):

@@ -10,7 +10,7 @@ from omnigraph.errors import BadRequest, Damaged
 from omnigraph.manifest.codec import decode_time, encode_time
 from omnigraph.manifest.document import decode_document, encode_document
 from omnigraph.manifest.keys import branch_id_of, recovery_folder
-from omnigraph.manifest.model import Point, Token, TxnId
+from omnigraph.manifest.model import BranchId, Point, Token, TxnId
 from omnigraph.manifest.owners import Owner
 
 
@@ -57,6 +57,22 @@ class Intent:
     def token(self) -> Token:
         """Of the start that owns it."""
         return self.owner.token
+
+    @property
+    def target(self) -> str:
+        """The branch that it is to be committed on: that of its base, or one that is to be forked from there."""
+        target = self.details.get("target")
+        return target if isinstance(target, str) else self.branch
+
+    def behind(self, branch_id: BranchId) -> Point | None:
+        """Behind which point of this branch it may be committed: from its first base on, or, on the branch that it was
+        to fork, from the beginning. None: not there, as when the branch was deleted and its name is another's now."""
+        if branch_id == self.base.branch_id:
+            return self.base
+        return None if self.target == self.branch else Point(branch_id, 1)
+
+    def is_for(self, target: str, branch_id: BranchId) -> bool:
+        return target == self.target and self.behind(branch_id) is not None
 
 
 def encode_intent(intent: Intent) -> bytes:

@@ -77,13 +77,14 @@ class SeenIntent:
 class HeldIntent:
     """An intent that this start owns, until another takes it over or discards it: then every call here says so."""
 
-    def __init__(self, store: ObjectStore, runtime: Runtime, intent: Intent, tag: Tag, *, adopted: bool) -> None:
-        self.adopted = adopted  # it was another run's: what that staged can be used
+    def __init__(self, store: ObjectStore, runtime: Runtime, intent: Intent, tag: Tag | None, *, adopted: bool) -> None:
+        """Without a tag it is lost already."""
+        self.adopted = adopted  # it was begun before: what was staged then can be used
         self._store = store
         self._runtime = runtime
         self._intent = intent
         self._tag = tag
-        self._lost = False
+        self._lost = tag is None
         self._lock = threading.Lock()
 
     @property
@@ -144,6 +145,11 @@ class HeldIntent:
             named = self._intent.tables
             self._change(**changes, tables=None if named is None else named | tables)
 
+    def work_here(self) -> None:
+        """This process goes on with the start, and says so."""
+        with self._lock:
+            self._change(owner=this_process(self.token), state=State.WORKING)
+
     def name_tables(self, tables: Set[str]) -> None:
         """Before anything is written there; costs nothing where they are named already."""
         named = self._intent.tables
@@ -184,6 +190,7 @@ class HeldIntent:
     def _change(self, **changes: Any) -> None:
         """One conditional replace; a lost answer, or a change by nobody else, is settled by reading."""
         self.check()
+        assert self._tag is not None
         for attempt in range(ATTEMPTS_MAX):
             wanted = replace(self._intent, refreshes=self._intent.refreshes + 1, **changes)
             data = encode_intent(wanted)
@@ -220,20 +227,47 @@ class Intents:
         tables: Set[str] = frozenset(),
         named: bool = True,
     ) -> HeldIntent:
-        """Begin a long write, or take over the one of this id that no process works on any more."""
+        """Begin a long write, or take over the one of this id that no process works on any more, for the same branch.
+
+        That is the branch of `txn`, or the one that `details` name as the target, to be forked from there.
+        """
+        target = str((details or {}).get("target") or txn.branch)
         for _ in range(ATTEMPTS_MAX):
             with suppress(NotFound):
-                held = self.adopt(txn_id)
-                if held.base.branch_id == txn.base.branch_id:
-                    return held
-                held.release()
-                raise BadRequest(
-                    f"The job {txn_id} was begun on the branch {held.intent.branch!r}: go on with it there, or take "
-                    "another job id."
-                )
+                if named:
+                    return self._adopted_for(txn_id, txn, target)
             with suppress(JobRunning):  # another start began it a moment ago; taking that over names its process
                 return self.begin(txn_id, txn.branch, txn.base.point, kind, actor, details, tables=tables, named=named)
-        return self.adopt(txn_id)
+        return self._adopted_for(txn_id, txn, target)
+
+    def _adopted_for(self, txn_id: TxnId, txn: WriteTxn, target: str) -> HeldIntent:
+        held = self.adopt(txn_id)
+        if held.intent.is_for(target, txn.base.branch_id):
+            return held
+        held.release()
+        if held.intent.target == target:
+            raise BadRequest(
+                f"The job {txn_id} was begun on a branch {target!r} that was deleted since: discard it first "
+                f"(`recover --discard {txn_id}`), or take another job id."
+            )
+        raise BadRequest(
+            f"The job {txn_id} was begun on the branch {held.intent.target!r}: go on with it there, discard it first "
+            f"(`recover --discard {txn_id}`), or take another job id."
+        )
+
+    def continued(self, begun: Intent) -> HeldIntent:
+        """The intent of a start that goes on here, perhaps in another process than it began in, under its own token.
+
+        If another start has taken it over, or it was ended, it is lost already: the log tells what became of it.
+        """
+        stored = self._store.get(intent_key(begun.txn_id))
+        found = None if stored is None else decode_intent(stored.data, begun.txn_id)
+        if stored is None or found is None or found.state in CLOSED or found.token != begun.token:
+            return HeldIntent(self._store, self._runtime, begun, None, adopted=True)
+        held = HeldIntent(self._store, self._runtime, found, stored.tag, adopted=True)
+        with suppress(JobLost):
+            held.work_here()
+        return held
 
     def begin(
         self,

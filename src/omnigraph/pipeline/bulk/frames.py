@@ -17,11 +17,10 @@ from omnigraph.pipeline.bulk.spool import (
     Answer,
     Spool,
     Spooled,
-    abandon,
-    begin,
     check_rows,
     spool_nothing,
     spool_rows,
+    spooling,
     together,
 )
 from omnigraph.pipeline.progress import Progress
@@ -69,14 +68,11 @@ def load_tables(
     repository.require_writable("Loading")
     progress = progress or Progress()
     if txn_id is not None and _landed(repository, branch, txn_id):
-        counted = Spooled((), rows={name: _count(name, value) for name, value in source.items()})
+        counted = Spooled(None, rows={name: _count(name, value) for name, value in source.items()})
         return bulk_load(repository, runner, counted, mode=mode, branch=branch, txn_id=txn_id)
-    spool = begin(repository, mode, branch=branch, from_=from_, actor=actor, if_commit=if_commit, txn_id=txn_id)
-    try:
-        spooled = together(list(_Spooling(spool, progress).answers(source)))
-    except BaseException:
-        abandon(repository, spool)
-        raise
+    begun = spooling(repository, mode, branch=branch, from_=from_, actor=actor, if_commit=if_commit, txn_id=txn_id)
+    with begun as spool:
+        spooled = together(spool, list(_Spooling(spool, progress).answers(source)))
     return bulk_load(
         repository,
         runner,

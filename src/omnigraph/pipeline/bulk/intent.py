@@ -11,14 +11,14 @@ from omnigraph.errors import (
     JobDiscarded,
     JobEnding,
     JobLost,
-    NotFound,
     OmnigraphError,
     OutcomeUnknown,
     Unavailable,
 )
 from omnigraph.maintain.recovery import end_job
+from omnigraph.manifest.intent import Intent
 from omnigraph.manifest.intents import HeldIntent
-from omnigraph.manifest.model import TxnId
+from omnigraph.manifest.model import BranchId, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import WriteTxn
 from omnigraph.pipeline.bulk.resume import Details, tables_of
@@ -34,6 +34,7 @@ class Job:
     txn_id: TxnId | None
     actor: str | None
     branch: str | None = None  # where it is to be committed
+    begun: Intent | None = None  # of a start that goes on here, as one does whose rows were spooled
 
 
 @contextmanager
@@ -42,7 +43,11 @@ def held_intent(
 ) -> Iterator[tuple[HeldIntent, Details]]:
     """Hold the intent, refreshed, as long as the load goes on; nothing may be staged before."""
     own_id = job.txn_id or repository.runtime.ids.txn_id()
-    held = taken(repository, own_id, lambda: _taken(repository, job, own_id, base, fingerprint, split_bytes))
+    if job.begun is not None:
+        held = repository.intents.continued(job.begun)
+    else:
+        details = new_details(repository, base, fingerprint, split_bytes, job.branch)
+        held = load_intent(repository, own_id, base, details, job.actor, named=job.txn_id is not None)
     details = Details.from_json(held.intent.details, f"the intent of {own_id}")
     if details.fingerprint != fingerprint:
         held.release()
@@ -64,6 +69,33 @@ def held_intent(
             repository.intents.forget(held.intent)
 
 
+def new_details(
+    repository: Repository, base: WriteTxn, fingerprint: str, split_bytes: int, branch: str | None
+) -> Details:
+    runtime = repository.runtime
+    now = int(runtime.clock.now().timestamp() * 1000)
+    return Details(fingerprint, runtime.ids.short_id(), now, split_bytes, base.base.point, branch)
+
+
+def load_intent(
+    repository: Repository, txn_id: TxnId, base: WriteTxn, details: Details, actor: str | None, *, named: bool
+) -> HeldIntent:
+    """The intent of a start that begins: a new one, or, of a load that has a name, that of an earlier start."""
+    intents, tables = repository.intents, tables_of(details, base)
+
+    def take() -> HeldIntent:
+        return intents.take(
+            base, txn_id, kind="load", actor=actor, details=details.to_json(), tables=tables, named=named
+        )
+
+    held = taken(repository, txn_id, take)
+    # A cleanup that lists intents from now on spares a new one's base; one that did before has passed it by now.
+    if not held.adopted and repository.manifests.confirm(base.base).oldest_retained > base.base.manifest_version:
+        held.discard()
+        raise ConflictError("A cleanup passed while the load began: nothing was written, run it again.")
+    return held
+
+
 def taken(repository: Repository, txn_id: TxnId, take: Callable[[], HeldIntent]) -> HeldIntent:
     """Take an intent; a discard of the job that has begun is completed first, by the process that began it or here."""
     for _ in range(_HELPS_MAX):
@@ -75,40 +107,15 @@ def taken(repository: Repository, txn_id: TxnId, take: Callable[[], HeldIntent])
     return take()
 
 
-def clear_away(repository: Repository, own_id: TxnId) -> None:
-    """What a start has left that was killed after its commit."""
+def clear_away(repository: Repository, own_id: TxnId, branch: str, branch_id: BranchId) -> None:
+    """What a start has left that was killed after its commit on this branch. A job of another branch is not touched."""
     with suppress(OmnigraphError):  # another has it: it will find the commit too
-        with suppress(NotFound):
-            repository.intents.adopt(own_id).finish()
         seen = repository.intents.read(own_id)
+        if seen is not None and not seen.ended and seen.intent.is_for(branch, branch_id):
+            repository.intents.adopt(own_id).finish()
+            seen = repository.intents.read(own_id)
         if seen is not None and seen.ended:
             repository.intents.forget(seen.intent)
-
-
-def _taken(
-    repository: Repository, job: Job, own_id: TxnId, base: WriteTxn, fingerprint: str, split_bytes: int
-) -> HeldIntent:
-    if job.txn_id is not None:
-        with suppress(NotFound):
-            return repository.intents.adopt(own_id)
-    runtime = repository.runtime
-    now = int(runtime.clock.now().timestamp() * 1000)
-    details = Details(fingerprint, runtime.ids.short_id(), now, split_bytes, base.base.point, job.branch)
-    held = repository.intents.begin(
-        own_id,
-        base.branch,
-        base.base.point,
-        "load",
-        job.actor,
-        details.to_json(),
-        tables=tables_of(details, base),
-        named=job.txn_id is not None,
-    )
-    # A cleanup that lists intents from now on spares the base; one that did before has passed it by now.
-    if repository.manifests.confirm(base.base).oldest_retained > base.base.manifest_version:
-        held.discard()
-        raise ConflictError("A cleanup passed while the load began: nothing was written, run it again.")
-    return held
 
 
 def _was_lost(held: HeldIntent) -> bool:

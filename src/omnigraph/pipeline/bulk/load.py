@@ -163,7 +163,7 @@ class BulkLoad:
             everything = Point(base.base.branch_id, 0)
             landed = self.repository.publisher.landed_earlier(base, self.txn_id, since=everything)
             if landed is not None:
-                clear_away(self.repository, self.txn_id)
+                clear_away(self.repository, self.txn_id, self.branch, base.base.branch_id)
                 return self._landed(landed)
         if self.if_commit not in (None, base.commit_id):
             raise PreconditionFailed(str(self.if_commit), base.commit_id)
@@ -172,7 +172,8 @@ class BulkLoad:
             local = [Path(file.path) for file in named if not is_remote(file.path)]
             path = quarantine or default_path(local, self.repository.runtime.ids.short_id())
             self._policy = Policy(True, self.max_errors, path)
-        job = Job(self.job_id, self.txn_id, self.actor, self.branch)
+        begun = None if self._spooled is None else self._spooled.intent
+        job = Job(self.job_id, self.txn_id, self.actor, self.branch, begun)
         split_bytes = self.settings.split_bytes or split_size(self._files)
         with held_intent(self.repository, job, base, fingerprint, split_bytes) as (held, details):
             self._held, self._details = held, details
@@ -195,7 +196,8 @@ class BulkLoad:
             return self.repository.open_txn(self.from_)
 
     def _forked(self, txn: WriteTxn, plan: PublishPlan) -> tuple[WriteTxn, PublishPlan]:
-        """The branch is made when it is known that the input can be loaded there, and not before."""
+        """The branch is made when it is known that the input can be loaded there, and for no start that has ended."""
+        self._guard(txn).check(self.repository.manifests.confirm(txn.base))
         with suppress(AlreadyExists):  # somebody else has just made it: as good
             self.repository.branches.create(self.branch, txn.base, self.actor)
         there = self.repository.open_txn(self.branch)
@@ -208,10 +210,9 @@ class BulkLoad:
         return JobGuard(self.repository.manifests, self._held, self._since(txn))
 
     def _since(self, txn: WriteTxn) -> Point:
-        """Behind which point this job may be committed: its first base, or the beginning of the branch it forked."""
+        """Behind which point this job may be committed. On a branch that is not its own it is refused by its guard."""
         assert self._held is not None
-        first = self._held.base
-        return first if first.branch_id == txn.base.branch_id else Point(txn.base.branch_id, 1)
+        return self._held.intent.behind(txn.base.branch_id) or self._held.base
 
     def _planned_splits(self, split_bytes: int) -> list[Split]:
         if self._spooled is not None:
@@ -233,7 +234,11 @@ class BulkLoad:
         return self._input
 
     def _landed_since(self, base: WriteTxn, held: HeldIntent) -> PublishedCommit | None:
-        if not held.adopted or self._is_new_branch:
+        """What an earlier start committed; raises where this one has been discarded or taken over by now."""
+        if not held.adopted:
+            return None
+        entry = self._guard(base).check(self.repository.manifests.confirm(base.base))
+        if entry is None or self._is_new_branch:  # on the source of its branch the id is another's
             return None
         return self.repository.publisher.landed_earlier(base, held.txn_id, since=self._since(base))
 

@@ -11,19 +11,20 @@ its own, and a load has those of the attempts whose answers Spark took.
 
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from omnigraph.errors import BranchNotFound, JobEnding, NotFound, PreconditionFailed
+from omnigraph.errors import BranchNotFound, PreconditionFailed
+from omnigraph.manifest.intent import Intent
 from omnigraph.manifest.intents import HeldIntent
 from omnigraph.manifest.keys import recovery_folder
 from omnigraph.manifest.model import MAIN, CommitId, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.txn import WriteTxn
-from omnigraph.pipeline.bulk.intent import taken
+from omnigraph.pipeline.bulk.intent import load_intent, new_details
 from omnigraph.pipeline.bulk.job import BulkJob
-from omnigraph.pipeline.bulk.resume import Details, job_for, tables_of
+from omnigraph.pipeline.bulk.resume import job_for, tables_of
 from omnigraph.pipeline.bulk.stage import stage_parsed
 from omnigraph.pipeline.spark.types import without_decimals
 from omnigraph.storage.objects import ObjectStore, open_store
@@ -45,21 +46,28 @@ _FINGERPRINT = "spooled"
 class Spool:
     """What tasks are told: the load they stage for, and where their files go."""
 
-    txn_id: TxnId
+    intent: Intent  # of this start, as it began
     job: BulkJob
-    prefix: str  # of all that this start keeps on the store
+
+    @property
+    def txn_id(self) -> TxnId:
+        return self.intent.txn_id
 
     def key(self, number: int) -> str:
-        return f"{self.prefix}/rows/{number:012d}.parquet"
+        return f"{self.intent.prefix}/rows/{number:012d}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
-    """A source for `bulk_load`: files that are spooled, and staged already."""
+    """A source for `bulk_load`: files that are spooled, and staged already, by the start that has this intent.
 
-    splits: tuple[Split, ...]
-    fingerprint: str = _FINGERPRINT
+    It is that start which `bulk_load` goes on with, and no other: what another one spooled is not its input.
+    """
+
+    intent: Intent | None  # None: these rows were only counted, because a load of the same id has landed
+    splits: tuple[Split, ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)  # how many there are of each type
+    fingerprint: str = _FINGERPRINT
 
     @property
     def files(self) -> list[SourceFile]:
@@ -84,38 +92,62 @@ def begin(
     if_commit: CommitId | None = None,
     txn_id: TxnId | None = None,
 ) -> Spool:
-    """Put the intent of a load whose rows will come. It is left for `bulk_load` to take up."""
-    txn = _base(repository, branch, from_)
-    if if_commit not in (None, txn.commit_id):
-        raise PreconditionFailed(str(if_commit), txn.commit_id)
-    runtime = repository.runtime
-    now = int(runtime.clock.now().timestamp() * 1000)
-    details = Details(_FINGERPRINT, runtime.ids.short_id(), now, SPLIT_BYTES, txn.base.point, branch)
-    own_id, tables = txn_id or runtime.ids.txn_id(), tables_of(details, txn)
-    named = txn_id is not None
-
-    def take() -> HeldIntent:
-        return repository.intents.take(
-            txn, own_id, kind="load", actor=actor, details=details.to_json(), tables=tables, named=named
-        )
-
-    held = taken(repository, own_id, take)
-    if held.adopted:  # of an earlier start: its rows can't be used, new ones are put under another prefix
-        repository.intents.forget(held.intent)
-        prefix = f"{recovery_folder(own_id)}/{held.token}"
-        held.refresh(details.to_json(), tables=tables, prefix=prefix)
-    job = job_for(repository, held, details, txn, mode, repository.location.options)
-    spool = Spool(own_id, job, held.intent.prefix)
+    """Put the intent of a load whose rows will come, and release it: another process may go on with this start."""
+    spool, held = _begun(repository, mode, branch, from_, actor, if_commit, txn_id)
     held.release()
     return spool
 
 
+@contextmanager
+def spooling(
+    repository: Repository,
+    mode: Mode,
+    *,
+    branch: str = MAIN,
+    from_: str | None = None,
+    actor: str | None = None,
+    if_commit: CommitId | None = None,
+    txn_id: TxnId | None = None,
+) -> Iterator[Spool]:
+    """The same where this process waits for the rows: meanwhile the intent is kept alive."""
+    spool, held = _begun(repository, mode, branch, from_, actor, if_commit, txn_id)
+    try:
+        with repository.intents.keeping(held):
+            yield spool
+    except BaseException:
+        abandon(repository, spool)
+        raise
+    held.release()
+
+
+def _begun(
+    repository: Repository,
+    mode: Mode,
+    branch: str,
+    from_: str | None,
+    actor: str | None,
+    if_commit: CommitId | None,
+    txn_id: TxnId | None,
+) -> tuple[Spool, HeldIntent]:
+    txn = _base(repository, branch, from_)
+    if if_commit not in (None, txn.commit_id):
+        raise PreconditionFailed(str(if_commit), txn.commit_id)
+    own_id = txn_id or repository.runtime.ids.txn_id()
+    details = new_details(repository, txn, _FINGERPRINT, SPLIT_BYTES, branch)
+    held = load_intent(repository, own_id, txn, details, actor, named=txn_id is not None)
+    if held.adopted:  # of an earlier start: its rows can't be used, new ones are put under another prefix
+        repository.intents.forget(held.intent)
+        prefix = f"{recovery_folder(own_id)}/{held.token}"
+        held.refresh(details.to_json(), tables=tables_of(details, txn), prefix=prefix)
+    job = job_for(repository, held, details, txn, mode, repository.location.options)
+    return Spool(held.intent, job), held
+
+
 def abandon(repository: Repository, spool: Spool) -> None:
-    """The rows will not come: leave nothing."""
-    with suppress(NotFound, JobEnding):
-        held = repository.intents.adopt(spool.txn_id)
-        if held.discard():
-            repository.intents.forget(held.intent)
+    """The rows will not come: leave nothing. What another start has by now is left to that."""
+    held = repository.intents.continued(spool.intent)
+    if held.discard():
+        repository.intents.forget(held.intent)
 
 
 def check_rows(spool: Spool, type_name: str, schema: "pa.Schema", shown: str) -> None:
@@ -199,10 +231,10 @@ def _base(repository: Repository, branch: str, from_: str | None) -> WriteTxn:
         return repository.open_txn(from_)
 
 
-def together(answers: Sequence[Answer]) -> Spooled:
+def together(spool: Spool, answers: Sequence[Answer]) -> Spooled:
     splits = [split for answer in answers for split in answer.splits]
     rows: dict[str, int] = {}
     for answer in answers:
         for name in {str(split.type_name) for split in answer.splits}:
             rows[name] = rows.get(name, 0) + answer.rows
-    return Spooled(tuple(sorted(splits, key=lambda split: split.number)), rows=rows)
+    return Spooled(spool.intent, tuple(sorted(splits, key=lambda split: split.number)), rows)

@@ -120,7 +120,7 @@ class Writer(DataSourceArrowWriter):
         bulk_load(
             self._to.open(),
             InProcess(),
-            together(answers),
+            together(self._spool, answers),
             mode=self._to.mode,
             branch=self._to.branch,
             from_=self._to.from_,
