@@ -666,3 +666,33 @@ def test_what_recovery_completes_names_the_same_input(graph: Graph, given: Path)
     assert again.counts == {"Person": 2, "Note": 2}
     with pytest.raises(JobInputDiffers):
         start(fresh(graph), written(given, 1))
+
+
+def test_a_load_without_an_id_that_recovery_completed_meanwhile_says_so(graph: Graph, given: Path) -> None:
+    def complete() -> None:
+        (job,) = much_later(graph).recover().jobs
+        much_later(graph).recover(complete=[job.txn_id])
+
+    result = start(fresh(graph), given, job_id=None, progress=At("publishing", complete))
+
+    assert result.commit is not None
+    assert result.commit.commit.recovered is not None
+    txn_id = result.commit.commit.txn_id
+    assert result.reports == (f"Another process has completed the load {txn_id} meanwhile: its input is loaded, once.",)
+    assert result.counts == {"Person": 2, "Note": 2}
+    assert notes(graph) == ["n1", "n2"]
+
+
+def test_a_start_of_a_job_that_is_committed_leaves_what_the_job_of_another_branch_staged(
+    graph: Graph, given: Path
+) -> None:
+    graph.repository.branches.create("draft", graph.repository.open_txn().base, None)
+    start(graph, given)
+    with pytest.raises(KeyboardInterrupt):
+        start(fresh(graph), given, branch="draft", progress=At("publishing", interrupt))
+    kept = left_over(graph.repository)
+
+    assert "landed before" in start(fresh(graph), given).reports[0]
+
+    assert kept
+    assert left_over(graph.repository) == kept

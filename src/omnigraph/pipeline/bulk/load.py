@@ -397,6 +397,11 @@ class BulkLoad:
             key.partition(":")[2]: touch.get("inserted", 0) + touch.get("updated", 0)
             for key, touch in commit.touched.items()
         }
+        if self.txn_id is None:  # only its own intent tells of it, so that it is this very input
+            note = (
+                f"Another process has completed the load {commit.commit.txn_id} meanwhile: its input is loaded, once."
+            )
+            return LoadResult(commit, counts, reports=(note,))
         what = f"The load {self.txn_id}" if self.job_id is None else f"The job {self.job_id}"
         note = f"{what} has landed before: nothing was loaded now, another input needs another id."
         if loaded is None:
