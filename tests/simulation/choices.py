@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from simulation import ops
@@ -16,6 +17,8 @@ from simulation.ops import EXTRAS, MAIN, Delete, Insert, LoadRow, Statement, Upd
 
 Mode: TypeAlias = Literal["append", "merge", "overwrite"]
 PEOPLE, PLACES, NOTES = 5, 3, 3
+NOTE_IDS = ("m0", "m1", "m2", "held-0", "held-1", "held-2")  # of notes that loads and held writes bring
+NEW_PEOPLE = 400  # of loads with job ids: mostly nobody else has such a key
 EMAILS = 4
 TAGS = ("t0", "t1")
 
@@ -33,9 +36,10 @@ class Notebook:
     inserted: list[tuple[str, tuple[str, Any]]] = field(default_factory=list)  # in groups: type, and where it is found
     forks: list[str] = field(default_factory=list)  # branches from within a group
     cursors: dict[str, str] = field(default_factory=dict)
-    alive: list[str] = field(
-        default_factory=list
-    )  # side branches that were created and, as far as is known, not deleted
+    alive: list[str] = field(default_factory=list)  # side branches that were created, and not deleted as far as known
+    tags: list[str] = field(default_factory=list)  # the same of tags
+    crashed: list[str] = field(default_factory=list)  # jobs of which a run ended with its process, or without an answer
+    moment: str = ""  # now, by the store's clock
 
     def begun(self, verb: ops.Verb) -> None:
         if isinstance(verb, ops.Load) and verb.job_id is not None:
@@ -46,9 +50,12 @@ class Notebook:
 
     def ended(self, verb: ops.Verb, outcome: ops.Outcome) -> None:
         self._note_branches(verb, outcome)
+        self._note_tags(verb, outcome)
         self._note_rows(verb, outcome)
         if isinstance(verb, ops.Load) and verb.job_id is not None:
             self.running[verb.job_id] -= 1
+            if isinstance(outcome, ops.Unknown):
+                self.crashed.append(verb.job_id)
         if isinstance(verb, ops.Recover) and isinstance(outcome, ops.Done):
             self.discarded += [job.removeprefix("load-") for job, what in outcome.jobs if what == "discarded"]
         found: list[Any] = []
@@ -59,6 +66,16 @@ class Notebook:
         elif isinstance(outcome, ops.Page) and isinstance(verb, ops.Poll):
             self.cursors[verb.follower] = outcome.cursor
         self.commits.extend(one for one in found if one is not None and one not in self.commits)
+
+    def broken_off(self, verb: ops.Verb) -> None:
+        """Its process has crashed."""
+        if isinstance(verb, ops.Load) and verb.job_id is not None:
+            self.crashed.append(verb.job_id)
+
+    def _note_tags(self, verb: ops.Verb, outcome: ops.Outcome) -> None:
+        if isinstance(verb, ops.CreateTag | ops.DeleteTag) and isinstance(outcome, ops.Done):
+            self.tags = [name for name in self.tags if name != verb.name]
+            self.tags += [verb.name] if isinstance(verb, ops.CreateTag) else []
 
     def _note_branches(self, verb: ops.Verb, outcome: ops.Outcome) -> None:
         if isinstance(verb, ops.CreateBranch) and isinstance(outcome, ops.Done):
@@ -132,6 +149,18 @@ class Choices:
     def txn_id(self, share: float = 0.15) -> str | None:
         return f"txn-{self.dice.getrandbits(32):08x}" if self.dice.random() < share else None
 
+    def tag(self) -> str:
+        """Mostly one that exists."""
+        known = self.notes.tags
+        return self.dice.choice(known if known and self.dice.random() < 0.85 else TAGS)
+
+    def moment(self) -> str | None:
+        """Some time until now."""
+        if not self.notes.moment:
+            return None
+        now = datetime.fromisoformat(self.notes.moment)
+        return (now - timedelta(seconds=self.dice.choice((0.0, 0.2, 2.0, 20.0, 600.0)))).isoformat()
+
     def job(self) -> str:
         """One of two that are current, of which the next comes when one has landed: most jobs are started often."""
         return f"j{len(self.notes.commits) // 12 + self.dice.randrange(2)}"
@@ -174,10 +203,16 @@ class Choices:
     def insert_edge(self, kind: str = "Knows") -> Statement:
         if kind == "LivesIn":
             return Insert("LivesIn", (("from", self.person()), ("to", self.place())))
+        if kind == "About":
+            ends = (("from", self.dice.choice(NOTE_IDS[:4])), ("to", self.person()))
+            return Insert("About", (*ends, ("weight", self.number())))
         return Insert("Knows", (("from", self.person()), ("to", self.person()), ("since", self.number())))
 
+    def any_edge(self) -> Statement:
+        return self.insert_edge(self.dice.choice(("Knows", "Knows", "Knows", "LivesIn", "LivesIn", "About")))
+
     def update(self) -> Statement:
-        kind = self.dice.choice(("Person", "Person", "Place", "Note", "Knows"))
+        kind = self.dice.choice(("Person", "Person", "Person", "Place", "Note", "Knows", "About"))
         if kind == "Person":
             values = (("age", self.number()),) if self.dice.random() < 0.6 else (("email", self.email()),)
             where = ("slug", self.person()) if self.dice.random() < 0.8 else ("age", self.number())
@@ -186,28 +221,45 @@ class Choices:
             return Update("Place", (("size", self.number()),), ("name", self.place()))
         if kind == "Note":
             return Update("Note", (("text", self.note()),), ("text", self.note()))
+        if kind == "About":
+            return Update("About", (("weight", self.number()),), ("to", self.person()))
         return Update("Knows", (("since", self.number()),), ("from", self.person()))
 
     def delete(self) -> Statement:
-        kind = self.dice.choice(("Person", "Person", "Place", "Note", "Knows", "LivesIn"))
+        kind = self.dice.choice(("Person", "Person", "Place", "Note", "Note", "Knows", "LivesIn", "About"))
         where: Mapping[str, tuple[str, Any]] = {
             "Person": ("slug", self.person()),
             "Place": ("name", self.place()),
-            "Note": ("text", self.note()),
+            "Note": ("text", self.note()) if self.dice.random() < 0.6 else ("id", self.dice.choice(NOTE_IDS[:4])),
             "Knows": ("from", self.person()),
             "LivesIn": ("from", self.person()),
+            "About": ("to", self.person()),
         }
         return Delete(kind, where[kind])
 
-    def load_rows(self) -> tuple[LoadRow, ...]:
-        people = sorted(self.dice.sample(range(PEOPLE + 4), self.dice.randint(1, 3)))
-        rows = [LoadRow("Person", (("slug", f"p{number}"), ("age", self.number()))) for number in people]
-        if self.dice.random() < 0.4:
-            rows.append(LoadRow("Place", (("name", self.place()), ("size", self.number()))))
+    def load_rows(self, fresh: float = 0.0, mode: str = "merge") -> tuple[LoadRow, ...]:
+        """People and perhaps other things; `fresh` is how often it is people that nobody else knows."""
+        count = self.dice.randint(1, 3)
+        if self.dice.random() < fresh:
+            people = [f"q{number}" for number in sorted(self.dice.sample(range(NEW_PEOPLE), count))]
+        else:
+            people = [f"p{number}" for number in sorted(self.dice.sample(range(PEOPLE + 4), count))]
+        rows = [LoadRow("Person", (("slug", slug), ("age", self.number()))) for slug in people]
+        taken = mode == "append" and self.dice.random() < 0.8  # places have few names: most of them are there
+        place = f"y{self.dice.randrange(NEW_PEOPLE)}" if taken else self.place()
+        if (lives := self.dice.random() < 0.25) or self.dice.random() < 0.4:
+            rows.append(LoadRow("Place", (("name", place), ("size", self.number()))))
         if self.dice.random() < 0.3:
             rows.append(LoadRow("Note", (("text", self.note()),)))
+        if mode == "merge" and self.dice.random() < 0.25:
+            note = self.dice.choice(NOTE_IDS[:3])
+            rows.append(LoadRow("Note", (("id", note), ("text", self.note()))))
+            if self.dice.random() < 0.7:
+                rows.append(LoadRow("About", (("from", note), ("to", people[0]))))
         if self.dice.random() < 0.3:
-            rows.append(LoadRow("Knows", (("from", f"p{people[0]}"), ("to", f"p{people[-1]}"))))
+            rows.append(LoadRow("Knows", (("from", people[0]), ("to", people[-1]))))
+        if lives:
+            rows.append(LoadRow("LivesIn", (("from", people[-1]), ("to", place))))
         return tuple(rows)
 
 
@@ -262,7 +314,9 @@ def _populate(of: Choices) -> ops.Verb:
     """Something to work on: most of the people and places, and some edges."""
     rows = [LoadRow("Person", (("slug", f"p{number}"), ("age", number))) for number in range(PEOPLE)]
     rows += [LoadRow("Place", (("name", f"x{number}"), ("size", number))) for number in range(PLACES)]
+    rows += [LoadRow("Note", (("id", id_), ("text", f"n{number}"))) for number, id_ in enumerate(NOTE_IDS[:3])]
     rows += [LoadRow("Knows", (("from", "p0"), ("to", f"p{number}"))) for number in range(1, 3)]
+    rows += [LoadRow("LivesIn", (("from", "p1"), ("to", "x0"))), LoadRow("About", (("from", "m0"), ("to", "p2")))]
     return ops.Load(tuple(rows), "merge")
 
 
@@ -286,12 +340,15 @@ def _job(of: Choices) -> ops.Verb:
         return earlier[-1]
     branch = earlier[-1].branch if earlier and of.dice.random() < 0.8 else of.branch()
     modes: tuple[Mode, ...] = ("append", "merge")
-    return ops.Load(of.load_rows(), of.dice.choice(modes), branch, job_id=job_id)
+    mode = of.dice.choice(modes)
+    return ops.Load(of.load_rows(0.9, mode), mode, branch, job_id=job_id)
 
 
 def _new_job(of: Choices) -> ops.Verb:
     job_id = f"k{of.dice.getrandbits(20)}"
-    return ops.Load(of.load_rows(), of.dice.choice(("append", "merge", "overwrite")), of.branch(), job_id=job_id)
+    modes: tuple[Mode, ...] = ("append", "append", "merge", "merge", "overwrite")
+    mode = of.dice.choice(modes)
+    return ops.Load(of.load_rows(0.9, mode), mode, of.branch(), job_id=job_id)
 
 
 def _create_branch(of: Choices) -> ops.Verb:
@@ -300,7 +357,7 @@ def _create_branch(of: Choices) -> ops.Verb:
     if drawn < 0.45 and commit is not None:
         return ops.CreateBranch(name, commit)
     if drawn < 0.55:
-        return ops.CreateBranch(name, f"tag:{of.dice.choice(TAGS)}")
+        return ops.CreateBranch(name, f"tag:{of.tag()}")
     return ops.CreateBranch(name, MAIN if drawn < 0.85 else of.side_branch(), txn_id=of.txn_id(0.1))
 
 
@@ -389,9 +446,12 @@ def _recover(of: Choices) -> ops.Verb:
     running = [job for job, runs in sorted(of.notes.running.items()) if runs > 0]
     if not running and of.dice.random() < 0.8:
         return _job(of)
-    job = f"load-{of.dice.choice(running) if running and of.dice.random() < 0.9 else of.job()}"
-    drawn = of.dice.random()
-    if drawn < 0.6:
+    chosen = of.dice.choice(running) if running and of.dice.random() < 0.9 else of.job()
+    crashed = [job for job in of.notes.crashed[-3:] if job not in of.notes.discarded]
+    if crashed and of.dice.random() < 0.5:
+        chosen = of.dice.choice(crashed)
+    job, drawn = f"load-{chosen}", of.dice.random()
+    if drawn < 0.45:
         return ops.Recover(discard=(job,))
     return ops.Recover(complete=(job,)) if drawn < 0.8 else ops.Recover(everything=True)
 
@@ -399,8 +459,10 @@ def _recover(of: Choices) -> ops.Verb:
 def _read(of: Choices) -> ops.Verb:
     drawn = of.dice.random()
     if drawn < 0.1:
-        return ops.Read(of.branch(), f"tag:{of.dice.choice(TAGS)}")
-    return ops.Read(of.branch(), of.commit() if drawn < 0.5 else None)
+        return ops.Read(of.branch(), f"tag:{of.tag()}")
+    if drawn < 0.3:
+        return ops.Read(of.branch(), of.moment())
+    return ops.Read(of.branch(), of.commit() if drawn < 0.6 else None)
 
 
 def _diff(of: Choices) -> ops.Verb:
@@ -409,11 +471,13 @@ def _diff(of: Choices) -> ops.Verb:
 
 
 def _poll(of: Choices) -> ops.Verb:
-    follower = f"f{of.dice.randrange(2)}"
+    follower = f"f{of.dice.randrange(3)}"
     cursor = of.notes.cursors.get(follower)
     limit = of.dice.choice((1, 3, 1000))
-    if cursor is None:
-        return ops.Poll(follower, None, "beginning", limit, MAIN)
+    if cursor is None or of.dice.random() < 0.1:
+        branch = MAIN if of.dice.random() < 0.6 else of.side_branch()
+        starts = ("beginning", "beginning", "now", of.commit() or "now")
+        return ops.Poll(follower, None, of.dice.choice(starts), limit, branch)
     return ops.Poll(follower, cursor, None, limit)
 
 
@@ -421,7 +485,7 @@ KINDS: Mapping[str, Callable[[Choices], ops.Verb]] = {
     "insert": _mutate(Choices.insert),
     "update": _mutate(Choices.update),
     "delete": _mutate(Choices.delete),
-    "edge": _mutate(Choices.insert_edge),
+    "edge": _mutate(Choices.any_edge),
     "several": _several,
     "upsert": _upsert,
     "strict": _strict,

@@ -17,11 +17,15 @@ Place: TypeAlias = tuple[str, int, int]  # thread, its operation, the operation'
 
 MINUTE = 60.0
 HOUR = 3600.0
+OUTAGE_SECONDS = (2.0, 10.0, 30.0, 70.0, 130.0)  # a request is repeated for some seconds, a commit for a minute
+LATER_THAN_ALL = 0.2  # share of late effects that come when their client has long done other things
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`kind` is one of KINDS; `steps` is how many scheduling decisions it lasts, `seconds` by how much clocks move."""
+    """`kind` is one of KINDS; `steps` is how many scheduling decisions it lasts, `seconds` how far clocks move, or how
+    long an outage lasts.
+    """
 
     kind: str
     steps: int = 0
@@ -34,6 +38,9 @@ LOSE = "lose"  # the effect, and an error
 LATE = "late"  # an error, and the effect some time later
 DUPLICATE = "duplicate"  # the effect, and the same effect again some time later
 OWN_EXISTS = "own-exists"  # a create answers "exists" because the client's own put created the object
+OUTAGE = "outage"  # no effect, and for some time every request of the process fails
+CUT_OFF = "cut-off"  # the effect, but the answer is lost, and from then on it is the same
+NO_LISTINGS = "no-listings"  # for some time every listing of the process fails
 CRASH_BEFORE = "crash-before"
 CRASH_AFTER = "crash-after"
 # Of threads, processes and clocks.
@@ -46,7 +53,7 @@ CLOCK = "clock"  # the process's clock jumps
 STORE_CLOCK = "store-clock"  # the store's clock jumps, and with it the disk's
 STEP_BACK = "step-back"  # the store's clock, by an hour
 
-REQUEST_KINDS = (FAIL, LOSE, LATE, DUPLICATE, OWN_EXISTS, CRASH_BEFORE, CRASH_AFTER)
+REQUEST_KINDS = (FAIL, LOSE, LATE, DUPLICATE, OWN_EXISTS, OUTAGE, CUT_OFF, NO_LISTINGS, CRASH_BEFORE, CRASH_AFTER)
 TIME_KINDS = (PAUSE, STOP, STALL, DELAY, ELAPSE, CLOCK, STORE_CLOCK, STEP_BACK)
 KINDS = REQUEST_KINDS + TIME_KINDS
 WRITES = frozenset({"create", "put", "replace", "delete"})
@@ -62,13 +69,15 @@ class Rates:
     duplicate: float = 0.0
     own_exists: float = 0.0
     crash: float = 0.0
+    outage: float = 0.0
     pause: float = 0.0
     stop: float = 0.0
     elapse: float = 0.0
     clock: float = 0.0
     store_clock: float = 0.0
     steps: int = 60  # the mean length of pauses and stops, and of how late an effect is
-    commits: float = 4.0  # how much likelier pauses, stops and crashes are at the put of a manifest
+    commits: float = 4.0  # how much likelier pauses, stops, crashes and outages are at the put of a manifest
+    crashes: Mapping[str, float] = field(default_factory=dict)  # kind of operation → share of its commits that crash
     stalls: Mapping[str, float] = field(default_factory=dict)  # kind of operation → share of its commits that stall
     delays: Mapping[str, float] = field(default_factory=dict)  # the same, for a pause
     steps_back: Mapping[str, float] = field(default_factory=dict)  # kind of operation → share of its requests at
@@ -77,15 +86,15 @@ class Rates:
 
 
 class FaultSource(Protocol):
-    def request_fault(self, place: Place, verb: str, key: str) -> Fault | None:
-        """What befalls the request that this thread is about to send."""
+    def request_fault(self, place: Place, verb: str, key: str, work: str) -> Fault | None:
+        """What befalls the request that this thread is about to send; `work` is the kind of operation it is at."""
 
     def time_fault(self, place: Place, verb: str, key: str, work: str) -> Fault | None:
-        """What happens to threads and clocks before that; `work` is the kind of operation that the thread is at."""
+        """What happens to threads and clocks before that."""
 
 
 class NoFaults:
-    def request_fault(self, place: Place, verb: str, key: str) -> Fault | None:
+    def request_fault(self, place: Place, verb: str, key: str, work: str) -> Fault | None:
         return None
 
     def time_fault(self, place: Place, verb: str, key: str, work: str) -> Fault | None:
@@ -100,8 +109,8 @@ class SeededFaults:
     rates: Rates
     struck: dict[tuple[Place, str], Fault] = field(default_factory=dict)
 
-    def request_fault(self, place: Place, verb: str, key: str) -> Fault | None:
-        return self._drawn(place, "request", self._request_table(verb, key))
+    def request_fault(self, place: Place, verb: str, key: str, work: str) -> Fault | None:
+        return self._drawn(place, "request", self._request_table(verb, key, work))
 
     def time_fault(self, place: Place, verb: str, key: str, work: str) -> Fault | None:
         rates = self.rates
@@ -119,11 +128,17 @@ class SeededFaults:
         )
         return self._drawn(place, "time", table)
 
-    def _request_table(self, verb: str, key: str) -> tuple[tuple[str, float], ...]:
+    def _request_table(self, verb: str, key: str, work: str) -> tuple[tuple[str, float], ...]:
         rates = self.rates
-        crash = rates.crash * (rates.commits if _is_commit(verb, key) else 1.0) / 2
+        commits = _is_commit(verb, key)
+        much = rates.commits if commits else 1.0
+        crash = rates.crash * much / 2
+        crash_before = crash + (rates.crashes.get(work, 0.0) if commits else 0.0)
         table: tuple[tuple[str, float], ...]
-        table = ((FAIL, rates.fail), (LOSE, rates.lose), (CRASH_BEFORE, crash), (CRASH_AFTER, crash))
+        table = ((FAIL, rates.fail), (LOSE, rates.lose), (CRASH_BEFORE, crash_before), (CRASH_AFTER, crash))
+        table += ((OUTAGE, rates.outage * much / 2), (CUT_OFF, rates.outage * much / 2))
+        if verb == "list":
+            table += ((NO_LISTINGS, rates.outage * 4),)
         if verb == "create":
             table += ((OWN_EXISTS, rates.own_exists),)
         if verb in WRITES and (verb != "delete" or rates.late_deletes):
@@ -142,6 +157,10 @@ class SeededFaults:
 
     def _made(self, kind: str, dice: random.Random) -> Fault:
         steps = 1 + int(dice.expovariate(1.0 / self.rates.steps))
+        if kind in (LATE, DUPLICATE) and dice.random() < LATER_THAN_ALL:
+            return Fault(kind, 20 * steps)
+        if kind in (OUTAGE, CUT_OFF, NO_LISTINGS):
+            return Fault(kind, 0, dice.choice(OUTAGE_SECONDS))
         if kind in (PAUSE, DELAY, LATE, DUPLICATE):
             return Fault(PAUSE if kind == DELAY else kind, steps)
         if kind == STALL:
@@ -163,7 +182,7 @@ class ListedFaults:
 
     listed: Mapping[tuple[Place, str], Fault]
 
-    def request_fault(self, place: Place, verb: str, key: str) -> Fault | None:
+    def request_fault(self, place: Place, verb: str, key: str, work: str) -> Fault | None:
         return self.listed.get((place, "request"))
 
     def time_fault(self, place: Place, verb: str, key: str, work: str) -> Fault | None:

@@ -19,7 +19,20 @@ INLINE = Settings(
 )
 STAGED = Settings(inline_rows=2, maintenance=0)  # what changes more than two rows is staged
 
-CALM = Rates(pause=0.01, stop=0.001, elapse=0.002)
+# Every mix has all faults of requests, if only a few.
+CALM = Rates(
+    fail=0.003,
+    lose=0.003,
+    late=0.004,
+    duplicate=0.004,
+    own_exists=0.01,
+    crash=0.0005,
+    outage=0.0003,
+    pause=0.01,
+    stop=0.001,
+    elapse=0.002,
+    late_deletes=True,
+)
 ROUGH = Rates(
     fail=0.01,
     lose=0.01,
@@ -27,6 +40,7 @@ ROUGH = Rates(
     duplicate=0.01,
     own_exists=0.03,
     crash=0.002,
+    outage=0.001,
     pause=0.015,
     stop=0.003,
     elapse=0.003,
@@ -104,7 +118,7 @@ GROUPS = _mix(
         "read": 1,
         "list_commits": 1,
     },
-    rates=Rates(pause=0.02, stop=0.001, elapse=0.002, steps=25),
+    rates=replace(CALM, pause=0.02, steps=25),
     processes=(1, 2),
     threads=(3, 4),
     main_share=0.8,
@@ -149,9 +163,7 @@ SCHEMAS = _mix(
         "read": 3,
         "diff": 1,
     },
-    rates=Rates(
-        pause=0.01, stop=0.002, elapse=0.002, steps=40, delays={"add_property": 0.5, "apply_schema": 0.4, "merge": 0.4}
-    ),
+    rates=replace(CALM, stop=0.002, steps=40, delays={"add_property": 0.5, "apply_schema": 0.4, "merge": 0.4}),
     newest_share=0.6,
     branches=6,
     main_share=0.7,
@@ -172,15 +184,15 @@ JOBS = _mix(
         "fold": 2,
         "read": 2,
     },
-    rates=Rates(
+    rates=replace(
+        CALM,
         pause=0.005,
-        stop=0.001,
         elapse=0.0005,
         crash=0.001,
         clock=0.001,
-        lose=0.003,
         steps=200,
         stalls={"job": 0.4, "recover": 0.2},
+        crashes={"job": 0.08},
     ),
     stores_tables=True,
     processes=(3, 4),
@@ -190,9 +202,10 @@ JOBS = _mix(
 CLOCKS = _mix(
     "clocks",
     {"new_job": 8, "job": 2, "cleanup": 8, "upsert": 4, "delete": 3, "fold": 3, "recover": 1, "read": 2},
-    rates=Rates(
-        pause=0.01,
+    rates=replace(
+        CALM,
         stop=0.002,
+        elapse=0.0,
         clock=0.004,
         store_clock=0.004,
         steps=150,
@@ -210,7 +223,9 @@ TABLES = _mix(
         **WRITES,
         "load": 4,
         "load_from": 2,
-        "new_job": 1,
+        "new_job": 2,
+        "job": 2,
+        "recover": 1,
         "fold": 3,
         "compact": 2,
         "index": 1,
@@ -227,16 +242,65 @@ TABLES = _mix(
         "poll": 2,
         "add_property": 1,
     },
-    rates=ROUGH,
+    rates=replace(ROUGH, late_deletes=True),
     settings=STAGED,
     stores_tables=True,
 )
+CROWDS = _mix(
+    "crowds",  # groups beside tables, jobs and cleanups
+    {
+        "insert": 9,
+        "update": 4,
+        "delete": 3,
+        "undo": 3,
+        "upsert": 5,
+        "edge": 2,
+        "strict": 2,
+        "load": 1,
+        "new_job": 1,
+        "job": 2,
+        "recover": 1,
+        "fold": 3,
+        "optimize": 2,
+        "fork_group": 3,
+        "merge_fork": 4,
+        "merge": 1,
+        "cleanup": 3,
+        "add_property": 1,
+        "read": 1,
+        "poll": 1,
+    },
+    rates=replace(CALM, pause=0.02, steps=25, stalls={"job": 0.2}),
+    settings=STAGED,
+    stores_tables=True,
+    processes=(1, 2),
+    threads=(3, 4),
+    main_share=0.8,
+    operations=48,
+)
 
-MIXES: Mapping[str, Mix] = {mix.name: mix for mix in (EVERYDAY, GROUPS, BRANCHES, SCHEMAS, JOBS, CLOCKS, TABLES)}
+MIXES: Mapping[str, Mix] = {
+    mix.name: mix for mix in (EVERYDAY, GROUPS, BRANCHES, SCHEMAS, JOBS, CLOCKS, TABLES, CROWDS)
+}
 INLINE_MIXES = tuple(mix for mix in MIXES.values() if not mix.stores_tables)
 TABLE_MIXES = tuple(mix for mix in MIXES.values() if mix.stores_tables)
-# One run in three stores tables.
-ROTATION = (EVERYDAY, GROUPS, JOBS, BRANCHES, EVERYDAY, SCHEMAS, GROUPS, BRANCHES, CLOCKS, EVERYDAY, GROUPS, TABLES)
+# Six runs of fourteen store tables.
+ROTATION = (
+    EVERYDAY,
+    GROUPS,
+    JOBS,
+    BRANCHES,
+    EVERYDAY,
+    SCHEMAS,
+    GROUPS,
+    BRANCHES,
+    CLOCKS,
+    EVERYDAY,
+    CROWDS,
+    JOBS,
+    GROUPS,
+    TABLES,
+)
 
 
 def mix_of(seed: int) -> Mix:

@@ -484,17 +484,30 @@ class StoreWrite:
     call: str = ""  # name of the call that asked for it, if that is known: says which run of a job put an intent
 
 
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A fault that struck: in which step, which process (empty: all), and of which kind."""
+
+    step: int
+    process: str
+    kind: str
+
+
 @dataclass(slots=True)
 class History:
     """Everything that happened: the calls by name in the order of their starts, and the store's writes in order."""
 
     calls: dict[str, Call] = field(default_factory=dict)
     writes: list[StoreWrite] = field(default_factory=list)
+    strikes: list[Strike] = field(default_factory=list)
     tables: str | None = None  # the directory that holds `<table id>/` as Lance datasets, if any table is stored
 
     def begin(self, call: Call) -> None:
         assert call.name not in self.calls, call.name
         self.calls[call.name] = call
+
+    def strike(self, step: int, process: str, kind: str) -> None:
+        self.strikes.append(Strike(step, process, kind))
 
     def write(self, step: int, key: str, body: bytes | None, call: str = "") -> None:
         self.writes.append(StoreWrite(step, key, body, call))

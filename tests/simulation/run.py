@@ -2,7 +2,7 @@
 
 --seeds A..B     these seeds; exits with 1 if one of them fails
 --seed N         one seed, with its schedule
---mix NAME       one mix for all seeds; by default several in rotation (`inline`, `tables`: of one kind)
+--mix NAME       one mix for all seeds; by default several in rotation (`inline`, `tables-all`: those of one kind)
 --shrink         reduce the first failure to a short schedule
 --workers N      processes; by default WORKERS of the environment, or 2
 --without NAME   take back one fix of `reverts.py`: exits with 0 if a seed fails that passes with the fix

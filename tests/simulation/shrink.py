@@ -28,6 +28,7 @@ class Shrinker:
     schedule: Schedule
     wanted: frozenset[str]
     seconds_max: float = SECONDS_MAX
+    verify: bool = False  # if only `verify` sees the failure
     tries: int = 0
     started: float = field(default_factory=time.monotonic)
 
@@ -101,7 +102,7 @@ class Shrinker:
 
     def _fails(self, candidate: Schedule) -> bool:
         self.tries += 1
-        return bool(judge(candidate, verify=False).checks & self.wanted)
+        return bool(judge(candidate, verify=self.verify).checks & self.wanted)
 
     def _is_over(self) -> bool:
         return time.monotonic() - self.started > self.seconds_max
@@ -129,10 +130,13 @@ def shrink(schedule: Schedule, seconds_max: float = SECONDS_MAX) -> tuple[Schedu
     with run(schedule) as found:
         recorded = found.recorded
     wanted = judge(recorded, verify=False).checks
+    verify = not wanted
+    if verify:
+        wanted = judge(recorded, verify=True).checks
     assert wanted, "the schedule does not fail"
     serious = wanted - {"verify"} or wanted
-    short = Shrinker(recorded, serious, seconds_max).shrunk()
-    return short, judge(short, verify=False)
+    short = Shrinker(recorded, serious, seconds_max, verify).shrunk()
+    return short, judge(short, verify=verify)
 
 
 def main(failure: Verdict) -> None:

@@ -111,6 +111,7 @@ class _Runner:
         self._bucket = Bucket(self._world, self._root, self._history, schedule.listings)
         self._checker = Checker(self._history)
         self._bucket.on_manifest = self._checker.step
+        self._world.on_fault = self._history.strike
         if schedule.mix.stores_tables:
             self._world.on_time = self._bucket.files.stamp
         names = (ops.MAIN, *(f"b{number}" for number in range(schedule.mix.branches)))
@@ -201,6 +202,7 @@ class _Runner:
         if graph is None:
             return
         world.point("begins")
+        notes.moment = world.store_now().isoformat()
         dice = random.Random(f"{operation.nonce}")
         verb = (
             operation.verb(notes)
@@ -226,11 +228,13 @@ class _Runner:
             outcome = ops.refused(error)
         except Killed:
             history.calls[name] = replace(call, outcome=ops.Crashed())
+            notes.broken_off(verb)
             raise
         except Exception as error:
             outcome = ops.refused(error)
         if not process.alive:
             history.calls[name] = replace(call, outcome=ops.Crashed())
+            notes.broken_off(verb)
             raise Killed
         history.calls[name] = replace(call, end=world.step, outcome=outcome)
         notes.ended(verb, outcome)

@@ -18,9 +18,21 @@ from typing import Any, TypeVar
 
 from omnigraph.storage import objects
 from omnigraph.storage.objects import CREATED, EXISTS, Listed, Outcome, PutAnswer, Stored, Tag, TransientFault
-from simulation.faults import CRASH_AFTER, CRASH_BEFORE, DUPLICATE, FAIL, LATE, LOSE, OWN_EXISTS, Fault
+from simulation.faults import (
+    CRASH_AFTER,
+    CRASH_BEFORE,
+    CUT_OFF,
+    DUPLICATE,
+    FAIL,
+    LATE,
+    LOSE,
+    NO_LISTINGS,
+    OUTAGE,
+    OWN_EXISTS,
+    Fault,
+)
 from simulation.ops import History
-from simulation.world import Killed, World
+from simulation.world import Killed, Process, World
 
 T = TypeVar("T")
 
@@ -265,12 +277,18 @@ class SimulatedBackend:
         if task is None:  # whoever looks at the store from outside of the world
             return effect()
         world.point(f"{verb} {key}", verb, key)
-        fault = world.faults.request_fault(task.place, verb, key)
+        self._require_service(verb)
+        fault = world.faults.request_fault(task.place, verb, key, task.work_kind)
         kind = "" if fault is None else fault.kind
-        if fault is not None and world.tracing:
-            world.trace.append((world.step, task.name, task.operation, f"FAULT {kind} of {verb} {key}"))
+        if fault is not None:
+            world.note_fault(task.process, kind)
+            if world.tracing:
+                world.trace.append((world.step, task.name, task.operation, f"FAULT {kind} of {verb} {key}"))
         if kind == FAIL:
             raise TransientFault("simulated: the request was lost")
+        if fault is not None and kind in (OUTAGE, NO_LISTINGS):
+            self._cut_off(task.process, fault)
+            raise TransientFault("simulated: the store does not answer")
         if kind == CRASH_BEFORE:
             world.kill(task.process)
             raise Killed
@@ -280,6 +298,22 @@ class SimulatedBackend:
             raise TransientFault("simulated: no answer in time")
         answer = effect()
         return self._answered(fault, answer, verb, key, effect)
+
+    def _require_service(self, verb: str) -> None:
+        """During an outage a request gets nowhere."""
+        world, task = self.world, self.world.here()
+        assert task is not None
+        process = task.process
+        if world.now_us < process.out_until_us or (verb == "list" and world.now_us < process.unlisted_until_us):
+            world.note_fault(process, OUTAGE)
+            raise TransientFault("simulated: the store does not answer")
+
+    def _cut_off(self, process: Process, fault: Fault) -> None:
+        until = self.world.now_us + int(fault.seconds * 1e6)
+        if fault.kind == NO_LISTINGS:
+            process.unlisted_until_us = until
+        else:
+            process.out_until_us = until
 
     def _answered(self, fault: Fault | None, answer: T, verb: str, key: str, effect: Callable[[], T]) -> T:
         world, task = self.world, self.world.here()
@@ -292,7 +326,9 @@ class SimulatedBackend:
             world.later(fault.steps, _quietly(effect), f"duplicate {verb} {key} of {task.name} takes effect")
         said = f" {answer.outcome.value}" if world.tracing and isinstance(answer, PutAnswer) else ""
         world.point(f"{verb} {key}: answer{said}")
-        if kind == LOSE:
+        if fault is not None and kind == CUT_OFF:
+            self._cut_off(task.process, fault)
+        if kind in (LOSE, CUT_OFF):
             raise TransientFault("simulated: the answer was lost")
         if kind == OWN_EXISTS and isinstance(answer, PutAnswer) and answer.outcome is Outcome.CREATED:
             return EXISTS  # type: ignore[return-value]  # a create's answer is a PutAnswer

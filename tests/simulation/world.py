@@ -54,6 +54,8 @@ class Process:
     pid: int
     alive: bool = True
     stopped_until: int = 0  # the step at which its threads run again
+    out_until_us: int = 0  # its requests fail until then
+    unlisted_until_us: int = 0  # its listings do
     offset_us: int = 0  # of its wall clock
     rate: float = 1.0  # of both of its clocks
     graph: Any = None
@@ -124,6 +126,7 @@ class World:
     trace: list[tuple[int, str, int, str]] = field(default_factory=list)
     failure: BaseException | None = None
     on_time: Callable[[], None] | None = None  # before a moment passes that matters: see `Files.stamp`
+    on_fault: Callable[[int, str, str], object] | None = None  # told the step, the process that it concerns, the kind
     outside: random.Random = field(default_factory=lambda: random.Random(0))  # the dice of whoever is no thread here
 
     def __post_init__(self) -> None:
@@ -273,7 +276,13 @@ class World:
                 self.trace.append((self.step, "store", -1, what))
             effect()
 
+    def note_fault(self, process: Process, kind: str) -> None:
+        """For the checks: what happened to a process (`""` if it happened to all)."""
+        if self.on_fault is not None:
+            self.on_fault(self.step, "" if kind in (ELAPSE, STOP, STORE_CLOCK) else process.title, kind)
+
     def _strike(self, task: Task, kind: str, steps: int, seconds: float) -> None:
+        self.note_fault(task.process, kind)
         if self.tracing:
             self.trace.append((self.step, task.name, task.operation, f"FAULT {kind} steps={steps} seconds={seconds}"))
         if kind == PAUSE:
