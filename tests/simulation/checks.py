@@ -31,7 +31,7 @@ from simulation.ops import (
     Refused,
     Unknown,
 )
-from simulation.reader import LogCommit, Unreadable
+from simulation.reader import LogCommit, Number, Unreadable
 from simulation.reads import Reads
 from simulation.refusals import Refusals
 from simulation.replay import Replay, Violation, target_of
@@ -42,6 +42,9 @@ COMPLETED_LATER = frozenset(
 )
 
 
+FAST_FORWARD, MERGED, UP_TO_DATE = "fast_forward", "merged", "already_up_to_date"
+
+
 class Checker:
     """Follows one history."""
 
@@ -50,6 +53,7 @@ class Checker:
         self.replay = Replay(history)
         self._refusals = Refusals(self.replay)
         self._reads = Reads(self.replay)
+        self._swept: dict[Number, str] = {}
 
     @property
     def violations(self) -> list[Violation]:
@@ -99,7 +103,7 @@ class Checker:
         outcome = call.outcome
         if isinstance(outcome, Refused):
             self._wrong("refusal", call, self._refusals.wrong(call, outcome))
-            self._wrong("acknowledged", call, self._made_all_the_same(call))
+            self._wrong("acknowledged", call, self._made_all_the_same(call, outcome.error))
         elif isinstance(outcome, Committed):
             self._wrong("acknowledged", call, self._wrong_commit(call, outcome))
         elif isinstance(outcome, NoChange):
@@ -133,7 +137,33 @@ class Checker:
             return f"{commit.id} was there before the call"
         if {**outcome.touched} != {**commit.touched}:
             return f"it answered {dict(outcome.touched)}, the log says {dict(commit.touched)}"
+        if isinstance(call.verb, Merge) and outcome.outcome != self._kind_of_merge(commit.parent, commit.merged_parent):
+            return f"it answered {outcome.outcome!r} for {commit.id}"
         return self._wrong_counts(call, call, outcome) or self._wrong_deletion(call, outcome.deleted)
+
+    def _kind_of_merge(self, head: str | None, source: str | None) -> str:
+        """What a merge of one commit into another has to do."""
+        replay = self.replay
+        assert head is not None
+        assert source is not None
+        if replay.ancestors[head] & replay.bits[source]:
+            return UP_TO_DATE
+        return FAST_FORWARD if replay.ancestors[source] & replay.bits[head] else MERGED
+
+    def _wrong_rehearsal(self, call: Call, outcome: NoChange) -> str | None:
+        """A dry run says what a merge would do on some two heads that were there within the call."""
+        verb, replay = call.verb, self.replay
+        assert isinstance(verb, Merge)
+        heads, sources = (replay.candidates(name, call.start, call.end) for name in (verb.into, verb.source))
+        possible: set[str] = set()
+        for head in heads:
+            for source in sources:
+                if head is None or source is None:
+                    continue
+                possible.add(self._kind_of_merge(head, source))
+                if replay.states[head].says_the_same(replay.states[source]):
+                    possible.add(UP_TO_DATE)
+        return None if outcome.outcome in possible else f"it would be one of {sorted(possible)}"
 
     def _wrong_repetition(self, call: Call, outcome: Committed, commit: LogCommit) -> str | None:
         """A call may answer with the commit of another one under the same key, if that did the same."""
@@ -169,7 +199,9 @@ class Checker:
     def _wrong_no_op(self, call: Call, outcome: NoChange) -> str | None:
         verb, replay = call.verb, self.replay
         if isinstance(verb, Merge) and verb.dry_run:
-            return None
+            return self._wrong_rehearsal(call, outcome)
+        if isinstance(verb, Merge) and outcome.outcome != UP_TO_DATE:
+            return f"nothing was committed, and it answered {outcome.outcome!r}"
         wrong = self._wrong_deletion(call, outcome.deleted)
         if wrong is not None:
             return wrong
@@ -184,13 +216,27 @@ class Checker:
             return f"it is committed under {landed[0].txn_id}, but it named {outcome.txn_id}"
         return None
 
-    def _made_all_the_same(self, call: Call) -> str | None:
-        """A refused call has made no branch and no tag."""
-        view = self.replay.view
-        if isinstance(call.verb, CreateBranch):
-            made = [life for life in view.lives.values() if life.call == call.name and life.created is not None]
-            return f"it has made the branch {made[0].branch_id}" if made else None
+    def _made_all_the_same(self, call: Call, error: str) -> str | None:
+        """A refused call has made no branch and no tag, and ended none."""
+        view, end = self.replay.view, self.replay.view.step if call.end is None else call.end
+        made = [life for life in view.lives.values() if life.call == call.name and life.created is not None]
+        if made and not isinstance(call.verb, Load):  # a load may fail after it has made its branch
+            return f"it has made the branch {made[0].branch_id}"
+        for (branch_id, number), document in view.manifests.items():
+            if document.is_tombstone and number > 1 and document.json["tombstone"]["actor"] == call.name:
+                return f"it has ended the branch {branch_id}"
+        if error == "Unavailable":  # says of a tag that it may be there, or gone
+            return None
+        for tag in view.tags:
+            # One that a cleanup had overtaken is taken back, unless that fails.
+            if tag.actor == call.name and (tag.ended is None or tag.ended > end) and not self._was_troubled(call):
+                return f"it has made the tag {tag.name!r}"
+            if tag.ended_by == call.name and tag.actor != call.name:
+                return f"it has deleted the tag {tag.name!r}"
         return None
+
+    def _was_troubled(self, call: Call) -> bool:
+        return bool(self._refusals.circumstances.faults(call))
 
     def _wrong_done(self, call: Call, outcome: Done) -> str | None:
         verb, view = call.verb, self.replay.view
@@ -240,8 +286,29 @@ class Checker:
 
     def _check_retained(self) -> None:
         """Every state that time travel, tags and branches may show can be read."""
+        for point, what in self._retained().items():
+            try:
+                self.replay.view.require_readable(point)
+            except Unreadable as error:
+                self.replay.report("retained", f"{what} can't be read: {error}", self.replay.view.step)
+
+    def after_cleanup(self) -> None:
+        """The same in the middle of a run: all objects and files are there."""
+        if self.violations:
+            return
+        self.replay.advance()
+        view, known = self.replay.view, len(self._swept)
+        for point, what in self._retained().items():
+            try:
+                view.require_readable(point, files_only=True)
+            except Unreadable as error:
+                self._swept.setdefault(point, f"{what} can't be read after a cleanup: {error}")
+        for why in list(self._swept.values())[known:]:
+            self.replay.report("retained", why, view.step)
+
+    def _retained(self) -> dict[Number, str]:
         view = self.replay.view
-        wanted = {}
+        wanted: dict[Number, str] = {}
         for name, life in view.living().items():
             head = view.heads[life.branch_id]
             for number in range(max(1, view.manifests[life.branch_id, head].json["oldest_retained"]), head + 1):
@@ -250,11 +317,7 @@ class Checker:
             if tag.ended is None and tag.commit in self._commits and self._was_tagged_in_time(tag.commit, tag.created):
                 branch_id, number, _ = self._commits[tag.commit].position
                 wanted[branch_id, number] = f"the tag {tag.name!r}"
-        for point, what in wanted.items():
-            try:
-                view.require_readable(point)
-            except Unreadable as error:
-                self.replay.report("retained", f"{what} can't be read: {error}", view.step)
+        return wanted
 
     def _was_tagged_in_time(self, commit_id: str, step: int) -> bool:
         """A tag that was put after a cleanup had passed its commit is taken back; a crash may leave it."""

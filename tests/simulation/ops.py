@@ -472,6 +472,7 @@ class Call:
     start: int
     end: int | None = None  # None while it runs, and for ever if it crashed
     outcome: Outcome = Pending()
+    seconds: float = 0.0  # how long it took, by a right clock
 
 
 @dataclass(frozen=True, slots=True)

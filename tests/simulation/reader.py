@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -149,6 +150,7 @@ class TagLife:
     actor: str | None
     created: int
     ended: int | None = None
+    ended_by: str = ""  # the call
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +285,7 @@ class View:
         if document is None or document.get("deleted"):
             for tag in self.tags:
                 if known is not None and tag.name == known["tag"] and tag.ended is None:
-                    tag.ended = write.step
+                    tag.ended, tag.ended_by = write.step, write.call
             return
         if known is not None and not known.get("deleted"):
             self.problems.append(f"the tag {document['tag']} was overwritten at step {write.step}")
@@ -404,8 +406,11 @@ class View:
 
     # What is still there.
 
-    def require_readable(self, number: Number, *, whole: bool = True) -> None:
-        """Everything that a reader of this state needs exists now; `whole=False`: of the rows that ride in it only."""
+    def require_readable(self, number: Number, *, whole: bool = True, files_only: bool = False) -> None:
+        """Everything that a reader of this state needs exists now.
+
+        `whole=False`: of the rows that ride in it only. `files_only`: tables are not read, but their files are there.
+        """
         document = self.current.get(number)
         if document is None or document.is_stub:
             raise Unreadable(f"manifest {number} is {'gone' if document is None else 'a stub'}")
@@ -419,8 +424,32 @@ class View:
                     self.require_readable((entry[0], entry[1]), whole=False)
                 except Unreadable as error:
                     raise Unreadable(f"rows of {key} at {number} can't be read: {error}") from error
-            if ref["table_id"] is not None:
+            if ref["table_id"] is not None and files_only:
+                self._require_files(_stored(ref))
+            elif ref["table_id"] is not None:
                 self.require_table(_stored(ref))
+
+    def _require_files(self, stored: tuple[str, int]) -> None:
+        """Which files a table version has never changes."""
+        at = ("files", stored)
+        if at not in self._rows:
+            self._rows[at] = {path: {} for path in self._files(stored)}
+        missing = [path for path in self._rows[at] if not os.path.exists(path)]
+        if missing:
+            raise Unreadable(f"table version {stored} lacks the file {os.path.basename(missing[0])}")
+
+    def _files(self, stored: tuple[str, int]) -> list[str]:
+        import lance
+
+        folder = f"{self.tables}/{stored[0]}"
+        try:
+            fragments = lance.dataset(folder, version=stored[1]).get_fragments()
+        except Exception as error:
+            raise Unreadable(f"table version {stored} can't be opened: {error}") from error
+        files = [f"{folder}/data/{file.path}" for one in fragments for file in one.data_files()]
+        files += [f"{folder}/{one.deletion_file()}" for one in fragments if one.deletion_file()]
+        names = (f"{stored[1]}.manifest", f"{LAST - stored[1]:020}.manifest")
+        return files + [path for name in names if os.path.exists(path := f"{folder}/_versions/{name}")]
 
     def require_table(self, stored: tuple[str, int]) -> None:
         at = ("now", self.step, stored)

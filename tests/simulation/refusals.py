@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from simulation import model
+from simulation.jobs import Circumstances, Jobs
 from simulation.model import Refusal, State
 from simulation.ops import (
     ApplySchema,
@@ -27,11 +28,8 @@ from simulation.ops import (
 )
 from simulation.replay import WRITES, Replay, target_of
 
-# The store did not serve, the branch was too busy: nothing happened, and no state has to demand it.
 Rule: TypeAlias = Callable[[Call, Refused], "str | None"]  # why a refusal is wrong
 
-CIRCUMSTANCES = frozenset({"Unavailable", "RetriesExhausted", "ClockAhead", "ClockTooFarAhead"})
-JOB_ERRORS = frozenset({"JobRunning", "JobLost", "ConflictError", "BadRequest", "NotFound", "JobNotFound"})
 BASE_GONE = frozenset({"NothingInCommon", "MergeBaseExpired", "MergeBaseGone", "ConflictError"})
 ROW_CONFLICTS = frozenset({"DivergentInsert", "DivergentUpdate", "DeleteVsUpdate", "OrphanEdge"})
 
@@ -46,6 +44,8 @@ def _made_branch(call: Call) -> str | None:
 class Refusals:
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
+        self._jobs = Jobs(replay)
+        self.circumstances = Circumstances(replay)
         self._rules: Mapping[str, Rule] = {
             "PreconditionFailed": self._precondition,
             "ExpectedVersionMismatch": self._version,
@@ -55,16 +55,22 @@ class Refusals:
             "CommitNotFound": self._commit_missing,
             "CursorExpired": self._cursor,
             "CursorRefused": self._cursor,
+            "Unavailable": self.circumstances.unavailable,
+            "RetriesExhausted": self.circumstances.too_busy,
+            "ClockAhead": self.circumstances.clock_ahead,
+            "JobInputDiffers": self._jobs.input_differs,
+            "JobRunning": self._jobs.running,
+            "JobEnding": self._jobs.closed_by_another,
+            "JobLost": self._jobs.lost,
+            "JobDiscarded": self._jobs.discarded,
         }
 
     def wrong(self, call: Call, refused: Refused) -> str | None:
         """Why a refusal is wrong; None if it is right."""
-        if refused.error in CIRCUMSTANCES:
-            return None
         rule = self._rules.get(refused.error)
         if rule is not None:
             return rule(call, refused)
-        if _concerns_job(call) and (refused.error in JOB_ERRORS or refused.error.startswith("Job")):
+        if self._jobs.explains(call, refused):
             return None
         if refused.error in ("ConflictError", "Overtaken") and (
             isinstance(call.verb, CreateBranch | Maintain) or _made_branch(call) is not None
@@ -199,7 +205,9 @@ class Refusals:
             return f"nobody else had a tag {verb.name!r} during the call"
         if isinstance(verb, CreateBranch):
             return None if self._lives(verb.name, call) else f"nobody else had a branch {verb.name!r} during the call"
-        return None if isinstance(verb, Load) else f"unexpected {refused.message}"
+        if isinstance(verb, Load) and verb.from_ is not None:
+            return None if self._lives(verb.branch, call) else f"nobody else had a branch {verb.branch!r}"
+        return f"unexpected {refused.message}"
 
     def _lives(self, name: str, call: Call) -> bool:
         """Whether a branch of that name that somebody else has made was there within a call."""
@@ -320,10 +328,6 @@ class Refusals:
             found = replay.resolve(verb.start, call.end, call.start)
             return any(head is None or not replay.ancestors[head] & replay.bits[one] for head in heads for one in found)
         return False
-
-
-def _concerns_job(call: Call) -> bool:
-    return isinstance(call.verb, Recover | Maintain) or (isinstance(call.verb, Load) and call.verb.job_id is not None)
 
 
 def _same_conflicts(refusal: Refusal, refused: Refused) -> bool:

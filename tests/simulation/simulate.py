@@ -217,7 +217,7 @@ class _Runner:
                 return
             verb = replace(verb, base=txn.base.logical_head)
             world.point("holds its base")
-        call = ops.Call(name, process.title, script.name, verb, world.step)
+        call, began_us = ops.Call(name, process.title, script.name, verb, world.step), world.now_us
         history.begin(call)
         notes.begun(verb)
         if world.tracing:
@@ -236,8 +236,10 @@ class _Runner:
             history.calls[name] = replace(call, outcome=ops.Crashed())
             notes.broken_off(verb)
             raise Killed
-        history.calls[name] = replace(call, end=world.step, outcome=outcome)
+        history.calls[name] = replace(call, end=world.step, outcome=outcome, seconds=(world.now_us - began_us) / 1e6)
         notes.ended(verb, outcome)
+        if isinstance(verb, ops.Maintain) and verb.what == "cleanup":
+            self._checker.after_cleanup()
         if world.tracing:
             world.trace.append((world.step, script.name, task_operation(name), f"ENDS {outcome}"))
 
