@@ -131,8 +131,11 @@ class Refusals:
 
     def results(self, call: Call) -> Iterator[Refusal | tuple[str, State]]:
         """The same, with the commit that it would be made on and the state that it would lead to."""
-        replay = self._replay
-        for head in replay.candidates(target_of(call.verb), call.start, call.end):
+        replay, verb = self._replay, call.verb
+        heads = replay.candidates(target_of(verb), call.start, call.end)
+        if isinstance(verb, Load) and verb.from_ is not None and None in heads:  # it would be made from there
+            heads += replay.candidates(verb.from_, call.start, call.end)
+        for head in dict.fromkeys(heads):
             for run in [] if head is None else self._ways(call, head):
                 try:
                     yield head or "", run()

@@ -271,3 +271,122 @@ def test_a_commit_under_a_token_that_was_discarded_is_reported(tmp_path: Path) -
     change_manifest(serial.history, 0, lambda document: document.update(discards=[token]))
 
     assert found(serial.history) == {"discard"}
+
+
+# --- Refusals that only somebody else or a fault can demand --------------------------------------------------------
+
+JOB = ops.Load((ops.LoadRow("Person", (("slug", "zoe"),)),), "merge", job_id="j")
+UNDEMANDED: Mapping[str, tuple[ops.Verb, ops.Refused]] = {
+    "a first start meets no other input": (JOB, error("JobInputDiffers", job_id="j", commit_id="x.1")),
+    "nobody took its job": (JOB, error("JobLost", job_id="j")),
+    "nobody runs its job": (JOB, error("JobRunning", job_id="j", age_s=1.0)),
+    "nobody ends its job": (JOB, error("JobEnding", job_id="j")),
+    "nobody discarded its job": (JOB, error("JobDiscarded", job_id="j")),
+    "nobody was in the way of the job": (JOB, error("ConflictError")),
+    "nothing is wrong with the job": (JOB, error("BadRequest")),
+    "a job that can be started": (JOB, error("NotFound")),
+    "maintenance met nobody": (ops.Maintain("optimize"), error("ConflictError")),
+    "maintenance is no bad request": (ops.Maintain("optimize"), error("BadRequest")),
+    "maintenance lost nothing": (ops.Maintain("optimize"), error("JobLost", job_id="j")),
+    "nobody takes up a job that is not there": (ops.Recover(discard=("load-j",)), error("ConflictError")),
+    "there is nothing to complete": (ops.Recover(complete=("load-j",)), error("BadRequest")),
+    "nobody wrote meanwhile": (mutate(person("dan")), error("RetriesExhausted", branch="main", seconds=60.0)),
+    "no request failed": (mutate(person("dan")), error("Unavailable")),
+    "no clock has jumped": (mutate(person("dan")), error("ClockAhead")),
+    "a load that makes no branch": (replace(JOB, job_id=None), error("AlreadyExists", what="", remedy="")),
+    "nobody made the load's branch": (replace(JOB, branch="b9", from_="main"), error("AlreadyExists", what="")),
+}
+
+
+@pytest.mark.parametrize("why", UNDEMANDED)
+def test_a_refusal_without_its_reason_is_reported(branched: Serial, why: str) -> None:
+    assert answer(branched, *UNDEMANDED[why]) == {"refusal"}
+
+
+def test_a_store_that_failed_within_the_call_is_a_reason(branched: Serial) -> None:
+    verb, unavailable = mutate(person("dan")), error("Unavailable")
+    branched.history.strike(91, "p0", "fail")
+
+    assert answer(branched, verb, unavailable) == set()
+    assert answer(branched, verb, unavailable, start=92, end=94) == {"refusal"}
+
+
+def test_another_start_of_a_job_is_a_reason(tmp_path: Path) -> None:
+    """Its intent was put by another call: by this one it would be none."""
+    serial = Serial(tmp_path, STAGED)
+    intent = {"txn_id": "load-j", "owner": {"token": "first"}, "tokens": ["first"], "state": "working"}
+    body = json.dumps(intent).encode()
+    running, lost = error("JobRunning", job_id="j", age_s=1.0), error("JobLost", job_id="j")
+    serial.history.write(91, "__recovery/load-j.json", body, "another")
+
+    assert answer(serial, JOB, running) == set()
+    assert answer(serial, JOB, error("JobRunning", job_id="j", age_s=1000.0)) == {"refusal"}
+    assert answer(serial, JOB, running, start=80, end=90) == {"refusal"}
+    assert answer(serial, JOB, lost) == set()
+    assert answer(serial, JOB, lost, start=92, end=94) == {"refusal"}
+
+
+def test_a_job_that_was_loaded_with_other_rows_is_a_reason(tmp_path: Path) -> None:
+    serial = Serial(tmp_path, STAGED)
+    commit = serial.commit(JOB)
+    differs = error("JobInputDiffers", job_id="j", commit_id=commit)
+
+    assert answer(serial, JOB, differs) == {"refusal"}
+    other = replace(JOB, rows=(ops.LoadRow("Person", (("slug", "bob"),)),))
+    assert answer(serial, other, differs) == set()
+    assert answer(serial, other, error("ConflictError")) == {"refusal"}
+
+
+# --- Refused, and done all the same --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "verb", [ops.CreateTag("t1"), ops.DeleteTag("t0"), ops.DeleteBranch("b0"), ops.Merge("b0", delete_branch=True)]
+)
+def test_a_refused_call_that_has_done_it_is_reported(branched: Serial, verb: ops.Verb) -> None:
+    branched.call(ops.CreateTag("t0"))
+    call = branched.call(verb)
+    assert not isinstance(call.outcome, ops.Refused)
+    assert found(branched.history) == set()
+    branched.history.calls[call.name] = replace(call, outcome=error("BadRequest"))
+
+    assert "acknowledged" in found(branched.history)
+
+
+# --- What a merge did ----------------------------------------------------------------------------------------------
+
+
+def test_a_rehearsal_that_says_something_else_is_reported(branched: Serial) -> None:
+    rehearsal = ops.Merge("b0", dry_run=True)
+
+    assert answer(branched, rehearsal, ops.NoChange("merged")) == set()
+    assert answer(branched, rehearsal, ops.NoChange("already_up_to_date")) == {"no-op"}
+    assert answer(branched, rehearsal, ops.NoChange("fast_forward")) == {"no-op"}
+
+
+@pytest.mark.parametrize("forward", [False, True])
+def test_a_merge_that_says_how_it_was_done_must_be_right(branched: Serial, forward: bool) -> None:
+    if forward:
+        branched.call(ops.CreateBranch("b1"))
+        branched.commit(mutate(person("eve"), branch="b1"))
+    call = branched.call(ops.Merge("b1" if forward else "b0"))
+    assert isinstance(call.outcome, ops.Committed)
+    assert call.outcome.outcome == ("fast_forward" if forward else "merged")
+    assert found(branched.history) == set()
+    wrong = replace(call.outcome, outcome="merged" if forward else "fast_forward")
+    branched.history.calls[call.name] = replace(call, outcome=wrong)
+
+    assert found(branched.history) == {"acknowledged"}
+
+
+def test_what_a_cleanup_has_swept_is_reported_at_once(tmp_path: Path) -> None:
+    serial = Serial(tmp_path, STAGED)
+    rows = tuple(ops.LoadRow("Person", (("slug", f"p{number}"),)) for number in range(4))
+    serial.commit(ops.Load(rows))
+    serial.checker.after_cleanup()
+    assert serial.checker.violations == []
+
+    next(Path(str(serial.history.tables)).rglob("*.lance")).unlink()
+    serial.checker.after_cleanup()
+
+    assert {violation.check for violation in serial.checker.violations} == {"retained"}
