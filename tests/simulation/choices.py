@@ -56,6 +56,8 @@ class Notebook:
             self.running[verb.job_id] -= 1
             if isinstance(outcome, ops.Unknown):
                 self.crashed.append(verb.job_id)
+            elif isinstance(outcome, ops.Committed):
+                self.crashed = [job for job in self.crashed if job != verb.job_id]
         if isinstance(verb, ops.Recover) and isinstance(outcome, ops.Done):
             self.discarded += [job.removeprefix("load-") for job, what in outcome.jobs if what == "discarded"]
         found: list[Any] = []
@@ -163,7 +165,7 @@ class Choices:
 
     def job(self) -> str:
         """One of two that are current, of which the next comes when one has landed: most jobs are started often."""
-        return f"j{len(self.notes.commits) // 12 + self.dice.randrange(2)}"
+        return f"j{len(self.notes.commits) // 8 + self.dice.randrange(2)}"
 
     # Rows.
 
@@ -336,7 +338,7 @@ def _job(of: Choices) -> ops.Verb:
     known = of.notes.discarded
     job_id = known[-1] if known and of.dice.random() < 0.5 else of.job()
     earlier = of.notes.jobs.get(job_id)
-    if earlier and of.dice.random() < 0.75:
+    if earlier and of.dice.random() < 0.85:
         return earlier[-1]
     branch = earlier[-1].branch if earlier and of.dice.random() < 0.8 else of.branch()
     modes: tuple[Mode, ...] = ("append", "merge")
@@ -356,7 +358,7 @@ def _create_branch(of: Choices) -> ops.Verb:
     drawn, commit = of.dice.random(), of.commit()
     if drawn < 0.45 and commit is not None:
         return ops.CreateBranch(name, commit)
-    if drawn < 0.55:
+    if drawn < 0.62 and (of.notes.tags or of.dice.random() < 0.1):
         return ops.CreateBranch(name, f"tag:{of.tag()}")
     return ops.CreateBranch(name, MAIN if drawn < 0.85 else of.side_branch(), txn_id=of.txn_id(0.1))
 
@@ -444,11 +446,11 @@ def _maintain(what: Any) -> Callable[[Choices], ops.Verb]:
 
 def _recover(of: Choices) -> ops.Verb:
     running = [job for job, runs in sorted(of.notes.running.items()) if runs > 0]
-    if not running and of.dice.random() < 0.8:
+    if not running and not of.notes.crashed and of.dice.random() < 0.8:
         return _job(of)
     chosen = of.dice.choice(running) if running and of.dice.random() < 0.9 else of.job()
     crashed = [job for job in of.notes.crashed[-3:] if job not in of.notes.discarded]
-    if crashed and of.dice.random() < 0.5:
+    if crashed and of.dice.random() < 0.7:
         chosen = of.dice.choice(crashed)
     job, drawn = f"load-{chosen}", of.dice.random()
     if drawn < 0.45:
@@ -458,7 +460,7 @@ def _recover(of: Choices) -> ops.Verb:
 
 def _read(of: Choices) -> ops.Verb:
     drawn = of.dice.random()
-    if drawn < 0.1:
+    if drawn < 0.1 and (of.notes.tags or of.dice.random() < 0.1):
         return ops.Read(of.branch(), f"tag:{of.tag()}")
     if drawn < 0.3:
         return ops.Read(of.branch(), of.moment())
@@ -471,7 +473,7 @@ def _diff(of: Choices) -> ops.Verb:
 
 
 def _poll(of: Choices) -> ops.Verb:
-    follower = f"f{of.dice.randrange(3)}"
+    follower = f"f{of.dice.randrange(2)}"
     cursor = of.notes.cursors.get(follower)
     limit = of.dice.choice((1, 3, 1000))
     if cursor is None or of.dice.random() < 0.1:
@@ -506,7 +508,7 @@ KINDS: Mapping[str, Callable[[Choices], ops.Verb]] = {
     "undo": _undo,
     "merge_fork": _merge_fork,
     "create_tag": _create_tag,
-    "delete_tag": lambda of: ops.DeleteTag(of.dice.choice(TAGS)),
+    "delete_tag": lambda of: ops.DeleteTag(of.tag()),
     "apply_schema": _apply_schema,
     "add_property": _add_property,
     "revert": _revert,

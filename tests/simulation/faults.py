@@ -82,6 +82,7 @@ class Rates:
     delays: Mapping[str, float] = field(default_factory=dict)  # the same, for a pause
     steps_back: Mapping[str, float] = field(default_factory=dict)  # kind of operation → share of its requests at
     # which the store's clock steps back an hour
+    long_delays: int = 1  # how much longer than other pauses those are
     late_deletes: bool = False  # late and duplicate deletions too
 
 
@@ -162,7 +163,7 @@ class SeededFaults:
         if kind in (OUTAGE, CUT_OFF, NO_LISTINGS):
             return Fault(kind, 0, dice.choice(OUTAGE_SECONDS))
         if kind in (PAUSE, DELAY, LATE, DUPLICATE):
-            return Fault(PAUSE if kind == DELAY else kind, steps)
+            return Fault(kind, steps) if kind != DELAY else Fault(PAUSE, steps * self.rates.long_delays)
         if kind == STALL:
             return Fault(STOP, 2 * steps, dice.choice((16 * MINUTE, 20 * MINUTE)))
         if kind == STOP:

@@ -47,18 +47,18 @@ class Others:
     def end(self, call: Call) -> int:
         return self._replay.view.step if call.end is None else call.end
 
-    def lives(self, call: Call) -> list[Life]:
-        """Of the branch that the call is about: those that were there at some time within it."""
+    def lives(self, call: Call, since: int) -> list[Life]:
+        """Of the branch that the call is about: those that were there at some time after a step."""
         name, end = branch_of(call), self.end(call)
         return [
             life
             for life in self._replay.view.lives.values()
-            if name in (None, life.name) and life.reserved <= end and (life.ended is None or life.ended > call.start)
+            if name in (None, life.name) and life.reserved <= end and (life.ended is None or life.ended > since)
         ]
 
     def committed(self, call: Call, since: int) -> bool:
         """Whether anybody else put a manifest on the call's branch, or ended it, after some step."""
-        ids, end = {life.branch_id for life in self.lives(call)}, self.end(call)
+        ids, end = {life.branch_id for life in self.lives(call, since)}, self.end(call)
         own = {
             (write.step, write.key.split("/")[1]) for write in self._replay.history.writes if write.call == call.name
         }
@@ -139,10 +139,12 @@ class Jobs:
         return None if commit.step <= self._others.end(call) else f"{commit.id} came only after the answer"
 
     def running(self, call: Call, refused: Refused) -> str | None:
-        """Another start holds the intent, and was heard of lately."""
-        if float(refused.fields.get("age_s", 0.0)) > DEAD_AFTER_S:
-            return f"the other start was not heard of for {refused.fields['age_s']} s: it is dead"
-        held = any(_state(write) == WORKING and _by_another(write, call) for _, write in self._others.intents(call))
+        """Another start holds the intent, and was heard of lately: within the call if it was long ago at its end."""
+        since = call.start if float(refused.fields.get("age_s", 0.0)) > DEAD_AFTER_S else -1
+        held = any(
+            write is not None and _state(write) == WORKING and _by_another(write, call) and write.step > since
+            for _, write in self._others.intents(call)
+        )
         return None if held else "no other start of the job held its intent"
 
     def closed_by_another(self, call: Call, refused: Refused) -> str | None:
@@ -201,7 +203,7 @@ class Jobs:
         """An earlier start was begun with something else, or on a branch that is another one by now."""
         if any(one.verb != call.verb for one in self._others.starts(call)):
             return True
-        ids = {life.branch_id for life in self._others.lives(call)}
+        ids = {life.branch_id for life in self._others.lives(call, call.start)}
         bases = {
             write.document["base"][0]
             for _, write in self._others.intents(call)

@@ -48,6 +48,8 @@ ROUGH = Rates(
     store_clock=0.001,
 )
 
+# While one thread is about to put its commit, others of its process gather behind it.
+GATHERING = {"insert": 0.25, "update": 0.25, "upsert": 0.25, "delete": 0.25, "undo": 0.25}
 WRITES = {"insert": 6, "update": 5, "delete": 4, "edge": 3, "several": 3, "upsert": 5}
 
 
@@ -86,13 +88,13 @@ EVERYDAY = _mix(
         "create_branch": 3,
         "delete_branch": 1,
         "merge": 4,
-        "create_tag": 1,
+        "create_tag": 3,
         "delete_tag": 1,
         "revert": 2,
         "cleanup": 2,
         "read": 3,
         "diff": 2,
-        "poll": 3,
+        "poll": 5,
         "list_branches": 1,
         "list_tags": 1,
         "list_commits": 2,
@@ -118,7 +120,7 @@ GROUPS = _mix(
         "read": 1,
         "list_commits": 1,
     },
-    rates=replace(CALM, pause=0.02, steps=25),
+    rates=replace(CALM, pause=0.02, steps=25, delays=GATHERING, long_delays=3),
     processes=(1, 2),
     threads=(3, 4),
     main_share=0.8,
@@ -133,7 +135,7 @@ BRANCHES = _mix(
         "create_branch": 8,
         "delete_branch": 4,
         "merge": 8,
-        "create_tag": 2,
+        "create_tag": 4,
         "delete_tag": 2,
         "revert": 1,
         "cleanup": 4,
@@ -270,7 +272,7 @@ CROWDS = _mix(
         "read": 1,
         "poll": 1,
     },
-    rates=replace(CALM, pause=0.02, steps=25, stalls={"job": 0.2}),
+    rates=replace(CALM, pause=0.02, steps=25, stalls={"job": 0.2}, delays=GATHERING, long_delays=3),
     settings=STAGED,
     stores_tables=True,
     processes=(1, 2),
