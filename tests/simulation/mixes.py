@@ -46,6 +46,7 @@ ROUGH = Rates(
     elapse=0.003,
     clock=0.002,
     store_clock=0.001,
+    late_deletes=True,
 )
 
 # While one thread is about to put its commit, others of its process gather behind it.
@@ -142,7 +143,7 @@ BRANCHES = _mix(
         "read": 2,
         "list_branches": 2,
     },
-    rates=replace(ROUGH, late_deletes=True),
+    rates=ROUGH,
     unordered=0.7,
     pages=(2, 3, 5),
     branches=7,
@@ -244,7 +245,7 @@ TABLES = _mix(
         "poll": 2,
         "add_property": 1,
     },
-    rates=replace(ROUGH, late_deletes=True),
+    rates=ROUGH,
     settings=STAGED,
     stores_tables=True,
 )

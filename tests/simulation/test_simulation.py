@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from simulation.judge import told
-from simulation.mixes import MIXES
+from simulation.faults import Rates
+from simulation.judge import is_verified, told
+from simulation.mixes import MIXES, ROTATION
 from simulation.ops import MAIN, Committed, Mutate
 from simulation.run import Summary, run_seeds
 from simulation.schedule import Schedule, from_json, scheduled, to_json
-from simulation.shrink import Shrinker
+from simulation.shrink import Shrinker, shrink
 from simulation.simulate import run
 from support.soak import SoakReport
 
@@ -136,3 +137,45 @@ def test_nothing_is_lost_in_five_thousand_seeds(part: int, soak_report: SoakRepo
 
     soak_report.line(f"Seeds {first} to {first + SOAK_SEEDS_A_PART - 1}: {summary}.")
     assert_nothing_is_wrong(summary)
+
+
+def test_verify_gets_its_share_of_every_place_in_the_rotation() -> None:
+    """One seed of every fifty: if the rotation is longer some day, this says whether a mix is left out."""
+    verified = [seed for seed in range(5000) if is_verified(seed)]
+
+    assert len(verified) == 100
+    assert {seed % len(ROTATION) for seed in verified} == set(range(len(ROTATION)))
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_every_mix_has_all_faults_of_requests(mix: str) -> None:
+    rates = MIXES[mix].rates
+
+    assert min(rates.fail, rates.lose, rates.late, rates.duplicate, rates.own_exists, rates.crash, rates.outage) > 0
+    assert rates.late_deletes
+
+
+def test_an_outage_ends_calls_without_an_answer() -> None:
+    """Long enough that the time for a commit is over: its outcome is unknown, and the calls that follow fail."""
+    mix = replace(MIXES["everyday"], rates=Rates(outage=0.01))
+    outcomes = set()
+    for seed in range(3):
+        with run(scheduled(seed, mix)) as found:
+            assert found.error is None
+            assert found.checker.finish() == []
+            outcomes |= {
+                getattr(call.outcome, "error", type(call.outcome).__name__) for call in found.history.calls.values()
+            }
+
+    assert {"Unavailable", "Unknown"} <= outcomes
+
+
+def test_a_failure_that_only_verify_sees_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulation.judge._verified", lambda found: ["[verify] always"] if found.history.writes else [])
+    schedule = scheduled(SEED, MIXES["everyday"])
+    kept = replace(schedule, scripts=tuple(replace(one, operations=one.operations[:2]) for one in schedule.scripts))
+
+    short, verdict = shrink(kept, seconds_max=20.0)
+
+    assert verdict.checks == {"verify"}
+    assert short.steps == 0
