@@ -77,6 +77,7 @@ class Run:
         parts: list[object] = [sorted(self.decisions.switches.items()), sorted(self.decisions.faults.items(), key=repr)]
         parts += [self.world.step, self.world.now_us]
         parts += [(call.name, call.start, call.end) for call in self.history.calls.values()]
+        self.bucket.files.stamp()  # mixes that are meant to be inline store a table now and then: by a merge, say
         if not self.bucket.files.were_there:
             parts += [repr(call) for call in self.history.calls.values()]
             parts += [(write.step, write.key, write.body) for write in self.history.writes]
