@@ -26,13 +26,13 @@ class Found:
 
 
 FOUND: Mapping[str, Found] = {
-    "jobs": Found(1010, "jobs", frozenset({"discard"})),
-    "positions": Found(1, "groups", frozenset({"contents"})),
-    "columns": Found(413, "schemas", frozenset({"readable"})),
-    "listings": Found(7, "branches", frozenset({"list"})),
-    "clocks": Found(104, "clocks", frozenset({"refusal", "readable"})),
-    "merges": Found(54, "groups", frozenset({"merged-twice"})),
-    "ids": Found(66, "groups", frozenset({"refusal"})),
+    "jobs": Found(67, "jobs", frozenset({"discard"})),
+    "positions": Found(110, "groups", frozenset({"refusal"})),
+    "columns": Found(103, "schemas", frozenset({"readable"})),
+    "listings": Found(21, "branches", frozenset({"list"})),
+    "clocks": Found(22, "clocks", frozenset({"refusal", "readable"})),
+    "merges": Found(356, "groups", frozenset({"merged-twice"})),
+    "ids": Found(239, "groups", frozenset({"refusal"})),
 }
 
 
