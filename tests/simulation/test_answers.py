@@ -320,7 +320,7 @@ def test_another_start_of_a_job_is_a_reason(tmp_path: Path) -> None:
     serial.history.write(91, "__recovery/load-j.json", body, "another")
 
     assert answer(serial, JOB, running) == set()
-    assert answer(serial, JOB, error("JobRunning", job_id="j", age_s=1000.0)) == {"refusal"}
+    assert answer(serial, JOB, error("JobRunning", job_id="j", age_s=1000.0), start=91, end=93) == {"refusal"}
     assert answer(serial, JOB, running, start=80, end=90) == {"refusal"}
     assert answer(serial, JOB, lost) == set()
     assert answer(serial, JOB, lost, start=92, end=94) == {"refusal"}
