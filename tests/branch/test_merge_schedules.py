@@ -54,6 +54,19 @@ def maintain(client: Client, branch: str) -> None:
     client.repository.publisher.publish(client.repository.open_txn(branch), plan)
 
 
+def test_a_fast_forward_over_a_commit_to_another_type_is_a_merge(world: World) -> None:
+    merger, other = forked(world)
+    with merger.start(lambda: merger.graph.branches.merge("b")) as stalled:
+        stalled.run_until(a_put_of_main(world, 3))
+        other.graph.write([Append(COMPANY, company_rows("acme"))])
+        stalled.run_to_end()
+        result = stalled.result()
+
+    assert result.outcome is Outcome.MERGED
+    assert merger.people() == ["ada", "bob"]
+    assert ids_of(merger.graph.snapshot().to_arrow(COMPANY)) == ["acme"]
+
+
 # `delete-merged`
 
 

@@ -160,7 +160,7 @@ class Replay:
             self._check_counts(commit, head)
 
     def _check_txn(self, commit: LogCommit) -> None:
-        """No transaction is on a branch twice; a job is nowhere twice."""
+        """No transaction is on a branch twice within the window, and no job at all: its id is known there for ever."""
         jobs = {
             call.verb.key
             for call in self.history.calls.values()
@@ -170,8 +170,9 @@ class Replay:
             other = self.view.commits[other_id]
             if other.txn_id != commit.txn_id:
                 continue
-            same_branch = other.position[0] == commit.position[0]
-            if commit.txn_id in jobs or (same_branch and _seconds(other, commit) < IDEMPOTENCY_WINDOW_S):
+            if other.position[0] != commit.position[0]:
+                continue
+            if commit.txn_id in jobs or _seconds(other, commit) < IDEMPOTENCY_WINDOW_S:
                 self.report("once", f"{commit.txn_id} is committed twice, as {other.id} and {commit.id}", commit.step)
 
     def _compare(

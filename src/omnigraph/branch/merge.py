@@ -135,6 +135,7 @@ class _Merge:
         self._choose = choose
         self._stager = Stager(repository.tables, repository.runtime.ids)
         self._draft: Draft | None = None
+        self._drafted_on: CommitId | None = None
         self._merged: Manifest | None = None
         self._stands_on: list[Manifest] = []  # the own base and the source's head, as they were read last
 
@@ -151,9 +152,16 @@ class _Merge:
         if landed is not None:
             return MergeResult(self._source, self._into, Outcome.MERGED, landed, landed.commit.touched)
         commit = publisher.publish(txn, self._plan(txn), Recourse(self._restage, None, self._plan))
+        if commit is None:
+            return MergeResult(self._source, self._into, Outcome.UP_TO_DATE, None, {})
+        return MergeResult(self._source, self._into, self._outcome(commit), commit, commit.commit.touched)
+
+    def _outcome(self, commit: PublishedCommit) -> Outcome:
+        """What was drafted; but no fast-forward on top of what others have committed meanwhile to other types."""
         assert self._draft is not None
-        outcome = Outcome.UP_TO_DATE if commit is None else self._draft.outcome
-        return MergeResult(self._source, self._into, outcome, commit, {} if commit is None else commit.commit.touched)
+        if self._draft.outcome is Outcome.FAST_FORWARD and commit.commit.parent != self._drafted_on:
+            return Outcome.MERGED
+        return self._draft.outcome
 
     def _rehearse(self) -> MergeResult:
         """`confirmed-head`: both heads are confirmed in this call, so this is what a merge now would have done."""
@@ -182,6 +190,7 @@ class _Merge:
     def _drafted(self, txn: WriteTxn) -> Draft:
         source = self._repository.branches.find(self._source).head  # after the own base
         self._stands_on[:] = txn.base, source
+        self._drafted_on = txn.base.logical_head
         self._draft, self._merged = draft_merge(self._repository, txn, source, self._choose), source
         return self._draft
 
