@@ -265,6 +265,20 @@ def test_a_stream_that_nobody_reads_is_given_up() -> None:
     assert asyncio.run(scenario()) <= (PIECES + 2) * (PIECE + 10_000)
 
 
+def test_a_reader_that_goes_away_before_a_piece_is_there_leaves_no_task_behind() -> None:
+    async def scenario() -> int:
+        pipe = Pipe(Stop(), 5.0)
+        work: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        reading = asyncio.ensure_future(anext(pipe.pieces(work)))
+        await asyncio.sleep(0.01)
+        reading.cancel()
+        await asyncio.wait({reading})
+        await asyncio.sleep(0)
+        return len(asyncio.all_tasks() - {asyncio.current_task()})
+
+    assert asyncio.run(scenario()) == 0
+
+
 def test_a_stream_waits_for_a_slow_reader_and_is_whole() -> None:
     async def scenario() -> int:
         pipe = Pipe(Stop(), 5.0)

@@ -31,7 +31,7 @@ FOUND: Mapping[str, Found] = {
     "columns": Found(103, "schemas", frozenset({"readable"})),
     "listings": Found(21, "branches", frozenset({"list"})),
     "clocks": Found(22, "clocks", frozenset({"refusal", "readable"})),
-    "merges": Found(356, "groups", frozenset({"merged-twice"})),
+    "merges": Found(636, "groups", frozenset({"merged-twice"})),
     "ids": Found(239, "groups", frozenset({"refusal"})),
 }
 

@@ -82,7 +82,11 @@ class Pipe:
             return self._queue.get_nowait()
         getting = asyncio.ensure_future(self._queue.get())
         both: set[asyncio.Future[Any]] = {getting, work}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:  # the reader went away: `wait` leaves what it waits for as it is
+            getting.cancel()
+            raise
         if getting.done():
             return getting.result()
         getting.cancel()
