@@ -324,12 +324,12 @@ class Refusals:
         return int(view.manifests[branch_id, newest].json["oldest_retained"])
 
     def _names_foreign_commit(self, call: Call) -> bool:
-        """Whether a commit that a read names is not in the history of its branch."""
+        """Whether a commit that a read names is not on the line of its branch: what was merged into it is not."""
         verb, replay = call.verb, self._replay
         if isinstance(verb, Poll) and verb.start is not None:
             heads = replay.candidates(verb.branch or "main", call.start, call.end)
             found = replay.resolve(verb.start, call.end, call.start)
-            return any(head is None or not replay.ancestors[head] & replay.bits[one] for head in heads for one in found)
+            return any(head is None or one not in replay.line_to(head) for head in heads for one in found)
         return False
 
 

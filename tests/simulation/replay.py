@@ -108,7 +108,7 @@ class Replay:
         else:
             head = "" if number == 1 else self.view.manifests[branch_id, number - 1].logical_head
         if number == 1:
-            self.lines[branch_id] = self._line_to(head)
+            self.lines[branch_id] = self.line_to(head)
         times.append((document.step, head or None))
         for commit in document.commits:
             if commit.is_logical:
@@ -132,7 +132,8 @@ class Replay:
             self.report("fork", f"{document.number} starts from {head}, which its fork point does not show")
         return head
 
-    def _line_to(self, head: str) -> list[str]:
+    def line_to(self, head: str) -> list[str]:
+        """The logical commits from the first one of its branch, or of what that was forked from, to this one."""
         if not head:
             return []
         line = self.lines[self.view.commits[head].position[0]]
