@@ -16,7 +16,7 @@ import pytest
 from omnigraph.cli.main import cli, main
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -168,6 +168,29 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
 
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_commands_for_contributors_exist() -> None:
+    """Targets of make with their variables, and the tests that are named."""
+    makefile = (ROOT / "Makefile").read_text()
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    targets = re.findall(r"(?:^|`)make (?:[A-Z]+=\S+ )?([a-z]+)", text, re.MULTILINE)
+    variables = re.findall(r"\b([A-Z]+)=[0-9./]", text)
+    tests = re.findall(r"\btests/[\w/.]+\w", text)
+
+    assert {"check", "test", "simulate", "soak", "clean"} <= set(targets)
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.MULTILINE)] == []
+    assert {"PYTHON", "SEEDS", "WORKERS"} <= set(variables)
+    assert [name for name in variables if f"#   {name}=" not in makefile] == []
+    assert [path for path in tests if not (ROOT / path).exists()] == []
+
+
+def test_the_hooks_before_a_commit_are_the_parts_of_make_check() -> None:
+    hooks = re.findall(r"^ +entry: \.venv/bin/(.+)$", (ROOT / ".pre-commit-config.yaml").read_text(), re.MULTILINE)
+    check = re.split(r"^check:.*$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)[1].partition("\n\n")[0]
+
+    assert [hook for hook in hooks if f"@$(BIN)/{hook}" not in check] == []
+    assert len(hooks) == check.count("@$(BIN)/")
 
 
 def test_the_architecture_names_every_package_and_module_of_the_code() -> None:
