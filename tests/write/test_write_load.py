@@ -13,6 +13,10 @@ import pytest
 from writing import World, edge, make_world, person, touched
 
 from omnigraph.errors import BadRequest, BranchNotFound, ConstraintViolation, InvalidInput
+from omnigraph.manifest.repository import init_repository
+from omnigraph.manifest.settings import Settings
+from omnigraph.schema.compile import compile_schema
+from omnigraph.storage import asking
 from omnigraph.write.ndjson import Limits, TooLargeForProcess
 
 
@@ -342,18 +346,51 @@ def test_overwrite_is_strict(people: World, monkeypatch: pytest.MonkeyPatch) -> 
         people.load([edge("Knows", "eve", "ada")], mode="overwrite")
 
 
-def test_many_unique_values_are_looked_for_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above some number of values the table is looked through instead of asked for each: the same is found."""
-    monkeypatch.setattr("omnigraph.write.lookups.VALUES_MAX", 3)
-    world = make_world(tmp_path / "graph", "node T { f: F64? @unique  s: String? @unique } edge E: T -> T @card(0..1)")
+@pytest.mark.parametrize(
+    ("rows_a_value", "way"), [(10, "one scan"), (0, "filters")], ids=["one scan", "one filter after another"]
+)
+def test_constraints_hold_for_more_values_than_one_filter_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_a_value: int, way: str
+) -> None:
+    """A table that is not much larger than the values are many is scanned once, a larger one is asked with one filter
+    after another: both find every row that breaks a constraint."""
+    asked: list[tuple[str, str, int]] = []
+    scan_once, filter_of = asking._looked_through, asking._all_of
+
+    def scanned(handles: Any, at: Any, columns: Any, column: str, values: Any) -> pa.Table:
+        asked.append(("one scan", column, len(values)))
+        return scan_once(handles, at, columns, column, values)
+
+    def filtered(values: Any) -> str:
+        asked.extend(("filters", column, len(some)) for column, some in values.items())
+        return filter_of(values)
+
+    monkeypatch.setattr(asking, "VALUES_MAX", 3)
+    monkeypatch.setattr(asking, "ROWS_A_VALUE_MAX", rows_a_value)
+    monkeypatch.setattr(asking, "_looked_through", scanned)
+    monkeypatch.setattr(asking, "_all_of", filtered)
+    schema = "node T { f: F64? @unique  s: String? @unique } edge E: T -> T @card(0..1)"
+    staged = Settings(inline_rows=0, maintenance=0)  # what is inline is in no table that could be asked
+    world = World(init_repository(str(tmp_path / "graph"), compile_schema(schema), settings=staged))
     world.load([{"type": "T", "data": {"id": f"t{n}", "f": n, "s": f"s{n}"}} for n in range(10)])
 
+    def asked_for(column: str) -> list[tuple[str, int]]:
+        found = sorted((how, values) for how, name, values in asked if name == column)
+        asked.clear()
+        return found
+
+    in_one, in_parts = [("one scan", 10)], [("filters", 1), *[("filters", 3)] * 3]
     more = [{"type": "T", "data": {"f": n - 0.5, "s": f"more {n}"}} for n in range(9)]
+    asked.clear()
     world.refused(lambda: world.load([*more, {"type": "T", "data": {"f": -0.0}}]), "T unique (f)")
+    assert asked_for("f") == (in_one if way == "one scan" else in_parts)
     world.refused(lambda: world.load([*more, {"type": "T", "data": {"s": "s7"}}]), "T unique (s)")
+    assert asked_for("s") == (in_one if way == "one scan" else in_parts)
     world.load(more)
     world.load([edge("E", f"t{n}", "t0") for n in range(9)])
+    asked.clear()
     world.refused(lambda: world.load([edge("E", f"t{n}", "t0") for n in range(9)]), "E card 0..1")
+    assert asked_for("src") == ([("one scan", 9)] if way == "one scan" else [("filters", 3)] * 3)
 
 
 # Branches, quarantine
