@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,11 @@ import omnigraph
 from omnigraph.errors import ConstraintViolation, OutcomeUnknown, PreconditionFailed
 from omnigraph.graph import Graph
 from omnigraph.manifest.plan import Append, PublishPlan, RaiseFence, Stance
+from omnigraph.manifest.repository import init_repository
+from omnigraph.manifest.settings import Settings
+from omnigraph.runtime import Runtime, SystemClock
+from omnigraph.schema.catalog import Schema
+from omnigraph.storage.meter import Cost
 from support.catalogs import KNOWS, PERSON, knows_rows, people, person_rows
 from support.documents import sealed
 
@@ -74,10 +80,56 @@ def test_snapshot_at_a_commit_shows_that_state(graph: Graph, store: str, cli: Cl
     assert {entry["rows"] for entry in answer["types"]} == {0}
 
 
-def test_snapshot_at_a_time_shows_the_newest_state_by_then(graph: Graph, store: str, cli: Cli) -> None:
-    answer = cli("snapshot", store, "--at", "9999-01-01", "--json").json
+HOURLY = [datetime(2026, 1, 31, hour, tzinfo=UTC) for hour in (1, 2, 3)]
 
-    assert answer["commit_id"] == head(graph)
+
+class SetClock(SystemClock):
+    """Says the time that it is set to."""
+
+    def __init__(self) -> None:
+        self.time = HOURLY[0]
+
+    def now(self) -> datetime:
+        return self.time
+
+
+@pytest.fixture
+def hourly(store: str) -> list[str]:
+    """The ids of three commits, made at one, two and three o'clock: `init` and one person each."""
+    clock = SetClock()
+    graph = Graph(
+        init_repository(store, Schema(people()), runtime=Runtime(clock), settings=Settings(maintenance=0)), Cost()
+    )
+    for clock.time, slug in zip(HOURLY[1:], ("ada", "grace"), strict=True):
+        graph.write([Append(PERSON, person_rows(slug))])
+    return [commit.id for commit in reversed(graph.commits())]
+
+
+@pytest.mark.parametrize(
+    ("time", "commit", "persons"),
+    [
+        ("2026-01-31T01:00:00Z", 0, 0),
+        ("2026-01-31T01:59:59.999Z", 0, 0),
+        ("2026-01-31T02:00:00Z", 1, 1),
+        ("2026-01-31T02:30:00", 1, 1),
+        ("2026-01-31T03:30:00+01:00", 1, 1),
+        ("2026-01-31T03:00:00Z", 2, 2),
+        ("2026-02-01", 2, 2),
+    ],
+)
+def test_snapshot_at_a_time_shows_the_newest_state_by_then(
+    hourly: list[str], store: str, cli: Cli, time: str, commit: int, persons: int
+) -> None:
+    answer = cli("snapshot", store, "--at", time, "--json").json
+
+    assert answer["commit_id"] == hourly[commit]
+    assert answer["types"][0]["rows"] == persons
+
+
+def test_snapshot_at_a_time_before_the_graph_is_not_found(hourly: list[str], store: str, cli: Cli) -> None:
+    run = cli("snapshot", store, "--at", "2026-01-31T00:59:59Z", "--json")
+
+    assert (run.code, run.error["code"]) == (1, "not_found")
 
 
 def test_snapshot_of_a_branch_shows_that_branch(graph: Graph, store: str, cli: Cli) -> None:
@@ -497,7 +549,7 @@ def test_an_interrupted_run_exits_130_with_a_short_line(graph: Graph, store: str
         ["--help"],
         ["version"],
         ["snapshot"],
-        ["snapshot", "--at", "9999-01-01"],
+        ["snapshot", "--at", "2026-01-31T02:30:00Z"],
         ["branch", "create", "b"],
         ["branch", "list"],
         ["branch", "delete", "try"],
@@ -505,8 +557,10 @@ def test_an_interrupted_run_exits_130_with_a_short_line(graph: Graph, store: str
     ],
     ids=" ".join,
 )
-def test_commands_that_read_no_rows_import_no_heavy_library(arguments: list[str], graph: Graph, store: str) -> None:
-    graph.branches.create("try")
+def test_commands_that_read_no_rows_import_no_heavy_library(
+    arguments: list[str], hourly: list[str], store: str
+) -> None:
+    omnigraph.open(store).branches.create("try")
 
     run = without_heavy_libraries(*arguments, OMNIGRAPH_STORE=store)
 
