@@ -169,7 +169,7 @@ def test_a_tombstone_keeps_the_number_and_lets_go_of_the_tables() -> None:
 
 @pytest.mark.parametrize("effect", [Change("mutation"), RaiseFence(1)])
 def test_nothing_but_a_birth_or_an_end_comes_first(effect: Change | RaiseFence) -> None:
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=rf"^{type(effect).__name__} can't follow Unborn$"):
         compose(UNBORN, PublishPlan("txn", Stance.CONSTRUCTIVE, effect), NOON)
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match=r"^Birth can't follow Manifest$"):
         compose(manifest(1), PublishPlan("txn", Stance.CONSTRUCTIVE, Birth("b", "s")), NOON)
