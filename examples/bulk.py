@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 import omnigraph
-from omnigraph.errors import ConstraintViolation, InvalidInput, OmnigraphError
+from omnigraph import ConstraintViolation, InvalidInput, OmnigraphError
 from omnigraph.pipeline.spark.session import obtain
 
 PEOPLE = 60_000

@@ -20,11 +20,20 @@ from shlex import quote
 import pyarrow as pa
 
 import omnigraph
-from omnigraph.errors import ExpectedVersionMismatch, OmnigraphError
-from omnigraph.graph import Graph, GraphSnapshot
-from omnigraph.manifest.plan import Append, Check, Delete, TableAction, Upsert
-from omnigraph.storage.meter import Cost
-from omnigraph.write.checks import IdsAbsent, NodesExist
+from omnigraph import (
+    Append,
+    Check,
+    Cost,
+    Delete,
+    ExpectedVersionMismatch,
+    Graph,
+    GraphSnapshot,
+    IdsAbsent,
+    NodesExist,
+    OmnigraphError,
+    TableAction,
+    Upsert,
+)
 
 PERSON, COMPANY, KNOWS, WORKS_AT = "node:Person", "node:Company", "edge:Knows", "edge:WorksAt"
 WRITERS, COMMITS_EACH = 2, 10
