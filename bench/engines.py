@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from bench.graph import DEGREE_MEDIAN, EDGES, PEOPLE
 from bench.queries import BUCKET, TEXT, GraphQuery
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 
 Answer = list[tuple[Any, ...]]
 Call = Callable[[], Answer]

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import omnigraph
-from omnigraph.storage import file_records
-from omnigraph.storage.file_records import FileRecord
+from omnigraph.storage.table import file_records
+from omnigraph.storage.table.file_records import FileRecord
 
 SCHEMA = "node Person { slug: String @key  name: String  age: I32 }"
 RUNS = 5

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog
-from omnigraph.schema.compile import compile_schema
+from omnigraph.schema.lang.compile import compile_schema
 
 DIMENSION = 64
 SCHEMA = f"""

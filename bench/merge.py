@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 import omnigraph
-from omnigraph.branch.merge import Engine
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Upsert
-from omnigraph.storage.content import content_of
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Upsert
+from omnigraph.merge.merge import Engine
+from omnigraph.storage.table.table_content import content_of
 
 SCHEMA = """
 node Person { slug: String @key  name: String?  age: I64?  city: String?  score: F64? }

@@ -25,13 +25,13 @@ from bench.engines import Answer, Call, DuckDb, Ladybug, LanceDb, Tables, agree,
 from bench.graph import generate, load
 from bench.queries import BUCKET, GRAPH_QUERIES, SEARCH_AIM, SEARCHES, TEXT
 from bench.timing import dominates, medians_ms, parts_ms, timed_ms
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.query.compile import compile_queries
-from omnigraph.read.persisted import persist_adjacency
-from omnigraph.read.run import run_query
-from omnigraph.read.space import Resident
-from omnigraph.read.spaces import adjacency_of
-from omnigraph.read.state import Reader
+from omnigraph.read.execute import run_query
+from omnigraph.read.graph.adjacency_file import persist_adjacency
+from omnigraph.read.reader import Reader
+from omnigraph.read.tables.resident_table import Resident
+from omnigraph.read.tables.table_access import adjacency_of
 from omnigraph.storage import meter
 
 MIB = 1 << 20

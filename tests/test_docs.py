@@ -219,8 +219,13 @@ def test_names_of_the_package_on_pages_exist(page: Path) -> None:
 def test_the_format_page_explains_every_field_that_is_stored() -> None:
     """Fields are taken from the code that writes them, so that a new one can't be forgotten."""
     text = (ROOT / "docs" / "format.md").read_text()
-    sources = ["manifest/codec.py", "manifest/intent.py", "manifest/refs.py", "manifest/repository.py"]
-    sources += ["manifest/tags.py", "schema/catalog.py"]
+    sources = [
+        "manifest/model/codec.py",
+        "manifest/intent/intent.py",
+        "manifest/branch/refs.py",
+        "manifest/repository.py",
+    ]
+    sources += ["manifest/branch/tags.py", "schema/catalog.py"]
     code = "\n".join((ROOT / "src" / "omnigraph" / source).read_text() for source in sources)
     fields = set(re.findall(r'"([a-z_]+)":', code)) | set(re.findall(r'document\["([a-z_]+)"\] =', code))
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import omnigraph
-from omnigraph.manifest.model import Point, Touch
+from omnigraph.manifest.model.manifest import Point, Touch
 
-CHANGED = "from omnigraph.manifest.model import Touch\nTouch(1).inserted = 2\n"
+CHANGED = "from omnigraph.manifest.model.manifest import Touch\nTouch(1).inserted = 2\n"
 
 
 def test_the_type_checker_refuses_to_change_one(tmp_path: Path) -> None:

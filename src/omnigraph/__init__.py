@@ -7,7 +7,6 @@ every installation can import: not `OmnigraphDataSource` and `graph_frames`, whi
 
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.branch.commands import CommitDetails
 from omnigraph.errors import (
     AccessDenied,
     AlreadyExists,
@@ -56,47 +55,48 @@ from omnigraph.errors import (
     UnsupportedFormat,
     Violation,
 )
-from omnigraph.graph import Graph, GraphSnapshot, TypeSummary, init, open
-from omnigraph.lexing import LanguageError
-from omnigraph.maintain.report import OptimizeResult
-from omnigraph.manifest.graph_log import LoggedCommit
-from omnigraph.manifest.model import Commit
-from omnigraph.manifest.plan import Append, Check, Delete, Overwrite, TableAction, Upsert
-from omnigraph.manifest.publish import PublishedCommit
+from omnigraph.graph.graph import Graph, GraphSnapshot, TypeSummary, init, open
+from omnigraph.graph.history import CommitDetails
+from omnigraph.lexer import LanguageError
+from omnigraph.maintenance.report import OptimizeResult
+from omnigraph.manifest.branch.tags import Tag
+from omnigraph.manifest.commit.plan import Append, Check, Delete, Overwrite, TableAction, Upsert
+from omnigraph.manifest.commit.publish import PublishedCommit
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.history.log_graph import LoggedCommit
+from omnigraph.manifest.model.manifest import Commit
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.tags import Tag
-from omnigraph.manifest.txn import WriteTxn
 from omnigraph.query.bind import ParameterError
 from omnigraph.remote import connect
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.consistency import InvalidCatalog
 from omnigraph.storage.meter import Cost
-from omnigraph.write.checks import IdsAbsent, NodesExist, Unreferenced
 from omnigraph.write.commit import Changes, Planner
+from omnigraph.write.validate.checks import IdsAbsent, NodesExist, Unreferenced
 
 if TYPE_CHECKING:
-    from omnigraph.branch.changes import Explained, GraphChanges
-    from omnigraph.branch.entities import EntityChange
-    from omnigraph.branch.feed import FeedChange, FeedPage
-    from omnigraph.branch.merge import MergeResult
-    from omnigraph.maintain.cleanup import Cleaned
-    from omnigraph.maintain.recovery import Recovery
-    from omnigraph.maintain.verifying.report import VerifyReport
+    from omnigraph.api.interface import BranchesLike, ChangesLike, GraphLike, SchemaLike, SnapshotLike, TagsLike
+    from omnigraph.diff.changes import Explained, GraphChanges
+    from omnigraph.diff.entity_changes import EntityChange
+    from omnigraph.diff.feed import FeedChange, FeedPage
+    from omnigraph.gc.cleanup import Cleaned
+    from omnigraph.gc.recovery import Recovery
+    from omnigraph.merge.merge import MergeResult
     from omnigraph.pipeline import OmnigraphDataSource as OmnigraphDataSource
     from omnigraph.pipeline import graph_frames as graph_frames
     from omnigraph.pipeline.analytics.analyze import Analysis
     from omnigraph.pipeline.embedding.embed import EmbedResult
     from omnigraph.pipeline.progress import Progress
-    from omnigraph.protocol import BranchesLike, ChangesLike, GraphLike, SchemaLike, SnapshotLike, TagsLike
-    from omnigraph.read.caches import CacheCounts
-    from omnigraph.read.embedding import Embedder, ProviderUnavailable
-    from omnigraph.read.export import Exported
+    from omnigraph.read.export.export import Exported
     from omnigraph.read.result import QueryResult
+    from omnigraph.read.search.embedding import Embedder, ProviderUnavailable
+    from omnigraph.read.tables.read_cache import CacheCounts
     from omnigraph.remote.graph import RemoteGraph
-    from omnigraph.schema.migration import MigrationPlan
-    from omnigraph.write.load import LoadResult
-    from omnigraph.write.migrate import SchemaApplied
-    from omnigraph.write.ndjson import TooLargeForProcess
+    from omnigraph.schema.evolve.migration import MigrationPlan
+    from omnigraph.verify.report import VerifyReport
+    from omnigraph.write.load.input.load_input import TooLargeForProcess
+    from omnigraph.write.load.load import LoadResult
+    from omnigraph.write.migrate.migrate import SchemaApplied
 
 __all__ = [
     "AccessDenied",
@@ -209,27 +209,27 @@ __all__ = [
 __version__ = "0.1.0"
 
 _LAZY = {
-    "omnigraph.branch.changes": ("Explained", "GraphChanges"),
-    "omnigraph.branch.entities": ("EntityChange",),
-    "omnigraph.branch.feed": ("FeedChange", "FeedPage"),
-    "omnigraph.branch.merge": ("MergeResult",),
-    "omnigraph.maintain.cleanup": ("Cleaned",),
-    "omnigraph.maintain.recovery": ("Recovery",),
-    "omnigraph.maintain.verifying.report": ("VerifyReport",),
+    "omnigraph.diff.changes": ("Explained", "GraphChanges"),
+    "omnigraph.diff.entity_changes": ("EntityChange",),
+    "omnigraph.diff.feed": ("FeedChange", "FeedPage"),
+    "omnigraph.merge.merge": ("MergeResult",),
+    "omnigraph.gc.cleanup": ("Cleaned",),
+    "omnigraph.gc.recovery": ("Recovery",),
+    "omnigraph.verify.report": ("VerifyReport",),
     "omnigraph.pipeline": ("OmnigraphDataSource", "graph_frames"),
     "omnigraph.pipeline.analytics.analyze": ("Analysis",),
     "omnigraph.pipeline.embedding.embed": ("EmbedResult",),
     "omnigraph.pipeline.progress": ("Progress",),
-    "omnigraph.protocol": ("BranchesLike", "ChangesLike", "GraphLike", "SchemaLike", "SnapshotLike", "TagsLike"),
-    "omnigraph.read.caches": ("CacheCounts",),
-    "omnigraph.read.embedding": ("Embedder", "ProviderUnavailable"),
-    "omnigraph.read.export": ("Exported",),
+    "omnigraph.api.interface": ("BranchesLike", "ChangesLike", "GraphLike", "SchemaLike", "SnapshotLike", "TagsLike"),
+    "omnigraph.read.tables.read_cache": ("CacheCounts",),
+    "omnigraph.read.search.embedding": ("Embedder", "ProviderUnavailable"),
+    "omnigraph.read.export.export": ("Exported",),
     "omnigraph.read.result": ("QueryResult",),
     "omnigraph.remote.graph": ("RemoteGraph",),
-    "omnigraph.schema.migration": ("MigrationPlan",),
-    "omnigraph.write.load": ("LoadResult",),
-    "omnigraph.write.migrate": ("SchemaApplied",),
-    "omnigraph.write.ndjson": ("TooLargeForProcess",),
+    "omnigraph.schema.evolve.migration": ("MigrationPlan",),
+    "omnigraph.write.load.load": ("LoadResult",),
+    "omnigraph.write.migrate.migrate": ("SchemaApplied",),
+    "omnigraph.write.load.input.load_input": ("TooLargeForProcess",),
 }
 _MODULE_OF = {name: module for module, names in _LAZY.items() for name in names}
 

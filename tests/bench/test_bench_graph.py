@@ -13,7 +13,7 @@ sys.path.insert(0, ROOT)
 from bench.queries import GRAPH_QUERIES, GraphQuery  # noqa: E402
 
 from bench import engines, graph  # noqa: E402
-from omnigraph.graph import Graph  # noqa: E402
+from omnigraph.graph.graph import Graph  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("bench graph")  # one process, which loads it once
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import omnigraph
-from omnigraph.branch.changes import GraphChanges
+from omnigraph.diff.changes import GraphChanges
 from omnigraph.errors import BadRequest, BranchNotFound, CommitNotFound, MergeConflicts
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Upsert
 from omnigraph.storage import meter
 from support.history import Entities, compact, content, delete, expire, make_graph, person, run, update, write_people
 
@@ -401,7 +401,7 @@ def test_a_property_that_was_widened_keeps_its_values(graph: Graph) -> None:
 
 
 def test_a_way_of_too_many_steps_is_not_walked(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.branch.lineage.STEPS_MAX", 2)
+    monkeypatch.setattr("omnigraph.diff.lineage.STEPS_MAX", 2)
     start = run(graph, person("a"))
     for name in "bcd":
         run(graph, person(name))

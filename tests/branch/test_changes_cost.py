@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.manifest.plan import Append, Upsert
+from omnigraph.manifest.commit.plan import Append, Upsert
 from support.history import compact
 from support.proxy import Proxy
 from support.s3 import S3Location

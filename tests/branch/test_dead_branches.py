@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 import omnigraph
-from omnigraph.branch.draft import Outcome
 from omnigraph.errors import CommitNotFound, MergeBaseExpired, MergeConflicts
-from omnigraph.graph import Graph
-from omnigraph.maintain import cleanup as cleanup_module
-from omnigraph.manifest.model import Point
-from omnigraph.manifest.plan import Append, Delete
+from omnigraph.gc import cleanup as cleanup_module
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Delete
+from omnigraph.manifest.model.manifest import Point
 from omnigraph.manifest.settings import Settings
+from omnigraph.merge.plan import Outcome
 from support.catalogs import PERSON, person_rows
 from support.catalogs import people as people_catalog
 from support.cleaning import assert_sound, clean

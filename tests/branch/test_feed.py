@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph.branch.feed import FeedPage
+from omnigraph.diff.feed import FeedPage
 from omnigraph.errors import BadRequest, BranchNotFound, CursorExpired, CursorRefused
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from support.cleaning import clean
 from support.history import compact, content, delete, expire, make_graph, person, run, update
 

@@ -13,11 +13,11 @@ import pytest
 
 import omnigraph
 from branch.test_groups import people, together
-from omnigraph.branch.draft import Outcome
 from omnigraph.errors import MergeBaseExpired, MergeConflicts
-from omnigraph.graph import Graph
-from omnigraph.manifest.keys import manifest_key
-from omnigraph.manifest.plan import Append, Delete, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Delete, Upsert
+from omnigraph.manifest.model.paths import manifest_key
+from omnigraph.merge.plan import Outcome
 from support.catalogs import PERSON, person_rows
 from support.catalogs import people as people_catalog
 from support.cleaning import assert_sound, clean

@@ -12,10 +12,10 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import BadRequest
-from omnigraph.graph import Graph
-from omnigraph.manifest.history import is_partial, state_at_commit, state_before
-from omnigraph.manifest.model import Manifest, Position
-from omnigraph.manifest.plan import Append, Delete, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Delete, Upsert
+from omnigraph.manifest.history.history import is_partial, state_at_commit, state_before
+from omnigraph.manifest.model.manifest import Manifest, Position
 from support.catalogs import PERSON, person_rows
 from support.catalogs import people as people_catalog
 

@@ -9,7 +9,7 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import AlreadyExists, BranchNotFound, OmnigraphError
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 
 QUICK = {"fsync": "false"}
 ADD = "query add($slug: String) { insert Person { slug: $slug } }"

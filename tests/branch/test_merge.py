@@ -9,12 +9,12 @@ from unittest import mock
 
 import pytest
 
-from omnigraph.branch import virtual
-from omnigraph.branch.draft import Outcome
 from omnigraph.errors import BadRequest, BranchNotFound, MergeConflicts, PreconditionFailed, ReadOnly
-from omnigraph.manifest.model import Position
-from omnigraph.manifest.plan import PublishPlan, RaiseFence, Stance
-from omnigraph.storage.tables import Tables
+from omnigraph.manifest.commit.plan import PublishPlan, RaiseFence, Stance
+from omnigraph.manifest.model.manifest import Position
+from omnigraph.merge import virtual_base as virtual
+from omnigraph.merge.plan import Outcome
+from omnigraph.storage.table.tables import Tables
 from support.merging import Merging, knows, make_merging
 
 

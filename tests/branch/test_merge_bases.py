@@ -14,18 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import MergeBaseExpired
-from omnigraph.manifest.ancestry import common_ancestors, contains_commit, contains_manifest, united
-from omnigraph.manifest.bases import base_positions, find_bases
-from omnigraph.manifest.model import (
-    Ancestry,
-    Commit,
-    CommitClass,
-    Entry,
-    Manifest,
-    Point,
-    Position,
-    stub_of,
-)
+from omnigraph.manifest.branch.merge_base import base_positions, find_bases
+from omnigraph.manifest.model.ancestry import common_ancestors, contains_commit, contains_manifest, united
+from omnigraph.manifest.model.manifest import Ancestry, Commit, CommitClass, Entry, Manifest, Point, Position, stub_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

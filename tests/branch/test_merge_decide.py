@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph.branch import rows as rows_module
-from omnigraph.branch.decide import Decided, decide_rows
-from omnigraph.branch.draft import CHANGED_ROWS_LOCAL_MAX, Outcome
-from omnigraph.branch.merge import _choice, merge
-from omnigraph.branch.rows import Share
 from omnigraph.errors import BadRequest
+from omnigraph.merge import table_merge as rows_module
+from omnigraph.merge.merge import _choice, merge
+from omnigraph.merge.plan import CHANGED_ROWS_LOCAL_MAX, Outcome
+from omnigraph.merge.row_merge import Decided, decide_rows
+from omnigraph.merge.table_merge import Share
 from omnigraph.schema.arrow import arrow_schema
-from omnigraph.schema.compile import compile_schema
-from omnigraph.storage.runner import InProcess
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.storage.util.runner import InProcess
 from support.merging import Merging, make_merging
 
 NOTE = compile_schema("""

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from omnigraph.branch import draft as draft_module
-from omnigraph.branch import merge as merge_module
-from omnigraph.branch.draft import Outcome
-from omnigraph.branch.merge import merge
 from omnigraph.errors import SparkNotReady
+from omnigraph.merge import merge as merge_module
+from omnigraph.merge import plan as draft_module
+from omnigraph.merge.merge import merge
+from omnigraph.merge.plan import Outcome
 from omnigraph.pipeline.spark import session
-from omnigraph.storage.runner import InProcess
+from omnigraph.storage.util.runner import InProcess
 from support.merging import Merging, make_merging
 
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from omnigraph.branch.draft import Outcome
 from omnigraph.errors import MergeConflicts
+from omnigraph.merge.plan import Outcome
 from support.merging import Merging, make_merging
 
 SCHEMA = """

@@ -19,10 +19,10 @@ from manifest.schedules import (
     stand_in_cleanup,
     stand_in_retire,
 )
-from omnigraph.branch.draft import Outcome
 from omnigraph.errors import BranchNotFound, MergeBaseExpired, MergeConflicts, Unavailable
-from omnigraph.manifest.plan import Append, Delete, PublishPlan, RaiseFence, Stance, Upsert
+from omnigraph.manifest.commit.plan import Append, Delete, PublishPlan, RaiseFence, Stance, Upsert
 from omnigraph.manifest.settings import Settings
+from omnigraph.merge.plan import Outcome
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, person_rows
 from support.steps import Call
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.branch.draft import Outcome
 from omnigraph.errors import SchemasDiverged
+from omnigraph.merge.plan import Outcome
 from support.merging import Merging, knows, make_merging
 
 BEFORE = """

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_merge_model import Model, Refused, Row, State, combined
 
-from omnigraph.branch.draft import Outcome
 from omnigraph.errors import MergeConflicts
+from omnigraph.merge.plan import Outcome
 from support.merging import Merging, make_merging
 
 # Each step of the schema, and of a row the names that its values have then.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from omnigraph.branch.draft import Outcome
 from omnigraph.errors import MergeConflicts
+from omnigraph.merge.plan import Outcome
 from support.merging import make_merging
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from omnigraph.errors import (
     ReadOnly,
     RevertConflicts,
 )
-from omnigraph.graph import Graph
-from omnigraph.graph import open as open_graph
-from omnigraph.manifest.plan import Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.graph.graph import open as open_graph
+from omnigraph.manifest.commit.plan import Upsert
 from support.catalogs import PERSON, person_rows
 from support.history import compact, content, delete, expire, make_graph, person, run, update, write_people
 

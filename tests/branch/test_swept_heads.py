@@ -9,11 +9,11 @@ from typing import TypeAlias
 import pytest
 
 import omnigraph
-from omnigraph.branch.draft import Outcome
 from omnigraph.errors import BranchNotFound, CommitNotFound, Damaged, PreconditionFailed
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Delete, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Delete, Upsert
 from omnigraph.manifest.settings import Settings
+from omnigraph.merge.plan import Outcome
 from support.catalogs import PERSON, ids_of, people, person_rows
 from support.cleaning import assert_sound, clean
 from support.stalling import stalled, taken_away

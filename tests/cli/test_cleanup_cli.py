@@ -10,10 +10,10 @@ import pytest
 from runs import Cli, Run
 
 import omnigraph
-from omnigraph.maintain import cleanup as cleanup_module
+from omnigraph.gc import cleanup as cleanup_module
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.progress import Progress
-from omnigraph.storage.runner import InProcess
+from omnigraph.storage.util.runner import InProcess
 
 PUT = 'query q() { insert Person { slug: "ada", age: 1 } }'
 

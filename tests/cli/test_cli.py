@@ -15,8 +15,8 @@ from runs import Cli, Run, process, without_heavy_libraries
 
 import omnigraph
 from omnigraph.errors import ConstraintViolation, OutcomeUnknown, PreconditionFailed
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, PublishPlan, RaiseFence, Stance
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, PublishPlan, RaiseFence, Stance
 from omnigraph.manifest.repository import init_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.runtime import Runtime, SystemClock
@@ -436,7 +436,7 @@ def test_the_exit_code_follows_from_the_kind_of_error(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("omnigraph.graph.BranchCommands.create", fail)
+    monkeypatch.setattr("omnigraph.graph.graph.BranchCommands.create", fail)
 
     run = cli("branch", "create", "try", "--store", store)
 
@@ -449,7 +449,7 @@ def test_a_bug_is_one_line_without_a_traceback_unless_debug(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("omnigraph.graph.BranchCommands.list", fail)
+    monkeypatch.setattr("omnigraph.graph.graph.BranchCommands.list", fail)
 
     plain, debug = cli("branch", "list", store), cli("branch", "list", store, "--debug")
 

@@ -16,7 +16,7 @@ from runs import Cli, process
 
 import omnigraph
 from omnigraph.query.lint import lint
-from omnigraph.schema.compile import compile_schema
+from omnigraph.schema.lang.compile import compile_schema
 
 pytestmark = pytest.mark.xdist_group("demo")  # one process, which takes the tour once
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from omnigraph.cli.graph_lines import draw
-from omnigraph.manifest.graph_log import LoggedCommit
-from omnigraph.manifest.model import Commit, CommitClass
+from omnigraph.cli.render.log_graph import draw
+from omnigraph.manifest.history.log_graph import LoggedCommit
+from omnigraph.manifest.model.manifest import Commit, CommitClass
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

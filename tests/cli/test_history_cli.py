@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from runs import Cli
 
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from support.history import compact, expire, make_graph, person, run, update
 
 

@@ -12,7 +12,7 @@ import pytest
 from runs import Cli, process
 
 import omnigraph
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 
 SCHEMA = """\
 node Person {

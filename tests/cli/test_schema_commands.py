@@ -8,7 +8,7 @@ import pytest
 from runs import Cli
 
 import omnigraph
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 
 BASE = """node Person { slug: String @key  age: I32?  name: String? }
 node City { n: String @key }

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.manifest.plan import Append
+from omnigraph.manifest.commit.plan import Append
 from omnigraph.schema.arrow import arrow_schema
 
 pytestmark = pytest.mark.xdist_group("streaming")  # one process, which makes the graph once

@@ -17,12 +17,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from omnigraph import graph as omnigraph
 from omnigraph.errors import AlreadyExists, BranchNotFound, CommitNotFound, ConflictError, Damaged, OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Upsert
+from omnigraph.graph import graph as omnigraph
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Upsert
 from omnigraph.pipeline.bulk.load import bulk_load
-from omnigraph.storage.runner import InProcess
+from omnigraph.storage.util.runner import InProcess
 from support.catalogs import PERSON, ids_of, person_rows
 
 

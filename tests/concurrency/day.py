@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import omnigraph
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 
 SCHEMA = """
 node Writer { slug: String @key  last: I64 }

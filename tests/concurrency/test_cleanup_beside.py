@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from omnigraph import graph as omnigraph
 from omnigraph.errors import ConflictError
-from omnigraph.maintain.cleanup import cleanup
-from omnigraph.maintain.retention import Retention
-from omnigraph.maintain.verifying.verify import verify
-from omnigraph.manifest.plan import Append
+from omnigraph.gc.cleanup import cleanup
+from omnigraph.gc.retention import Retention
+from omnigraph.graph import graph as omnigraph
+from omnigraph.manifest.commit.plan import Append
+from omnigraph.verify.verify import verify
 from support.catalogs import PERSON, ids_of, people, person_rows
 
 PROGRAM = Path(__file__).with_name("busy.py")

@@ -20,7 +20,7 @@ import pytest
 
 import omnigraph
 from concurrency import day
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import HARD_LIMIT
 from support.proxy import Proxy
 from support.s3 import S3Location

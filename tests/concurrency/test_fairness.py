@@ -16,13 +16,13 @@ import pytest
 import omnigraph
 from concurrency.virtual_time import World
 from concurrency.workers import workers
-from omnigraph.graph import Graph
-from omnigraph.maintain.fold import fold_due
-from omnigraph.maintain.policy import folds_due
-from omnigraph.manifest.plan import Append
-from omnigraph.manifest.publish import PublishPolicy
+from omnigraph.graph.graph import Graph
+from omnigraph.maintenance.fold import fold_due
+from omnigraph.maintenance.policy import folds_due
+from omnigraph.manifest.commit.plan import Append
+from omnigraph.manifest.commit.publish import PublishPolicy
+from omnigraph.manifest.commit.write_reservation import ASK_AFTER_LOSSES
 from omnigraph.manifest.settings import HARD_LIMIT, Settings
-from omnigraph.manifest.turns import ASK_AFTER_LOSSES
 from omnigraph.storage import meter
 from support.catalogs import PERSON, people, person_rows
 from support.proxy import Proxy

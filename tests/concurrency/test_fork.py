@@ -21,11 +21,11 @@ from pathlib import Path
 import pytest
 
 import omnigraph
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
-from omnigraph.storage.local import LocalBackend, _locked
 from omnigraph.storage.location import locate
-from omnigraph.storage.objects import ObjectStore, PutAnswer, Swap, open_store
+from omnigraph.storage.objects.local import LocalBackend, _locked
+from omnigraph.storage.objects.object_store import ObjectStore, PutAnswer, Swap, open_store
 from support.s3 import S3Location
 
 pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe", "ignore:This process.*is multi-threaded")

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from concurrency.workers import workers
-from omnigraph import graph as omnigraph
-from omnigraph.graph import Graph
-from omnigraph.manifest.model import Commit
+from omnigraph.graph import graph as omnigraph
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.model.manifest import Commit
 from omnigraph.storage.location import locate
-from omnigraph.storage.objects import open_store
+from omnigraph.storage.objects.object_store import open_store
 from support.catalogs import COMPANY, PERSON, ids_of, people
 from support.s3 import S3Location
 

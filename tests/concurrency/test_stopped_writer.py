@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from concurrency.workers import WorkerProcess, workers
-from omnigraph import graph as omnigraph
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, PublishPlan, RaiseFence, Stance
+from omnigraph.graph import graph as omnigraph
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, PublishPlan, RaiseFence, Stance
 from omnigraph.storage.location import locate
-from omnigraph.storage.objects import open_store
+from omnigraph.storage.objects.object_store import open_store
 from support.catalogs import COMPANY, PERSON, company_rows, ids_of, people, person_rows
 from support.s3 import S3Location
 

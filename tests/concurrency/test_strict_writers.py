@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from concurrency.workers import workers
-from omnigraph import graph as omnigraph
 from omnigraph.errors import ExpectedVersionMismatch
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Delete, Overwrite, TableAction, Upsert
-from omnigraph.manifest.publish import PublishedCommit
+from omnigraph.graph import graph as omnigraph
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Delete, Overwrite, TableAction, Upsert
+from omnigraph.manifest.commit.publish import PublishedCommit
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, people, person_rows
 from support.s3 import S3Location
 

@@ -8,14 +8,14 @@ import pytest
 
 import omnigraph
 from concurrency.workers import workers
-from omnigraph.manifest.compose import compose
-from omnigraph.manifest.group import Lines
-from omnigraph.manifest.plan import Bury, Change, PublishPlan, Stance
+from omnigraph.manifest.commit.commit_queue import Lines
+from omnigraph.manifest.commit.compose import compose
+from omnigraph.manifest.commit.plan import Bury, Change, PublishPlan, Stance
+from omnigraph.manifest.commit.write_reservation import ASK_AFTER_LOSSES, Turns, asking
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.turns import ASK_AFTER_LOSSES, Turns, asking
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
-from omnigraph.storage.objects import Outcome
+from omnigraph.storage.objects.object_store import Outcome
 from support.catalogs import people
 from support.proxy import Proxy
 from support.s3 import S3Location

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from concurrency.workers import workers
-from omnigraph import graph as omnigraph
 from omnigraph.errors import ConstraintViolation
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Check, Delete, TableAction
-from omnigraph.manifest.publish import PublishedCommit
-from omnigraph.manifest.txn import WriteTxn
-from omnigraph.storage.tables import Tables
-from omnigraph.write.checks import IdsAbsent, NodesExist, Unreferenced
+from omnigraph.graph import graph as omnigraph
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Check, Delete, TableAction
+from omnigraph.manifest.commit.publish import PublishedCommit
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.storage.table.tables import Tables
 from omnigraph.write.commit import Changes
+from omnigraph.write.validate.checks import IdsAbsent, NodesExist, Unreferenced
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, people, person_rows
 from support.s3 import S3Location
 
@@ -165,7 +165,7 @@ def test_a_plan_made_of_rows_that_changed_is_made_again(graph: Graph, other: Gra
         if len(planned) == 1:
             other.write([Delete(PERSON, ("ada",))])
             other.write([Append(PERSON, person_rows("ada", age=40))])
-        from omnigraph.manifest.plan import Upsert
+        from omnigraph.manifest.commit.plan import Upsert
 
         return Changes((Upsert(PERSON, person_rows("ada", age=(planned[-1] or 0) + 1)),), read_rows=frozenset({PERSON}))
 

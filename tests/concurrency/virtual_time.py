@@ -25,16 +25,16 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 from unittest import mock
 
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.manifest import repository as repository_module
 from omnigraph.manifest.repository import Repository, init_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.runtime import SHORT_ID_LENGTH, Runtime, ulid
 from omnigraph.schema.catalog import Catalog, Schema
-from omnigraph.storage import parallel
 from omnigraph.storage.location import Location
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.objects import Listed, ObjectStore, Outcome, PutAnswer, Stored, Tag
+from omnigraph.storage.objects.object_store import Listed, ObjectStore, Outcome, PutAnswer, Stored, Tag
+from omnigraph.storage.util import parallel
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -16,13 +16,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from omnigraph import graph as omnigraph
 from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Delete
-from omnigraph.manifest.txn import WriteTxn
-from omnigraph.storage.objects import Outcome
-from omnigraph.write.checks import NodesExist, Unreferenced
+from omnigraph.graph import graph as omnigraph
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Delete
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.storage.objects.object_store import Outcome
+from omnigraph.write.validate.checks import NodesExist, Unreferenced
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, person_rows
 
 Answer = dict[str, Any]

@@ -22,9 +22,9 @@ import pytest
 from obstore.store import S3Store
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append
-from omnigraph.manifest.publish import PublishedCommit
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append
+from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.settings import Settings
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost

@@ -11,8 +11,8 @@ import pytest
 
 import omnigraph
 from concurrency.workers import workers
-from omnigraph.graph import Graph
-from omnigraph.manifest.publish import PublishPolicy
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.publish import PublishPolicy
 from support.catalogs import people
 from support.proxy import Proxy
 from support.s3 import S3Location

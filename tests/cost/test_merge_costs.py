@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.branch.draft import Outcome
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Upsert
+from omnigraph.merge.plan import Outcome
 from support.catalogs import wide, wide_rows
 from support.merging import Merging, knows, make_merging
 from support.proxy import Log, Proxy

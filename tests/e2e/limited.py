@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import omnigraph
 from omnigraph.cli.main import main as command_line
 from omnigraph.errors import OmnigraphError
-from omnigraph.manifest.plan import Append, Delete, Upsert
+from omnigraph.manifest.commit.plan import Append, Delete, Upsert
 from support.catalogs import COMPANY, PERSON, company_rows, ids_of, people, person_rows
 
 NOBODY = 65534

@@ -33,13 +33,13 @@ from omnigraph.errors import (
     ReadOnly,
     UnsupportedFormat,
 )
-from omnigraph.graph import Graph
-from omnigraph.manifest.keys import STAMP, manifest_key, schema_key
-from omnigraph.manifest.model import Point
-from omnigraph.manifest.plan import Append, Delete, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Delete, Upsert
+from omnigraph.manifest.model.manifest import Point
+from omnigraph.manifest.model.paths import STAMP, manifest_key, schema_key
 from omnigraph.manifest.settings import Settings
 from omnigraph.storage.location import locate
-from omnigraph.storage.objects import ObjectStore, open_store
+from omnigraph.storage.objects.object_store import ObjectStore, open_store
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, people, person_rows
 from support.documents import sealed
 from support.proxy import Answer, Matcher, Proxy, anything, error_body, puts
@@ -485,7 +485,7 @@ def test_a_damaged_table_file_is_told_by_its_table(place: Place, what: str, dama
         place.store.delete(key)
     else:
         break_object(place.store, key, damage)
-    omnigraph.storage.handles._default_session = None  # type: ignore[attr-defined]  # Lance keeps files in memory
+    omnigraph.storage.table.handles._default_session = None  # type: ignore[attr-defined]  # Lance keeps files in memory
     before = place.everything
 
     with pytest.raises(Damaged) as raised:
@@ -506,7 +506,7 @@ def test_a_write_to_a_table_whose_version_is_gone_writes_no_commit(place: Place)
     head = place.open().snapshot().commit_id
     (key,) = (key for key in new if "_versions/" in key)
     place.store.delete(key)
-    omnigraph.storage.handles._default_session = None  # type: ignore[attr-defined]
+    omnigraph.storage.table.handles._default_session = None  # type: ignore[attr-defined]
 
     with pytest.raises(Damaged):
         place.open_staging().write([Append(PERSON, person_rows("zoe"))])

@@ -31,8 +31,8 @@ from omnigraph.errors import (
     OmnigraphError,
     Unavailable,
 )
-from omnigraph.graph import Graph
-from omnigraph.manifest.keys import RECOVERY, intent_key
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.model.paths import RECOVERY, intent_key
 from omnigraph.pipeline.spark.session import Session
 from support.s3 import S3Location
 

@@ -7,7 +7,7 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import BadRequest, ConstraintViolation, OmnigraphError, PreconditionFailed
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 
 SCHEMA = "node A { k: String @key  v: I32? }  edge R: A -> A"
 

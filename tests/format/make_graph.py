@@ -23,7 +23,7 @@ from typing import Any
 
 import omnigraph
 from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.progress import Progress
 

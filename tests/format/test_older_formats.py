@@ -20,7 +20,7 @@ from obstore.store import S3Store
 
 import omnigraph
 from omnigraph.errors import CommitNotFound, ConstraintViolation, OmnigraphError, PreconditionFailed
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
 from support.cleaning import assert_sound, clean
 from support.s3 import S3Location

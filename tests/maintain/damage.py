@@ -13,7 +13,7 @@ import pyarrow as pa
 from lance.dataset import Transaction
 
 import omnigraph
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
 from support.documents import sealed
 

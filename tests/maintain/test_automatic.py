@@ -15,12 +15,12 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import Unavailable
-from omnigraph.graph import Graph
-from omnigraph.maintain import automatic
-from omnigraph.maintain.automatic import Maintainer
-from omnigraph.maintain.fold import ACTOR, fold_due
-from omnigraph.maintain.policy import FAN
-from omnigraph.manifest.plan import Append
+from omnigraph.graph.graph import Graph
+from omnigraph.maintenance import background as automatic
+from omnigraph.maintenance.background import Maintainer
+from omnigraph.maintenance.fold import ACTOR, fold_due
+from omnigraph.maintenance.policy import FAN
+from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.settings import EXIT_LIMIT, HARD_LIMIT, Settings
 from support.catalogs import PERSON, ids_of, people, person_rows
 from support.maintained import content, head_of, stored, tails

@@ -15,12 +15,12 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import BadRequest, CommitNotFound, Damaged, ReadOnly, UnsupportedFormat
-from omnigraph.graph import Graph
-from omnigraph.maintain.retention import Retention, oldest_retained, parse_span
-from omnigraph.manifest.keys import parse_commit_id
-from omnigraph.manifest.model import Manifest, Point, Stub
+from omnigraph.gc.retention import Retention, oldest_retained, parse_span
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.model.manifest import Manifest, Point, Stub
+from omnigraph.manifest.model.paths import parse_commit_id
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.stubbed import Stubbed
+from omnigraph.manifest.store.stub_index import Stubbed
 from support.cleaning import assert_sound, clean, table_files
 from support.s3 import S3Location
 
@@ -363,7 +363,7 @@ def test_the_floor_spares_what_is_young(graph: Graph) -> None:
 def test_files_that_nobody_ever_published_go_when_they_are_old_enough(graph: Graph) -> None:
     clean(graph)
     txn = graph.repository.open_txn()
-    from omnigraph.manifest.plan import Append, Change, PublishPlan, Stance
+    from omnigraph.manifest.commit.plan import Append, Change, PublishPlan, Stance
     from omnigraph.write.stage import Stager
 
     rows_of = graph.snapshot().to_arrow("node:Person").slice(0, 0)
@@ -452,7 +452,7 @@ def test_a_version_that_is_missing_stops_the_run_and_nothing_is_deleted(graph: G
 
 
 def test_a_manifest_that_is_missing_stops_the_run_and_nothing_is_deleted(graph: Graph) -> None:
-    from omnigraph.manifest.keys import manifest_key
+    from omnigraph.manifest.model.paths import manifest_key
 
     head = graph.snapshot().pinned.manifest
     (graph.repository.location.path / manifest_key(Point(head.branch_id, head.manifest_version - 2))).unlink()
@@ -466,7 +466,7 @@ def test_a_manifest_that_is_missing_stops_the_run_and_nothing_is_deleted(graph: 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"format": 1, "below": 3}', b'{"format": 9}'])
 def test_a_note_on_stubs_that_can_not_be_read_stops_the_run(graph: Graph, content: bytes) -> None:
-    from omnigraph.manifest.keys import stubs_key
+    from omnigraph.manifest.model.paths import stubs_key
 
     clean(graph, keep=3)
     put(graph, "p0", 50)
@@ -532,7 +532,7 @@ def test_two_notes_on_stubs_say_of_each_manifest_the_less(one: Stubbed, other: S
 
 
 def test_without_the_note_on_stubs_all_is_looked_at_again(graph: Graph) -> None:
-    from omnigraph.manifest.keys import stubs_key
+    from omnigraph.manifest.model.paths import stubs_key
 
     graph.tags.create("early", graph.commits(limit=None)[6].id)
     clean(graph)

@@ -13,12 +13,12 @@ import pytest
 
 from manifest.schedules import Client, World
 from omnigraph.errors import BranchNotFound, CommitNotFound, ConflictError, Damaged
-from omnigraph.maintain.cleanup import Cleaned, _Cleanup
-from omnigraph.maintain.marking import Marks, Overtaken
-from omnigraph.manifest.model import Manifest, Point, Stub
-from omnigraph.manifest.plan import Upsert
+from omnigraph.gc.cleanup import Cleaned, _Cleanup
+from omnigraph.gc.mark import Marks, Overtaken
+from omnigraph.manifest.commit.plan import Upsert
+from omnigraph.manifest.model.manifest import Manifest, Point, Stub
 from omnigraph.manifest.settings import Settings
-from omnigraph.storage.sweeping import Needed
+from omnigraph.storage.table.maintain.orphans import Needed
 from support.catalogs import PERSON, person_rows
 from support.cleaning import assert_sound, clean, table_files
 from support.steps import Call

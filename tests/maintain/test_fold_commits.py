@@ -11,12 +11,12 @@ import pytest
 
 import omnigraph
 from manifest.schedules import Client, World, a_put_of_manifest, stand_in_cleanup
-from omnigraph.graph import Graph
-from omnigraph.maintain.fold import fold_due
-from omnigraph.maintain.policy import GENTLE
-from omnigraph.maintain.run import Landed, MaintenanceRun, Task
-from omnigraph.manifest.model import CommitClass
-from omnigraph.manifest.plan import Append, Delete, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.maintenance.commit import Landed, MaintenanceRun, Task
+from omnigraph.maintenance.fold import fold_due
+from omnigraph.maintenance.policy import GENTLE
+from omnigraph.manifest.commit.plan import Append, Delete, Upsert
+from omnigraph.manifest.model.manifest import CommitClass
 from omnigraph.manifest.settings import Settings
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, people, person_rows
 from support.maintained import content, head_of, stored, tails

@@ -14,16 +14,16 @@ import pytest
 import omnigraph
 from manifest.schedules import Client, World
 from omnigraph.errors import HeadLost, OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.maintain.cleanup import cleanup
-from omnigraph.maintain.retention import Retention
-from omnigraph.maintain.verifying.verify import Problem, VerifyReport
-from omnigraph.manifest import store
-from omnigraph.manifest.hint import encode_hint
-from omnigraph.manifest.keys import hint_key
-from omnigraph.manifest.model import MAIN
+from omnigraph.gc.cleanup import cleanup
+from omnigraph.gc.retention import Retention
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.model.manifest import MAIN
+from omnigraph.manifest.model.paths import hint_key
 from omnigraph.manifest.settings import Settings
+from omnigraph.manifest.store import manifest_store as store
+from omnigraph.manifest.store.hint import encode_hint
 from omnigraph.storage.location import Location
+from omnigraph.verify.verify import Problem, VerifyReport
 from support.losing import branch_id_of, lose_hint, lose_newest, numbers
 from support.s3 import S3Location
 

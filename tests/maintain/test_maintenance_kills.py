@@ -9,9 +9,9 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.maintain.fold import fold_due
-from omnigraph.manifest.plan import Append, Delete, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.maintenance.fold import fold_due
+from omnigraph.manifest.commit.plan import Append, Delete, Upsert
 from omnigraph.manifest.settings import Settings
 from support.catalogs import KNOWS, PERSON, knows_rows, people, person_rows
 from support.clients import impatient
@@ -27,7 +27,7 @@ def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that is cut off need not be waited for: no request of it will ever be let through."""
     monkeypatch.setenv("OMNIGRAPH_MAINTENANCE", "0")
     monkeypatch.setenv("OMNIGRAPH_TAIL_MANIFESTS", "1")
-    monkeypatch.setattr("omnigraph.storage.handles._PATIENCE", {"client_max_retries": "0"})
+    monkeypatch.setattr("omnigraph.storage.table.handles._PATIENCE", {"client_max_retries": "0"})
     monkeypatch.setattr("omnigraph.runtime.SystemClock.sleep", lambda self, seconds: None)
 
 

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.maintain.optimize import optimize
-from omnigraph.maintain.policy import GENTLE, THOROUGH, Effort
-from omnigraph.maintain.run import MaintenanceRun, Task
-from omnigraph.manifest.plan import Delete, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.maintenance.commit import MaintenanceRun, Task
+from omnigraph.maintenance.optimize import optimize
+from omnigraph.maintenance.policy import GENTLE, THOROUGH, Effort
+from omnigraph.manifest.commit.plan import Delete, Upsert
 from omnigraph.manifest.settings import Settings
-from omnigraph.storage.shape import shape_of
+from omnigraph.storage.table.maintain.layout import shape_of
 from support.catalogs import PERSON, people, person_rows
 from support.maintained import head_of
 

@@ -7,9 +7,9 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.maintain.merge_bases import common_vectors
-from omnigraph.manifest.ancestry import common_ancestors
-from omnigraph.manifest.model import Ancestry, Position
+from omnigraph.gc.merge_bases import common_vectors
+from omnigraph.manifest.model.ancestry import common_ancestors
+from omnigraph.manifest.model.manifest import Ancestry, Position
 
 positions = st.builds(Position, st.integers(1, 4), st.sampled_from([1, 2, 1 << 31]))
 vectors = st.lists(st.dictionaries(st.sampled_from("mabc"), positions, max_size=4), max_size=8)

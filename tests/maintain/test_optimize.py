@@ -14,15 +14,15 @@ import pytest
 import omnigraph
 from manifest.schedules import World, a_put_of_manifest, stand_in_cleanup
 from omnigraph.errors import BadRequest, BranchNotFound, ReadOnly
-from omnigraph.graph import Graph
-from omnigraph.maintain import run as run_module
-from omnigraph.maintain.optimize import optimize
-from omnigraph.manifest.plan import Append, Delete, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.maintenance import commit as run_module
+from omnigraph.maintenance.optimize import optimize
+from omnigraph.manifest.commit.plan import Append, Delete, Upsert
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.spark.session import Session
-from omnigraph.read.persisted import adjacency_key
-from omnigraph.storage.indexing import VECTORS_MIN
-from omnigraph.storage.runner import InProcess
+from omnigraph.read.graph.adjacency_file import adjacency_key
+from omnigraph.storage.table.index.segments import VECTORS_MIN
+from omnigraph.storage.util.runner import InProcess
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, people, person_rows
 from support.maintained import content, head_of, shape, stored, tails
 

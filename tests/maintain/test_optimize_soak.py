@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.maintain.policy import FAN
-from omnigraph.manifest.plan import Append, Delete, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.maintenance.policy import FAN
+from omnigraph.manifest.commit.plan import Append, Delete, Upsert
 from omnigraph.manifest.settings import Settings
-from omnigraph.storage.tables import Tables
+from omnigraph.storage.table.tables import Tables
 from support.maintained import Stored, stored, tails
 from support.proxy import Proxy
 from support.s3 import S3Location

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import omnigraph
-from omnigraph.maintain.expiry import carry_out, plan_expiry
-from omnigraph.maintain.marking import Marks, mark_branch
-from omnigraph.manifest.plan import Append
+from omnigraph.gc.expire import carry_out, plan_expiry
+from omnigraph.gc.mark import Marks, mark_branch
+from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.settings import Settings
 from support.catalogs import PERSON, ids_of, people, person_rows
 from support.cleaning import assert_sound, clean

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.maintain.policy import FAN, GENTLE, THOROUGH, Effort, folds_due, groups_due, segments_due
-from omnigraph.manifest.model import Manifest, TableRef
+from omnigraph.maintenance.policy import FAN, GENTLE, THOROUGH, Effort, folds_due, groups_due, segments_due
+from omnigraph.manifest.model.manifest import Manifest, TableRef
 from omnigraph.manifest.settings import EXIT_LIMIT, HARD_LIMIT, Settings
-from omnigraph.storage.content import TailEntry
-from omnigraph.storage.handles import TableVersion
-from omnigraph.storage.shape import FragmentShape, SegmentShape, TableShape
+from omnigraph.storage.table.handles import TableVersion
+from omnigraph.storage.table.maintain.layout import FragmentShape, SegmentShape, TableShape
+from omnigraph.storage.table.table_content import TailEntry
 
 SETTINGS = Settings()
 

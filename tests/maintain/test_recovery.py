@@ -17,15 +17,15 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import BadRequest, ConflictError, NotFound, ReadOnly
-from omnigraph.graph import Graph
-from omnigraph.maintain import recovery
-from omnigraph.maintain.recovery import ACTOR, RecoveredJob
-from omnigraph.manifest.intents import HeldIntent, Intents
-from omnigraph.manifest.model import Recovered
+from omnigraph.gc import recovery
+from omnigraph.gc.recovery import ACTOR, RecoveredJob
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.intent.intent_store import HeldIntent, Intents
+from omnigraph.manifest.model.manifest import Recovered
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.progress import Progress
-from omnigraph.storage.runner import InProcess
+from omnigraph.storage.util.runner import InProcess
 from support import jobs
 from support.cleaning import assert_sound, clean, table_files
 
@@ -444,7 +444,7 @@ def test_a_load_that_forks_its_branch_after_a_cleanup_stages_again(graph: Graph,
         clean(fresh(graph))
         path.write_bytes(intent)
 
-    from omnigraph.manifest.branches import Branches
+    from omnigraph.manifest.branch.branches import Branches
 
     original = Branches.create
     swept: list[bool] = []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
 from support.cleaning import assert_sound, clean, table_files
 

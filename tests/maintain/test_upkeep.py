@@ -15,15 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from omnigraph.maintain.policy import GENTLE, THOROUGH
-from omnigraph.maintain.upkeep import Finished, keep_up
+from omnigraph.maintenance.policy import GENTLE, THOROUGH
+from omnigraph.maintenance.table_maintenance import Finished, keep_up
 from omnigraph.pipeline.spark.session import Session
 from omnigraph.schema.indexes import DeclaredIndex
-from omnigraph.storage.column_updates import update_fragment, with_updates
-from omnigraph.storage.index_tasks import build_segment
 from omnigraph.storage.location import Location, locate
-from omnigraph.storage.runner import InProcess, Runner
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.table.index.distributed_build import build_segment
+from omnigraph.storage.table.tables import Tables, TableVersion
+from omnigraph.storage.table.write.column_updates import update_fragment, with_updates
+from omnigraph.storage.util.runner import InProcess, Runner
 from support.s3 import S3Location
 
 INDEXES = (
@@ -478,7 +478,7 @@ def test_tasks_and_answers_can_be_sent_elsewhere(people: People) -> None:
     made = compact(people.location, people.made_of(60, 40), INDEXES, Sent(), **ANY)
 
     assert_indexes_answer_as_a_look_at_every_row(people, made)
-    assert build_segment.__module__ == "omnigraph.storage.index_tasks"
+    assert build_segment.__module__ == "omnigraph.storage.table.index.distributed_build"
 
 
 def test_what_a_new_version_refers_to_is_synced_before_it_is_told(

@@ -11,11 +11,11 @@ import pytest
 from damage import STAGED
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.maintain.cleanup import Cleaned, cleanup
-from omnigraph.maintain.retention import Retention
+from omnigraph.gc.cleanup import Cleaned, cleanup
+from omnigraph.gc.retention import Retention
+from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
-from omnigraph.storage import checking
+from omnigraph.storage.table.maintain import inspect as checking
 
 SCHEMA = """
 node Person { slug: String @key  age: I32? }
@@ -57,7 +57,7 @@ def test_a_cleanup_that_overtakes_it_is_no_damage(
             gone.append(clean(other))
         return original(*arguments)
 
-    from omnigraph.maintain.verifying.tables import TableChecks
+    from omnigraph.verify.tables import TableChecks
 
     original: Any = chosen or TableChecks._entry
     monkeypatch.setattr(*((checking, "fragment_names") if chosen else (TableChecks, "_entry")), overtaken)

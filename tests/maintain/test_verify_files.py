@@ -14,10 +14,10 @@ from damage import INLINE, STAGED, Place, build
 from obstore.store import S3Store
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.maintain.verifying.verify import VerifyReport
-from omnigraph.manifest.document import seal, to_json
-from omnigraph.manifest.model import Point
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.model.document import seal, to_json
+from omnigraph.manifest.model.manifest import Point
+from omnigraph.verify.verify import VerifyReport
 from support.cleaning import clean
 from support.s3 import S3Location
 
@@ -227,7 +227,7 @@ def test_a_write_goes_on_without_a_record_that_can_not_be_made(tmp_path: Path, m
         raise OSError("no more file handles")
 
     graph = omnigraph.init(str(tmp_path / "graph"), schema="node Person { slug: String @key }", settings=STAGED)
-    monkeypatch.setattr("omnigraph.storage.file_records.hash_file", refuse)
+    monkeypatch.setattr("omnigraph.storage.table.file_records.hash_file", refuse)
     graph.mutate('query q() { insert Person { slug: "ada" } }')
     monkeypatch.undo()
     report = graph.verify(full=True)

@@ -10,9 +10,9 @@ import pytest
 from damage import STAGED
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.maintain.cleanup import cleanup
-from omnigraph.maintain.retention import Retention
+from omnigraph.gc.cleanup import cleanup
+from omnigraph.gc.retention import Retention
+from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
 
 SCHEMA = """

@@ -12,11 +12,11 @@ import pytest
 from damage import STAGED, Place
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.maintain.verifying.verify import VerifyReport
+from omnigraph.graph.graph import Graph
 from omnigraph.schema.indexes import DeclaredIndex
-from omnigraph.storage import indexing
-from omnigraph.storage.index_section import segments
+from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.index.metadata import segments
+from omnigraph.verify.verify import VerifyReport
 
 DOC = "node:Doc"
 SCHEMA = """

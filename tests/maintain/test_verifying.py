@@ -17,13 +17,14 @@ from damage import INLINE, PEOPLE, STAGED, Place, build
 
 import omnigraph
 from omnigraph.errors import BadRequest, BranchNotFound
-from omnigraph.graph import Graph
-from omnigraph.maintain.verifying.verify import VerifyReport
-from omnigraph.manifest.intents import Intents
-from omnigraph.storage import counting, meter
-from omnigraph.storage.checking import version_key
-from omnigraph.storage.handles import TableVersion
-from omnigraph.storage.index_section import segments
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.intent.intent_store import Intents
+from omnigraph.storage import meter
+from omnigraph.storage.table import lance_io_stats as counting
+from omnigraph.storage.table.handles import TableVersion
+from omnigraph.storage.table.index.metadata import segments
+from omnigraph.storage.table.maintain.inspect import version_key
+from omnigraph.verify.verify import VerifyReport
 from support.documents import sealed
 from support.s3 import S3Location
 
@@ -336,7 +337,7 @@ def too_many_edges(place: Place) -> None:
 
 def wrong_adjacency(place: Place) -> None:
     """Another table's, under the name of this version: whole, and wrong."""
-    from omnigraph.read import persisted
+    from omnigraph.read.graph import adjacency_file as persisted
 
     version = place.ref(WORKS)["table_version"]
     path = place.table(WORKS) / "_adjacency" / f"{version}.arrow"

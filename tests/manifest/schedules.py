@@ -26,20 +26,20 @@ from unittest import mock
 
 import pytest
 
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.manifest import repository as repository_module
-from omnigraph.manifest.keys import manifest_key, manifest_number
-from omnigraph.manifest.model import MAIN, Entry, Manifest, Point, TxnId
-from omnigraph.manifest.plan import Append, PublishPlan, RaiseFence, Stance
-from omnigraph.manifest.publish import PublishedCommit, PublishPolicy
+from omnigraph.manifest.commit.plan import Append, PublishPlan, RaiseFence, Stance
+from omnigraph.manifest.commit.publish import PublishedCommit, PublishPolicy
+from omnigraph.manifest.model.manifest import MAIN, Entry, Manifest, Point, TxnId
+from omnigraph.manifest.model.paths import manifest_key, manifest_number
 from omnigraph.manifest.repository import Repository, init_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.runtime import Runtime, ulid
 from omnigraph.schema.catalog import Catalog, Schema
 from omnigraph.storage.location import Location, locate
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.objects import Outcome, PutAnswer, open_store
-from omnigraph.write.checks import IdsAbsent
+from omnigraph.storage.objects.object_store import Outcome, PutAnswer, open_store
+from omnigraph.write.validate.checks import IdsAbsent
 from support.catalogs import PERSON, ids_of, people, person_rows
 from support.steps import Call, Gate, LoseAnswer, LoseRequest, SteppedStore, Stepper, raising, returning
 from support.unordered import ordered_store

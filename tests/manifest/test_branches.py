@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import AlreadyExists, BadRequest, BranchNotFound, OmnigraphError
-from omnigraph.manifest.keys import check_branch_name, marker_key, parse_ref_key, ref_key
+from omnigraph.manifest.model.paths import check_branch_name, marker_key, parse_ref_key, ref_key
 
 from .schedules import Client, World
 

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from omnigraph.errors import ClockAhead
-from omnigraph.graph import Graph
-from omnigraph.manifest.clock_check import AGAIN_EVERY_S, EVERY_S
-from omnigraph.manifest.plan import Append
-from omnigraph.manifest.publish import PublishedCommit
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append
+from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.repository import Repository, init_repository, open_repository
 from omnigraph.manifest.settings import Settings, settings_from
+from omnigraph.manifest.store.clock_check import AGAIN_EVERY_S, EVERY_S
 from omnigraph.runtime import Runtime
 from omnigraph.schema.catalog import Schema
 from omnigraph.storage.meter import Cost

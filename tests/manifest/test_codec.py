@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omnigraph.errors import Damaged, OmnigraphError, UnsupportedFormat
-from omnigraph.manifest.codec import decode_entry, encode_entry, grown_text
-from omnigraph.manifest.document import FORMAT
-from omnigraph.manifest.model import (
+from omnigraph.manifest.model.codec import decode_entry, encode_entry, grown_text
+from omnigraph.manifest.model.document import FORMAT
+from omnigraph.manifest.model.manifest import (
     Commit,
     CommitClass,
     Fence,
@@ -30,8 +30,8 @@ from omnigraph.manifest.model import (
     stub_of,
     txn_ids,
 )
-from omnigraph.storage.content import TailEntry
-from omnigraph.storage.handles import TableVersion
+from omnigraph.storage.table.handles import TableVersion
+from omnigraph.storage.table.table_content import TailEntry
 from support.documents import sealed
 
 from .values import manifest

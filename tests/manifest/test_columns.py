@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph.manifest.columns import lacking_property, missing_columns
-from omnigraph.manifest.compose import compose
-from omnigraph.manifest.conflicts import PlanAgain, Proceed, decide
-from omnigraph.manifest.model import Manifest, TableKey, TableRef, Touch
-from omnigraph.manifest.plan import Adopted, Change, Merged, Move, PublishPlan, Reshape, StagedTable, Stance
+from omnigraph.manifest.commit.compose import compose
+from omnigraph.manifest.commit.conflicts import PlanAgain, Proceed, decide
+from omnigraph.manifest.commit.plan import Adopted, Change, Merged, Move, PublishPlan, Reshape, StagedTable, Stance
+from omnigraph.manifest.model.manifest import Manifest, TableKey, TableRef, Touch
+from omnigraph.manifest.model.table_columns import lacking_property, missing_columns
 from omnigraph.schema.catalog import Schema
-from omnigraph.schema.compile import compile_schema
-from omnigraph.storage.handles import TableVersion
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.storage.table.handles import TableVersion
 
 from .values import BRANCH_ID, NOON, manifest, ref
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.manifest.compose import compose
-from omnigraph.manifest.model import CommitClass, Fence, Point, Position, TableRef, Tombstone, Touch
-from omnigraph.manifest.plan import (
+from omnigraph.manifest.commit.compose import compose
+from omnigraph.manifest.commit.plan import (
     Birth,
     Bury,
     Change,
@@ -22,7 +21,8 @@ from omnigraph.manifest.plan import (
     Stance,
     Unborn,
 )
-from omnigraph.storage.handles import TableVersion
+from omnigraph.manifest.model.manifest import CommitClass, Fence, Point, Position, TableRef, Tombstone, Touch
+from omnigraph.storage.table.handles import TableVersion
 
 from .values import BRANCH_ID, NOON, manifest, plan, ref, staged_on
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.manifest.conflicts import BranchIsGone, Decision, PlanAgain, Proceed, Refuse, decide
-from omnigraph.manifest.model import Manifest, TableKey, TableRef
-from omnigraph.manifest.plan import Bury, Change, Delete, Drop, PublishPlan, RaiseFence, Stance
+from omnigraph.manifest.commit.conflicts import BranchIsGone, Decision, PlanAgain, Proceed, Refuse, decide
+from omnigraph.manifest.commit.plan import Bury, Change, Delete, Drop, PublishPlan, RaiseFence, Stance
+from omnigraph.manifest.model.manifest import Manifest, TableKey, TableRef
 
 from .values import BRANCH_ID, TOMBSTONE, entry, fence, manifest, plan, ref
 

@@ -11,16 +11,16 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import Damaged
-from omnigraph.graph import Graph
-from omnigraph.manifest import refs, tags
-from omnigraph.manifest.codec import decode_entry, encode_entry
-from omnigraph.manifest.intent import decode_intent
-from omnigraph.manifest.intents import Intents
-from omnigraph.manifest.model import InlineChange, Manifest, stub_of
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.branch import refs, tags
+from omnigraph.manifest.intent.intent import decode_intent
+from omnigraph.manifest.intent.intent_store import Intents
+from omnigraph.manifest.model.codec import decode_entry, encode_entry
+from omnigraph.manifest.model.manifest import InlineChange, Manifest, stub_of
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.tails import decoded, encoded
-from omnigraph.storage.objects import Stored
-from omnigraph.storage.overlay import Overlay
+from omnigraph.manifest.store.inline_rows import decoded, encoded
+from omnigraph.storage.objects.object_store import Stored
+from omnigraph.storage.table.overlay import Overlay
 
 SCHEMA = "node Person { slug: String @key  age: I32? }"
 BITS = 8

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnigraph.errors import BadRequest
-from omnigraph.graph import Graph
-from omnigraph.manifest.graph_log import LoggedCommit
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.history.log_graph import LoggedCommit
 from support.history import compact, expire, make_graph, person, run
 
 from .schedules import World

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-import omnigraph.write.mutate as mutate_module
+import omnigraph.write.mutate.mutate as mutate_module
 from omnigraph.errors import BranchNotFound, ConstraintViolation, ExpectedVersionMismatch, RetriesExhausted
-from omnigraph.manifest.model import Manifest
-from omnigraph.manifest.plan import Append, Delete, Upsert
-from omnigraph.manifest.publish import PublishPolicy
+from omnigraph.manifest.commit.plan import Append, Delete, Upsert
+from omnigraph.manifest.commit.publish import PublishPolicy
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import Manifest
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.txn import WriteTxn
-from omnigraph.schema.compile import compile_schema
+from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.write.commit import Changes
 from support.catalogs import COMPANY, PERSON, company_rows, person_rows
 

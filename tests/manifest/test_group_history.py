@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph.schema.compile import compile_schema
+from omnigraph.schema.lang.compile import compile_schema
 from support.catalogs import PERSON
 
 from .schedules import Client, World

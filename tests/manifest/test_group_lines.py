@@ -14,13 +14,13 @@ from typing import Any, cast
 import pytest
 
 from omnigraph.errors import ConflictError
-from omnigraph.manifest.group import Land, Lines, Member, NothingToDo
-from omnigraph.manifest.keys import manifest_key
-from omnigraph.manifest.model import Point
-from omnigraph.manifest.plan import Append
-from omnigraph.manifest.recourse import Recourse
+from omnigraph.manifest.commit.commit_queue import Land, Lines, Member, NothingToDo
+from omnigraph.manifest.commit.conflict_handlers import Recourse
+from omnigraph.manifest.commit.plan import Append
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import Point
+from omnigraph.manifest.model.paths import manifest_key
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.txn import WriteTxn
 from omnigraph.write.commit import Changes
 from support.catalogs import PERSON, person_rows
 

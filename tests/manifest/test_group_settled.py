@@ -12,13 +12,13 @@ from functools import partial
 import pytest
 
 from omnigraph.errors import AccessDenied, ConstraintViolation, OutcomeUnknown, RetriesExhausted
-from omnigraph.manifest import group
-from omnigraph.manifest.group import Landed, Lines, Member
-from omnigraph.manifest.plan import Append, Change, PublishPlan, Stance
-from omnigraph.manifest.publish import PublishPolicy
-from omnigraph.manifest.recourse import Recourse
+from omnigraph.manifest.commit import commit_queue as group
+from omnigraph.manifest.commit.commit_queue import Landed, Lines, Member
+from omnigraph.manifest.commit.conflict_handlers import Recourse
+from omnigraph.manifest.commit.plan import Append, Change, PublishPlan, Stance
+from omnigraph.manifest.commit.publish import PublishPolicy
+from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.txn import WriteTxn
 from omnigraph.write.commit import Changes
 from omnigraph.write.stage import Stager
 from support.catalogs import PERSON, person_rows

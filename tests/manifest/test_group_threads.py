@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from omnigraph.errors import BranchNotFound, ConstraintViolation, ExpectedVersionMismatch, OutcomeUnknown
-from omnigraph.manifest.group import Member
-from omnigraph.manifest.model import MAIN, Manifest
-from omnigraph.manifest.plan import Append, Delete, Upsert
-from omnigraph.manifest.publish import PublishedCommit, PublishPolicy
+from omnigraph.manifest.commit.commit_queue import Member
+from omnigraph.manifest.commit.plan import Append, Delete, Upsert
+from omnigraph.manifest.commit.publish import PublishedCommit, PublishPolicy
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import MAIN, Manifest
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.txn import WriteTxn
-from omnigraph.write.checks import NodesExist
 from omnigraph.write.commit import Changes
+from omnigraph.write.validate.checks import NodesExist
 from support.catalogs import KNOWS, PERSON, knows_rows, person_rows
 from support.steps import Stepper
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from omnigraph.errors import BadRequest, BranchNotFound, CommitNotFound
-from omnigraph.manifest.model import CommitClass, Manifest
-from omnigraph.manifest.publish import PublishedCommit
+from omnigraph.manifest.commit.publish import PublishedCommit
+from omnigraph.manifest.model.manifest import CommitClass, Manifest
 
 from .schedules import START, Client, World, stand_in_cleanup, stand_in_retire
 

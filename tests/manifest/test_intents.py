@@ -29,15 +29,15 @@ from omnigraph.errors import (
     NotFound,
     OmnigraphError,
 )
-from omnigraph.manifest import owners
-from omnigraph.manifest.document import encode_document
-from omnigraph.manifest.intent import Intent, State, encode_intent
-from omnigraph.manifest.intents import DEAD_AFTER, HeldIntent, Intents, SeenIntent
-from omnigraph.manifest.keys import intent_key, intent_txn, recovery_folder
-from omnigraph.manifest.model import Point
-from omnigraph.manifest.owners import this_process
+from omnigraph.manifest.intent import process_liveness as owners
+from omnigraph.manifest.intent.intent import Intent, State, encode_intent
+from omnigraph.manifest.intent.intent_store import DEAD_AFTER, HeldIntent, Intents, SeenIntent
+from omnigraph.manifest.intent.process_liveness import this_process
+from omnigraph.manifest.model.document import encode_document
+from omnigraph.manifest.model.manifest import Point
+from omnigraph.manifest.model.paths import intent_key, intent_txn, recovery_folder
 from omnigraph.storage.location import Location, locate
-from omnigraph.storage.objects import ObjectStore, Swap, open_store
+from omnigraph.storage.objects.object_store import ObjectStore, Swap, open_store
 from support.s3 import S3Location
 from support.steps import Call, Gate, LoseAnswer, LoseRequest, SteppedStore, Stepper, raising, returning
 

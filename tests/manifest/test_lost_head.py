@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from omnigraph.branch.feed import poll
+from omnigraph.diff.feed import poll
 from omnigraph.errors import CommitNotFound, CursorRefused, Damaged, HeadLost
-from omnigraph.manifest.document import encode_document
-from omnigraph.manifest.hint import Hint, decode_hint, encode_hint
-from omnigraph.manifest.keys import hint_key
-from omnigraph.manifest.plan import Append
-from omnigraph.manifest.store import HEAD_UNSEEN_MAX_S, HINT_EVERY
+from omnigraph.manifest.commit.plan import Append
+from omnigraph.manifest.model.document import encode_document
+from omnigraph.manifest.model.paths import hint_key
+from omnigraph.manifest.store.hint import Hint, decode_hint, encode_hint
+from omnigraph.manifest.store.manifest_store import HEAD_UNSEEN_MAX_S, HINT_EVERY
 from support.catalogs import PERSON, person_rows
 from support.losing import bring_back, lose, lose_hint, lose_newest, numbers
 

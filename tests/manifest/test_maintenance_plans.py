@@ -7,13 +7,13 @@ from lance import LanceOperation
 
 import omnigraph
 from omnigraph.errors import ConflictError
-from omnigraph.graph import Graph
-from omnigraph.manifest.model import Touch
-from omnigraph.manifest.plan import Append, Change, Delete, Index, PublishPlan, Rewrite, StagedTable, Stance
-from omnigraph.manifest.publish import Recourse
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Change, Delete, Index, PublishPlan, Rewrite, StagedTable, Stance
+from omnigraph.manifest.commit.publish import Recourse
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import Touch
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.txn import WriteTxn
-from omnigraph.storage.tables import TableVersion
+from omnigraph.storage.table.tables import TableVersion
 from support.catalogs import PERSON, ids_of, people, person_rows
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph.manifest.codec import decode_entry, encode_entry
-from omnigraph.manifest.compose import compose
-from omnigraph.manifest.conflicts import PlanAgain, Proceed, Refuse, decide, may_have_removed
-from omnigraph.manifest.model import Position, TableRef, Touch
-from omnigraph.manifest.plan import Adopted, Change, Drop, Merged, PublishPlan, StagedTable, Stance
-from omnigraph.storage.handles import TableVersion
+from omnigraph.manifest.commit.compose import compose
+from omnigraph.manifest.commit.conflicts import PlanAgain, Proceed, Refuse, decide, may_have_removed
+from omnigraph.manifest.commit.plan import Adopted, Change, Drop, Merged, PublishPlan, StagedTable, Stance
+from omnigraph.manifest.model.codec import decode_entry, encode_entry
+from omnigraph.manifest.model.manifest import Position, TableRef, Touch
+from omnigraph.storage.table.handles import TableVersion
 
 from .values import BRANCH_ID, NOON, fence, manifest, plan, ref, staged_on
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from omnigraph.errors import BadRequest, BranchNotFound, OmnigraphError, TagNotFound
-from omnigraph.manifest.intent import State
+from omnigraph.manifest.intent.intent import State
 from support.case_folding import fold_case
 
 from .schedules import Client, World

@@ -12,19 +12,26 @@ from typing import Any
 import pytest
 
 import omnigraph
-from omnigraph.manifest.plan import Delete
+from omnigraph.manifest.commit.plan import Delete
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.store import Manifests
-from omnigraph.storage.objects import ObjectStore
+from omnigraph.manifest.store.manifest_store import Manifests
+from omnigraph.storage.objects.object_store import ObjectStore
 
 SOURCE = Path(omnigraph.__file__).parent
 
 # Who may do what, by the path of a module inside the package.
-MAY_CREATE_MANIFESTS = {"manifest/publish.py"}  # calls Manifests.create
-MAY_WRITE_MANIFEST_KEYS = {"manifest/store.py"}  # puts under manifest_key
-MAY_COMPOSE_MANIFESTS = {"manifest/compose.py", "manifest/codec.py", "manifest/store.py"}  # the last: a swept grave
-MAY_MAKE_COMPOSED = {"manifest/publish.py", "manifest/forming.py"}  # calls compose; the latter for publish
-MAY_NAME_MANIFESTS = {"manifest/keys.py", "maintain/verifying/branches.py"}  # the latter asks which are there
+MAY_CREATE_MANIFESTS = {"manifest/commit/publish.py"}  # calls Manifests.create
+MAY_WRITE_MANIFEST_KEYS = {"manifest/store/manifest_store.py"}  # puts under manifest_key
+MAY_COMPOSE_MANIFESTS = {
+    "manifest/commit/compose.py",
+    "manifest/model/codec.py",
+    "manifest/store/manifest_store.py",
+}  # the last: a swept grave
+MAY_MAKE_COMPOSED = {
+    "manifest/commit/publish.py",
+    "manifest/commit/commit_batch.py",
+}  # calls compose; the latter for publish
+MAY_NAME_MANIFESTS = {"manifest/model/paths.py", "verify/branches.py"}  # the latter asks which are there
 WRITING_METHODS = {"create", "put"}
 
 
@@ -75,7 +82,7 @@ def test_no_module_creates_a_manifest_but_publish() -> None:
 
 
 def test_publish_creates_manifests_in_exactly_one_place() -> None:
-    source = (SOURCE / "manifest/publish.py").read_text()
+    source = (SOURCE / "manifest/commit/publish.py").read_text()
 
     assert list(manifest_creators(ast.parse(source))) == ["Publisher._create"]
 
@@ -133,15 +140,15 @@ def test_every_verb_creates_its_manifests_there(tmp_path: Path, monkeypatch: pyt
         "store.put(f'__manifest/{branch_id}/1.json', data)",
         "model.Manifest(branch='main')",
         "compose(txn.base, plan, now)",
-        "from omnigraph.manifest.keys import manifest_key",
+        "from omnigraph.manifest.model.paths import manifest_key",
     ],
 )
 def test_the_walk_catches_a_bypass(sample: str) -> None:
-    assert violations(f"def verb():\n    {sample}\n", "maintain/fold.py")
+    assert violations(f"def verb():\n    {sample}\n", "maintenance/fold.py")
 
 
 @pytest.mark.parametrize(
     "sample", ["tables.create(table_id, rows)", "store.put(hint_key(branch_id), b'1')", "branches.create(name, fork)"]
 )
 def test_the_walk_lets_other_writes_pass(sample: str) -> None:
-    assert violations(f"def verb():\n    {sample}\n", "maintain/fold.py") == []
+    assert violations(f"def verb():\n    {sample}\n", "maintenance/fold.py") == []

@@ -11,8 +11,8 @@ from omnigraph.errors import (
     ConflictError,
     Unavailable,
 )
-from omnigraph.manifest.model import Manifest
-from omnigraph.manifest.publish import PublishPolicy
+from omnigraph.manifest.commit.publish import PublishPolicy
+from omnigraph.manifest.model.manifest import Manifest
 
 from .schedules import (
     Client,

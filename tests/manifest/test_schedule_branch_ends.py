@@ -12,8 +12,8 @@ from omnigraph.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from omnigraph.manifest.plan import Append
-from omnigraph.manifest.publish import PublishPolicy
+from omnigraph.manifest.commit.plan import Append
+from omnigraph.manifest.commit.publish import PublishPolicy
 from support.catalogs import COMPANY, PERSON, company_rows, person_rows
 from support.steps import Fault
 

@@ -15,8 +15,8 @@ from omnigraph.errors import (
     ExpectedVersionMismatch,
     PreconditionFailed,
 )
-from omnigraph.manifest.plan import Append, Delete, Upsert
-from omnigraph.write.checks import IdsAbsent, NodesExist
+from omnigraph.manifest.commit.plan import Append, Delete, Upsert
+from omnigraph.write.validate.checks import IdsAbsent, NodesExist
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, knows_rows, person_rows
 
 from .schedules import Client, World, a_put_of_manifest, a_read_of_manifest, stand_in_cleanup

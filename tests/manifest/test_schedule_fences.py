@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from omnigraph.errors import ExpectedVersionMismatch
-from omnigraph.manifest.keys import commit_id
-from omnigraph.manifest.model import Manifest, Stub, TableKey
-from omnigraph.manifest.plan import Append, Change, Create, Drop, PublishPlan, Stance, Upsert
-from omnigraph.manifest.publish import PublishedCommit, Recourse
-from omnigraph.manifest.txn import WriteTxn
-from omnigraph.storage.objects import Outcome
+from omnigraph.manifest.commit.plan import Append, Change, Create, Drop, PublishPlan, Stance, Upsert
+from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import Manifest, Stub, TableKey
+from omnigraph.manifest.model.paths import commit_id
+from omnigraph.storage.objects.object_store import Outcome
 from omnigraph.write.stage import Stager
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, person_rows
 

@@ -18,23 +18,23 @@ from omnigraph.errors import (
     JobRunning,
     NotFound,
 )
-from omnigraph.graph import Graph
-from omnigraph.maintain.recovery import end_job
+from omnigraph.gc.recovery import end_job
+from omnigraph.graph.graph import Graph
 from omnigraph.manifest import repository as repository_module
-from omnigraph.manifest.guard import JobGuard
-from omnigraph.manifest.intents import HeldIntent
-from omnigraph.manifest.model import Manifest, Point, Stub, TableKey
-from omnigraph.manifest.plan import Append, Change, PublishPlan, Stance, Upsert
-from omnigraph.manifest.publish import PublishedCommit, PublishPolicy, Recourse
+from omnigraph.manifest.commit.plan import Append, Change, PublishPlan, Stance, Upsert
+from omnigraph.manifest.commit.publish import PublishedCommit, PublishPolicy, Recourse
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.intent.guard import JobGuard
+from omnigraph.manifest.intent.intent_store import HeldIntent
+from omnigraph.manifest.model.manifest import Manifest, Point, Stub, TableKey
 from omnigraph.manifest.repository import Repository, init_repository
-from omnigraph.manifest.txn import WriteTxn
-from omnigraph.pipeline.bulk.intent import taken
+from omnigraph.pipeline.bulk.load_intent import taken
 from omnigraph.schema.catalog import Schema
 from omnigraph.storage.location import locate
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.objects import open_store
-from omnigraph.write.checks import IdsAbsent, run_checks
+from omnigraph.storage.objects.object_store import open_store
 from omnigraph.write.stage import Stager
+from omnigraph.write.validate.checks import IdsAbsent, run_checks
 from support.catalogs import PERSON, people, person_rows
 from support.s3 import S3Location
 from support.steps import Gate, SteppedStore

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import AccessDenied, BadRequest, OmnigraphError, OutcomeUnknown, StorageFull, Unavailable
-from omnigraph.manifest.publish import PublishedCommit, PublishPolicy
+from omnigraph.manifest.commit.publish import PublishedCommit, PublishPolicy
 from omnigraph.storage.location import locate
-from omnigraph.storage.objects import ObjectStore, Outcome, PutAnswer, TransientFault
+from omnigraph.storage.objects.object_store import ObjectStore, Outcome, PutAnswer, TransientFault
 from support.steps import Fault, Stepper
 
 from .schedules import (

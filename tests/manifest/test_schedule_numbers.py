@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.errors import BranchNotFound, ExpectedVersionMismatch
-from omnigraph.manifest.model import Stub
-from omnigraph.manifest.plan import Append
+from omnigraph.manifest.commit.plan import Append
+from omnigraph.manifest.model.manifest import Stub
 from support.catalogs import COMPANY, PERSON, company_rows, person_rows
 
 from .schedules import World, a_put_of_manifest, a_read_of_manifest, staged_only, stand_in_cleanup, stand_in_retire

@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnigraph.errors import AlreadyExists, NotAGraph, PreconditionFailed
-from omnigraph.manifest.codec import encode_entry
-from omnigraph.manifest.hint import Hint, decode_hint
-from omnigraph.manifest.keys import STAMP, hint_key, manifest_number
-from omnigraph.manifest.model import Manifest, Point, Position
-from omnigraph.manifest.plan import PublishPlan, RaiseFence, Stance
+from omnigraph.manifest.commit.plan import PublishPlan, RaiseFence, Stance
+from omnigraph.manifest.model.codec import encode_entry
+from omnigraph.manifest.model.manifest import Manifest, Point, Position
+from omnigraph.manifest.model.paths import STAMP, hint_key, manifest_number
 from omnigraph.manifest.repository import Repository, init_repository, open_repository
-from omnigraph.manifest.store import HINT_EVERY, Manifests
+from omnigraph.manifest.store.hint import Hint, decode_hint
+from omnigraph.manifest.store.manifest_store import HINT_EVERY, Manifests
 from omnigraph.schema.catalog import Schema
-from omnigraph.storage.objects import Listed, Stored
+from omnigraph.storage.objects.object_store import Listed, Stored
 from support.catalogs import people
 from support.steps import ClientKilled, Gate, Stepper
 

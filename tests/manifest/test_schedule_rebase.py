@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from omnigraph.errors import ConflictError, ConstraintViolation, ExpectedVersionMismatch
-from omnigraph.manifest.plan import Append, Delete, Overwrite, TableAction, Upsert
-from omnigraph.manifest.txn import Snapshot, WriteTxn
-from omnigraph.read.table import lookup
+from omnigraph.manifest.commit.plan import Append, Delete, Overwrite, TableAction, Upsert
+from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
+from omnigraph.read.tables.scan import lookup
 from omnigraph.write.commit import Changes
 from support.catalogs import COMPANY, PERSON, company_rows, person_rows
 

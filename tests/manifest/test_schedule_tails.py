@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.errors import ExpectedVersionMismatch
-from omnigraph.manifest.plan import Delete, Upsert
+from omnigraph.manifest.commit.plan import Delete, Upsert
 from omnigraph.manifest.settings import Settings
 from support.catalogs import PERSON, person_rows
 

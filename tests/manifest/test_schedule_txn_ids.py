@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from omnigraph.errors import ExpectedVersionMismatch, OutcomeUnknown, PreconditionFailed
-from omnigraph.manifest.model import Stub
-from omnigraph.manifest.plan import Append, Upsert
-from omnigraph.manifest.publish import PublishPolicy
-from omnigraph.manifest.txn import WriteTxn
+from omnigraph.manifest.commit.plan import Append, Upsert
+from omnigraph.manifest.commit.publish import PublishPolicy
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import Stub
 from omnigraph.write.commit import Changes
 from support.catalogs import PERSON, person_rows
 

@@ -17,10 +17,10 @@ from omnigraph.errors import (
     ReadOnly,
     TagNotFound,
 )
-from omnigraph.graph import open as open_graph
-from omnigraph.manifest.keys import parse_commit_id
-from omnigraph.manifest.model import Manifest, Position
-from omnigraph.storage.objects import Swap
+from omnigraph.graph.graph import open as open_graph
+from omnigraph.manifest.model.manifest import Manifest, Position
+from omnigraph.manifest.model.paths import parse_commit_id
+from omnigraph.storage.objects.object_store import Swap
 from support.documents import sealed
 from support.steps import LoseAnswer, LoseRequest, returning
 

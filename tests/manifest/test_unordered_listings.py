@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.manifest.store import HINT_EVERY
+from omnigraph.manifest.store.manifest_store import HINT_EVERY
 
 from .schedules import Client, World
 

@@ -9,12 +9,30 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.manifest.model import Fence, InlineChange, Manifest, Position, TableKey, TableRef, Tombstone, Touch
-from omnigraph.manifest.plan import Append, Change, InlineTable, PublishPlan, Rewrite, StagedTable, Stance, TableAction
-from omnigraph.manifest.txn import WriteTxn
-from omnigraph.storage.content import Tail, TailEntry
-from omnigraph.storage.handles import TableVersion
-from omnigraph.storage.overlay import Overlay
+from omnigraph.manifest.commit.plan import (
+    Append,
+    Change,
+    InlineTable,
+    PublishPlan,
+    Rewrite,
+    StagedTable,
+    Stance,
+    TableAction,
+)
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import (
+    Fence,
+    InlineChange,
+    Manifest,
+    Position,
+    TableKey,
+    TableRef,
+    Tombstone,
+    Touch,
+)
+from omnigraph.storage.table.handles import TableVersion
+from omnigraph.storage.table.overlay import Overlay
+from omnigraph.storage.table.table_content import Tail, TailEntry
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BRANCH_ID = "aaaaaaaaaaaaa"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import omnigraph
-from omnigraph.protocol import GraphLike
+from omnigraph.api.interface import GraphLike
 from support.serving import QUICK
 
 PAIRS = 300

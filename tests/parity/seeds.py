@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import omnigraph
 from omnigraph.read.result import QueryResult
-from omnigraph.schema.migration import MigrationPlan
+from omnigraph.schema.evolve.migration import MigrationPlan
 from support.serving import QUICK
 
 SCHEMA = """\

@@ -18,11 +18,11 @@ import pytest
 from pairs import Pair
 from seeds import ADD, ENTITIES, MORE, OLDER, PEOPLE, SCHEMA, SET_AGE, WHOLE, Alike, differences, plain
 
-from omnigraph import protocol
+from omnigraph.api import interface as protocol
+from omnigraph.api.interface import GraphLike
 from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.pipeline.progress import Progress
-from omnigraph.protocol import GraphLike
 from omnigraph.remote.graph import RemoteGraph
 
 Case = Callable[[GraphLike, Path], Any]

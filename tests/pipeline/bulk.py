@@ -12,11 +12,11 @@ from typing import Any
 from omnigraph.errors import ConstraintViolation, InvalidInput, OmnigraphError
 from omnigraph.manifest.repository import Repository, init_repository
 from omnigraph.pipeline.bulk.load import BulkSettings, bulk_load
-from omnigraph.read import table as read_table
-from omnigraph.schema.compile import compile_schema
-from omnigraph.storage.runner import InProcess, Runner
-from omnigraph.write.load import LoadResult, load
-from omnigraph.write.ndjson import UNLIMITED
+from omnigraph.read.tables import scan as read_table
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.storage.util.runner import InProcess, Runner
+from omnigraph.write.load.input.load_input import UNLIMITED
+from omnigraph.write.load.load import LoadResult, load
 
 SCHEMA = """
 node Person {

@@ -16,10 +16,11 @@ from networkx.algorithms.link_analysis.pagerank_alg import _pagerank_python
 
 import omnigraph
 from omnigraph.errors import BadRequest, ConstraintViolation, PreconditionFailed
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Upsert
 from omnigraph.pipeline.analytics import local
-from omnigraph.pipeline.spark import machine, session
+from omnigraph.pipeline.spark import session
+from omnigraph.pipeline.spark import sizing as machine
 from omnigraph.pipeline.spark.session import Session
 
 SCHEMA = """

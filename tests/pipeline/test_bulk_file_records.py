@@ -9,13 +9,13 @@ import pytest
 from bulk import SCHEMA, SMALL_SPLITS, BulkWorld, edge, person, write_lines
 
 import omnigraph
-from omnigraph.maintain.verifying.verify import verify
 from omnigraph.pipeline.bulk.job import SplitResult, TableResult
 from omnigraph.pipeline.bulk.load import bulk_load
-from omnigraph.storage import file_records
-from omnigraph.storage.file_records import FileRecord, hash_file
-from omnigraph.storage.fragments import Fragment
-from omnigraph.storage.runner import InProcess
+from omnigraph.storage.table import file_records
+from omnigraph.storage.table.file_records import FileRecord, hash_file
+from omnigraph.storage.table.write.fragments import Fragment
+from omnigraph.storage.util.runner import InProcess
+from omnigraph.verify.verify import verify
 from support.s3 import S3Location
 
 DOCUMENT = '{"files": [{"path": "a.lance"}]}'

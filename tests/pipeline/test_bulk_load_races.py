@@ -13,16 +13,16 @@ from bulk import SCHEMA, SMALL_SPLITS, BulkWorld, edge, node, person, write_line
 
 import omnigraph
 from omnigraph.errors import BranchNotFound, ConstraintViolation, ExpectedVersionMismatch
-from omnigraph.graph import Graph
-from omnigraph.manifest.model import Touch
-from omnigraph.manifest.plan import Change, PublishPlan, RaiseFence, Rewrite, StagedTable, Stance
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Change, PublishPlan, RaiseFence, Rewrite, StagedTable, Stance
+from omnigraph.manifest.model.manifest import Touch
 from omnigraph.manifest.repository import open_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import BulkSettings, bulk_load
 from omnigraph.pipeline.progress import Progress
-from omnigraph.storage.runner import InProcess
-from omnigraph.write.load import LoadResult
-from omnigraph.write.migrate import apply_schema
+from omnigraph.storage.util.runner import InProcess
+from omnigraph.write.load.load import LoadResult
+from omnigraph.write.migrate.migrate import apply_schema
 from support.jobs import refusing_unnamed_tables
 
 T = TypeVar("T")

@@ -13,15 +13,15 @@ import pytest
 from bulk import SMALL_SPLITS, BulkWorld, edge, node, person, write_lines
 
 from omnigraph.errors import BadRequest, ConstraintViolation, JobRunning
-from omnigraph.manifest.intents import HeldIntent
-from omnigraph.manifest.keys import RECOVERY
+from omnigraph.manifest.intent.intent_store import HeldIntent
+from omnigraph.manifest.model.paths import RECOVERY
 from omnigraph.manifest.repository import open_repository
 from omnigraph.pipeline.bulk import resume
 from omnigraph.pipeline.bulk.load import bulk_load
-from omnigraph.pipeline.bulk.stage import stage_split
+from omnigraph.pipeline.bulk.staging.stage import stage_split
 from omnigraph.pipeline.progress import Progress
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.runner import InProcess
+from omnigraph.storage.objects.object_store import ObjectStore
+from omnigraph.storage.util.runner import InProcess
 from support import jobs
 
 T = TypeVar("T")
@@ -175,8 +175,8 @@ def splits_of(given: str) -> int:
 
 
 def commits(world: BulkWorld) -> list[Any]:
-    from omnigraph.manifest.history import log
-    from omnigraph.manifest.publish import PublishedCommit
+    from omnigraph.manifest.commit.publish import PublishedCommit
+    from omnigraph.manifest.history.history import log
 
     head = world.repository.snapshot().manifest
     return [

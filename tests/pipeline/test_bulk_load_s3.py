@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from bulk import SCHEMA, SMALL_SPLITS, BulkWorld, edge, person, write_lines
 
-from omnigraph.manifest.keys import RECOVERY, intent_key
+from omnigraph.manifest.model.paths import RECOVERY, intent_key
 from omnigraph.manifest.repository import init_repository
-from omnigraph.schema.compile import compile_schema
+from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.storage.location import locate
-from omnigraph.storage.objects import open_store
-from omnigraph.storage.runner import InProcess
+from omnigraph.storage.objects.object_store import open_store
+from omnigraph.storage.util.runner import InProcess
 from support.s3 import S3Location
 
 pytestmark = pytest.mark.s3

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from bulk import SMALL_SPLITS, BulkWorld, agree, edge, node, person, write_lines
 
-from omnigraph.pipeline.bulk.engines import DuckKeys, SparkKeys
 from omnigraph.pipeline.bulk.load import BulkSettings
+from omnigraph.pipeline.bulk.verification.sql_engine import DuckKeys, SparkKeys
 from omnigraph.pipeline.spark.session import Session
-from omnigraph.storage.runner import InProcess
+from omnigraph.storage.util.runner import InProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,11 +20,11 @@ from bulk import edge, node, write_lines
 
 import omnigraph
 from omnigraph.errors import ConstraintViolation, InvalidInput, OmnigraphError
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.pipeline.bulk.load import BulkSettings, bulk_load
 from omnigraph.pipeline.spark.session import Session
-from omnigraph.storage.runner import InProcess
-from omnigraph.write.load import LoadResult
+from omnigraph.storage.util.runner import InProcess
+from omnigraph.write.load.load import LoadResult
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

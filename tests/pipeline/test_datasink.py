@@ -11,14 +11,14 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import BadRequest, ConstraintViolation, PreconditionFailed
-from omnigraph.graph import Graph
-from omnigraph.pipeline.bulk import spool as spooling
-from omnigraph.pipeline.bulk.frames import load_frames
+from omnigraph.graph.graph import Graph
+from omnigraph.pipeline.bulk.dataframe_source import load_frames
 from omnigraph.pipeline.bulk.load import bulk_load
-from omnigraph.pipeline.bulk.spool import abandon, begin, check_rows, spool_rows, together
+from omnigraph.pipeline.bulk.staging import spool as spooling
+from omnigraph.pipeline.bulk.staging.spool import abandon, begin, check_rows, spool_rows, together
 from omnigraph.pipeline.spark.dataframes import has_frames, is_frame
 from omnigraph.pipeline.spark.session import Session
-from omnigraph.storage.runner import InProcess
+from omnigraph.storage.util.runner import InProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

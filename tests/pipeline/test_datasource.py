@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 import omnigraph
 from omnigraph.errors import BadRequest
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline import graph_frames
 from omnigraph.pipeline.source.frames import read_type
 from omnigraph.pipeline.source.pushdown import pushed
 from omnigraph.pipeline.source.scans import divided, pin, read_part
-from omnigraph.schema.compile import compile_schema
+from omnigraph.schema.lang.compile import compile_schema
 from support.s3 import S3Location
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import BadRequest, ReadOnly
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append
 from omnigraph.pipeline.embedding.tasks import Pacer
 from omnigraph.pipeline.spark.session import Session
-from omnigraph.read.embedding import OFFLINE_MODEL, OfflineEmbedder, ProviderUnavailable
+from omnigraph.read.search.embedding import OFFLINE_MODEL, OfflineEmbedder, ProviderUnavailable
 from omnigraph.runtime import Runtime
 
 SCHEMA = """

@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 
 import omnigraph
 from omnigraph.errors import AlreadyExists, BadRequest, OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.exporting import export as exporting
 from omnigraph.schema.arrow import arrow_schema
-from omnigraph.storage.runner import InProcess
+from omnigraph.storage.util.runner import InProcess
 from support.s3 import S3Location
 
 Format = Literal["jsonl", "csv", "parquet"]
@@ -464,7 +464,7 @@ class TestObjectStores:
 
 def listed(s3: S3Location) -> list[str]:
     from omnigraph.storage.location import locate
-    from omnigraph.storage.objects import open_store
+    from omnigraph.storage.objects.object_store import open_store
 
     return [entry.key for entry in open_store(locate(f"{s3.uri}/out", s3.options)).list("")]
 

@@ -17,19 +17,19 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import BadRequest, ConflictError, JobDiscarded, JobInputDiffers, JobLost
-from omnigraph.graph import Graph
-from omnigraph.maintain import recovery
-from omnigraph.maintain.census import list_jobs
-from omnigraph.maintain.recovery import ACTOR
-from omnigraph.manifest.intents import HeldIntent, Intents
-from omnigraph.manifest.keys import intent_key
-from omnigraph.manifest.model import Manifest
-from omnigraph.manifest.publish import Publisher
+from omnigraph.gc import recovery
+from omnigraph.gc.inventory import list_jobs
+from omnigraph.gc.recovery import ACTOR
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.publish import Publisher
+from omnigraph.manifest.intent.intent_store import HeldIntent, Intents
+from omnigraph.manifest.model.manifest import Manifest
+from omnigraph.manifest.model.paths import intent_key
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.progress import Progress
-from omnigraph.storage.runner import InProcess
-from omnigraph.write.load import LoadResult
+from omnigraph.storage.util.runner import InProcess
+from omnigraph.write.load.load import LoadResult
 from support.cleaning import assert_sound, clean, table_files
 from support.jobs import left_over, refusing_unnamed_tables
 
@@ -238,7 +238,7 @@ def test_a_start_that_was_taken_over_and_discarded_with_the_next_one_does_not_co
 def released(graph: Graph) -> Graph:
     """The owner's intent is released, as a process does that is interrupted, so that the next start takes it over."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("omnigraph.manifest.intents.is_gone", lambda _: True)
+        patch.setattr("omnigraph.manifest.intent.intent_store.is_gone", lambda _: True)
         held = Intents(graph.repository.store, graph.repository.runtime).adopt(JOB)
     assert held.release()
     return graph
@@ -270,7 +270,7 @@ def test_a_start_on_a_branch_that_it_makes_does_not_commit_there_after_its_disca
 def test_a_start_that_makes_its_branch_after_its_discard_does_not_commit_there(
     graph: Graph, given: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from omnigraph.manifest.branches import Branches
+    from omnigraph.manifest.branch.branches import Branches
 
     create = Branches.create
 
@@ -529,7 +529,7 @@ def after_listing_jobs(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None])
         act()
         return found
 
-    monkeypatch.setattr("omnigraph.maintain.cleanup.list_jobs", slow)
+    monkeypatch.setattr("omnigraph.gc.cleanup.list_jobs", slow)
 
 
 @pytest.mark.parametrize("same_input", [True, False], ids=["the same input", "another input"])

@@ -8,11 +8,11 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import Unavailable
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.progress import Progress
-from omnigraph.storage.runner import InProcess
+from omnigraph.storage.util.runner import InProcess
 from support.cleaning import clean
 
 SCHEMA = "node Person { slug: String @key }"

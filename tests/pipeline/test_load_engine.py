@@ -14,10 +14,10 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import BadRequest, SparkNotReady
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.pipeline.progress import Progress
 from omnigraph.pipeline.spark.session import Session
-from omnigraph.write import ndjson
+from omnigraph.write.load.input import load_input as ndjson
 
 on_spark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 SCHEMA = "node Person { slug: String @key  age: I32? }"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from omnigraph.pipeline.progress import Progress, State, Watched, duration, number
-from omnigraph.storage.runner import InProcess
+from omnigraph.storage.util.runner import InProcess
 
 
 @dataclass(frozen=True)

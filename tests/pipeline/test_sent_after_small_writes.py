@@ -12,12 +12,12 @@ import pytest
 from bulk import write_lines
 
 import omnigraph
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.exporting import export as exporting
 from omnigraph.pipeline.source.scans import divided, pinned_type, read_part
-from omnigraph.storage.runner import InProcess
+from omnigraph.storage.util.runner import InProcess
 
 SCHEMA = "node Person { slug: String @key  age: I32? }  edge Knows: Person -> Person { w: F64? }"
 

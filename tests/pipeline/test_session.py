@@ -24,7 +24,8 @@ from omnigraph.errors import (
     Unavailable,
     Violation,
 )
-from omnigraph.pipeline.spark import java, machine
+from omnigraph.pipeline.spark import java
+from omnigraph.pipeline.spark import sizing as machine
 from omnigraph.pipeline.spark.session import Session, obtain
 
 on_spark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]

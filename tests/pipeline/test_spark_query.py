@@ -16,15 +16,15 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import BadRequest, SparkNotReady
-from omnigraph.graph import Graph
-from omnigraph.lexing import LanguageError
+from omnigraph.graph.graph import Graph
+from omnigraph.lexer import LanguageError
 from omnigraph.pipeline.querying import scan as query_scan
+from omnigraph.pipeline.querying.exact_sum import exact_sum
 from omnigraph.pipeline.querying.query import run_on_spark, session_for_queries
-from omnigraph.pipeline.querying.sums import exact_sum
-from omnigraph.pipeline.spark.beside import given_back
+from omnigraph.pipeline.spark.session_scope import given_back
 from omnigraph.query.ir import ReadQuery
-from omnigraph.read import csr
-from omnigraph.read.run import run_query
+from omnigraph.read.execute import run_query
+from omnigraph.read.graph import csr
 from read import generated
 from read.graphs import CITY, KNOWS, LIVES_IN, PERSON, bound, city, edge, graph_of, interpreted, person, reader_of
 from read.test_agreement import overlaid
@@ -398,7 +398,9 @@ def test_the_session_of_the_caller_is_left_as_it_was(spark: Any, graph: Graph) -
 
 
 def test_importing_the_facade_does_not_import_spark() -> None:
-    script = "import sys, omnigraph.graph, omnigraph.pipeline.querying.engines; sys.exit('pyspark' in sys.modules)"
+    script = (
+        "import sys, omnigraph.graph.graph, omnigraph.pipeline.querying.engines; sys.exit('pyspark' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0
 
 

@@ -11,13 +11,13 @@ from test_job_starts import NO_FSYNC, SCHEMA, At, fresh, much_later, slugs
 
 import omnigraph
 from omnigraph.errors import BadRequest, ConflictError, JobDiscarded, JobInputDiffers, JobLost, JobRunning
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
-from omnigraph.pipeline.bulk.frames import load_tables
+from omnigraph.pipeline.bulk.dataframe_source import load_tables
 from omnigraph.pipeline.bulk.load import bulk_load
-from omnigraph.pipeline.bulk.spool import Answer, Spool, abandon, begin, spool_rows, together
-from omnigraph.storage.runner import InProcess
-from omnigraph.write.load import LoadResult
+from omnigraph.pipeline.bulk.staging.spool import Answer, Spool, abandon, begin, spool_rows, together
+from omnigraph.storage.util.runner import InProcess
+from omnigraph.write.load.load import LoadResult
 from support.cleaning import assert_sound, clean
 from support.jobs import left_over
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import omnigraph
-from omnigraph.cancelling import Stop, Stopped, stopped_by
+from omnigraph.cancellation import Stop, Stopped, stopped_by
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -10,10 +10,10 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import Damaged
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Upsert
 from omnigraph.manifest.settings import Settings
-from omnigraph.read.embedding import OfflineEmbedder
+from omnigraph.read.search.embedding import OfflineEmbedder
 from support.cleaning import assert_sound, clean
 from support.stalling import stalled
 

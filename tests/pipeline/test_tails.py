@@ -12,14 +12,14 @@ import pytest
 from bulk import SMALL_SPLITS, write_lines
 
 from omnigraph.errors import ConstraintViolation
-from omnigraph.graph import Graph
-from omnigraph.manifest.model import TableRef
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.model.manifest import TableRef
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.exporting import export as exporting
 from omnigraph.pipeline.source.scans import divided, pin, read_part
-from omnigraph.read.embedding import OfflineEmbedder
-from omnigraph.read.export_formats import Format
-from omnigraph.storage.runner import InProcess
+from omnigraph.read.export.export_formats import Format
+from omnigraph.read.search.embedding import OfflineEmbedder
+from omnigraph.storage.util.runner import InProcess
 from support.tailed import CITY, PERSON, Twins, city, counted, edge, everything, make_twins, person, rows
 
 ULID = re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b")

@@ -19,7 +19,7 @@ from support.tailed import INLINE, PERSON, Twins, counted, everything, make_twin
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from omnigraph.graph import Graph
+    from omnigraph.graph.graph import Graph
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

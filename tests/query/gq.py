@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from omnigraph.lexing import LanguageError
+from omnigraph.lexer import LanguageError
 from omnigraph.query import ast, ir
 from omnigraph.query.bind import bind
-from omnigraph.query.checker import check
+from omnigraph.query.check.checker import check
 from omnigraph.query.compile import choose
 from omnigraph.query.parser import parse
-from omnigraph.schema.compile import compile_schema
+from omnigraph.schema.lang.compile import compile_schema
 from support.interpreter import Graph, run
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=dt.UTC)

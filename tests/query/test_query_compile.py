@@ -11,7 +11,7 @@ from gq import CATALOG, NOW, SCHEMA, read_text
 from omnigraph.errors import BadRequest, NotFound
 from omnigraph.query import ir
 from omnigraph.query.compile import CompileCache, compile_queries
-from omnigraph.schema.compile import compile_schema
+from omnigraph.schema.lang.compile import compile_schema
 
 READ = read_text("$p: Person")
 WRITE = 'query w() { delete Person where slug = "a" }'

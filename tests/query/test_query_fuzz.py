@@ -12,8 +12,8 @@ from gq import CATALOG, read_text
 from test_query_examples import FRIENDS
 from test_query_refusals import GRAMMAR, MUTATIONS, NAMES, OUTPUTS, PATTERNS, TYPES
 
-from omnigraph.lexing import LanguageError
-from omnigraph.query.checker import check
+from omnigraph.lexer import LanguageError
+from omnigraph.query.check.checker import check
 from omnigraph.query.lint import lint
 from omnigraph.query.parser import parse
 from omnigraph.query.printer import print_file

@@ -9,7 +9,7 @@ import pytest
 from gq import read_text, refused
 
 import omnigraph.query
-from omnigraph.lexing import LanguageError
+from omnigraph.lexer import LanguageError
 from omnigraph.query.parser import NOT_DEPTH_MAX, parse
 
 P = "$p: Person"

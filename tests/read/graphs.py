@@ -11,19 +11,19 @@ from typing import Any
 import pyarrow as pa
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, TableAction
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, TableAction
 from omnigraph.manifest.settings import Settings
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.ir import ReadQuery
-from omnigraph.read.caches import ReadCaches
+from omnigraph.read.execute import run_query
+from omnigraph.read.reader import Reader, ReadOptions
 from omnigraph.read.result import QueryResult
-from omnigraph.read.run import run_query
-from omnigraph.read.state import Reader, ReadOptions
+from omnigraph.read.tables.read_cache import ReadCaches
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog
-from omnigraph.schema.compile import compile_schema
-from omnigraph.storage.overlay import Overlay
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.storage.table.overlay import Overlay
 from support import interpreter
 
 SCHEMA = """

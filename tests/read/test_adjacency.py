@@ -7,14 +7,14 @@ from random import Random
 import numpy as np
 import pytest
 
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Upsert
-from omnigraph.read.adjacency import Adjacency, build
-from omnigraph.read.caches import ReadCaches
-from omnigraph.read.csr import Csr
-from omnigraph.read.persisted import adjacency_key, load_adjacency, persist_adjacency
-from omnigraph.read.space import Resident
-from omnigraph.read.state import Reader
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Upsert
+from omnigraph.read.graph.adjacency import Adjacency, build
+from omnigraph.read.graph.adjacency_file import adjacency_key, load_adjacency, persist_adjacency
+from omnigraph.read.graph.csr import Csr
+from omnigraph.read.reader import Reader
+from omnigraph.read.tables.read_cache import ReadCaches
+from omnigraph.read.tables.resident_table import Resident
 
 from .graphs import KNOWS, PERSON, Data, edge, graph_of, names, person, reader_of, run, table
 
@@ -183,8 +183,8 @@ def test_triangles_are_the_same_by_either_way(traversal: str, monkeypatch: pytes
     with graph_of(data, stored=True) as graph:
         expected = run(reader_of(graph, expand="csr"), text).rows
         assert len(expected) > 10
-        monkeypatch.setattr("omnigraph.read.csr.MANY", 1)
-        monkeypatch.setattr("omnigraph.read.pattern.MANY", 1)
+        monkeypatch.setattr("omnigraph.read.graph.csr.MANY", 1)
+        monkeypatch.setattr("omnigraph.read.match.match.MANY", 1)
         assert run(reader_of(graph, expand="csr"), text).rows == expected
 
 
@@ -221,6 +221,6 @@ def test_many_sources_are_reached_in_batches(monkeypatch: pytest.MonkeyPatch) ->
     query = "match { $a: Person  $a knows{1,3} $b } return { $a.id as a, $b.id as b }"
     with graph_of(data, stored=True) as graph:
         whole = run(reader_of(graph, expand="csr"), query).rows
-        monkeypatch.setattr("omnigraph.read.expand._MARKS_MAX", 100)
+        monkeypatch.setattr("omnigraph.read.match.expand._MARKS_MAX", 100)
         assert run(reader_of(graph, expand="csr"), query).rows == whole
         assert run(reader_of(graph, expand="index"), query).rows == whole

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnigraph.errors import BadRequest
-from omnigraph.lexing import LanguageError
+from omnigraph.lexer import LanguageError
 from omnigraph.query.ir import ReadQuery
-from omnigraph.read.run import run_query
-from omnigraph.read.state import Reader
-from omnigraph.storage.overlay import Overlay
+from omnigraph.read.execute import run_query
+from omnigraph.read.reader import Reader
+from omnigraph.storage.table.overlay import Overlay
 
 from . import generated
 from .graphs import MODES, Data, Row, bound, graph_of, interpreted, reader_of, split

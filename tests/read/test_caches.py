@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from omnigraph.manifest.plan import Append, Delete, Upsert
-from omnigraph.read.caches import ReadCaches
-from omnigraph.storage.overlay import Overlay
+from omnigraph.manifest.commit.plan import Append, Delete, Upsert
+from omnigraph.read.tables.read_cache import ReadCaches
+from omnigraph.storage.table.overlay import Overlay
 
 from .graphs import KNOWS, MODES, PERSON, Data, edge, graph_of, names, person, reader_of, run, table, write
 

@@ -6,7 +6,7 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import BadRequest
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 
 
 @pytest.fixture

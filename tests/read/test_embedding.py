@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnigraph.errors import BadRequest, Unavailable
-from omnigraph.read import embedding
-from omnigraph.read.embedding import (
+from omnigraph.read.search import embedding
+from omnigraph.read.search.embedding import (
     ATTEMPTS_MAX,
     BATCH_TEXTS_MAX,
     OFFLINE_MODEL,

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.lexing import LanguageError
+from omnigraph.lexer import LanguageError
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.ir import THE_ROW, Filter, Update
-from omnigraph.read.filters import lance_filter, matches
-from omnigraph.read.values import compared
+from omnigraph.read.match.filters import lance_filter, matches
+from omnigraph.read.tables.arrow_numpy import compared
 from support import interpreter
 
 from . import generated

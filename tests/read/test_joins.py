@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from omnigraph.read import joins
+from omnigraph.read.match import joins
 
 from .graphs import CITY, PERSON, Data, bound, city, graph_of, interpreted, person, reader_of, run
 
@@ -49,7 +49,7 @@ def test_a_join_of_large_parts_does_not_make_all_pairs() -> None:
 
 def test_reading_loads_neither_lance_nor_duckdb_nor_pandas_before_it_needs_them() -> None:
     code = (
-        "import sys, omnigraph.read.run\n"
+        "import sys, omnigraph.read.execute\n"
         "assert not {'lance', 'duckdb', 'pandas', 'obstore'} & sys.modules.keys(), sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Delete, TableAction, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Delete, TableAction, Upsert
 from omnigraph.manifest.settings import Settings
 from omnigraph.query.compile import compile_queries
-from omnigraph.read import adjacency as adjacency_module
-from omnigraph.read.embedding import OfflineEmbedder
-from omnigraph.read.run import run_query
+from omnigraph.read.execute import run_query
+from omnigraph.read.graph import adjacency as adjacency_module
+from omnigraph.read.search.embedding import OfflineEmbedder
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog
 

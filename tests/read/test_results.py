@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 
-from omnigraph.read.render import json_value
-from omnigraph.read.state import Reader
+from omnigraph.read.project.render import json_value
+from omnigraph.read.reader import Reader
 from omnigraph.schema.types import ListOf, Scalar, Vector
 
 from .graphs import KNOWS, PERSON, Data, edge, graph_of, person, reader_of, run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import omnigraph
-from omnigraph.read.caches import ReadCaches
+from omnigraph.read.tables.read_cache import ReadCaches
 from omnigraph.storage import meter
 from support.s3 import S3Location
 

@@ -12,17 +12,17 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import BadRequest
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append
 from omnigraph.query.compile import compile_queries
-from omnigraph.read.caches import ReadCaches
-from omnigraph.read.embedding import OFFLINE_MODEL, OfflineEmbedder
-from omnigraph.read.run import run_query
-from omnigraph.read.state import Reader, ReadOptions
+from omnigraph.read.execute import run_query
+from omnigraph.read.reader import Reader, ReadOptions
+from omnigraph.read.search.embedding import OFFLINE_MODEL, OfflineEmbedder
+from omnigraph.read.tables.read_cache import ReadCaches
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog, catalog_from_json, catalog_to_json
-from omnigraph.schema.compile import compile_schema
-from omnigraph.storage.overlay import Overlay
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.storage.table.overlay import Overlay
 
 SCHEMA = """
 node Doc { slug: String @key  body: String? @index  year: I32?  vec: Vector(64)? @embed("body") }

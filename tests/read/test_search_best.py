@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Delete
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Delete
 from omnigraph.query.ir import Metric
-from omnigraph.read import best, ranking
-from omnigraph.read.vector import smallest
+from omnigraph.read.project import topk as best
+from omnigraph.read.search import ranking
+from omnigraph.read.search.vector import smallest
 
 from .test_search_vector import DIMENSION, DOC, Row, catalog_of, new_graph, table
 

@@ -18,24 +18,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.manifest.model import Touch
-from omnigraph.manifest.plan import Append, Change, Delete, Index, PublishPlan, StagedTable, Stance, Upsert
-from omnigraph.manifest.publish import Recourse
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Change, Delete, Index, PublishPlan, StagedTable, Stance, Upsert
+from omnigraph.manifest.commit.publish import Recourse
+from omnigraph.manifest.model.manifest import Touch
 from omnigraph.manifest.settings import Settings
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.ir import Bm25, Literal, Prop, TextKind, TextSearch
-from omnigraph.read.caches import ReadCaches
-from omnigraph.read.located import NAMED_IDS_MAX, Located, places_in
-from omnigraph.read.search import rank_places, rank_scores, text_matches
-from omnigraph.read.state import Reader
+from omnigraph.read.reader import Reader
+from omnigraph.read.search.row_locations import NAMED_IDS_MAX, Located, places_in
+from omnigraph.read.search.search import rank_places, rank_scores, text_matches
+from omnigraph.read.tables.read_cache import ReadCaches
 from omnigraph.schema.arrow import arrow_schema
-from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.indexes import DeclaredIndex
-from omnigraph.storage import indexing
-from omnigraph.storage.overlay import Overlay
-from omnigraph.storage.parallel import gather
-from omnigraph.storage.searching import edit_distance, words
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.overlay import Overlay
+from omnigraph.storage.table.read.search import edit_distance, words
+from omnigraph.storage.util.parallel import gather
 from support.s3 import S3Location
 
 STORED = Settings(inline_rows=0)  # however few rows there are

@@ -16,22 +16,22 @@ from hypothesis import strategies as st
 
 import omnigraph
 from omnigraph.errors import BadRequest
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Delete
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Delete
 from omnigraph.manifest.settings import Settings
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.ir import STRING, Bm25, Literal, Metric, Nearest, Rrf
-from omnigraph.read import vector
-from omnigraph.read.caches import ReadCaches
-from omnigraph.read.embedding import OfflineEmbedder
-from omnigraph.read.search import places, rank_places, rank_scores
-from omnigraph.read.state import Reader
-from omnigraph.read.vector import distances, matrix_of
+from omnigraph.read.reader import Reader
+from omnigraph.read.search import vector
+from omnigraph.read.search.embedding import OfflineEmbedder
+from omnigraph.read.search.search import places, rank_places, rank_scores
+from omnigraph.read.search.vector import distances, matrix_of
+from omnigraph.read.tables.read_cache import ReadCaches
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog
-from omnigraph.schema.compile import compile_schema
-from omnigraph.storage import indexing
-from omnigraph.storage.overlay import Overlay
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.overlay import Overlay
 from omnigraph.write import stage
 from support import interpreter
 from support.s3 import S3Location

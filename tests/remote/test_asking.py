@@ -20,7 +20,7 @@ from omnigraph.errors import (
     TooManyRequests,
     Unavailable,
 )
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.remote.graph import RemoteGraph
 from omnigraph.remote.transport import Ask, segment
 from support.proxy import Answer, ApplyThenDrop, Drop, Hang, Matcher, Proxy, Request

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 import omnigraph
+from omnigraph.api.interface import GraphLike
 from omnigraph.errors import Forbidden, NotFound, Unauthorized
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.pipeline.progress import Progress
-from omnigraph.protocol import GraphLike
-from omnigraph.remote.documents import Head, Item, NotADocument, Tail, read_list
 from omnigraph.remote.graph import RemoteGraph
-from omnigraph.remote.sending import sent
 from omnigraph.remote.transport import Ask
+from omnigraph.remote.wire.json_stream import Head, Item, NotADocument, Tail, read_list
+from omnigraph.remote.wire.upload import sent
 from omnigraph.server.settings import ServerSettings
 from support.serving import ADD, PEOPLE, Served, served, token
 

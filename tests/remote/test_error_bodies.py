@@ -13,19 +13,19 @@ import pytest
 
 import omnigraph
 from omnigraph import errors
-from omnigraph.cancelling import Stopped
+from omnigraph.cancellation import Stopped
 from omnigraph.errors import MergeConflict, OmnigraphError, Violation
-from omnigraph.lexing import LanguageError
-from omnigraph.maintain.marking import Overtaken
-from omnigraph.manifest.model import Point
+from omnigraph.gc.mark import Overtaken
+from omnigraph.lexer import LanguageError
+from omnigraph.manifest.model.manifest import Point
 from omnigraph.query.bind import ParameterError
 from omnigraph.query.values import BadValue
-from omnigraph.read.csr import NoRoom
-from omnigraph.read.embedding import ProviderUnavailable
-from omnigraph.remote.errors import ELSEWHERE, FAMILIES, error_from, renamed
+from omnigraph.read.graph.csr import NoRoom
+from omnigraph.read.search.embedding import ProviderUnavailable
+from omnigraph.remote.wire.errors import ELSEWHERE, FAMILIES, error_from, renamed
 from omnigraph.schema.consistency import InvalidCatalog
-from omnigraph.schema.places import Place
-from omnigraph.write.ndjson import TooLargeForProcess
+from omnigraph.schema.lang.source_map import Place
+from omnigraph.write.load.input.load_input import TooLargeForProcess
 
 STEP = {"kind": "add_property", "type_name": "A", "property_name": "x", "supported": False, "code": "OG-MF-103"}
 PLAN = {

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 import omnigraph
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.server.settings import ServerSettings
 from support.serving import ADD, QUICK, SCHEMA, SET_AGE, people_graph, served
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.cli.main import main
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.server.settings import ServerSettings
 from support.serving import ADD, Served, served, token
 

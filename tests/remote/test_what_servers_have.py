@@ -11,7 +11,7 @@ import pytest
 import omnigraph
 from omnigraph.cli.main import main
 from omnigraph.errors import BadRequest, NotFound
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.remote.graph import RemoteGraph
 from omnigraph.server.settings import ServerSettings
 from support.serving import ADD, PEOPLE, Served, served

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.constraints import Cardinality, Endpoint, Key, Range, Unique, constraints_of
 from omnigraph.schema.indexes import DeclaredIndex, declared_indexes
+from omnigraph.schema.lang.compile import compile_schema
 
 CATALOG = compile_schema(
     """

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omnigraph.errors import BadRequest
-from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.identity import canonical_text, id_from_texts, id_of
+from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.schema.types import parse_type
 
 

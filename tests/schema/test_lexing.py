@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from omnigraph.lexing import NESTING_MAX, SOURCE_BYTES_MAX, LanguageError, Tokens, tokenize
+from omnigraph.lexer import NESTING_MAX, SOURCE_BYTES_MAX, LanguageError, Tokens, tokenize
 
 
 def kinds(source: str) -> list[tuple[str, object]]:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import SchemasDiverged
 from omnigraph.schema.catalog import Schema, catalog_to_json
-from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.definitions import Property
-from omnigraph.schema.merging import merge_schemas, renamed_tables
+from omnigraph.schema.evolve.schema_merge import merge_schemas, renamed_tables
+from omnigraph.schema.lang.compile import compile_schema
 
 BASE = "node A { x: I32 y: I32? e: enum(a, b) } node B { } edge E: A -> B"
 

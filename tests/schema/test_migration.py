@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.lexing import LanguageError
+from omnigraph.lexer import LanguageError
 from omnigraph.schema.catalog import Schema, decode_schema
-from omnigraph.schema.compile import compile_schema
-from omnigraph.schema.migration import MigrationPlan, fillings, plan_migration
-from omnigraph.schema.steps import Holds, NoNulls, NoRows, Step
+from omnigraph.schema.evolve.migration import MigrationPlan, fillings, plan_migration
+from omnigraph.schema.evolve.migration_step import Holds, NoNulls, NoRows, Step
+from omnigraph.schema.lang.compile import compile_schema
 
 BASE = """
 interface Named { name: String? }

@@ -18,8 +18,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from omnigraph.schema.arrow import arrow_rows
-from omnigraph.schema.compile import compile_schema
-from omnigraph.schema.one_row import _TEMPLATES_MAX, MadeRow, OneRow, made_row, of_one_maker, stream_of, table_of
+from omnigraph.schema.ipc_row import _TEMPLATES_MAX, MadeRow, OneRow, made_row, of_one_maker, stream_of, table_of
+from omnigraph.schema.lang.compile import compile_schema
 
 Row = dict[str, Any]
 

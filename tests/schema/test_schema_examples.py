@@ -7,8 +7,8 @@ from textwrap import dedent
 import pytest
 
 from omnigraph.schema.catalog import Catalog, Property, TypeDef, decode_schema
-from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.definitions import EdgeCount, Embed, PatternCheck, ValueRange
+from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.schema.types import SCALARS, Enumeration, ListOf, Scalar, Vector, parse_type
 
 EXAMPLE = """

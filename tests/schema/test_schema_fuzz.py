@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from omnigraph.lexing import LanguageError, tokenize
+from omnigraph.lexer import LanguageError, tokenize
 from omnigraph.schema.catalog import Catalog, decode_schema
-from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.constraints import constraints_of
 from omnigraph.schema.indexes import declared_indexes
-from omnigraph.schema.printer import print_schema
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.schema.lang.printer import print_schema
 
 SEED_TEXT = """
 interface Named @owner("x") { name: String @index  @unique(name) }

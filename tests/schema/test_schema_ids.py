@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from omnigraph.schema.catalog import Catalog, catalog_from_json, catalog_to_json
-from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.definitions import Embed
-from omnigraph.schema.printer import print_schema
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.schema.lang.printer import print_schema
 from support.catalogs import people
 
 

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from omnigraph.schema.catalog import Catalog, InterfaceDef, Property, Rules, TypeDef, catalog_from_json, catalog_to_json
-from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.consistency import takes_unique
 from omnigraph.schema.definitions import EdgeCount, Embed, PatternCheck, ValueRange
-from omnigraph.schema.printer import print_schema
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.schema.lang.printer import print_schema
+from omnigraph.schema.literals import has_range
 from omnigraph.schema.types import INTEGER_BOUNDS, SCALARS, Enumeration, ListOf, PropertyType, Scalar, Vector
-from omnigraph.schema.values import has_range
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 SETTINGS = settings(max_examples=30, deadline=None, suppress_health_check=SLOW)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import BadRequest
-from omnigraph.lexing import LanguageError
+from omnigraph.lexer import LanguageError
 from omnigraph.schema.catalog import Catalog, InvalidCatalog, Property, Rules, TypeDef, catalog_from_json
-from omnigraph.schema.compile import compile_schema
+from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.schema.types import parse_type
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -351,7 +351,7 @@ def test_a_document_that_is_no_catalog_is_refused(document: dict[str, object]) -
 
 def test_every_code_is_documented_and_every_documented_code_has_a_test() -> None:
     code = re.compile(r"OG-(?:LX|PG)-\d{3}")
-    sources = [ROOT / "src/omnigraph/lexing.py", *(ROOT / "src/omnigraph/schema").glob("*.py")]
+    sources = [ROOT / "src/omnigraph/lexer.py", *(ROOT / "src/omnigraph/schema").rglob("*.py")]
     used = {found for source in sources for found in code.findall(source.read_text())}
     documented = set(code.findall((ROOT / "docs/language-errors.md").read_text()))
     tested = {found for test in Path(__file__).parent.glob("*.py") for found in code.findall(test.read_text())}

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from omnigraph.graph import Graph
-from omnigraph.server.auth import read_tokens, revoke_token
+from omnigraph.graph.graph import Graph
+from omnigraph.server.auth.tokens import read_tokens, revoke_token
 from omnigraph.server.settings import Limits, ServerSettings
 from support.serving import ADD, PEOPLE, SCHEMA, Served, ndjson, served, token
 

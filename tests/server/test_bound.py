@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from omnigraph.branch.changes import Filters
-from omnigraph.branch.tokens import encode_token, fingerprint
-from omnigraph.graph import Graph
+from omnigraph.diff.changes import Filters
+from omnigraph.diff.cursor import encode_token, fingerprint
+from omnigraph.graph.graph import Graph
 from omnigraph.server.settings import ServerSettings
 from support.serving import ADD, PEOPLE, Served, ndjson, people_graph, served, token
 
@@ -218,7 +218,7 @@ def test_another_token_of_the_same_actor_sees_only_jobs_that_it_could_have_start
     ],
 )
 def test_only_a_star_is_special_in_a_pattern(pattern: str, name: str, fits: bool) -> None:
-    from omnigraph.server.access import Action, allows
-    from omnigraph.server.auth import Grant, Principal
+    from omnigraph.server.auth.access import Action, allows
+    from omnigraph.server.auth.tokens import Grant, Principal
 
     assert allows(Principal("x", (Grant("read", "*", pattern),)), Action.READ, "g", name) is fits

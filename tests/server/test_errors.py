@@ -19,8 +19,8 @@ from omnigraph.errors import (
     StorageFull,
     Unavailable,
 )
-from omnigraph.graph import Graph
-from omnigraph.server.errors import Redaction, error_response
+from omnigraph.graph.graph import Graph
+from omnigraph.server.http.errors import Redaction, error_response
 from omnigraph.server.settings import GraphSource, Limits, ServerSettings
 from support.serving import ADD, PEOPLE, QUICK, SCHEMA, SET_AGE, Served, ndjson, served
 

@@ -20,12 +20,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.branch.changes import Filters
-from omnigraph.branch.tokens import encode_token, fingerprint
+from omnigraph.diff.changes import Filters
+from omnigraph.diff.cursor import encode_token, fingerprint
 from omnigraph.errors import BadRequest, StorageFull
-from omnigraph.graph import Graph
-from omnigraph.server.bodies import parse_json
-from omnigraph.server.files import spooled
+from omnigraph.graph.graph import Graph
+from omnigraph.server.http.request_body import parse_json
+from omnigraph.server.http.uploads import spooled
 from omnigraph.server.settings import Limits, ServerSettings
 from support.serving import ADD, PEOPLE, Served, ndjson, people_graph, served
 

@@ -23,8 +23,8 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import AnswerLost, OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.manifest.store import HINT_EVERY
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.store.manifest_store import HINT_EVERY
 from omnigraph.pipeline.progress import Progress
 from omnigraph.runtime import Runtime
 from omnigraph.server.scratch import Scratch

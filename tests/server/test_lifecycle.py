@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from omnigraph.errors import BadRequest
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.server.run import Bind, parse_bind, require_safe
 from omnigraph.server.settings import ServerSettings
 from support.serving import ADD, PEOPLE, ServerProcess, ndjson, token

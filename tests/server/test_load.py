@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from support.http_load import BRANCHES, CLIENTS, Tally, drive, percentile
 from support.serving import PEOPLE, QUICK, ServerProcess
 from support.soak import SoakReport

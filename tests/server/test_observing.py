@@ -19,12 +19,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client.parser import text_string_to_metric_families
 
 from omnigraph.errors import BadRequest
-from omnigraph.graph import Graph
-from omnigraph.server.errors import Redaction
+from omnigraph.graph.graph import Graph
+from omnigraph.server.http.errors import Redaction
 from omnigraph.server.logs import log_to
 from omnigraph.server.metrics import unindexed_rows
 from omnigraph.server.tracing import Tracing, configured, finish
-from omnigraph.storage.shape import FragmentShape, SegmentShape, TableShape
+from omnigraph.storage.table.maintain.layout import FragmentShape, SegmentShape, TableShape
 from support.serving import ADD, PEOPLE, Served, served
 
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.answers import version_document
+from omnigraph.api.documents import version_document
 from omnigraph.cli.main import main
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from support.serving import ADD, ENTITIES, PEOPLE, SCHEMA, SET_AGE, Served, ndjson, served
 
 NDJSON = {"Accept": "application/x-ndjson"}

@@ -18,15 +18,15 @@ import httpx
 import pytest
 
 import omnigraph
-from omnigraph.cancelling import Stop, Stopped, checkpoint, interruptible, stopped_by
+from omnigraph.cancellation import Stop, Stopped, checkpoint, interruptible, stopped_by
 from omnigraph.errors import AlreadyExists
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.runtime import Runtime
-from omnigraph.server.errors import TooManyRequests
-from omnigraph.server.limits import Admission, Workers
+from omnigraph.server.http.admission import Admission, Workers
+from omnigraph.server.http.errors import TooManyRequests
+from omnigraph.server.http.pipe import PIECE, PIECES, Pipe, written
 from omnigraph.server.scratch import Scratch
 from omnigraph.server.settings import Limits, ServerSettings
-from omnigraph.server.streams import PIECE, PIECES, Pipe, written
 from support.serving import ADD, PEOPLE, QUICK, Served, ndjson, people_graph, served
 
 PAIRS = "query q() { match { $x: N  $y: N  $x.a < $y.a  $x.b != $y.b } return { count($x) as n } }"
@@ -324,7 +324,7 @@ def test_a_reader_that_goes_away_ends_the_stream_and_leaves_no_trace(
 
 
 def test_an_error_behind_the_first_byte_cuts_the_connection(busy: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    from omnigraph.read import export as module
+    from omnigraph.read.export import export as module
 
     real = module.line_maker
 

@@ -15,8 +15,8 @@ import pytest
 
 from omnigraph.errors import AccessDenied, Unavailable
 from omnigraph.runtime import Runtime
-from omnigraph.server.errors import Redaction, error_body
-from omnigraph.server.hosted import Hosted
+from omnigraph.server.graph_registry import Hosted
+from omnigraph.server.http.errors import Redaction, error_body
 from omnigraph.server.logs import log_to
 from omnigraph.server.settings import GraphSource, ServerSettings
 from support.serving import ADD, QUICK, people_graph, served, token

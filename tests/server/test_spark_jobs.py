@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from support.serving import PEOPLE, ServerProcess, ndjson
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from omnigraph.errors import BadRequest, OmnigraphError
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.server.settings import ServerSettings
-from omnigraph.server.stored import StoredQueries
+from omnigraph.server.stored_queries import StoredQueries
 from support.serving import ADD, SCHEMA, ServerProcess, served
 
 OLDER_THAN = """\

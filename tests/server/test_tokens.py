@@ -14,8 +14,16 @@ import pytest
 
 from omnigraph.cli.main import main
 from omnigraph.errors import BadRequest
-from omnigraph.server.access import Action, allows
-from omnigraph.server.auth import Grant, Principal, TokenFile, create_token, parse_grant, read_tokens, revoke_token
+from omnigraph.server.auth.access import Action, allows
+from omnigraph.server.auth.tokens import (
+    Grant,
+    Principal,
+    TokenFile,
+    create_token,
+    parse_grant,
+    read_tokens,
+    revoke_token,
+)
 from support.serving import token
 
 

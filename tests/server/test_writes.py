@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 import omnigraph
-from omnigraph.cancelling import Stop, Stopped, stopped_by
-from omnigraph.graph import Graph
-from omnigraph.manifest.model import Manifest
-from omnigraph.manifest.publish import PublishPolicy
+from omnigraph.cancellation import Stop, Stopped, stopped_by
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.publish import PublishPolicy
+from omnigraph.manifest.model.manifest import Manifest
 from omnigraph.manifest.repository import Repository
 from omnigraph.server.settings import GraphSource, ServerSettings
 from support.proxy import Drop, Hang, Proxy, creates

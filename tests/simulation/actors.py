@@ -12,14 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.graph import Graph
-from omnigraph.maintain.cleanup import cleanup
-from omnigraph.maintain.policy import GENTLE, THOROUGH
-from omnigraph.maintain.retention import Retention
-from omnigraph.maintain.run import MaintenanceRun, Task
-from omnigraph.manifest.plan import Delete, TableAction, Upsert
-from omnigraph.manifest.publish import PublishedCommit
-from omnigraph.manifest.txn import WriteTxn
+from omnigraph.gc.cleanup import cleanup
+from omnigraph.gc.retention import Retention
+from omnigraph.graph.graph import Graph
+from omnigraph.maintenance.commit import MaintenanceRun, Task
+from omnigraph.maintenance.policy import GENTLE, THOROUGH
+from omnigraph.manifest.commit.plan import Delete, TableAction, Upsert
+from omnigraph.manifest.commit.publish import PublishedCommit
+from omnigraph.manifest.commit.txn import WriteTxn
 from simulation import ops
 from simulation.ops import SPECS, TYPES, Outcome
 

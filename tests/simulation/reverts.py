@@ -17,29 +17,31 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-from omnigraph.branch import changes, draft, virtual
-from omnigraph.branch.states import GraphState, state_of
+from omnigraph.diff import changes
+from omnigraph.diff.graph_state import GraphState, state_of
 from omnigraph.errors import ConflictError, MergeBaseExpired
-from omnigraph.maintain import cleanup
-from omnigraph.maintain.census import Census, Jobs, Spared
-from omnigraph.maintain.marking import Marks, mark_branch, mark_pinned
-from omnigraph.maintain.verifying import lineage
-from omnigraph.manifest import conflicts
-from omnigraph.manifest.forming import Forming
-from omnigraph.manifest.guard import JobGuard
-from omnigraph.manifest.history import fork_head, partial_state, up_to
-from omnigraph.manifest.intents import SeenIntent
-from omnigraph.manifest.keys import parse_commit_id
-from omnigraph.manifest.landed import entries_back, fences_honour
-from omnigraph.manifest.model import Ancestry, BranchId, Commit, CommitId, Entry, Manifest, Point
-from omnigraph.manifest.plan import PublishPlan
-from omnigraph.manifest.publish import Publisher
+from omnigraph.gc import cleanup
+from omnigraph.gc.inventory import Census, Jobs, Spared
+from omnigraph.gc.mark import Marks, mark_branch, mark_pinned
+from omnigraph.manifest.commit import conflicts
+from omnigraph.manifest.commit.commit_batch import Forming
+from omnigraph.manifest.commit.plan import PublishPlan
+from omnigraph.manifest.commit.publish import Publisher
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.history.history import fork_head, partial_state, up_to
+from omnigraph.manifest.history.txn_lookup import entries_back, fences_honour
+from omnigraph.manifest.intent.guard import JobGuard
+from omnigraph.manifest.intent.intent_store import SeenIntent
+from omnigraph.manifest.model.manifest import Ancestry, BranchId, Commit, CommitId, Entry, Manifest, Point
+from omnigraph.manifest.model.paths import parse_commit_id
 from omnigraph.manifest.repository import Repository
-from omnigraph.manifest.store import Manifests
-from omnigraph.manifest.txn import WriteTxn
+from omnigraph.manifest.store.manifest_store import Manifests
+from omnigraph.merge import plan as draft
+from omnigraph.merge import virtual_base as virtual
 from omnigraph.pipeline.bulk.load import BulkLoad
-from omnigraph.storage import objects
-from omnigraph.storage.objects import Listed, ObjectStore
+from omnigraph.storage.objects import object_store as objects
+from omnigraph.storage.objects.object_store import Listed, ObjectStore
+from omnigraph.verify import lineage
 
 # As the code has them, so that a fix can be taken back twice without harm.
 _PUBLISH, _JUDGE = Publisher.publish, cleanup._Cleanup._judge

@@ -19,11 +19,13 @@ from typing import Any
 from unittest import mock
 
 import omnigraph
-from omnigraph.manifest import owners
-from omnigraph.pipeline.bulk import engines
-from omnigraph.storage import handles, objects, parallel
-from omnigraph.storage.checking import fresh_session
+from omnigraph.manifest.intent import process_liveness as owners
+from omnigraph.pipeline.bulk.verification import sql_engine as engines
 from omnigraph.storage.location import Location
+from omnigraph.storage.objects import object_store as objects
+from omnigraph.storage.table import handles
+from omnigraph.storage.table.maintain.inspect import fresh_session
+from omnigraph.storage.util import parallel
 from simulation.world import Process, State, Task, World
 
 # These hold a lock for a moment only, also in threads of Lance.

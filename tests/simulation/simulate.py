@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.manifest.repository import init_repository, open_repository
-from omnigraph.schema.compile import compile_schema
+from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.storage.location import Location
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.objects import ObjectStore
+from omnigraph.storage.objects.object_store import ObjectStore
 from simulation import ops
 from simulation.actors import Hands
 from simulation.checks import Checker

@@ -16,8 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from omnigraph.storage import objects
-from omnigraph.storage.objects import CREATED, EXISTS, Listed, Outcome, PutAnswer, Stored, Tag, TransientFault
+from omnigraph.storage.objects import object_store as objects
+from omnigraph.storage.objects.object_store import (
+    CREATED,
+    EXISTS,
+    Listed,
+    Outcome,
+    PutAnswer,
+    Stored,
+    Tag,
+    TransientFault,
+)
 from simulation.faults import (
     CRASH_AFTER,
     CRASH_BEFORE,
@@ -221,7 +230,7 @@ class Files:
 
 @dataclass(frozen=True)
 class SimulatedBackend:
-    """The store as one process sees it: `omnigraph.storage.objects.Backend`."""
+    """The store as one process sees it: `omnigraph.storage.objects.object_store.Backend`."""
 
     world: World
     bucket: Bucket

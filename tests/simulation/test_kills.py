@@ -22,9 +22,9 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import NotAGraph, OmnigraphError, OutcomeUnknown
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Delete, Upsert
-from omnigraph.manifest.publish import PublishPolicy
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Delete, Upsert
+from omnigraph.manifest.commit.publish import PublishPolicy
 from omnigraph.manifest.repository import init_repository
 from omnigraph.schema.catalog import Schema
 from support.catalogs import (
@@ -196,7 +196,7 @@ def place(s3: S3Location, s3_proxied: S3Location, rows: str, monkeypatch: pytest
 @pytest.fixture
 def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that is cut off need not be waited for: no request of it will ever be let through."""
-    monkeypatch.setattr("omnigraph.storage.handles._PATIENCE", {"client_max_retries": "0"})
+    monkeypatch.setattr("omnigraph.storage.table.handles._PATIENCE", {"client_max_retries": "0"})
     monkeypatch.setattr("omnigraph.runtime.SystemClock.sleep", lambda self, seconds: None)
 
 

@@ -21,9 +21,9 @@ from omnigraph.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append
-from omnigraph.manifest.publish import PublishedCommit
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append
+from omnigraph.manifest.commit.publish import PublishedCommit
 from support.catalogs import COMPANY, PERSON, company_rows, ids_of, people, person_rows
 from support.clients import impatient
 from support.proxy import (

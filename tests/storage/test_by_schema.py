@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.storage.by_schema import SCHEMAS_MAX, BySchema
+from omnigraph.storage.util.schema_cache import SCHEMAS_MAX, BySchema
 
 
 def schema_of(**columns: Any) -> pa.Schema:

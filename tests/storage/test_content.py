@@ -6,11 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from omnigraph.storage.content import Tailed, content_of
 from omnigraph.storage.location import Location
-from omnigraph.storage.overlay import Overlay
-from omnigraph.storage.tables import Tables, TableVersion
-from omnigraph.storage.views import Views
+from omnigraph.storage.table.overlay import Overlay
+from omnigraph.storage.table.table_content import Tailed, content_of
+from omnigraph.storage.table.tables import Tables, TableVersion
+from omnigraph.storage.table.view import Views
 from support.tails import Tails, numbers_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string()), ("n", pa.int64())])

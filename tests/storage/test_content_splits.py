@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from omnigraph.schema.indexes import DeclaredIndex
-from omnigraph.storage import indexing
-from omnigraph.storage.content import Content, Tailed, content_of
 from omnigraph.storage.location import Location
-from omnigraph.storage.overlay import Overlay
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.overlay import Overlay
+from omnigraph.storage.table.table_content import Content, Tailed, content_of
+from omnigraph.storage.table.tables import Tables, TableVersion
 from support.tails import Tails
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64()), ("end", pa.string()), ("text", pa.string())])

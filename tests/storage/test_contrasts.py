@@ -10,11 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from omnigraph.storage import contrasts, meter
-from omnigraph.storage.content import Content, Tail, Tailed, content_of
+from omnigraph.storage import meter
 from omnigraph.storage.location import Location
-from omnigraph.storage.overlay import Overlay
-from omnigraph.storage.tables import Difference, Tables, TableVersion
+from omnigraph.storage.table.diff import content_diff as contrasts
+from omnigraph.storage.table.overlay import Overlay
+from omnigraph.storage.table.table_content import Content, Tail, Tailed, content_of
+from omnigraph.storage.table.tables import Difference, Tables, TableVersion
 from support.tails import Tails, numbers_of
 
 SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from omnigraph.storage import folders
-from omnigraph.storage.folders import Folder, Folders
+from omnigraph.storage.objects import dir_pool as folders
+from omnigraph.storage.objects.dir_pool import Folder, Folders
 
 
 def test_threads_that_ask_for_the_descriptors_at_once_all_get_an_open_directory(

@@ -10,11 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from omnigraph.storage import comparing, contrasts, differences, meter
-from omnigraph.storage.comparing import Difference
-from omnigraph.storage.equality import equal_values
+from omnigraph.storage import meter
 from omnigraph.storage.location import Location
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.table.diff import content_diff as contrasts
+from omnigraph.storage.table.diff import fragment_diff as differences
+from omnigraph.storage.table.diff import row_diff as comparing
+from omnigraph.storage.table.diff.equality import equal_values
+from omnigraph.storage.table.diff.row_diff import Difference
+from omnigraph.storage.table.tables import Tables, TableVersion
 
 SHAPE = pa.schema(
     [

@@ -11,13 +11,21 @@ import pytest
 
 from omnigraph.errors import Unavailable
 from omnigraph.schema.indexes import DeclaredIndex
-from omnigraph.storage import file_records, indexing
-from omnigraph.storage.file_records import ASKED_SINGLY_MAX, FileLedger, FileRecord, attested, hash_file, hash_files
 from omnigraph.storage.location import Location, locate
-from omnigraph.storage.objects import open_store
-from omnigraph.storage.reshaping import FilledColumn
-from omnigraph.storage.sweeping import needed_by
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.objects.object_store import open_store
+from omnigraph.storage.table import file_records
+from omnigraph.storage.table.file_records import (
+    ASKED_SINGLY_MAX,
+    FileLedger,
+    FileRecord,
+    attested,
+    hash_file,
+    hash_files,
+)
+from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.maintain.orphans import needed_by
+from omnigraph.storage.table.tables import Tables, TableVersion
+from omnigraph.storage.table.write.schema_evolution import FilledColumn
 from support.proxy import Proxy
 from support.s3 import S3Location
 

@@ -7,11 +7,12 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import BadRequest
-from omnigraph.storage import durable, meter
-from omnigraph.storage.content import Tailed
+from omnigraph.storage import meter
 from omnigraph.storage.location import Location
-from omnigraph.storage.overlay import Overlay
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.table import fsync as durable
+from omnigraph.storage.table.overlay import Overlay
+from omnigraph.storage.table.table_content import Tailed
+from omnigraph.storage.table.tables import Tables, TableVersion
 from support.proxy import Proxy
 from support.s3 import S3Location
 from support.tails import Tails

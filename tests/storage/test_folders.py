@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.storage.folders import BLOCK, FOLDERS_MAX, SPARES_MAX, SPARES_MIN, Folder, Folders
-from omnigraph.storage.local import LocalBackend
-from omnigraph.storage.objects import Outcome
+from omnigraph.storage.objects.dir_pool import BLOCK, FOLDERS_MAX, SPARES_MAX, SPARES_MIN, Folder, Folders
+from omnigraph.storage.objects.local import LocalBackend
+from omnigraph.storage.objects.object_store import Outcome
 
 OBJECTS = 4 * SPARES_MAX
 

@@ -15,16 +15,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Change, Delete, Overwrite, PublishPlan, Stance, TableAction, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Change, Delete, Overwrite, PublishPlan, Stance, TableAction, Upsert
+from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.txn import WriteTxn
 from omnigraph.schema.arrow import arrow_schema
-from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.indexes import DeclaredIndex, declared_indexes
-from omnigraph.storage import durable, indexing
-from omnigraph.storage.indexing import INDEXED_ROWS_MIN, uncovered
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.storage.table import fsync as durable
+from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.index.segments import INDEXED_ROWS_MIN, uncovered
+from omnigraph.storage.table.tables import Tables, TableVersion
 from omnigraph.write import stage
 from omnigraph.write.stage import Stager
 from support.s3 import S3Location

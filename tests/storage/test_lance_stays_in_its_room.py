@@ -17,21 +17,21 @@ SOURCE = Path(omnigraph.__file__ or "").parent
 
 # The adapter: may load Lance, make tables, and commit detached versions.
 ROOM = {
-    "storage/handles.py",  # loads Lance, opens versions
-    "storage/staging.py",  # makes versions
-    "storage/reshaping.py",  # makes versions in other columns
-    "storage/views.py",  # makes private datasets on scratch disk
-    "storage/index_section.py",  # describes indexes to a view
-    "storage/searching.py",  # completes the text index of a view
+    "storage/table/handles.py",  # loads Lance, opens versions
+    "storage/table/write/detached_commit.py",  # makes versions
+    "storage/table/write/schema_evolution.py",  # makes versions in other columns
+    "storage/table/view.py",  # makes private datasets on scratch disk
+    "storage/table/index/metadata.py",  # describes indexes to a view
+    "storage/table/read/search.py",  # completes the text index of a view
 }
 # May load Lance to read, plan or build files, but not to commit: give a reason with each entry.
 GUESTS: dict[str, str] = {
-    "storage/checking.py": "reads versions closely, through a session of its own",
-    "storage/column_updates.py": "writes columns of fragments in tasks, which staging commits",
-    "storage/compaction.py": "rewrites fragments in tasks, which staging commits",
-    "storage/fragments.py": "writes fragments and deletion files in tasks, which staging commits",
-    "storage/index_tasks.py": "builds index segments in tasks, which staging commits",
-    "storage/indexing.py": "builds index segments, which staging commits",
+    "storage/table/maintain/inspect.py": "reads versions closely, through a session of its own",
+    "storage/table/write/column_updates.py": "writes columns of fragments in tasks, which staging commits",
+    "storage/table/maintain/compaction.py": "rewrites fragments in tasks, which staging commits",
+    "storage/table/write/fragments.py": "writes fragments and deletion files in tasks, which staging commits",
+    "storage/table/index/distributed_build.py": "builds index segments in tasks, which staging commits",
+    "storage/table/index/segments.py": "builds index segments, which staging commits",
 }
 
 COMMITS_MAINLINE = {  # whatever the receiver is: nothing else has methods of these names
@@ -89,7 +89,7 @@ OUTSIDE = {
     "loads a part of it": "def f():\n    from lance.fragment import write_fragments",
     "loads it under another name": "import lance.dataset as d",
     "loads it by name": "import importlib\nimportlib.import_module('lance')",
-    "loads it by our own loader": "from omnigraph.storage.handles import lance_module",
+    "loads it by our own loader": "from omnigraph.storage.table.handles import lance_module",
     "writes a dataset": "def f(lib, rows): lib.write_dataset(rows, 'x', mode='create')",
     "compacts": "def f(tables, at): tables.open(at).optimize.compact_files()",
     "upserts": "def f(ds, rows): ds.merge_insert('id').execute(rows)",
@@ -111,11 +111,11 @@ INSIDE = {
     "cleans up": "dataset.cleanup_old_versions()",
 }
 HARMLESS = {
-    "storage/objects.py": "def f(backend, seen, key): backend.delete(key); seen.update({key: 1}); {}.update(a=1)",
+    "storage/objects/store.py": "def f(backend, seen, key): backend.delete(key); seen.update({key: 1}); {}.update(a=1)",
     "write/plan.py": "def f(tables, at, columns): return tables.add_columns(at, columns), tables.delete(at, ['a'])",
     "read/scan.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from lance import LanceDataset",
-    "manifest/publish.py": "def f(store): store.commit('x'); store.merge('y')",
-    "storage/staging.py": "import lance\nfrom omnigraph.storage import x\nx.delete(1)\n"
+    "manifest/commit/publish.py": "def f(store): store.commit('x'); store.merge('y')",
+    "storage/table/write/detached_commit.py": "import lance\nfrom omnigraph.storage import x\nx.delete(1)\n"
     "lance.LanceDataset.commit(ds, op, detached=True)\nlance.write_dataset(rows, 'x', mode='create')",
 }
 
@@ -127,7 +127,7 @@ def test_the_search_finds_what_is_not_allowed_outside(sample: str) -> None:
 
 @pytest.mark.parametrize("sample", INSIDE)
 def test_the_search_finds_what_is_not_allowed_even_in_the_room(sample: str) -> None:
-    assert check("storage/staging.py", f"import lance\n{INSIDE[sample]}")
+    assert check("storage/table/write/detached_commit.py", f"import lance\n{INSIDE[sample]}")
 
 
 @pytest.mark.parametrize("module", HARMLESS)

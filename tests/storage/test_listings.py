@@ -12,8 +12,8 @@ import omnigraph
 from omnigraph.errors import Unavailable
 from omnigraph.storage import meter
 from omnigraph.storage.location import locate
-from omnigraph.storage.objects import ObjectStore, RetryPolicy, open_store
-from omnigraph.storage.remote import PAGE_ROWS
+from omnigraph.storage.objects.cloud import PAGE_ROWS
+from omnigraph.storage.objects.object_store import ObjectStore, RetryPolicy, open_store
 from support.proxy import Answer, Proxy, Request, error_body
 from support.s3 import S3Location, S3Server
 from support.unordered import unordered_store

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import BadRequest
-from omnigraph.storage.local import LocalBackend
-from omnigraph.storage.objects import Outcome
+from omnigraph.storage.objects.local import LocalBackend
+from omnigraph.storage.objects.object_store import Outcome
 
 
 def test_a_directory_that_another_makes_at_the_same_moment_is_as_good(

@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from omnigraph import graph as omnigraph
 from omnigraph.errors import AccessDenied, BadRequest, OutcomeUnknown, StorageFull, Unavailable
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Delete, Overwrite, TableAction, Upsert
-from omnigraph.manifest.publish import PublishPolicy
+from omnigraph.graph import graph as omnigraph
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Delete, Overwrite, TableAction, Upsert
+from omnigraph.manifest.commit.publish import PublishPolicy
 from omnigraph.manifest.settings import Settings
-from omnigraph.storage import folders
-from omnigraph.storage.local import LocalBackend
 from omnigraph.storage.location import locate
-from omnigraph.storage.objects import ObjectStore, Outcome, RetryPolicy, Swap, open_store, tag_of
+from omnigraph.storage.objects import dir_pool as folders
+from omnigraph.storage.objects.local import LocalBackend
+from omnigraph.storage.objects.object_store import ObjectStore, Outcome, RetryPolicy, Swap, open_store, tag_of
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, people, person_rows
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph import graph as omnigraph
 from omnigraph.errors import BadRequest
-from omnigraph.manifest.plan import Append
+from omnigraph.graph import graph as omnigraph
+from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.settings import Settings
 from omnigraph.storage.location import locate
-from omnigraph.storage.objects import open_store
+from omnigraph.storage.objects.object_store import open_store
 from support.catalogs import PERSON, ids_of, people, person_rows
 from support.s3 import S3Location
 

@@ -6,14 +6,14 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.schema.indexes import DeclaredIndex
-from omnigraph.storage import indexing
-from omnigraph.storage.content import Tailed
-from omnigraph.storage.handles import TableVersion
 from omnigraph.storage.location import Location
-from omnigraph.storage.memo import QUESTION_MAX, WHOLE_MAX, Memo
-from omnigraph.storage.overlay import Overlay
-from omnigraph.storage.parallel import gather
-from omnigraph.storage.tables import Tables
+from omnigraph.storage.table.handles import TableVersion
+from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.overlay import Overlay
+from omnigraph.storage.table.read.lookup_cache import QUESTION_MAX, WHOLE_MAX, Memo
+from omnigraph.storage.table.table_content import Tailed
+from omnigraph.storage.table.tables import Tables
+from omnigraph.storage.util.parallel import gather
 from support.proxy import Proxy
 from support.s3 import S3Location
 from support.tails import Tails

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 import omnigraph
 from omnigraph.errors import Unavailable
-from omnigraph.manifest.plan import Append
+from omnigraph.manifest.commit.plan import Append
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
 from omnigraph.storage.location import Location
 from omnigraph.storage.meter import Cost, LanceIo, Span, longest_chain
-from omnigraph.storage.objects import Listed, ObjectStore, PutAnswer, RetryPolicy, Stored, TransientFault
-from omnigraph.storage.parallel import gather
+from omnigraph.storage.objects.object_store import Listed, ObjectStore, PutAnswer, RetryPolicy, Stored, TransientFault
+from omnigraph.storage.util.parallel import gather
 from support.catalogs import COMPANY, PERSON, company_rows, people, person_rows
 
 # Serial stages

@@ -13,8 +13,8 @@ import pytest
 from omnigraph.errors import BadRequest, NotFound, ReadOnly
 from omnigraph.storage import meter
 from omnigraph.storage.location import Location, locate
-from omnigraph.storage.objects import ObjectStore, Outcome, Swap, Tag, open_store
-from omnigraph.storage.remote import PAGE_ROWS
+from omnigraph.storage.objects.cloud import PAGE_ROWS
+from omnigraph.storage.objects.object_store import ObjectStore, Outcome, Swap, Tag, open_store
 from support.s3 import S3Location
 
 AWKWARD_KEYS = (

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import BadRequest
 from omnigraph.storage.location import Location
-from omnigraph.storage.overlay import Overlay, aligned
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.table.overlay import Overlay, aligned
+from omnigraph.storage.table.tables import Tables, TableVersion
 
 SCHEMA = pa.schema([pa.field("id", pa.string()), pa.field("n", pa.int64())])
 

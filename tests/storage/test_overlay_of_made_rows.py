@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from omnigraph.manifest.plan import Append, Upsert
-from omnigraph.manifest.tails import decoded, encoded
-from omnigraph.schema.one_row import MadeRow, OneRow
-from omnigraph.storage.overlay import Overlay, Part
+from omnigraph.manifest.commit.plan import Append, Upsert
+from omnigraph.manifest.store.inline_rows import decoded, encoded
+from omnigraph.schema.ipc_row import MadeRow, OneRow
+from omnigraph.storage.table.overlay import Overlay, Part
 
 Row = dict[str, Any]
 

@@ -14,7 +14,7 @@ from omnigraph.errors import AccessDenied, BadRequest, OmnigraphError, StorageFu
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
 from omnigraph.storage.location import locate
-from omnigraph.storage.objects import ObjectStore, Outcome, RetryPolicy, TransientFault, open_store
+from omnigraph.storage.objects.object_store import ObjectStore, Outcome, RetryPolicy, TransientFault, open_store
 from support.proxy import (
     Action,
     Answer,

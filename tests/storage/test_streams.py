@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import Damaged
-from omnigraph.storage.comparing import by_join
-from omnigraph.storage.streams import Streams
+from omnigraph.storage.table.diff.row_diff import by_join
+from omnigraph.storage.util.duckdb_stream import Streams
 
 SHAPE = pa.schema([("id", pa.string())])
 

@@ -12,12 +12,12 @@ import pytest
 
 from omnigraph.errors import AccessDenied, AlreadyExists, BadRequest, Damaged, StorageFull, Unavailable
 from omnigraph.storage import meter
-from omnigraph.storage.lance_errors import translate
 from omnigraph.storage.location import Location
-from omnigraph.storage.overlay import Overlay
-from omnigraph.storage.parallel import gather
-from omnigraph.storage.rows import FILTER_IDS_MAX
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.table.lance_errors import translate
+from omnigraph.storage.table.overlay import Overlay
+from omnigraph.storage.table.read.row_addresses import FILTER_IDS_MAX
+from omnigraph.storage.table.tables import Tables, TableVersion
+from omnigraph.storage.util.parallel import gather
 from support.proxy import Action, Answer, ApplyThenDrop, Drop, Log, Proxy, anything, error_body, puts
 from support.s3 import S3Location
 from support.syncing import Synced
@@ -87,7 +87,9 @@ def any_tables(request: pytest.FixtureRequest, root: Path) -> Tables:
 
 
 def test_importing_the_adapter_loads_neither_lance_nor_arrow() -> None:
-    script = "import sys, omnigraph.storage.tables as t; t.Overlay.of(); print({'lance', 'pyarrow'} & {*sys.modules})"
+    script = (
+        "import sys, omnigraph.storage.table.tables as t; t.Overlay.of(); print({'lance', 'pyarrow'} & {*sys.modules})"
+    )
     answer = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
 
     assert answer.stdout.strip() == "set()"

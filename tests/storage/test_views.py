@@ -13,8 +13,8 @@ import pytest
 from omnigraph.errors import Damaged
 from omnigraph.storage import meter
 from omnigraph.storage.location import Location
-from omnigraph.storage.overlay import Overlay
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.table.overlay import Overlay
+from omnigraph.storage.table.tables import Tables, TableVersion
 from support.proxy import Proxy
 from support.s3 import S3Location, keys
 

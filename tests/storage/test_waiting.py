@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from omnigraph.storage.kept import Kept
 from omnigraph.storage.location import Location, locate
-from omnigraph.storage.objects import ObjectStore, open_store, tag_of
-from omnigraph.storage.overlay import Overlay
-from omnigraph.storage.parallel import gather
-from omnigraph.storage.tables import Tables, TableVersion
-from omnigraph.storage.waiting import about_to_wait, before_waiting
+from omnigraph.storage.objects.object_store import ObjectStore, open_store, tag_of
+from omnigraph.storage.table.overlay import Overlay
+from omnigraph.storage.table.tables import Tables, TableVersion
+from omnigraph.storage.util.blocking_hook import about_to_wait, before_waiting
+from omnigraph.storage.util.parallel import gather
+from omnigraph.storage.util.single_flight_cache import Kept
 
 
 class Watched:

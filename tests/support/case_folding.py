@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from omnigraph.storage.local import LocalBackend
-from omnigraph.storage.objects import Listed
+from omnigraph.storage.objects.local import LocalBackend
+from omnigraph.storage.objects.object_store import Listed
 
 _BY_KEY = ("get", "get_range", "create", "put", "replace", "head", "delete")
 

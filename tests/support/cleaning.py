@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from omnigraph.graph import Graph
-from omnigraph.maintain.cleanup import Cleaned, cleanup
-from omnigraph.maintain.retention import Retention
-from omnigraph.maintain.verifying.verify import verify
+from omnigraph.gc.cleanup import Cleaned, cleanup
+from omnigraph.gc.retention import Retention
+from omnigraph.graph.graph import Graph
+from omnigraph.verify.verify import verify
 
 AT_ONCE = timedelta()
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.manifest.publish import PublishPolicy
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.publish import PublishPolicy
 from omnigraph.manifest.repository import Repository
 from omnigraph.runtime import Runtime
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.objects import RetryPolicy, open_store
+from omnigraph.storage.objects.object_store import RetryPolicy, open_store
 
 from .s3 import S3Location
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from omnigraph.manifest.document import seal
+from omnigraph.manifest.model.document import seal
 
 
 def sealed(document: Any) -> bytes:

@@ -9,9 +9,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.manifest.model import MAIN, Manifest, Point, Touch
-from omnigraph.manifest.plan import (
+from omnigraph.graph.graph import Graph, GraphSnapshot
+from omnigraph.manifest.commit.plan import (
     Change,
     Delete,
     PublishPlan,
@@ -22,7 +21,8 @@ from omnigraph.manifest.plan import (
     TableAction,
     Upsert,
 )
-from omnigraph.manifest.stubbed import Stubbed
+from omnigraph.manifest.model.manifest import MAIN, Manifest, Point, Touch
+from omnigraph.manifest.store.stub_index import Stubbed
 from omnigraph.schema.arrow import arrow_schema
 
 SCHEMA = """
@@ -82,7 +82,7 @@ def content(graph: Graph, reference: str = MAIN) -> Entities:
     snapshot = graph.repository.resolve(reference)
     found: Entities = {}
     for definition in snapshot.catalog.types:
-        rows = omnigraph.graph.GraphSnapshot(snapshot, graph.repository).to_arrow(definition.table_key)
+        rows = GraphSnapshot(snapshot, graph.repository).to_arrow(definition.table_key)
         names = {definition.column(name): name for name in (*definition.physical_columns, *definition.by_name)}
         for row in rows.to_pylist():
             found[definition.name, row["id"]] = {names[column]: value for column, value in row.items()}

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from omnigraph.manifest.intent import CLOSED, Intent, State, decode_intent
-from omnigraph.manifest.keys import RECOVERY, intent_key, intent_txn
-from omnigraph.manifest.model import Manifest, TxnId
+from omnigraph.manifest.intent.intent import CLOSED, Intent, State, decode_intent
+from omnigraph.manifest.model.manifest import Manifest, TxnId
+from omnigraph.manifest.model.paths import RECOVERY, intent_key, intent_txn
 from omnigraph.manifest.repository import Repository
-from omnigraph.manifest.store import Manifests
+from omnigraph.manifest.store.manifest_store import Manifests
 
 
 def left_over(repository: Repository) -> list[str]:

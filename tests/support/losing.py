@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from omnigraph.graph import Graph
-from omnigraph.manifest.keys import hint_key, manifest_folder, manifest_key, manifest_number
-from omnigraph.manifest.model import MAIN, Point
-from omnigraph.storage.objects import ObjectStore
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.model.manifest import MAIN, Point
+from omnigraph.manifest.model.paths import hint_key, manifest_folder, manifest_key, manifest_number
+from omnigraph.storage.objects.object_store import ObjectStore
 
 
 def branch_id_of(graph: Graph, branch: str = MAIN) -> str:

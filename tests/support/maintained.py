@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from omnigraph.graph import Graph
-from omnigraph.manifest.model import MAIN, Manifest, TableKey
-from omnigraph.storage.shape import TableShape, shape_of
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.model.manifest import MAIN, Manifest, TableKey
+from omnigraph.storage.table.maintain.layout import TableShape, shape_of
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 import omnigraph
-from omnigraph.branch.merge import MergeResult
 from omnigraph.errors import MergeConflicts
-from omnigraph.graph import Graph
-from omnigraph.manifest.model import Manifest
-from omnigraph.manifest.plan import Delete, TableAction, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Delete, TableAction, Upsert
+from omnigraph.manifest.model.manifest import Manifest
+from omnigraph.merge.merge import MergeResult
 from omnigraph.schema.arrow import arrow_schema
 
 SCHEMA = """

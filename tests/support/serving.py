@@ -18,9 +18,9 @@ from typing import Any
 import httpx
 
 import omnigraph
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.server.app import create_app
-from omnigraph.server.auth import create_token, parse_grant
+from omnigraph.server.auth.tokens import create_token, parse_grant
 from omnigraph.server.run import Bind, GracefulServer, listening
 from omnigraph.server.service import Service
 from omnigraph.server.settings import GraphSource, ServerSettings

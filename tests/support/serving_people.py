@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from support.serving import Served, people_graph, served
 
 __all__ = ["graph", "server", "store"]

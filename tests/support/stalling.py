@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Upsert
 from support.catalogs import PERSON, person_rows
 from support.cleaning import clean
 

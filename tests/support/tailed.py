@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import omnigraph
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
 
 SCHEMA = """

@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.storage.content import Tail, TailEntry
-from omnigraph.storage.overlay import Overlay
+from omnigraph.storage.table.overlay import Overlay
+from omnigraph.storage.table.table_content import Tail, TailEntry
 
 
 class Tails:

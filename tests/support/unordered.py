@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from omnigraph.runtime import Runtime
-from omnigraph.storage.local import LocalBackend
 from omnigraph.storage.location import Location
-from omnigraph.storage.objects import Backend, Listed, ObjectStore, TransientFault, open_store
+from omnigraph.storage.objects.local import LocalBackend
+from omnigraph.storage.objects.object_store import Backend, Listed, ObjectStore, TransientFault, open_store
 
 PAGE_ROWS = 3
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from omnigraph.schema.catalog import Catalog
-from omnigraph.schema.compile import compile_schema
-from omnigraph.write.parse_rows import parse_carefully
-from omnigraph.write.parsed import Minter, Parsed
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.write.load.parse.parse_rows import parse_carefully
+from omnigraph.write.load.parse.parsed import Minter, Parsed
 
 EVERY_TYPE = """
 node Thing {

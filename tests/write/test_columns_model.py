@@ -19,16 +19,16 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.maintain.policy import GENTLE
-from omnigraph.maintain.run import MaintenanceRun, Task
-from omnigraph.manifest import conflicts, publish
-from omnigraph.manifest.columns import lacking_property
+from omnigraph.graph.graph import Graph
+from omnigraph.maintenance.commit import MaintenanceRun, Task
+from omnigraph.maintenance.policy import GENTLE
+from omnigraph.manifest.commit import conflicts, publish
+from omnigraph.manifest.model.table_columns import lacking_property
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.runtime import Runtime
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.objects import open_store
+from omnigraph.storage.objects.object_store import open_store
 from support.steps import Call, Gate, SteppedStore, Stepper
 
 KEY = "node:T"

@@ -13,17 +13,17 @@ from typing import Any, TypeVar
 import pytest
 
 import omnigraph
-from omnigraph.branch.draft import Outcome
 from omnigraph.errors import ExpectedVersionMismatch
-from omnigraph.graph import Graph
-from omnigraph.maintain.policy import GENTLE
-from omnigraph.maintain.run import MaintenanceRun, Task
-from omnigraph.manifest.model import MAIN, TableRef
+from omnigraph.graph.graph import Graph
+from omnigraph.maintenance.commit import MaintenanceRun, Task
+from omnigraph.maintenance.policy import GENTLE
+from omnigraph.manifest.model.manifest import MAIN, TableRef
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.settings import Settings
+from omnigraph.merge.plan import Outcome
 from omnigraph.runtime import Runtime
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.objects import open_store
+from omnigraph.storage.objects.object_store import open_store
 from support.steps import Call, Gate, SteppedStore, Stepper
 
 T = TypeVar("T")

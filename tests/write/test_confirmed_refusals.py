@@ -8,8 +8,8 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import BranchNotFound, ConstraintViolation
-from omnigraph.manifest.plan import Append
-from omnigraph.write.checks import IdsAbsent
+from omnigraph.manifest.commit.plan import Append
+from omnigraph.write.validate.checks import IdsAbsent
 from support.catalogs import PERSON, people, person_rows
 
 

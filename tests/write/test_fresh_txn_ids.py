@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import omnigraph
-from omnigraph.graph import Graph
-from omnigraph.manifest.model import FreshTxnId
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.model.manifest import FreshTxnId
 
 QUICK = {"fsync": "false"}
 SCHEMA = "node Person { slug: String @key  age: I32? }  node Note { text: String? }"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph
-from omnigraph.manifest.model import TableRef
+from omnigraph.manifest.model.manifest import TableRef
 from omnigraph.manifest.settings import Settings
 
 SCHEMA = "node Note { text: String }"

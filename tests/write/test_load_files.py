@@ -13,10 +13,10 @@ import pytest
 from writing import World, edge, make_world, person, touched
 
 from omnigraph.errors import BadRequest, ConstraintViolation, InvalidInput, NotFound, OmnigraphError
-from omnigraph.read.export_formats import FORMATS, write_rows
+from omnigraph.read.export.export_formats import FORMATS, write_rows
 from omnigraph.storage.location import locate
-from omnigraph.storage.objects import open_store
-from omnigraph.write.ndjson import Limits, TooLargeForProcess
+from omnigraph.storage.objects.object_store import open_store
+from omnigraph.write.load.input.load_input import Limits, TooLargeForProcess
 from support.s3 import S3Location
 
 PEOPLE_CSV = b'slug,name,age,tags\nada,Ada,36,"[""a"",""b""]"\nbob,"Bob, B.",,\n'
@@ -95,7 +95,7 @@ def test_a_merge_leaves_columns_that_are_not_in_the_file(people: World, tmp_path
 def test_files_of_every_format_of_an_export_load_back_to_the_same_graph(
     people: World, tmp_path: Path, format: Any
 ) -> None:
-    from omnigraph.read.table import scan
+    from omnigraph.read.tables.scan import scan
 
     people.load([person("zoe", name='say "hi"\n', tags=["", "x,y"], bio="", role="lead", face=[0.5, 1])])
     snapshot = people.repository.snapshot()

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from parsing import MINT, every_type, summary
 
 from omnigraph.errors import BadRequest
-from omnigraph.write import parse_csv as module
-from omnigraph.write.csv_records import csv_entities, csv_stretches, records
-from omnigraph.write.input_files import LINE_BYTES_MAX
-from omnigraph.write.parse_csv import parse_csv
-from omnigraph.write.parse_rows import parse_carefully, together
+from omnigraph.write.load.input.chunks import LINE_BYTES_MAX
+from omnigraph.write.load.input.csv_records import csv_entities, csv_stretches, records
+from omnigraph.write.load.parse import parse_csv as module
+from omnigraph.write.load.parse.parse_csv import parse_csv
+from omnigraph.write.load.parse.parse_rows import parse_carefully, together
 
 CATALOG = every_type()
 THING = CATALOG.by_name["Thing"]

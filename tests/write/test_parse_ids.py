@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from omnigraph.errors import BadRequest
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
-from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.identity import id_of
-from omnigraph.write.ids import derived_ids
-from omnigraph.write.parsed import Minter
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.write.load.parse.keyed_ids import derived_ids
+from omnigraph.write.load.parse.parsed import Minter
 
 KEYS = compile_schema(
     """

@@ -12,12 +12,12 @@ import pytest
 from parsing import MINT, every_type, summary
 
 from omnigraph.errors import BadRequest
-from omnigraph.write import parse_parquet as module
-from omnigraph.write.parse import parse_split, parse_table
-from omnigraph.write.parse_rows import parse_carefully, together
-from omnigraph.write.sources import resolve
-from omnigraph.write.splits import plan_splits
-from omnigraph.write.table_rows import end_columns, table_entities
+from omnigraph.write.load.input.input_splits import plan_splits
+from omnigraph.write.load.input.sources import resolve
+from omnigraph.write.load.input.table_rows import end_columns, table_entities
+from omnigraph.write.load.parse import parse_parquet as module
+from omnigraph.write.load.parse.parse import parse_split, parse_table
+from omnigraph.write.load.parse.parse_rows import parse_carefully, together
 
 CATALOG = every_type()
 

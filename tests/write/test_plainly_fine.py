@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from omnigraph.schema.arrow import arrow_rows
 from omnigraph.schema.catalog import TypeDef
-from omnigraph.schema.compile import compile_schema
 from omnigraph.schema.constraints import Constraint, type_constraints
 from omnigraph.schema.identity import id_of
-from omnigraph.schema.one_row import made_row
+from omnigraph.schema.ipc_row import made_row
+from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.schema.types import Enumeration, ListOf, Scalar, Vector
-from omnigraph.write.value_checks import plainly_fine, value_violations
+from omnigraph.write.validate.row_checks import plainly_fine, value_violations
 
 Row = dict[str, Any]
 

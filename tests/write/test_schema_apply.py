@@ -17,8 +17,8 @@ from omnigraph.errors import (
     ReadOnly,
     SchemaChangeRefused,
 )
-from omnigraph.graph import Graph
-from omnigraph.lexing import LanguageError
+from omnigraph.graph.graph import Graph
+from omnigraph.lexer import LanguageError
 from support.catalogs import people
 
 PEOPLE = """

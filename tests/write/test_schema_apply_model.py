@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 
 import omnigraph
 from omnigraph.errors import ConstraintViolation, SchemaChangeRefused
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 
 EXAMPLES, EXAMPLES_SOAK = 8, 150
 NAMES = ("p", "q", "r", "s")

@@ -14,14 +14,14 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import ConflictError, ExpectedVersionMismatch, OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.lexing import LanguageError
-from omnigraph.manifest.model import Touch
-from omnigraph.manifest.plan import Append, Change, PublishPlan, Rewrite, StagedTable, Stance
+from omnigraph.graph.graph import Graph
+from omnigraph.lexer import LanguageError
+from omnigraph.manifest.commit.plan import Append, Change, PublishPlan, Rewrite, StagedTable, Stance
+from omnigraph.manifest.model.manifest import Touch
 from omnigraph.manifest.repository import Repository
 from omnigraph.runtime import Runtime
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.objects import open_store
+from omnigraph.storage.objects.object_store import open_store
 from support.steps import Call, Gate, SteppedStore, Stepper
 
 T = TypeVar("T")

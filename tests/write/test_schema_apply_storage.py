@@ -11,11 +11,11 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import ConstraintViolation
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append
 from omnigraph.schema.indexes import DeclaredIndex
-from omnigraph.storage.tables import TableVersion
-from omnigraph.write.assess import IDS_KEPT_MAX
+from omnigraph.storage.table.tables import TableVersion
+from omnigraph.write.migrate.migration_checks import IDS_KEPT_MAX
 from support.s3 import S3Location
 
 ROWS = 12_000  # enough for index segments

@@ -10,8 +10,8 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import ConstraintViolation, SchemaChangeRefused
-from omnigraph.graph import Graph
-from omnigraph.manifest.model import TableRef
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.model.manifest import TableRef
 from omnigraph.manifest.settings import Settings
 
 BASE = "node A { k: String @key  x: I32?  s: String? }"

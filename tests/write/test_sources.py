@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import AccessDenied, BadRequest, NotFound
-from omnigraph.schema.compile import compile_schema
-from omnigraph.storage.files import opened, options_for
+from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.storage.location import locate
-from omnigraph.storage.objects import open_store
-from omnigraph.write.sources import SourceFile, resolve
+from omnigraph.storage.objects.input_files import opened, options_for
+from omnigraph.storage.objects.object_store import open_store
+from omnigraph.write.load.input.sources import SourceFile, resolve
 from support.proxy import Answer, Proxy, anything, error_body, gets
 from support.s3 import S3Location
 

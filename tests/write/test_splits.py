@@ -17,13 +17,13 @@ from parsing import every_type
 
 from omnigraph.errors import BadRequest
 from omnigraph.storage.location import locate
-from omnigraph.storage.objects import open_store
-from omnigraph.write import input_files
-from omnigraph.write.input_files import LINE_BYTES_MAX, Stretch, line_stretches, owned_stretches
-from omnigraph.write.parse import parse_split
-from omnigraph.write.parsed import Minter
-from omnigraph.write.sources import resolve
-from omnigraph.write.splits import Split, plan_splits
+from omnigraph.storage.objects.object_store import open_store
+from omnigraph.write.load.input import chunks as input_files
+from omnigraph.write.load.input.chunks import LINE_BYTES_MAX, Stretch, line_stretches, owned_stretches
+from omnigraph.write.load.input.input_splits import Split, plan_splits
+from omnigraph.write.load.input.sources import resolve
+from omnigraph.write.load.parse.parse import parse_split
+from omnigraph.write.load.parse.parsed import Minter
 from support.s3 import S3Location
 
 CATALOG = every_type()

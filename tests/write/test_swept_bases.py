@@ -9,8 +9,8 @@ import pytest
 
 import omnigraph
 from omnigraph.errors import ConflictError, Damaged
-from omnigraph.graph import Graph
-from omnigraph.manifest.plan import Append, Upsert
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.plan import Append, Upsert
 from omnigraph.manifest.settings import Settings
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, people, person_rows
 from support.cleaning import assert_sound, clean

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from writing import World
 
-from omnigraph.manifest import publish
-from omnigraph.manifest.compose import compose
-from omnigraph.manifest.group import Member
-from omnigraph.manifest.plan import PublishPlan, RaiseFence, Stance
+from omnigraph.manifest.commit import publish
+from omnigraph.manifest.commit.commit_queue import Member
+from omnigraph.manifest.commit.compose import compose
+from omnigraph.manifest.commit.plan import PublishPlan, RaiseFence, Stance
+from omnigraph.manifest.commit.write_reservation import TURN_MAX_S, asking
 from omnigraph.manifest.repository import init_repository
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.turns import TURN_MAX_S, asking
-from omnigraph.schema.compile import compile_schema
-from omnigraph.storage.objects import Outcome
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.storage.objects.object_store import Outcome
 
 IN_LINE_S = 3.0
 LOSSES = 5

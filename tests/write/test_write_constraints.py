@@ -12,11 +12,11 @@ import pytest
 from writing import World, edge, make_world, person
 
 from omnigraph.errors import ConstraintViolation, Violation
-from omnigraph.manifest.plan import Append, Delete
-from omnigraph.write.checks import run_checks
+from omnigraph.manifest.commit.plan import Append, Delete
 from omnigraph.write.delta import Delta, TableDelta
-from omnigraph.write.validate import checks_for
-from omnigraph.write.violations import together
+from omnigraph.write.validate.checks import run_checks
+from omnigraph.write.validate.validate import checks_for
+from omnigraph.write.validate.violations import together
 
 KEPT_AND_BROKEN = {
     "Person.name required": (person("zed"), {"type": "Person", "data": {"slug": "zed"}}),
@@ -70,8 +70,8 @@ def test_every_kind_of_constraint_has_a_case() -> None:
 
     from writing import PEOPLE
 
-    from omnigraph.schema.compile import compile_schema
     from omnigraph.schema.constraints import Constraint, constraints_of
+    from omnigraph.schema.lang.compile import compile_schema
 
     kinds = {type(one) for own in constraints_of(compile_schema(PEOPLE).catalog).by_table.values() for one in own}
     named = {
@@ -195,7 +195,7 @@ def test_an_edge_that_is_changed_while_its_node_goes_is_refused(people: World) -
     txn = people.repository.open_txn()
     ref = txn.table("edge:Knows")
     assert ref is not None
-    from omnigraph.write.lookups import stored_at
+    from omnigraph.write.validate.lookups import stored_at
 
     before = stored.scan(stored_at(txn, "edge:Knows"))
     gone = TableDelta("node:Person", empty(people, "node:Person"), frozenset({"bob"}))
@@ -244,8 +244,8 @@ def test_the_error_survives_pickling() -> None:
 
 
 def test_the_raw_write_api_is_checked_by_the_same_run(people: World) -> None:
-    from omnigraph.write.checks import IdsAbsent, Unreferenced
     from omnigraph.write.commit import Changes, commit_changes
+    from omnigraph.write.validate.checks import IdsAbsent, Unreferenced
 
     checks = (
         IdsAbsent("node:Person", frozenset({"ada"})),

@@ -15,9 +15,9 @@ from writing import World, edge, make_world, person, touched
 from omnigraph.errors import BadRequest, BranchNotFound, ConstraintViolation, InvalidInput
 from omnigraph.manifest.repository import init_repository
 from omnigraph.manifest.settings import Settings
-from omnigraph.schema.compile import compile_schema
-from omnigraph.storage import asking
-from omnigraph.write.ndjson import Limits, TooLargeForProcess
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.storage.table.read import point_lookup as asking
+from omnigraph.write.load.input.load_input import Limits, TooLargeForProcess
 
 
 def lines(path: Path, *entities: Any) -> Path:

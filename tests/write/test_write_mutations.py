@@ -9,9 +9,9 @@ import pytest
 from writing import World, make_world, person, touched
 
 from omnigraph.errors import BadRequest, ConflictError, ExpectedVersionMismatch, PreconditionFailed
-from omnigraph.manifest.txn import WriteTxn
-from omnigraph.write import mutate as mutations
+from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.write.commit import Changes
+from omnigraph.write.mutate import mutate as mutations
 
 
 def test_a_keyed_insert_of_a_new_row_takes_its_id_from_the_key_and_defaults_from_the_schema(world: World) -> None:

@@ -12,9 +12,9 @@ from writing import World, make_world
 
 import omnigraph
 from omnigraph.errors import ConstraintViolation
-from omnigraph.manifest.plan import Append
+from omnigraph.manifest.commit.plan import Append
+from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.repository import open_repository
-from omnigraph.manifest.txn import WriteTxn
 from omnigraph.write.commit import Changes
 from support.catalogs import PERSON, ids_of, people, person_rows
 

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from writing import World, make_world, person
 
 from omnigraph.errors import BadRequest
-from omnigraph.read import export as exporting
-from omnigraph.read.export import export
+from omnigraph.read.export import export as exporting
+from omnigraph.read.export.export import export
 from omnigraph.schema.types import parse_type
-from omnigraph.write import columns
+from omnigraph.write.load.parse import arrow_builder as columns
 
 SCHEMA = """
 node Thing {

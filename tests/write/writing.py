@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from omnigraph.errors import ConstraintViolation
-from omnigraph.manifest.publish import PublishedCommit
+from omnigraph.manifest.commit.publish import PublishedCommit
+from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.repository import Repository, init_repository, open_repository
-from omnigraph.manifest.txn import WriteTxn
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.ir import MutationQuery
-from omnigraph.read import table as read_table
-from omnigraph.read.export import export_lines
-from omnigraph.schema.compile import compile_schema
-from omnigraph.write.load import LoadResult, load
-from omnigraph.write.mutate import mutate
+from omnigraph.read.export.export import export_lines
+from omnigraph.read.tables import scan as read_table
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.write.load.load import LoadResult, load
+from omnigraph.write.mutate.mutate import mutate
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.cli.common import SERVER_VARIABLE, STORE_VARIABLE, Settings, common_options, pass_settings
+from omnigraph.cli.options import SERVER_VARIABLE, STORE_VARIABLE, Settings, common_options, pass_settings
 from omnigraph.cli.output import flush_stdout, paint_for, write_text
 from omnigraph.errors import AlreadyExists, BadRequest, OmnigraphError
 
 if TYPE_CHECKING:
-    from omnigraph.read.embedding import Embedder
+    from omnigraph.read.search.embedding import Embedder
 
 SCHEMA, DATA, QUERIES, STORE = "team.pg", "team.jsonl", "team.gq", "graph"
 VECTOR_DIMENSION = 64  # of Note.vec
@@ -184,7 +184,7 @@ class _Steps:
 
 def _place(folder: str | None) -> Path:
     """The directory to work in, with the demo's files in it."""
-    from omnigraph.read.embedding import OfflineEmbedder
+    from omnigraph.read.search.embedding import OfflineEmbedder
 
     place = Path(tempfile.mkdtemp(prefix="omnigraph-demo-") if folder is None else folder).absolute()
     try:

@@ -7,26 +7,26 @@ from collections.abc import Sequence
 
 import click
 
-from omnigraph.cli.analyze import analyze
-from omnigraph.cli.branch import branch
-from omnigraph.cli.changes import changes
-from omnigraph.cli.cleanup import cleanup
-from omnigraph.cli.commit import commit
-from omnigraph.cli.common import Settings, common_options, refuse_server
-from omnigraph.cli.data import export, load
+from omnigraph.cli.data.analyze import analyze
+from omnigraph.cli.data.embed import embed
+from omnigraph.cli.data.load_export import export, load
+from omnigraph.cli.data.query import lint, mutate, query
+from omnigraph.cli.data.schema import init, schema
+from omnigraph.cli.data.snapshot import snapshot, version
 from omnigraph.cli.demo import demo
-from omnigraph.cli.embed import embed
-from omnigraph.cli.graph import snapshot, version
-from omnigraph.cli.jobs import jobs
-from omnigraph.cli.optimize import optimize
+from omnigraph.cli.history.branch import branch
+from omnigraph.cli.history.changes import changes
+from omnigraph.cli.history.commit import commit
+from omnigraph.cli.history.tag import revert, tag
+from omnigraph.cli.operate.cleanup import cleanup
+from omnigraph.cli.operate.jobs import jobs
+from omnigraph.cli.operate.optimize import optimize
+from omnigraph.cli.operate.recover import recover
+from omnigraph.cli.operate.serve import serve
+from omnigraph.cli.operate.token import token
+from omnigraph.cli.operate.verify import verify
+from omnigraph.cli.options import Settings, common_options, refuse_server
 from omnigraph.cli.output import OutputLost, flush_stdout
-from omnigraph.cli.query import lint, mutate, query
-from omnigraph.cli.recover import recover
-from omnigraph.cli.schema import init, schema
-from omnigraph.cli.serve import serve
-from omnigraph.cli.tag import revert, tag
-from omnigraph.cli.token import token
-from omnigraph.cli.verify import verify
 from omnigraph.errors import BadRequest, OmnigraphError
 
 EXIT_ERROR, EXIT_USAGE = 1, 2

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO, TypeAlias
 
-from omnigraph.answers import Document, cost_document, iso_time
+from omnigraph.api.documents import Document, cost_document, iso_time
 from omnigraph.errors import (
     VIOLATIONS_SHOWN_MAX,
     ConstraintViolation,
@@ -18,7 +18,7 @@ from omnigraph.errors import (
     SchemaChangeRefused,
     Violation,
 )
-from omnigraph.lexing import LanguageError
+from omnigraph.lexer import LanguageError
 
 __all__ = ["Document", "cost_document", "iso_time"]  # for the commands
 
@@ -116,7 +116,7 @@ def _below(error: OmnigraphError) -> Iterable[str]:
     elif isinstance(error, InvalidInput):
         yield from (printable(f"  {place}: {problem}.") for place, problem in error.problems[1:])
     elif isinstance(error, SchemaChangeRefused):
-        from omnigraph.cli.steps import plan_lines
+        from omnigraph.cli.render.migration import plan_lines
 
         yield from (f"  {line}" for line in plan_lines(error.plan, Paint()))
     elif isinstance(error, MergeConflicts):

@@ -41,7 +41,7 @@ from omnigraph.errors.constraints import (
     InvalidInput,
     Violation,
 )
-from omnigraph.errors.means import (
+from omnigraph.errors.environment import (
     AccessDenied,
     ClockAhead,
     Damaged,
@@ -58,7 +58,7 @@ from omnigraph.errors.means import (
     Unauthorized,
     UnsupportedFormat,
 )
-from omnigraph.errors.names import (
+from omnigraph.errors.not_found import (
     BranchNotFound,
     CommitNotFound,
     CursorExpired,

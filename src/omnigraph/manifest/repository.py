@@ -18,30 +18,30 @@ from omnigraph.errors import (
     TagNotFound,
     UnsupportedFormat,
 )
-from omnigraph.manifest.branches import Branches
-from omnigraph.manifest.clock_check import ClockCheck
-from omnigraph.manifest.codec import encode_time
-from omnigraph.manifest.document import decode_document, encode_document
-from omnigraph.manifest.history import state_at_commit, state_at_time
-from omnigraph.manifest.intents import Intents
-from omnigraph.manifest.keys import STAMP, branch_id_of, looks_like_commit_id, require_name
-from omnigraph.manifest.model import MAIN, BranchId, CommitId, Manifest
-from omnigraph.manifest.plan import Birth, PublishPlan, Stance, Unborn
-from omnigraph.manifest.publish import Publisher, PublishPolicy
-from omnigraph.manifest.refs import Ref, Refs
-from omnigraph.manifest.schemas import Schemas
+from omnigraph.manifest.branch.branches import Branches
+from omnigraph.manifest.branch.refs import Ref, Refs
+from omnigraph.manifest.branch.tags import PREFIX as TAG_PREFIX
+from omnigraph.manifest.branch.tags import Tags, check_tag_name, looks_like_time
+from omnigraph.manifest.commit.plan import Birth, PublishPlan, Stance, Unborn
+from omnigraph.manifest.commit.publish import Publisher, PublishPolicy
+from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
+from omnigraph.manifest.history.history import state_at_commit, state_at_time
+from omnigraph.manifest.intent.intent_store import Intents
+from omnigraph.manifest.model.codec import encode_time
+from omnigraph.manifest.model.document import decode_document, encode_document
+from omnigraph.manifest.model.manifest import MAIN, BranchId, CommitId, Manifest
+from omnigraph.manifest.model.paths import STAMP, branch_id_of, looks_like_commit_id, require_name
 from omnigraph.manifest.settings import Settings, settings_from
-from omnigraph.manifest.store import Manifests
-from omnigraph.manifest.tags import PREFIX as TAG_PREFIX
-from omnigraph.manifest.tags import Tags, check_tag_name, looks_like_time
-from omnigraph.manifest.tails import Tails
-from omnigraph.manifest.txn import Snapshot, WriteTxn
+from omnigraph.manifest.store.clock_check import ClockCheck
+from omnigraph.manifest.store.inline_rows import Tails
+from omnigraph.manifest.store.manifest_store import Manifests
+from omnigraph.manifest.store.schemas import Schemas
 from omnigraph.runtime import Runtime
 from omnigraph.schema.catalog import Schema
 from omnigraph.storage.location import locate
-from omnigraph.storage.objects import ObjectStore, Outcome, Stored, open_store
-from omnigraph.storage.parallel import gather
-from omnigraph.storage.tables import Tables
+from omnigraph.storage.objects.object_store import ObjectStore, Outcome, Stored, open_store
+from omnigraph.storage.table.tables import Tables
+from omnigraph.storage.util.parallel import gather
 
 INIT_LIVES_MAX = 64
 STAMP_ATTEMPTS_MAX = 8

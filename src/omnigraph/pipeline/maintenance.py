@@ -1,4 +1,4 @@
-"""Where the tasks of `optimize` run: in this process, or on Spark's executors. What they do is `maintain/upkeep.py`."""
+"""Where tasks of `optimize` run: in this process or on executors. What they do: `maintenance/table_maintenance.py`."""
 
 import threading
 from collections.abc import Iterator
@@ -6,9 +6,9 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from omnigraph.errors import SparkNotReady
-from omnigraph.maintain.engines import Engine, require_engine
-from omnigraph.maintain.upkeep import ChooseRunner
-from omnigraph.storage.runner import InProcess, Runner
+from omnigraph.maintenance.engines import Engine, require_engine
+from omnigraph.maintenance.table_maintenance import ChooseRunner
+from omnigraph.storage.util.runner import InProcess, Runner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""`branch merge` with a place for its large tables: the verb is `branch/merge.py`, here it gets its Spark.
+"""`branch merge` with a place for its large tables: the verb is `merge/merge.py`, here it gets its Spark.
 
 Nothing is started unless a table asks for it. Where the engine was not chosen and Spark is not there, the same tasks
 run in this process one after another: slower, and in no more memory.
@@ -7,11 +7,11 @@ run in this process one after another: slower, and in no more memory.
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from omnigraph.branch.merge import Engine, MergeResult, merge
 from omnigraph.errors import SparkNotReady
-from omnigraph.manifest.model import MAIN, CommitId, TxnId
+from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
 from omnigraph.manifest.repository import Repository
-from omnigraph.storage.runner import InProcess, Runner
+from omnigraph.merge.merge import Engine, MergeResult, merge
+from omnigraph.storage.util.runner import InProcess, Runner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

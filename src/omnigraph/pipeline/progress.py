@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from omnigraph.storage.runner import Runner
+from omnigraph.storage.util.runner import Runner
 
 T = TypeVar("T")
 R = TypeVar("R")

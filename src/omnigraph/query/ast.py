@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal as OneOf
 from typing import TypeAlias
 
-from omnigraph.lexing import Token
+from omnigraph.lexer import Token
 from omnigraph.schema.types import PropertyType
 
 NOWHERE = Token("end", "", None, 1, 1, 0)

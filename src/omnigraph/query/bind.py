@@ -9,9 +9,9 @@ from typing import Any, TypeVar, cast
 
 from omnigraph.errors import BadRequest
 from omnigraph.query import ir
-from omnigraph.query.outputs import RRF_K_MAX
-from omnigraph.query.patterns import FUZZY_EDITS_MAX
-from omnigraph.query.scope import suggestion
+from omnigraph.query.check.patterns import FUZZY_EDITS_MAX
+from omnigraph.query.check.projection import RRF_K_MAX
+from omnigraph.query.check.scope import suggestion
 from omnigraph.query.values import BadValue, parse_value, round_f32, to_instant
 from omnigraph.schema.identity import canonical_text, id_from_texts
 from omnigraph.schema.types import Enumeration, ListOf, Scalar

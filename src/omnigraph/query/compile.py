@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from threading import Lock
 
 from omnigraph.errors import BadRequest, NotFound
-from omnigraph.forking import renew_after_fork
+from omnigraph.fork_safety import renew_after_fork
 from omnigraph.query import ast, ir
 from omnigraph.query.bind import bind
-from omnigraph.query.checker import check
+from omnigraph.query.check.checker import check
 from omnigraph.query.parser import parse
 from omnigraph.schema.catalog import Catalog
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from omnigraph.lexing import LanguageError, Token, error_at
+from omnigraph.lexer import LanguageError, Token, error_at
 from omnigraph.query import ast, ir
-from omnigraph.query.checker import check
+from omnigraph.query.check.checker import check
 from omnigraph.query.parser import parse
 from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.schema.types import Enumeration

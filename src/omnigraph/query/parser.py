@@ -20,7 +20,7 @@ traversal, because no comparison has a bare name on its right.
 
 import datetime as dt
 
-from omnigraph.lexing import LanguageError, Token, Tokens
+from omnigraph.lexer import LanguageError, Token, Tokens
 from omnigraph.query.ast import (
     OPERATORS,
     AliasRef,

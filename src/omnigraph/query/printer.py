@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Iterator
 
 from omnigraph.query import ast
-from omnigraph.schema.values import print_datetime
+from omnigraph.schema.literals import print_datetime
 
 INDENT = "    "
 

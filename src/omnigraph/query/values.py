@@ -16,8 +16,8 @@ from typing import Any
 
 from omnigraph.errors import BadRequest
 from omnigraph.query.ir import Scalarlike, Value
+from omnigraph.schema.literals import BLOB_PREFIX, canonical_date, canonical_datetime
 from omnigraph.schema.types import INTEGER_BOUNDS, Enumeration, ListOf, PropertyType, Scalar, Vector
-from omnigraph.schema.values import BLOB_PREFIX, canonical_date, canonical_datetime
 
 _INTEGER_TEXT = re.compile(r"-?[0-9]{1,20}\Z", re.ASCII)
 _SHOWN_LENGTH_MAX = 40

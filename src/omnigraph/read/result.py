@@ -5,13 +5,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.cancelling import checkpoint
-from omnigraph.manifest.model import CommitId
+from omnigraph.cancellation import checkpoint
+from omnigraph.manifest.model.manifest import CommitId
 from omnigraph.read.explain import Plan
-from omnigraph.read.output import OutputColumn, Shaped
-from omnigraph.read.render import json_rows
-from omnigraph.read.space import FEW
-from omnigraph.read.values import Column
+from omnigraph.read.project.output import OutputColumn, Shaped
+from omnigraph.read.project.render import json_rows
+from omnigraph.read.tables.arrow_numpy import Column
+from omnigraph.read.tables.resident_table import FEW
 from omnigraph.storage.meter import Cost
 
 

@@ -10,25 +10,25 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from omnigraph.errors import BadRequest, ConstraintViolation, InvalidInput
-from omnigraph.remote import results
-from omnigraph.remote.errors import error_from, renamed
-from omnigraph.remote.sending import Sent, sent
 from omnigraph.remote.session import Session, refuse_actor, refuse_spark
 from omnigraph.remote.transport import IF_COMMIT, Ask, Readable, Write, header
-from omnigraph.remote.values import wire_time
+from omnigraph.remote.wire import decode as results
+from omnigraph.remote.wire.errors import error_from, renamed
+from omnigraph.remote.wire.upload import Sent, sent
+from omnigraph.remote.wire.values import wire_time
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from omnigraph.manifest.model import CommitId, TxnId
+    from omnigraph.manifest.model.manifest import CommitId, TxnId
     from omnigraph.pipeline.exporting.export import Engine as ExportEngine
     from omnigraph.pipeline.progress import Progress
-    from omnigraph.read.export import Exported
-    from omnigraph.read.export_formats import Format
+    from omnigraph.read.export.export import Exported
+    from omnigraph.read.export.export_formats import Format
     from omnigraph.schema.catalog import Catalog
-    from omnigraph.write.load import Engine, LoadResult, OnError
-    from omnigraph.write.modes import Mode
-    from omnigraph.write.ndjson import Source
+    from omnigraph.write.load.input.load_input import Source
+    from omnigraph.write.load.load import Engine, LoadResult, OnError
+    from omnigraph.write.load.load_modes import Mode
 
 MAIN = "main"
 EXPORTED = "export"
@@ -99,7 +99,7 @@ class RemoteBulk:
     def _catalog(self, branch: str, from_: str | None) -> "Catalog":
         """The schema by which files are taken for a type's: of the branch, or of the one it will be forked from."""
         from omnigraph.errors import BranchNotFound
-        from omnigraph.schema.compile import compile_schema
+        from omnigraph.schema.lang.compile import compile_schema
 
         try:
             text = self._session.get("/schema", {"branch": branch}).document["schema"]
@@ -111,7 +111,7 @@ class RemoteBulk:
 
     def _quarantined(self, address: str | None, body: Sent) -> Path | None:
         """Fetch what was left out, to where the embedded graph would have put it."""
-        from omnigraph.write.quarantine import default_path
+        from omnigraph.write.load.quarantine import default_path
 
         if address is None:
             return None
@@ -146,7 +146,7 @@ class RemoteBulk:
     ) -> "Exported":
         """Write to a file or directory of this process: a stream, or for a directory a job whose files are fetched."""
         from omnigraph.pipeline.exporting.export import file_format
-        from omnigraph.read.export_formats import FORMATS
+        from omnigraph.read.export.export_formats import FORMATS
 
         refuse_spark(spark, master)
         if engine not in ("auto", "local", "spark"):
@@ -167,7 +167,7 @@ class RemoteBulk:
         self, dest: "str | os.PathLike[str] | IO[bytes]", state: dict[str, Any], whole: "Format"
     ) -> "Exported":
         """At a pinned commit, so that its rows are known, whatever is written meanwhile."""
-        from omnigraph.read.export import Exported
+        from omnigraph.read.export.export import Exported
 
         params = {"branch": state["branch"], "at": state["at"]}
         pinned = self._session.get("/snapshot", params).document
@@ -190,10 +190,10 @@ class RemoteBulk:
         storage_options: Mapping[str, str] | None,
         progress: "Progress | None",
     ) -> "Exported":
-        from omnigraph.pipeline.exporting.place import SUMMARY, place_at
-        from omnigraph.read.export import Exported
+        from omnigraph.pipeline.exporting.destination import SUMMARY, place_at
+        from omnigraph.read.export.export import Exported
         from omnigraph.storage.location import Location
-        from omnigraph.storage.objects import open_store
+        from omnigraph.storage.objects.object_store import open_store
 
         place = place_at(dest, Location(self._session.uri), storage_options)
         place.require_free(overwrite)
@@ -221,7 +221,7 @@ class RemoteBulk:
 
 def _part_key(name: str) -> str:
     """The name of a part, which no server can make a way out of the directory."""
-    from omnigraph.pipeline.exporting.place import is_part
+    from omnigraph.pipeline.exporting.destination import is_part
 
     if not is_part(name):
         raise BadRequest(f"The server sent {name!r}, which is no part of an export: nothing was kept.")
@@ -233,7 +233,7 @@ def _part_key(name: str) -> str:
 
 def _of_job(source: "Source", job_id: str, write: Write, *, keyed: bool) -> Write:
     """A load that has a job id lands once under that; a transaction id beside it is the server's to refuse."""
-    from omnigraph.pipeline.bulk.engine import check_job
+    from omnigraph.pipeline.bulk.dispatch import check_job
     from omnigraph.pipeline.bulk.resume import txn_of_job
 
     check_job(source, job_id)
@@ -280,7 +280,7 @@ def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _written(dest: "str | os.PathLike[str]", pieces: Iterator[bytes]) -> int:
-    from omnigraph.read.export import new_file
+    from omnigraph.read.export.export import new_file
 
     with new_file(dest) as file:
         return _copied(pieces, file)

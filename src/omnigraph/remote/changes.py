@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.branch.changes import Explained
-from omnigraph.branch.entities import EntityChange, _printers
-from omnigraph.remote import results
-from omnigraph.remote.documents import Head, Item, read_list
-from omnigraph.remote.values import python_value
+from omnigraph.diff.changes import Explained
+from omnigraph.diff.entity_changes import EntityChange, _printers
+from omnigraph.remote.wire import decode as results
+from omnigraph.remote.wire.json_stream import Head, Item, read_list
+from omnigraph.remote.wire.values import python_value
 from omnigraph.storage.meter import Cost
 
 if TYPE_CHECKING:

@@ -5,32 +5,32 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import BadRequest
-from omnigraph.remote import results
 from omnigraph.remote.bulk import RemoteBulk
 from omnigraph.remote.history import RemoteHistory, RemoteTags
 from omnigraph.remote.maintenance import RemoteMaintenance
+from omnigraph.remote.server_queries import RemoteJobs, RemoteQueries
 from omnigraph.remote.session import Session, refuse_actor, refuse_spark
 from omnigraph.remote.snapshots import RemoteSnapshot, snapshot_of
-from omnigraph.remote.stored import RemoteJobs, RemoteQueries
 from omnigraph.remote.transport import Ask, Transport, segment
-from omnigraph.remote.values import wire_params, wire_time
+from omnigraph.remote.wire import decode as results
+from omnigraph.remote.wire.values import wire_params, wire_time
 from omnigraph.storage.meter import Cost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from omnigraph.branch.merge import Engine as MergeEngine
-    from omnigraph.branch.merge import MergeResult
-    from omnigraph.graph import Graph
-    from omnigraph.manifest.model import CommitId, TxnId
-    from omnigraph.manifest.publish import PublishedCommit
+    from omnigraph.api.interface import GraphLike
+    from omnigraph.graph.graph import Graph
+    from omnigraph.manifest.commit.publish import PublishedCommit
+    from omnigraph.manifest.model.manifest import CommitId, TxnId
+    from omnigraph.merge.merge import Engine as MergeEngine
+    from omnigraph.merge.merge import MergeResult
     from omnigraph.pipeline.querying.engines import QueryEngine
-    from omnigraph.protocol import GraphLike
     from omnigraph.read.explain import Plan
     from omnigraph.read.result import QueryResult
-    from omnigraph.schema.migration import MigrationPlan
+    from omnigraph.schema.evolve.migration import MigrationPlan
     from omnigraph.write.commit import OnConflict
-    from omnigraph.write.migrate import SchemaApplied
+    from omnigraph.write.migrate.migrate import SchemaApplied
 
 MAIN = "main"
 
@@ -123,7 +123,7 @@ class RemoteSchema:
         name: str = "schema.pg",
     ) -> "SchemaApplied":
         from omnigraph.remote.migration import plan_of
-        from omnigraph.write.migrate import SchemaApplied
+        from omnigraph.write.migrate.migrate import SchemaApplied
 
         refuse_actor(actor)
         text = _text(text, "schema", ".pg")

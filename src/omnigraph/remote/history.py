@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from omnigraph.errors import BadRequest
-from omnigraph.remote import results
 from omnigraph.remote.changes import RemoteChanges, Typed
 from omnigraph.remote.session import Session, refuse_actor
 from omnigraph.remote.transport import Answer, Ask, segment
-from omnigraph.remote.values import wire_time
+from omnigraph.remote.wire import decode as results
+from omnigraph.remote.wire.values import wire_time
 
 if TYPE_CHECKING:
-    from omnigraph.branch.commands import CommitDetails
-    from omnigraph.branch.feed import FeedChange, FeedPage
-    from omnigraph.manifest.graph_log import LoggedCommit
-    from omnigraph.manifest.model import Commit, CommitId, TxnId
-    from omnigraph.manifest.publish import PublishedCommit
-    from omnigraph.manifest.tags import Tag
+    from omnigraph.diff.feed import FeedChange, FeedPage
+    from omnigraph.graph.history import CommitDetails
+    from omnigraph.manifest.branch.tags import Tag
+    from omnigraph.manifest.commit.publish import PublishedCommit
+    from omnigraph.manifest.history.log_graph import LoggedCommit
+    from omnigraph.manifest.model.manifest import Commit, CommitId, TxnId
 
 MAIN = "main"
 EVERYTHING = 10**9  # of a limit
@@ -141,8 +141,8 @@ class RemoteHistory:
     def poll_changes(
         self, cursor: str | None = None, start: str | None = None, limit: int = 1000, branch: str | None = None
     ) -> "FeedPage":
-        from omnigraph.branch.changes import check_limit
-        from omnigraph.branch.feed import Cursor, FeedPage
+        from omnigraph.diff.changes import check_limit
+        from omnigraph.diff.feed import Cursor, FeedPage
 
         check_limit(limit)
         params = {"cursor": cursor, "start": start, "limit": limit, "branch": branch}
@@ -166,7 +166,7 @@ class RemoteHistory:
 
     def _told(self, documents: list[dict[str, Any]], branch: str) -> "Iterator[FeedChange]":
         """Changes with the commits that made them, which are asked for together, and by the schemas of those."""
-        from omnigraph.branch.feed import FeedChange
+        from omnigraph.diff.feed import FeedChange
 
         if not documents:
             return
@@ -219,7 +219,7 @@ def _filters(
     page: str | None,
 ) -> dict[str, Any]:
     """Which changes are wanted, checked here: a slip must not look like a graph without changes."""
-    from omnigraph.branch.changes import Filters, check_limit
+    from omnigraph.diff.changes import Filters, check_limit
 
     kinds, types, operations = (
         given if given is None or isinstance(given, str) else list(given) for given in (kinds, types, operations)

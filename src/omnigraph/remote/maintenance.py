@@ -5,25 +5,25 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import BadRequest
-from omnigraph.remote import results
 from omnigraph.remote.session import Session, refuse_actor, refuse_spark
 from omnigraph.remote.transport import IF_COMMIT, Ask, Write, header
-from omnigraph.remote.values import wire_time
+from omnigraph.remote.wire import decode as results
+from omnigraph.remote.wire.values import wire_time
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from omnigraph.maintain.cleanup import Cleaned
-    from omnigraph.maintain.engines import Engine as MaintenanceEngine
-    from omnigraph.maintain.recovery import Recovery
-    from omnigraph.maintain.report import OptimizeResult
-    from omnigraph.maintain.verifying.report import VerifyReport
-    from omnigraph.manifest.model import CommitId, TxnId
+    from omnigraph.gc.cleanup import Cleaned
+    from omnigraph.gc.recovery import Recovery
+    from omnigraph.maintenance.engines import Engine as MaintenanceEngine
+    from omnigraph.maintenance.report import OptimizeResult
+    from omnigraph.manifest.model.manifest import CommitId, TxnId
     from omnigraph.pipeline.analytics.analyze import Analysis
     from omnigraph.pipeline.analytics.analyze import Engine as AnalyticsEngine
-    from omnigraph.pipeline.analytics.question import Algorithm, Direction
+    from omnigraph.pipeline.analytics.spec import Algorithm, Direction
     from omnigraph.pipeline.embedding.embed import EmbedResult
-    from omnigraph.read.embedding import Embedder
+    from omnigraph.read.search.embedding import Embedder
+    from omnigraph.verify.report import VerifyReport
 
 MAIN = "main"
 EVERY_BRANCH = "*"  # in what is said of a lost answer
@@ -168,6 +168,6 @@ class RemoteMaintenance:
 
 def _span(span: str | timedelta) -> str:
     """As text; what is no span is the server's to refuse, in the words of the embedded graph."""
-    from omnigraph.maintain.retention import parse_span
+    from omnigraph.gc.retention import parse_span
 
     return f"{int(parse_span(span).total_seconds())}s" if isinstance(span, timedelta) else span

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from omnigraph.errors import OmnigraphError
-from omnigraph.schema.compile import compile_schema
-from omnigraph.schema.migration import MigrationPlan, plan_migration
-from omnigraph.schema.steps import Step
+from omnigraph.schema.evolve.migration import MigrationPlan, plan_migration
+from omnigraph.schema.evolve.migration_step import Step
+from omnigraph.schema.lang.compile import compile_schema
 
 
 def plan_of(accepted: str, wanted: str, name: str, document: Mapping[str, Any]) -> MigrationPlan:

@@ -7,14 +7,14 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import AnswerLost, BadRequest, Forbidden, NotFound, OmnigraphError, Unauthorized
-from omnigraph.forking import renew_after_fork
-from omnigraph.remote.errors import error_from
-from omnigraph.remote.results import cost_in, details_of
+from omnigraph.fork_safety import renew_after_fork
 from omnigraph.remote.transport import IF_COMMIT, JOB_WAIT_S, Answer, Ask, Readable, Transport, Write, header, segment
+from omnigraph.remote.wire.decode import cost_in, details_of
+from omnigraph.remote.wire.errors import error_from
 
 if TYPE_CHECKING:
-    from omnigraph.branch.commands import CommitDetails
-    from omnigraph.manifest.model import Commit
+    from omnigraph.graph.history import CommitDetails
+    from omnigraph.manifest.model.manifest import Commit
     from omnigraph.pipeline.progress import Progress
     from omnigraph.read.result import QueryResult
     from omnigraph.schema.catalog import Schema
@@ -57,7 +57,7 @@ class Session:
         """The rows that a read answers, as Arrow: with their types, and with infinities."""
         import pyarrow as pa
 
-        from omnigraph.remote.tables import query_result
+        from omnigraph.remote.wire.tables import query_result
 
         ask = Ask("POST", self.base + path, document=document, headers={"Accept": ARROW}, text=text)
         with self.transport.stream(ask) as response:
@@ -176,7 +176,7 @@ class Session:
 
     def schema_at(self, commit_id: str, branch: str) -> "Schema":
         """The schema of a commit, by way of a branch that may be read: it never changes, so it is asked for once."""
-        from omnigraph.schema.compile import compile_schema
+        from omnigraph.schema.lang.compile import compile_schema
 
         with self._lock:
             if commit_id in self._schemas:

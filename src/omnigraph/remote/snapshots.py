@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import BadRequest
-from omnigraph.remote import results
 from omnigraph.remote.session import Session
 from omnigraph.remote.transport import Answer, Ask
+from omnigraph.remote.wire import decode as results
 from omnigraph.storage.meter import Cost
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from omnigraph.graph import TypeSummary
+    from omnigraph.graph.graph import TypeSummary
     from omnigraph.schema.catalog import TypeDef
 
 
@@ -51,7 +51,7 @@ class RemoteSnapshot:
         """As an export has them, under the names of the store's columns."""
         import pyarrow.parquet as pq
 
-        from omnigraph.read.export_formats import shown_columns
+        from omnigraph.read.export.export_formats import shown_columns
         from omnigraph.schema.arrow import arrow_schema
 
         definition = self._definition(table_key)
@@ -78,7 +78,7 @@ class RemoteSnapshot:
 
 
 def snapshot_of(session: Session, answer: Answer) -> RemoteSnapshot:
-    from omnigraph.graph import TypeSummary
+    from omnigraph.graph.graph import TypeSummary
 
     document = answer.document
     types = [

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from omnigraph.cancelling import Stopped
+from omnigraph.cancellation import Stopped
 from omnigraph.errors import AnswerLost, BadRequest, OmnigraphError, ServerUnreachable
-from omnigraph.forking import keep_inherited, renew_after_fork
-from omnigraph.remote.errors import error_from
+from omnigraph.fork_safety import keep_inherited, renew_after_fork
+from omnigraph.remote.wire.errors import error_from
 from omnigraph.runtime import Runtime
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from omnigraph.schema.definitions import (
     TypeDef,
     ValueRange,
 )
-from omnigraph.schema.patterns import why_no_pattern
+from omnigraph.schema.literals import fitting, has_range
+from omnigraph.schema.regex import why_no_pattern
 from omnigraph.schema.types import Enumeration, ListOf, Scalar, Vector
-from omnigraph.schema.values import fitting, has_range
 
 RESERVED_COLUMNS = frozenset(EDGE_COLUMNS)
 RESERVED_PREFIX = "_row"

@@ -13,8 +13,8 @@ from typing import Any
 
 from omnigraph.errors import BadRequest
 from omnigraph.schema.definitions import TypeDef
+from omnigraph.schema.literals import canonical_date, canonical_datetime, print_datetime
 from omnigraph.schema.types import Enumeration, PropertyType, Scalar
-from omnigraph.schema.values import canonical_date, canonical_datetime, print_datetime
 
 _STRING = Scalar("String")
 

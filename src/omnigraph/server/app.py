@@ -9,9 +9,9 @@ from fastapi.routing import APIRoute
 
 from omnigraph import __version__
 from omnigraph.runtime import Runtime
-from omnigraph.server import errors
-from omnigraph.server.document import document
-from omnigraph.server.edge import Edge
+from omnigraph.server.http import errors
+from omnigraph.server.http.middleware import Edge
+from omnigraph.server.openapi import document
 from omnigraph.server.routes import (
     branches,
     bulk,

@@ -17,14 +17,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from omnigraph.answers import Document, cost_document, iso_time
-from omnigraph.cancelling import Stop, Stopped, stopped_by
+from omnigraph.api.documents import Document, cost_document, iso_time
+from omnigraph.cancellation import Stop, Stopped, stopped_by
 from omnigraph.errors import NotFound, OmnigraphError
 from omnigraph.pipeline.progress import Progress
-from omnigraph.pipeline.spark.warm import Warm
+from omnigraph.pipeline.spark.shared_session import Warm
 from omnigraph.runtime import Runtime
-from omnigraph.server.auth import Grant
-from omnigraph.server.errors import Internal, Redaction, TooManyRequests, error_body
+from omnigraph.server.auth.tokens import Grant
+from omnigraph.server.http.errors import Internal, Redaction, TooManyRequests, error_body
 from omnigraph.server.metrics import REQUEST
 from omnigraph.server.settings import Limits
 from omnigraph.storage import meter

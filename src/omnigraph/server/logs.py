@@ -7,7 +7,7 @@ import traceback
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from omnigraph.server.errors import Redaction
+from omnigraph.server.http.errors import Redaction
 
 LOGGER = "omnigraph.server"
 

@@ -12,13 +12,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from omnigraph.errors import OmnigraphError
-from omnigraph.manifest.model import MAIN, CommitClass, Manifest
+from omnigraph.manifest.model.manifest import MAIN, CommitClass, Manifest
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Graph
-    from omnigraph.storage.shape import TableShape
+    from omnigraph.graph.graph import Graph
+    from omnigraph.storage.table.maintain.layout import TableShape
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST = "request"  # the kind of the account around a whole request: its parts are counted themselves
@@ -152,7 +152,7 @@ class StoredState:
         yield held
 
     def _look(self, head: Manifest) -> None:
-        from omnigraph.storage.shape import shape_of  # lance is imported by the first who needs it
+        from omnigraph.storage.table.maintain.layout import shape_of  # lance is imported by the first who needs it
 
         repository = self._graph.repository
         now = repository.runtime.clock.monotonic()

@@ -21,8 +21,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from omnigraph.errors import BadRequest
-from omnigraph.server.access import is_loopback
 from omnigraph.server.app import create_app
+from omnigraph.server.auth.access import is_loopback
 from omnigraph.server.logs import log_to
 from omnigraph.server.service import Service
 from omnigraph.server.settings import GraphSource, ServerSettings

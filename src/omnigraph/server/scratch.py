@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from omnigraph.cancelling import checkpoint
+from omnigraph.cancellation import checkpoint
 from omnigraph.errors import AlreadyExists, Unavailable
 from omnigraph.runtime import Runtime
 

@@ -8,20 +8,20 @@ from fastapi import Request
 
 from omnigraph.errors import OmnigraphError
 from omnigraph.runtime import Runtime
-from omnigraph.server import access
-from omnigraph.server.access import require_no_browser
-from omnigraph.server.auth import EVERYBODY, Principal, TokenFile
-from omnigraph.server.errors import Forbidden, Unauthorized
-from omnigraph.server.hosted import Hosted
+from omnigraph.server.auth import access
+from omnigraph.server.auth.access import require_no_browser
+from omnigraph.server.auth.tokens import EVERYBODY, Principal, TokenFile
+from omnigraph.server.graph_registry import Hosted
+from omnigraph.server.http.admission import Admission, Workers
+from omnigraph.server.http.errors import Forbidden, Unauthorized
 from omnigraph.server.jobs import Jobs
-from omnigraph.server.limits import Admission, Workers
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.scratch import Scratch
 from omnigraph.server.settings import GraphSource, ServerSettings
-from omnigraph.server.stored import StoredQueries
+from omnigraph.server.stored_queries import StoredQueries
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Graph
+    from omnigraph.graph.graph import Graph
 
 _log = logging.getLogger("omnigraph.server")
 _BEARER = "bearer "

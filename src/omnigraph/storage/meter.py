@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple
 
-from omnigraph.storage.one_process import LANCE
-from omnigraph.storage.waiting import about_to_wait
+from omnigraph.storage.util.blocking_hook import about_to_wait
+from omnigraph.storage.util.one_process import LANCE
 
 
 @dataclass(frozen=True, slots=True)

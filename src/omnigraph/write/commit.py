@@ -10,9 +10,8 @@ from omnigraph.errors import (
     OmnigraphError,
     PreconditionFailed,
 )
-from omnigraph.manifest.anew import begun_anew
-from omnigraph.manifest.model import MAIN, CommitId, FreshTxnId, Manifest, TableKey, TxnId
-from omnigraph.manifest.plan import (
+from omnigraph.fast_frozen import unguarded
+from omnigraph.manifest.commit.plan import (
     Append,
     Change,
     Check,
@@ -24,14 +23,15 @@ from omnigraph.manifest.plan import (
     TableAction,
     Upsert,
 )
-from omnigraph.manifest.publish import PublishedCommit, Recourse
+from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
+from omnigraph.manifest.commit.stale_base import begun_anew
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import MAIN, CommitId, FreshTxnId, Manifest, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
-from omnigraph.manifest.txn import WriteTxn
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage import meter
-from omnigraph.values import unguarded
-from omnigraph.write.checks import run_checks
 from omnigraph.write.stage import Stager
+from omnigraph.write.validate.checks import run_checks
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.manifest.model import TableKey
-from omnigraph.manifest.plan import Append, Delete, Overwrite, TableAction, Upsert
-from omnigraph.schema.one_row import MadeRow
-from omnigraph.storage.overlay import Overlay
-from omnigraph.values import unguarded
+from omnigraph.fast_frozen import unguarded
+from omnigraph.manifest.commit.plan import Append, Delete, Overwrite, TableAction, Upsert
+from omnigraph.manifest.model.manifest import TableKey
+from omnigraph.schema.ipc_row import MadeRow
+from omnigraph.storage.table.overlay import Overlay
 
 if TYPE_CHECKING:
     import pyarrow as pa

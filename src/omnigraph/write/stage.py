@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from omnigraph.manifest.model import TableKey, TableRef, Touch
-from omnigraph.manifest.plan import (
+from omnigraph.manifest.commit.conflict_handlers import TooLargeToShare
+from omnigraph.manifest.commit.plan import (
     Append,
     Bulk,
     Change,
@@ -28,19 +28,19 @@ from omnigraph.manifest.plan import (
     TableAction,
     Upsert,
 )
-from omnigraph.manifest.recourse import TooLargeToShare
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import TableKey, TableRef, Touch
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.txn import WriteTxn
 from omnigraph.runtime import IdSource
 from omnigraph.schema.indexes import declared_indexes
-from omnigraph.storage.content import Content, Tailed, content_of
-from omnigraph.storage.indexing import INDEXED_ROWS_MIN
-from omnigraph.storage.overlay import Overlay
-from omnigraph.storage.parallel import gather
-from omnigraph.storage.tables import Staged, Tables, TableVersion
+from omnigraph.storage.table.index.segments import INDEXED_ROWS_MIN
+from omnigraph.storage.table.overlay import Overlay
+from omnigraph.storage.table.table_content import Content, Tailed, content_of
+from omnigraph.storage.table.tables import Staged, Tables, TableVersion
+from omnigraph.storage.util.parallel import gather
 from omnigraph.write.delta import texts
-from omnigraph.write.inline import fits, inline_tables, only_fresh, recounted, small_actions
-from omnigraph.write.violations import existing, refuse
+from omnigraph.write.inline_plan import fits, inline_tables, only_fresh, recounted, small_actions
+from omnigraph.write.validate.violations import existing, refuse
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 from support.whole import model as m
 from support.whole.model import Model, Prop, Type
 

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from omnigraph.errors import BadRequest, ConstraintViolation
-from omnigraph.maintain.cleanup import cleanup
-from omnigraph.maintain.fold import fold_due
-from omnigraph.maintain.retention import Retention
+from omnigraph.gc.cleanup import cleanup
+from omnigraph.gc.retention import Retention
+from omnigraph.maintenance.fold import fold_due
 from support.whole import model as m
 from support.whole.base import PEOPLE, WORDS, Base, require
 from support.whole.model import Model, Prop, Refused, Type

@@ -12,13 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from omnigraph.errors import BadRequest, PreconditionFailed
-from omnigraph.manifest.anew import begun_anew
-from omnigraph.manifest.model import MAIN, CommitId, Manifest, TxnId
-from omnigraph.manifest.plan import Bulk, Change, PublishPlan, Stance
-from omnigraph.manifest.publish import PublishedCommit, Recourse
+from omnigraph.manifest.commit.plan import Bulk, Change, PublishPlan, Stance
+from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
+from omnigraph.manifest.commit.stale_base import begun_anew
+from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
+from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, TxnId
 from omnigraph.manifest.repository import Repository
-from omnigraph.manifest.txn import Snapshot, WriteTxn
-from omnigraph.pipeline.analytics.question import Question, asked
+from omnigraph.pipeline.analytics.spec import Question, asked
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
 
@@ -230,15 +230,15 @@ def _running(
     if engine == "local" or (engine == "auto" and spark is None and master is None and _fits(snapshot, question)):
         yield _Where("local")
         return
-    from omnigraph.pipeline.spark.beside import given_back
     from omnigraph.pipeline.spark.session import obtain
+    from omnigraph.pipeline.spark.session_scope import given_back
 
     with obtain(spark, master, on_start=on_start) as session, given_back(session.spark):
         yield _Where("spark", session.spark)
 
 
 def _fits(snapshot: Snapshot, question: Question) -> bool:
-    from omnigraph.pipeline.spark.machine import free_memory
+    from omnigraph.pipeline.spark.sizing import free_memory
 
     refs = {key: snapshot.table(key) for key in question.tables}
     rows = {key: 0 if ref is None else ref.rows for key, ref in refs.items()}

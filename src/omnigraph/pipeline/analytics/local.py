@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.cancelling import checkpoint
-from omnigraph.manifest.txn import Snapshot
-from omnigraph.pipeline.analytics.question import VALUE_NAMES, Question
-from omnigraph.read import table as read_table
-from omnigraph.read.csr import Csr
-from omnigraph.storage.tables import Tables
+from omnigraph.cancellation import checkpoint
+from omnigraph.manifest.commit.txn import Snapshot
+from omnigraph.pipeline.analytics.spec import VALUE_NAMES, Question
+from omnigraph.read.graph.csr import Csr
+from omnigraph.read.tables import scan as read_table
+from omnigraph.storage.table.tables import Tables
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

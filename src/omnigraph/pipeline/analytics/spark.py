@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.manifest.commit.txn import Snapshot
 from omnigraph.manifest.repository import Repository
-from omnigraph.manifest.txn import Snapshot
-from omnigraph.pipeline.analytics.question import VALUE_NAMES, Question
+from omnigraph.pipeline.analytics.spec import VALUE_NAMES, Question
 from omnigraph.pipeline.source.scans import ON_TOP, PART_ROWS, Pinned, divided, overlay_rows, pinned_in, read_part
-from omnigraph.pipeline.spark.beside import session_beside
 from omnigraph.pipeline.spark.runner import explained
-from omnigraph.storage.column_updates import ROW_ADDRESS, addressed_batches, fragment_sizes
+from omnigraph.pipeline.spark.session_scope import session_beside
+from omnigraph.storage.table.write.column_updates import ROW_ADDRESS, addressed_batches, fragment_sizes
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,17 +10,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omnigraph.errors import OmnigraphError
-from omnigraph.manifest.model import Touch
-from omnigraph.manifest.plan import StagedTable
+from omnigraph.manifest.commit.plan import StagedTable
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import Touch
 from omnigraph.manifest.repository import Repository
-from omnigraph.manifest.txn import WriteTxn
 from omnigraph.pipeline.analytics.local import LocalAnswer
-from omnigraph.pipeline.analytics.question import Target, cast_values
 from omnigraph.pipeline.analytics.spark import SparkAnswer, spoken
+from omnigraph.pipeline.analytics.spec import Target, cast_values
 from omnigraph.pipeline.spark.runner import TaskFailure
 from omnigraph.schema.constraints import Constraint
 from omnigraph.schema.indexes import declared_indexes
-from omnigraph.storage.column_updates import (
+from omnigraph.storage.location import Location
+from omnigraph.storage.table.tables import TableVersion
+from omnigraph.storage.table.write.column_updates import (
     FRAGMENT,
     ID,
     UpdatedFragment,
@@ -30,11 +32,9 @@ from omnigraph.storage.column_updates import (
     update_fragment,
     with_updates,
 )
-from omnigraph.storage.location import Location
-from omnigraph.storage.tables import TableVersion
-from omnigraph.write.validate import constraints_for
-from omnigraph.write.value_checks import value_violations
-from omnigraph.write.violations import refuse
+from omnigraph.write.validate.row_checks import value_violations
+from omnigraph.write.validate.validate import constraints_for
+from omnigraph.write.validate.violations import refuse
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from omnigraph.manifest.model import TableKey
+from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.schema.catalog import Catalog
-from omnigraph.storage.file_records import FileRecord
-from omnigraph.storage.fragments import Fragment, Target
 from omnigraph.storage.location import Location
-from omnigraph.write.modes import Mode
-from omnigraph.write.parsed import Minter
+from omnigraph.storage.table.file_records import FileRecord
+from omnigraph.storage.table.write.fragments import Fragment, Target
+from omnigraph.write.load.load_modes import Mode
+from omnigraph.write.load.parse.parsed import Minter
 
 RESULT_FORMAT = 1
 

@@ -18,19 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import AlreadyExists, BadRequest, BranchNotFound, JobInputDiffers, PreconditionFailed
-from omnigraph.manifest.conflicts import changed_at
-from omnigraph.manifest.guard import JobGuard
-from omnigraph.manifest.intents import HeldIntent
-from omnigraph.manifest.landed import fences_honour
-from omnigraph.manifest.model import MAIN, CommitId, Manifest, Point, TableKey, TxnId
-from omnigraph.manifest.plan import Bulk, Change, PublishPlan, Stance
-from omnigraph.manifest.publish import PublishedCommit, Publisher, PublishPolicy, Recourse
+from omnigraph.manifest.commit.conflicts import changed_at
+from omnigraph.manifest.commit.plan import Bulk, Change, PublishPlan, Stance
+from omnigraph.manifest.commit.publish import PublishedCommit, Publisher, PublishPolicy, Recourse
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.history.txn_lookup import fences_honour
+from omnigraph.manifest.intent.guard import JobGuard
+from omnigraph.manifest.intent.intent_store import HeldIntent
+from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, Point, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
-from omnigraph.manifest.txn import WriteTxn
-from omnigraph.pipeline.bulk.engines import DuckKeys, KeyEngine, SparkKeys
-from omnigraph.pipeline.bulk.intent import Job, clear_away, held_intent
+from omnigraph.pipeline.bulk.fold_base import Settled
 from omnigraph.pipeline.bulk.job import SplitResult
-from omnigraph.pipeline.bulk.manner import Manner, note_complete
+from omnigraph.pipeline.bulk.load_intent import Job, clear_away, held_intent
 from omnigraph.pipeline.bulk.plan import Pass, Planned, Planner, Policy
 from omnigraph.pipeline.bulk.resume import (
     Details,
@@ -44,19 +43,20 @@ from omnigraph.pipeline.bulk.resume import (
     tables_of,
     txn_of_job,
 )
-from omnigraph.pipeline.bulk.settle import Settled
-from omnigraph.pipeline.bulk.spool import Spooled
-from omnigraph.pipeline.bulk.stage import Clock, stage_split
+from omnigraph.pipeline.bulk.staged_marker import Manner, note_complete
+from omnigraph.pipeline.bulk.staging.spool import Spooled
+from omnigraph.pipeline.bulk.staging.stage import Clock, stage_split
+from omnigraph.pipeline.bulk.verification.sql_engine import DuckKeys, KeyEngine, SparkKeys
 from omnigraph.pipeline.progress import Progress, Watched
 from omnigraph.storage import meter
-from omnigraph.storage.files import content_tag, is_remote
-from omnigraph.storage.parallel import gather
-from omnigraph.storage.runner import Runner
-from omnigraph.write.load import LoadResult, OnError
-from omnigraph.write.modes import MODES, Mode
-from omnigraph.write.quarantine import default_path
-from omnigraph.write.sources import SourceFile, resolve
-from omnigraph.write.splits import Split, plan_splits, split_size
+from omnigraph.storage.objects.input_files import content_tag, is_remote
+from omnigraph.storage.util.parallel import gather
+from omnigraph.storage.util.runner import Runner
+from omnigraph.write.load.input.input_splits import Split, plan_splits, split_size
+from omnigraph.write.load.input.sources import SourceFile, resolve
+from omnigraph.write.load.load import LoadResult, OnError
+from omnigraph.write.load.load_modes import MODES, Mode
+from omnigraph.write.load.quarantine import default_path
 
 
 @dataclass(frozen=True, slots=True)

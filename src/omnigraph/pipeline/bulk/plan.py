@@ -11,13 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.manifest.model import TableKey, Touch
-from omnigraph.manifest.plan import StagedTable
+from omnigraph.manifest.commit.plan import StagedTable
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import TableKey, Touch
 from omnigraph.manifest.repository import Repository
-from omnigraph.manifest.txn import WriteTxn
-from omnigraph.pipeline.bulk import questions
-from omnigraph.pipeline.bulk.arrivals import Beside, arrivals, lands
-from omnigraph.pipeline.bulk.assemble import (
+from omnigraph.pipeline.bulk.concurrent_changes import Beside, arrivals, lands
+from omnigraph.pipeline.bulk.fold_base import Settled
+from omnigraph.pipeline.bulk.job import BulkJob, SplitResult
+from omnigraph.pipeline.bulk.resume import first_table_id
+from omnigraph.pipeline.bulk.staging.assemble import (
     Assembled,
     Copies,
     Piece,
@@ -29,23 +31,21 @@ from omnigraph.pipeline.bulk.assemble import (
     minted_only,
     pieces_of,
 )
-from omnigraph.pipeline.bulk.describe import BY_NUMBER, Inquiry
-from omnigraph.pipeline.bulk.engines import KeyEngine, Keys
-from omnigraph.pipeline.bulk.job import BulkJob, SplitResult
-from omnigraph.pipeline.bulk.rejects import TWICE_TOLD_MAX, RejectedRows, Rejection, Rejects, Twice
-from omnigraph.pipeline.bulk.resume import first_table_id
-from omnigraph.pipeline.bulk.settle import Settled
-from omnigraph.pipeline.bulk.stage import FLAWED, REPLACING, read_side, unchanged_rows
-from omnigraph.pipeline.bulk.verify import Finding, StagedRows, Verifier
-from omnigraph.storage.fragments import new_files, row_count, rows_at
-from omnigraph.storage.handles import TableVersion
-from omnigraph.storage.parallel import gather
-from omnigraph.storage.runner import Runner
+from omnigraph.pipeline.bulk.staging.stage import FLAWED, REPLACING, read_side, unchanged_rows
+from omnigraph.pipeline.bulk.verification import verification_sql as questions
+from omnigraph.pipeline.bulk.verification.reject_locations import BY_NUMBER, Inquiry
+from omnigraph.pipeline.bulk.verification.rejects import TWICE_TOLD_MAX, RejectedRows, Rejection, Rejects, Twice
+from omnigraph.pipeline.bulk.verification.sql_engine import KeyEngine, Keys
+from omnigraph.pipeline.bulk.verification.verify_rows import Finding, StagedRows, Verifier
+from omnigraph.storage.table.handles import TableVersion
+from omnigraph.storage.table.write.fragments import new_files, row_count, rows_at
+from omnigraph.storage.util.parallel import gather
+from omnigraph.storage.util.runner import Runner
 from omnigraph.write.delta import texts
-from omnigraph.write.incoming import match_constraint
-from omnigraph.write.quarantine import over_limit
-from omnigraph.write.splits import Split
-from omnigraph.write.validate import constraints_for
+from omnigraph.write.load.input.input_splits import Split
+from omnigraph.write.load.load_rows import match_constraint
+from omnigraph.write.load.quarantine import over_limit
+from omnigraph.write.validate.validate import constraints_for
 
 if TYPE_CHECKING:
     import numpy as np
@@ -293,7 +293,7 @@ class _Round:
         return known is not None or not minted_only(self._results, key)
 
     def _reports(self, taken: Mapping[TableKey, int]) -> list[str]:
-        from omnigraph.write.modes import left_as_it_is, new_each_time
+        from omnigraph.write.load.load_modes import left_as_it_is, new_each_time
 
         if self._job.mode == "overwrite":
             seen = counted(self._results, "seen")
@@ -319,7 +319,7 @@ class _Round:
                 del self._tables[key]
 
     def _live(self, table: _Table) -> "list[int]":
-        from omnigraph.storage.fragments import fragment_rows
+        from omnigraph.storage.table.write.fragments import fragment_rows
 
         there = fragment_rows(self._job.location, table.at)
         return [number for number in table.made.ids if number in there]

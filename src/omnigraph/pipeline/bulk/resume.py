@@ -9,19 +9,19 @@ from functools import partial
 from typing import Any
 
 from omnigraph.errors import BadRequest, Damaged
-from omnigraph.manifest.intents import HeldIntent
-from omnigraph.manifest.model import Manifest, Point, TableKey, TxnId
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.intent.intent_store import HeldIntent
+from omnigraph.manifest.model.manifest import Manifest, Point, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
-from omnigraph.manifest.txn import WriteTxn
+from omnigraph.pipeline.bulk.fold_base import Settled
 from omnigraph.pipeline.bulk.job import BulkJob, SplitResult
-from omnigraph.pipeline.bulk.settle import Settled
 from omnigraph.runtime import SHORT_ID_LENGTH
-from omnigraph.storage.fragments import Target
-from omnigraph.storage.objects import ObjectStore
-from omnigraph.storage.parallel import gather
-from omnigraph.write.modes import Mode
-from omnigraph.write.parsed import Minter
-from omnigraph.write.splits import Split
+from omnigraph.storage.objects.object_store import ObjectStore
+from omnigraph.storage.table.write.fragments import Target
+from omnigraph.storage.util.parallel import gather
+from omnigraph.write.load.input.input_splits import Split
+from omnigraph.write.load.load_modes import Mode
+from omnigraph.write.load.parse.parsed import Minter
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 

@@ -12,19 +12,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import BadRequest, OmnigraphError
-from omnigraph.manifest.anew import begun_anew
-from omnigraph.manifest.model import MAIN, Manifest, TableKey
-from omnigraph.manifest.plan import Change, PublishPlan, Stance, Upsert
-from omnigraph.manifest.publish import PublishedCommit, Recourse
+from omnigraph.manifest.commit.plan import Change, PublishPlan, Stance, Upsert
+from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
+from omnigraph.manifest.commit.stale_base import begun_anew
+from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
+from omnigraph.manifest.model.manifest import MAIN, Manifest, TableKey
 from omnigraph.manifest.repository import Repository
-from omnigraph.manifest.txn import Snapshot, WriteTxn
 from omnigraph.pipeline.embedding.rows import Target, by_id, filled_rows, found_again, with_model
 from omnigraph.pipeline.embedding.tasks import Batch, Embedded, Pacer, Provider, Threads, embed_batch
-from omnigraph.read.embedding import BATCH_TEXTS_MAX, Embedder, embedder_from, require_same_model
+from omnigraph.read.search.embedding import BATCH_TEXTS_MAX, Embedder, embedder_from, require_same_model
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.runner import Runner
+from omnigraph.storage.util.runner import Runner
 from omnigraph.write.stage import Stager
 
 if TYPE_CHECKING:

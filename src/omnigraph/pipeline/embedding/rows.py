@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.pipeline.embedding.tasks import Embedded
-from omnigraph.read.embedding import Embedder
+from omnigraph.read.search.embedding import Embedder
 from omnigraph.schema.catalog import Catalog, Property, Schema, TypeDef
 from omnigraph.schema.types import Vector
-from omnigraph.storage.content import Content
-from omnigraph.storage.tables import Tables
+from omnigraph.storage.table.table_content import Content
+from omnigraph.storage.table.tables import Tables
 
 if TYPE_CHECKING:
     import pyarrow as pa

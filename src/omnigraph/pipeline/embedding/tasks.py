@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from omnigraph.errors import BadRequest
-from omnigraph.read.embedding import Embedder, HttpEmbedder
+from omnigraph.read.search.embedding import Embedder, HttpEmbedder
 from omnigraph.runtime import Runtime
 
 T = TypeVar("T")

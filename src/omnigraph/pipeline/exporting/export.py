@@ -16,20 +16,20 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Literal, TypeAlias, cast
 
 from omnigraph.errors import BadRequest
+from omnigraph.manifest.commit.txn import Snapshot
 from omnigraph.manifest.repository import Repository
-from omnigraph.manifest.txn import Snapshot
-from omnigraph.pipeline.exporting.place import Place, place_at
+from omnigraph.pipeline.exporting.destination import Place, place_at
 from omnigraph.pipeline.progress import Progress, Watched
 from omnigraph.pipeline.source.scans import Pinned, divided, pinned_in, read_columns, tables_at
-from omnigraph.read.export import Exported, between, chosen_types, rows_by_id
-from omnigraph.read.export import export as export_file
-from omnigraph.read.export_formats import FORMATS, Format, write_rows
+from omnigraph.read.export.export import Exported, between, chosen_types, rows_by_id
+from omnigraph.read.export.export import export as export_file
+from omnigraph.read.export.export_formats import FORMATS, Format, write_rows
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.location import Location
-from omnigraph.storage.objects import open_store
-from omnigraph.storage.partitions import row_bytes
-from omnigraph.storage.runner import InProcess, Runner
-from omnigraph.storage.tables import Tables
+from omnigraph.storage.objects.object_store import open_store
+from omnigraph.storage.table.read.partitions import row_bytes
+from omnigraph.storage.table.tables import Tables
+from omnigraph.storage.util.runner import InProcess, Runner
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from omnigraph.read.reader import Reader
     from omnigraph.read.result import QueryResult
-    from omnigraph.read.state import Reader
 
 QueryEngine: TypeAlias = Literal["auto", "local", "spark"]
 
@@ -32,8 +32,8 @@ def run_with(
 
     `auto` starts Spark only for what has outgrown this process; a result is wholly here before Spark is stopped.
     """
-    from omnigraph.read.csr import NoRoom
-    from omnigraph.read.run import run_query
+    from omnigraph.read.execute import run_query
+    from omnigraph.read.graph.csr import NoRoom
 
     if engine not in ("auto", "local", "spark"):
         raise BadRequest(f"{engine!r} is no engine: use auto, local or spark.")
@@ -59,8 +59,8 @@ def _on_spark(
     master: str | None,
     on_start: "Callable[[str], None] | None",
 ) -> "QueryResult":
-    from omnigraph.pipeline.spark.beside import given_back
     from omnigraph.pipeline.spark.session import obtain
+    from omnigraph.pipeline.spark.session_scope import given_back
 
     with obtain(spark, master, on_start=on_start) as session:
         from omnigraph.pipeline.querying.query import run_on_spark, session_for_queries

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from omnigraph.pipeline.querying.filters import lowered
-from omnigraph.pipeline.querying.reach import arcs, within_reach
 from omnigraph.pipeline.querying.scan import Frames, Held, Passes, Stored, Wanted
+from omnigraph.pipeline.querying.spark_filters import lowered
+from omnigraph.pipeline.querying.traversal import arcs, within_reach
 from omnigraph.query.ir import (
     EntityId,
     Filter,
@@ -26,10 +26,10 @@ from omnigraph.query.ir import (
     operands,
     variables_of,
 )
-from omnigraph.read import ranking, search
-from omnigraph.read.estimate import by_id, degree, rows_of, selectivity
 from omnigraph.read.explain import Plan, filters_text, step_text
-from omnigraph.read.filters import column_name, evaluate
+from omnigraph.read.match.estimate import by_id, degree, rows_of, selectivity
+from omnigraph.read.match.filters import column_name, evaluate
+from omnigraph.read.search import ranking, search
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,10 @@ from omnigraph.query.ir import (
     Rrf,
     WholeNode,
 )
-from omnigraph.read.filters import column_name, flat
-from omnigraph.read.output import OutputColumn
-from omnigraph.read.state import Reader
-from omnigraph.read.values import Column
+from omnigraph.read.match.filters import column_name, flat
+from omnigraph.read.project.output import OutputColumn
+from omnigraph.read.reader import Reader
+from omnigraph.read.tables.arrow_numpy import Column
 from omnigraph.schema.arrow import arrow_type
 
 

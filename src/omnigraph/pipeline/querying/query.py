@@ -23,14 +23,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from omnigraph.cancelling import interruptible
+from omnigraph.cancellation import interruptible
 from omnigraph.errors import BadRequest
+from omnigraph.pipeline.querying.exact_sum import Argument, Grouping, is_float_sum
 from omnigraph.pipeline.querying.match import Bound, Context, Uses, matched, uses_of
 from omnigraph.pipeline.querying.output import Fetched, outputs
 from omnigraph.pipeline.querying.scan import FloatPart, Frames, Stored
-from omnigraph.pipeline.querying.sums import Argument, Grouping, is_float_sum
-from omnigraph.pipeline.spark.beside import session_beside
 from omnigraph.pipeline.spark.runner import explained
+from omnigraph.pipeline.spark.session_scope import session_beside
 from omnigraph.query.ir import (
     Aggregate,
     Bm25,
@@ -43,12 +43,12 @@ from omnigraph.query.ir import (
     Rrf,
     WholeNode,
 )
-from omnigraph.read import search
 from omnigraph.read.explain import Plan
-from omnigraph.read.filters import column_name
-from omnigraph.read.output import Shaped, ranks_of, top_of
+from omnigraph.read.match.filters import column_name
+from omnigraph.read.project.output import Shaped, ranks_of, top_of
+from omnigraph.read.reader import Reader
 from omnigraph.read.result import QueryResult
-from omnigraph.read.state import Reader
+from omnigraph.read.search import search
 from omnigraph.runtime import RandomIds
 from omnigraph.schema.types import Scalar
 from omnigraph.storage.location import Location

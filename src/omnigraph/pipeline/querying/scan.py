@@ -22,13 +22,13 @@ from omnigraph.errors import OmnigraphError
 from omnigraph.pipeline.source.scans import Pinned, divided, read_part
 from omnigraph.pipeline.spark.runner import TaskFailure
 from omnigraph.query.ir import Filter
-from omnigraph.read.filters import columns_of, flat, lance_filter, matches
-from omnigraph.read.state import Reader, TableState
-from omnigraph.read.values import raw, valid_of
+from omnigraph.read.match.filters import columns_of, flat, lance_filter, matches
+from omnigraph.read.reader import Reader, TableState
+from omnigraph.read.tables.arrow_numpy import raw, valid_of
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.types import Enumeration, ListOf, PropertyType, Scalar, Vector
 from omnigraph.storage.location import Location
-from omnigraph.storage.overlay import Overlay, aligned, without_ids
+from omnigraph.storage.table.overlay import Overlay, aligned, without_ids
 
 TASK_ROWS = 250_000
 SMALL_ROWS = 20_000  # a table that every executor may have whole

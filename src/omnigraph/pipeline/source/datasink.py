@@ -12,11 +12,20 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from omnigraph.errors import BadRequest
-from omnigraph.manifest.model import MAIN
+from omnigraph.manifest.model.manifest import MAIN
 from omnigraph.manifest.repository import Repository, open_repository
-from omnigraph.pipeline.bulk.frames import shown_partition, task_number
+from omnigraph.pipeline.bulk.dataframe_source import shown_partition, task_number
 from omnigraph.pipeline.bulk.load import bulk_load
-from omnigraph.pipeline.bulk.spool import Answer, Spool, abandon, begin, check_rows, spool_nothing, spool_rows, together
+from omnigraph.pipeline.bulk.staging.spool import (
+    Answer,
+    Spool,
+    abandon,
+    begin,
+    check_rows,
+    spool_nothing,
+    spool_rows,
+    together,
+)
 from omnigraph.pipeline.source.options import (
     refuse_unknown,
     required,
@@ -25,8 +34,8 @@ from omnigraph.pipeline.source.options import (
 )
 from omnigraph.pipeline.source.scans import type_named
 from omnigraph.pipeline.spark.types import arrow_for_spark
-from omnigraph.storage.runner import InProcess
-from omnigraph.write.modes import MODES, Mode
+from omnigraph.storage.util.runner import InProcess
+from omnigraph.write.load.load_modes import MODES, Mode
 
 if TYPE_CHECKING:
     import pyarrow as pa

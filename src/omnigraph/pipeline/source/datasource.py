@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWrite
 from pyspark.sql.types import StructType
 
 from omnigraph.errors import BadRequest
-from omnigraph.manifest.model import MAIN
+from omnigraph.manifest.model.manifest import MAIN
 from omnigraph.pipeline.source.options import positive, refuse_unknown, required, storage_options_of, store_of
 from omnigraph.pipeline.source.pushdown import pushed
 from omnigraph.pipeline.source.scans import PART_ROWS, Pinned, divided, pin, read_part

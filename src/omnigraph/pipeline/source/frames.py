@@ -6,9 +6,9 @@ from functools import reduce
 from typing import TYPE_CHECKING, Protocol
 
 from omnigraph.errors import BadRequest
-from omnigraph.manifest.model import MAIN
+from omnigraph.manifest.commit.txn import Snapshot
+from omnigraph.manifest.model.manifest import MAIN
 from omnigraph.manifest.repository import Repository
-from omnigraph.manifest.txn import Snapshot
 from omnigraph.pipeline.source.scans import type_named
 from omnigraph.pipeline.spark.types import spark_type, type_of
 from omnigraph.schema.catalog import TypeDef

@@ -17,7 +17,7 @@ from omnigraph.query.ir import (
     Prop,
     StartsWith,
 )
-from omnigraph.read.filters import lance_filter
+from omnigraph.read.match.filters import lance_filter
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.definitions import ID
 from omnigraph.schema.types import INTEGER_BOUNDS, Enumeration, PropertyType, Scalar

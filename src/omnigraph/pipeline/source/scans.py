@@ -12,14 +12,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import BadRequest
-from omnigraph.manifest.model import MAIN, CommitId
+from omnigraph.manifest.commit.txn import Snapshot
+from omnigraph.manifest.model.manifest import MAIN, CommitId
 from omnigraph.manifest.repository import Repository, open_repository
-from omnigraph.manifest.txn import Snapshot
 from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.storage.location import Location
-from omnigraph.storage.overlay import Overlay, aligned
-from omnigraph.storage.partitions import fragment_batches, fragment_groups
-from omnigraph.storage.tables import Tables, TableVersion
+from omnigraph.storage.table.overlay import Overlay, aligned
+from omnigraph.storage.table.read.partitions import fragment_batches, fragment_groups
+from omnigraph.storage.table.tables import Tables, TableVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from omnigraph.cancelling import checkpoint
+from omnigraph.cancellation import checkpoint
 from omnigraph.errors import JobFailed, OmnigraphError, Unavailable
 from omnigraph.runtime import RandomIds
 
@@ -293,6 +293,6 @@ def one_line(text: str) -> str:
 
 def _ear() -> Any:
     """The class of an accumulator that passes on what it hears instead of keeping it. Made late: it needs pyspark."""
-    from omnigraph.pipeline.spark.hearing import Ear
+    from omnigraph.pipeline.spark.task_accumulator import Ear
 
     return Ear

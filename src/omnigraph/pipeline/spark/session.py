@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omnigraph.errors import BadRequest, SparkNotReady
-from omnigraph.pipeline.spark import machine
+from omnigraph.pipeline.spark import sizing as machine
 from omnigraph.pipeline.spark.java import java_home
 from omnigraph.pipeline.spark.runner import SparkRunner, message_of, one_line, reason_of
 

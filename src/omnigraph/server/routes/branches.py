@@ -5,11 +5,14 @@ from typing import Annotated
 from fastapi import Path
 from starlette.responses import Response
 
-from omnigraph.answers import branch_document, merge_document, tag_document, write_document
-from omnigraph.graph import Graph
-from omnigraph.server import access
-from omnigraph.server.access import Action
-from omnigraph.server.answered import (
+from omnigraph.api.documents import branch_document, merge_document, tag_document, write_document
+from omnigraph.graph.graph import Graph
+from omnigraph.server.auth import access
+from omnigraph.server.auth.access import Action
+from omnigraph.server.http.request_context import TheCall
+from omnigraph.server.metrics import REQUEST
+from omnigraph.server.models.request_models import BranchRequest, MergeRequest, RevertRequest, TagRequest
+from omnigraph.server.models.response_models import (
     BranchAnswer,
     BranchesAnswer,
     MergeAnswer,
@@ -18,9 +21,6 @@ from omnigraph.server.answered import (
     TagsAnswer,
     WriteAnswer,
 )
-from omnigraph.server.call import TheCall
-from omnigraph.server.metrics import REQUEST
-from omnigraph.server.models import BranchRequest, MergeRequest, RevertRequest, TagRequest
 from omnigraph.server.routes.shared import IfCommit, TxnId, described, graph_router
 from omnigraph.storage import meter
 

@@ -11,20 +11,20 @@ from typing import IO, Annotated, Any, BinaryIO, Literal, cast
 from fastapi import Query
 from starlette.responses import Response
 
-from omnigraph.answers import Document, export_document, load_document
+from omnigraph.api.documents import Document, export_document, load_document
 from omnigraph.errors import BadRequest
-from omnigraph.graph import Graph
-from omnigraph.server import files
-from omnigraph.server.access import Action
-from omnigraph.server.answered import LoadAnswer
-from omnigraph.server.bodies import unpacked
-from omnigraph.server.call import Call, TheCall
+from omnigraph.graph.graph import Graph
+from omnigraph.server.auth.access import Action
+from omnigraph.server.http import uploads as files
+from omnigraph.server.http.pipe import Pipe
+from omnigraph.server.http.request_body import unpacked
+from omnigraph.server.http.request_context import Call, TheCall
 from omnigraph.server.jobs import Job
-from omnigraph.server.models import Engine, ExportRequest
+from omnigraph.server.models.request_models import Engine, ExportRequest
+from omnigraph.server.models.response_models import LoadAnswer
 from omnigraph.server.routes.shared import NDJSON, IfCommit, TxnId, described, graph_router
-from omnigraph.server.streams import Pipe
-from omnigraph.storage.runner import InProcess
-from omnigraph.write.load import LoadResult
+from omnigraph.storage.util.runner import InProcess
+from omnigraph.write.load.load import LoadResult
 
 router = graph_router("data")
 

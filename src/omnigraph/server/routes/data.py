@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
-from omnigraph.answers import Document, json_text, query_head, write_document
-from omnigraph.graph import Graph
-from omnigraph.server.access import Action
-from omnigraph.server.answered import QueryAnswer, WriteAnswer
-from omnigraph.server.call import COST_HEADER, Call, TheCall, cost_header
-from omnigraph.server.errors import TooLarge
+from omnigraph.api.documents import Document, json_text, query_head, write_document
+from omnigraph.graph.graph import Graph
+from omnigraph.server.auth.access import Action
+from omnigraph.server.http.errors import TooLarge
+from omnigraph.server.http.pipe import Pipe
+from omnigraph.server.http.request_context import COST_HEADER, Call, TheCall, cost_header
 from omnigraph.server.metrics import REQUEST
-from omnigraph.server.models import MutateRequest, QueryRequest
+from omnigraph.server.models.request_models import MutateRequest, QueryRequest
+from omnigraph.server.models.response_models import QueryAnswer, WriteAnswer
 from omnigraph.server.routes.shared import ARROW, NDJSON, IfCommit, TxnId, described, graph_router
-from omnigraph.server.streams import Pipe
 from omnigraph.storage import meter
 
 if TYPE_CHECKING:
-    from omnigraph.manifest.publish import PublishedCommit
+    from omnigraph.manifest.commit.publish import PublishedCommit
     from omnigraph.read.result import QueryResult
 
 router = graph_router("data")

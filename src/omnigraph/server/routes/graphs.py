@@ -5,18 +5,18 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from omnigraph.answers import snapshot_document
-from omnigraph.graph import Graph
+from omnigraph.api.documents import snapshot_document
+from omnigraph.graph.graph import Graph
 from omnigraph.query.lint import lint as lint_queries
-from omnigraph.server import access
-from omnigraph.server.access import Action
-from omnigraph.server.answered import LintFinding, SnapshotAnswer
-from omnigraph.server.bodies import GraphRoute
-from omnigraph.server.call import TheCall
-from omnigraph.server.errors import json_response
-from omnigraph.server.models import LintRequest, Reference
+from omnigraph.server.auth import access
+from omnigraph.server.auth.access import Action
+from omnigraph.server.http.errors import json_response
+from omnigraph.server.http.request_body import GraphRoute
+from omnigraph.server.http.request_context import TheCall
+from omnigraph.server.models.job_models import GraphsAnswer
+from omnigraph.server.models.request_models import LintRequest, Reference
+from omnigraph.server.models.response_models import LintFinding, SnapshotAnswer
 from omnigraph.server.routes.shared import described, graph_router
-from omnigraph.server.worked import GraphsAnswer
 
 all_router = APIRouter(route_class=GraphRoute, tags=["graphs"])
 router = graph_router("graphs")

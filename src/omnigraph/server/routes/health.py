@@ -9,14 +9,14 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from omnigraph.answers import version_document
+from omnigraph.api.documents import version_document
 from omnigraph.errors import OmnigraphError
-from omnigraph.server import access
-from omnigraph.server.answered import HealthAnswer, ReadyAnswer
-from omnigraph.server.bodies import GraphRoute
-from omnigraph.server.errors import Forbidden, error_response, json_response
+from omnigraph.server.auth import access
+from omnigraph.server.http.errors import Forbidden, error_response, json_response
+from omnigraph.server.http.request_body import GraphRoute
 from omnigraph.server.metrics import CONTENT_TYPE
-from omnigraph.server.refused import ForbiddenBody, UnauthorizedBody, UnavailableBody
+from omnigraph.server.models.error_models import ForbiddenBody, UnauthorizedBody, UnavailableBody
+from omnigraph.server.models.response_models import HealthAnswer, ReadyAnswer
 
 router = APIRouter(tags=["server"])
 metrics_router = APIRouter(tags=["server"], route_class=GraphRoute)

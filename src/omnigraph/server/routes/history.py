@@ -7,25 +7,25 @@ from urllib.parse import urlencode
 from fastapi import Path, Query
 from starlette.responses import Response
 
-from omnigraph.answers import (
+from omnigraph.api.documents import (
     changes_text,
     commit_details_document,
     commit_graph_document,
     commits_document,
     feed_document,
 )
-from omnigraph.branch.changes import GraphChanges
-from omnigraph.branch.feed import Cursor
+from omnigraph.diff.changes import GraphChanges
+from omnigraph.diff.feed import Cursor
 from omnigraph.errors import BadRequest
-from omnigraph.graph import Graph
-from omnigraph.manifest.model import Commit
-from omnigraph.server import access
-from omnigraph.server.access import Action
-from omnigraph.server.answered import ChangesAnswer, CommitAnswer, CommitsAnswer, FeedAnswer
-from omnigraph.server.call import Call, TheCall
-from omnigraph.server.models import Reference
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.model.manifest import Commit
+from omnigraph.server.auth import access
+from omnigraph.server.auth.access import Action
+from omnigraph.server.http.pipe import Pipe
+from omnigraph.server.http.request_context import Call, TheCall
+from omnigraph.server.models.request_models import Reference
+from omnigraph.server.models.response_models import ChangesAnswer, CommitAnswer, CommitsAnswer, FeedAnswer
 from omnigraph.server.routes.shared import described, graph_router
-from omnigraph.server.streams import Pipe
 
 router = graph_router("history")
 

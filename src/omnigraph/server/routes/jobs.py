@@ -6,12 +6,12 @@ from fastapi import Path
 from starlette.responses import FileResponse, Response
 
 from omnigraph.errors import NotFound
-from omnigraph.server import access
-from omnigraph.server.access import Action
-from omnigraph.server.call import Call, TheCall
+from omnigraph.server.auth import access
+from omnigraph.server.auth.access import Action
+from omnigraph.server.http.request_context import Call, TheCall
 from omnigraph.server.jobs import Job, no_job
+from omnigraph.server.models.job_models import JobAnswer, JobsAnswer
 from omnigraph.server.routes.shared import described, graph_router
-from omnigraph.server.worked import JobAnswer, JobsAnswer
 
 router = graph_router("jobs")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from omnigraph.answers import (
+from omnigraph.api.documents import (
     Document,
     analysis_document,
     cleanup_document,
@@ -15,11 +15,19 @@ from omnigraph.answers import (
     verify_document,
 )
 from omnigraph.errors import BadRequest
-from omnigraph.graph import Graph
-from omnigraph.server.access import Action
-from omnigraph.server.call import TheCall
+from omnigraph.graph.graph import Graph
+from omnigraph.server.auth.access import Action
+from omnigraph.server.http.request_context import TheCall
 from omnigraph.server.jobs import Job
-from omnigraph.server.models import (
+from omnigraph.server.models.job_models import (
+    AnalyzeAnswer,
+    CleanupAnswer,
+    EmbedAnswer,
+    OptimizeAnswer,
+    RecoverAnswer,
+    VerifyAnswer,
+)
+from omnigraph.server.models.request_models import (
     AnalyzeRequest,
     CleanupRequest,
     EmbedRequest,
@@ -28,14 +36,6 @@ from omnigraph.server.models import (
     VerifyRequest,
 )
 from omnigraph.server.routes.shared import IfCommit, TxnId, described, graph_router
-from omnigraph.server.worked import (
-    AnalyzeAnswer,
-    CleanupAnswer,
-    EmbedAnswer,
-    OptimizeAnswer,
-    RecoverAnswer,
-    VerifyAnswer,
-)
 
 router = graph_router("maintenance")
 

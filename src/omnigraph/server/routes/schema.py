@@ -6,13 +6,13 @@ from typing import Annotated
 from fastapi import Query
 from starlette.responses import Response
 
-from omnigraph.answers import schema_applied_document
+from omnigraph.api.documents import schema_applied_document
 from omnigraph.errors import OmnigraphError
-from omnigraph.graph import Graph
-from omnigraph.server.access import Action
-from omnigraph.server.answered import SchemaAnswer, SchemaApplyAnswer, SchemaPlanAnswer
-from omnigraph.server.call import TheCall
-from omnigraph.server.models import Reference, SchemaApplyRequest, SchemaPlanRequest
+from omnigraph.graph.graph import Graph
+from omnigraph.server.auth.access import Action
+from omnigraph.server.http.request_context import TheCall
+from omnigraph.server.models.request_models import Reference, SchemaApplyRequest, SchemaPlanRequest
+from omnigraph.server.models.response_models import SchemaAnswer, SchemaApplyAnswer, SchemaPlanAnswer
 from omnigraph.server.routes.shared import IfCommit, TxnId, described, graph_router
 
 router = graph_router("schema")

@@ -4,10 +4,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header
 
-from omnigraph.manifest.model import FreshTxnId
-from omnigraph.server.bodies import GraphRoute
-from omnigraph.server.refused import BODIES
-from omnigraph.server.worked import JobAnswer
+from omnigraph.manifest.model.manifest import FreshTxnId
+from omnigraph.server.http.request_body import GraphRoute
+from omnigraph.server.models.error_models import BODIES
+from omnigraph.server.models.job_models import JobAnswer
 
 _ERRORS = {
     400: "The request can't be used as it is.",

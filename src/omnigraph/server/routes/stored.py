@@ -6,13 +6,13 @@ from fastapi import Path, Query
 from starlette.responses import Response
 
 from omnigraph.errors import BadRequest
-from omnigraph.graph import Graph
-from omnigraph.manifest.publish import PublishedCommit
+from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.read.result import QueryResult
-from omnigraph.server.access import Action
-from omnigraph.server.answered import QueryAnswer, StoredAnswer, WriteAnswer
-from omnigraph.server.call import TheCall
-from omnigraph.server.models import StoredRequest
+from omnigraph.server.auth.access import Action
+from omnigraph.server.http.request_context import TheCall
+from omnigraph.server.models.request_models import StoredRequest
+from omnigraph.server.models.response_models import QueryAnswer, StoredAnswer, WriteAnswer
 from omnigraph.server.routes.data import answer_mutation, answer_query
 from omnigraph.server.routes.shared import ARROW, NDJSON, IfCommit, TxnId, described, graph_router
 

@@ -1,0 +1,1 @@
+"""The interface of a graph, and the JSON documents of its verbs."""

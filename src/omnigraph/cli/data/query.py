@@ -1,0 +1,191 @@
+"""`query`, `mutate`: run a query of a text. `lint`: check all of them without running any."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+
+import click
+
+from omnigraph.api.documents import query_head, write_document
+from omnigraph.cli.inputs import Params, SourceText, read_source
+from omnigraph.cli.options import Settings, at_option, common_options, if_commit_option, pass_settings, txn_id_option
+from omnigraph.cli.output import Paint, counted, excerpt_lines, printable
+from omnigraph.cli.progress import working
+from omnigraph.cli.render.commit import commit_sentence
+from omnigraph.cli.render.formats import FORMATS, write_result
+from omnigraph.pipeline.progress import Progress
+
+if TYPE_CHECKING:
+    from omnigraph.query.lint import LintIssue
+    from omnigraph.schema.catalog import Catalog
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+NO_PARAMS: Mapping[str, Any] = {}
+
+
+def text_options(command: Command) -> Command:
+    """Which query of which text with which parameters: the same for reads and mutations."""
+    for option in (
+        click.option(
+            "--params", type=Params(), default=NO_PARAMS, help="Values for the parameters: an object; @- is stdin."
+        ),
+        click.option("-e", "text", metavar="GQ", help="The text itself: 'query q() { match { … } return { … } }'."),
+        click.option("--query", "path", metavar="FILE", help="A file of queries, .gq; - is stdin."),
+        click.argument("name", required=False),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@text_options
+@at_option
+@click.option("--format", "format_", type=click.Choice(FORMATS), help="How to print rows.  [default: table]")
+@click.option(
+    "--engine",
+    type=click.Choice(("auto", "local", "spark")),
+    default="auto",
+    help="Where to run: auto is here, and on Spark what outgrows this process.",
+)
+@click.option("--master", metavar="URL", help="The Spark master of --engine spark.  [default: a local session]")
+@click.option("--explain", is_flag=True, help="Run it and print the plan, with estimated and actual rows.")
+@common_options
+@pass_settings
+def query(
+    settings: Settings,
+    name: str | None,
+    path: str | None,
+    text: str | None,
+    params: Mapping[str, Any],
+    at: str | None,
+    format_: str | None,
+    engine: str,
+    master: str | None,
+    explain: bool,
+) -> None:
+    """Run the read query NAME of a text; NAME may be left out where there is only one.
+
+    The formats: an aligned table; json, one document; jsonl, one object a line; csv; kv, one "column: value" a line.
+    All values but those of tables and kv are complete and exact.
+    """
+    format_ = _format(settings, format_)
+    source, name = _chosen(name, path, text)
+    graph = settings.open_graph(read_only=True)
+    progress, quiet = Progress(), settings.quiet or settings.json
+    with source.named_in_errors(), working("Running", name, quiet=quiet, progress=progress):
+        result = graph.query(
+            source.text,
+            name,
+            params,
+            settings.branch_or_main,
+            at,
+            explain=explain,
+            engine=cast(Literal["auto", "local", "spark"], engine),
+            master=master,
+            on_start=progress.stage,
+        )
+    head = query_head(result, name, settings.branch_or_main)
+    if explain and format_ != "json":
+        settings.output.data({}, lambda _: map(printable, str(result.plan).split("\n")))
+        return
+    if explain and result.plan is not None:
+        head["plan"] = result.plan.to_json()
+    rows = write_result(format_, result, head)
+    if format_ in ("table", "kv"):
+        settings.output.note(f"{counted(rows, 'row')} at commit {result.commit_id}")
+
+
+@click.command()
+@text_options
+@if_commit_option
+@txn_id_option
+@common_options
+@pass_settings
+def mutate(
+    settings: Settings,
+    name: str | None,
+    path: str | None,
+    text: str | None,
+    params: Mapping[str, Any],
+    if_commit: str | None,
+    txn_id: str | None,
+) -> None:
+    """Run the mutation NAME of a text as one atomic commit; NAME may be left out where there is only one."""
+    from omnigraph.storage import meter
+
+    source, name = _chosen(name, path, text)
+    graph = settings.open_graph()
+    with source.named_in_errors(), meter.operation("mutate") as operation:
+        commit = graph.mutate(
+            source.text,
+            name,
+            params,
+            settings.branch_or_main,
+            settings.actor,
+            if_commit=if_commit,
+            txn_id=txn_id,
+        )
+    cost = operation.cost if commit is None else commit.cost
+    settings.output.done(write_document(commit, cost), commit_sentence(commit, cost))
+
+
+@click.command()
+@click.argument("path", metavar="FILE")
+@click.option("--schema", "schema_path", metavar="FILE", help="The schema to check against, a .pg file.")
+@at_option
+@common_options
+@pass_settings
+def lint(settings: Settings, path: str, schema_path: str | None, at: str | None) -> int:
+    """Check every query of FILE against a schema file or a graph (--store), without running anything.
+
+    Exits with 1 where there are errors; warnings alone are fine.
+    """
+    from omnigraph.query.lint import lint as lint_queries
+
+    if schema_path is not None and (settings.store is not None or settings.server is not None):
+        given = "--store" if settings.store is not None else "--server"
+        raise click.UsageError(f"Both --schema and {given} are given: check against one of them.")
+    if schema_path is not None and at is not None:
+        raise click.UsageError("Both --schema and --at are given: --at is for a graph.")
+    source = read_source(path)
+    found = lint_queries(source.text, _catalog(settings, schema_path, at), source.name)
+    settings.output.data([issue.to_json() for issue in found], lambda paint: _lines(found, paint))
+    errors = sum(issue.severity == "error" for issue in found)
+    warnings = len(found) - errors
+    settings.output.note(f"{source.name}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
+    return 1 if errors else 0
+
+
+def _format(settings: Settings, format_: str | None) -> str:
+    """`--json` and `--format json` are the same."""
+    if settings.json and format_ not in (None, "json"):
+        raise click.UsageError(f"Both --json and --format {format_} are given: choose one of them.")
+    settings.json = settings.json or format_ == "json"
+    return "json" if settings.json else format_ or "table"
+
+
+def _chosen(name: str | None, path: str | None, text: str | None) -> tuple[SourceText, str]:
+    """The text, and the name of the query in it. What can be wrong with them is found before a store is opened."""
+    from omnigraph.query.compile import choose
+    from omnigraph.query.parser import parse
+
+    if (path is None) == (text is None):
+        raise click.UsageError("Give the text of the query: either --query FILE or -e 'query …'.")
+    source = SourceText(text, "-e") if text is not None else read_source(path or "")
+    return source, choose(parse(source.text, source.name), name).name
+
+
+def _catalog(settings: Settings, schema_path: str | None, at: str | None) -> "Catalog":
+    from omnigraph.schema.lang.compile import compile_schema
+
+    if schema_path is None:
+        text = settings.open_graph(read_only=True).schema.show(settings.branch_or_main, at)
+        return compile_schema(text).catalog
+    schema = read_source(schema_path)
+    return compile_schema(schema.text, name=schema.name).catalog
+
+
+def _lines(found: Iterable["LintIssue"], paint: Paint) -> Iterable[str]:
+    for issue in found:
+        text = printable(str(issue))
+        yield paint.alarm(text) if issue.severity == "error" else text
+        yield from excerpt_lines(issue.excerpt)

@@ -1,0 +1,1 @@
+"""Commands for branches, commits, changes and tags."""

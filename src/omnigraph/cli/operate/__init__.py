@@ -1,0 +1,1 @@
+"""Commands that operate a graph or a server."""

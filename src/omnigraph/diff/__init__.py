@@ -1,0 +1,1 @@
+"""What differs between two states of a graph, and the change feed."""

@@ -1,0 +1,359 @@
+"""What differs between two states of the graph, entity by entity: inserts, updates and deletes.
+
+Between a commit and one that came from it the answer is added up from the logical commits between them, so that what
+maintenance rewrote is not read at all. Where that is not possible (neither came from the other, or cleanup has expired
+what lies between) the two versions of each table are compared directly, and `explained` says so.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from omnigraph.cancellation import checkpoint
+from omnigraph.diff.cursor import decode_token, encode_token, fingerprint
+from omnigraph.diff.entity_changes import (
+    KINDS,
+    OPERATIONS,
+    EntityChange,
+    Operation,
+    Position,
+    entity_changes,
+    position_of,
+)
+from omnigraph.diff.graph_state import TypeState, state_of
+from omnigraph.diff.lineage import Lineage, find_lineage, same_state
+from omnigraph.diff.type_diff import TypeHistory, net_difference, type_histories, type_pairs
+from omnigraph.errors import BadRequest, CommitNotFound, ConflictError
+from omnigraph.manifest.branch.merge_base import find_bases
+from omnigraph.manifest.commit.txn import Snapshot
+from omnigraph.manifest.history.history import is_partial, retained, state_at_commit, state_before
+from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, Point
+from omnigraph.manifest.model.paths import branch_id_of, commit_id
+from omnigraph.manifest.repository import Repository
+from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.definitions import Kind
+from omnigraph.storage import meter
+from omnigraph.storage.meter import Cost
+from omnigraph.storage.table.diff.row_diff import Difference
+
+PAGE = "page token"
+_ORDER = {kind: place for place, kind in enumerate(KINDS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which changes are wanted; None is all."""
+
+    kinds: frozenset[Kind] | None = None
+    types: frozenset[str] | None = None
+    operations: frozenset[Operation] | None = None
+
+    @staticmethod
+    def of(
+        kinds: Iterable[str] | None = None, types: Iterable[str] | None = None, operations: Iterable[str] | None = None
+    ) -> "Filters":
+        """Checked, so that a slip does not look like a graph without changes."""
+        kinds, operations = (
+            given if isinstance(given, str) or given is None else tuple(given) for given in (kinds, operations)
+        )
+        for what, given, known in (("kind", kinds, KINDS), ("operation", operations, OPERATIONS)):
+            unknown = [value for value in given or () if value not in known]
+            if isinstance(given, str) or unknown:
+                wrong = given if isinstance(given, str) else unknown[0]
+                raise BadRequest(f"{wrong!r} is no list of {what}s: the known ones are {', '.join(known)}.")
+        if isinstance(types, str):
+            raise BadRequest(f"types is a list of names: give [{types!r}].")
+        return Filters(
+            None if kinds is None else frozenset(kind for kind in KINDS if kind in kinds),
+            None if types is None else frozenset(types),
+            None if operations is None else frozenset(verb for verb in OPERATIONS if verb in operations),
+        )
+
+    def want(self, history: TypeHistory) -> bool:
+        """Whether the type is asked for, by the name that it has or had."""
+        definition = history.definition
+        if self.kinds is not None and definition.kind not in self.kinds:
+            return False
+        names = {state.definition.name for state in history.states if state is not None}
+        return self.types is None or bool(self.types & names)
+
+    def to_json(self) -> list[Any]:
+        return [None if some is None else sorted(some) for some in (self.kinds, self.types, self.operations)]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRead:
+    """What was compared to find the changes of one type, and how many rows that gave."""
+
+    type_name: str
+    comparisons: tuple[tuple[str | None, str | None], ...]  # table versions
+    rows: int
+
+    def to_json(self) -> dict[str, Any]:
+        pairs = [{"older": older, "newer": newer} for older, newer in self.comparisons]
+        return {"type_name": self.type_name, "comparisons": pairs, "rows": self.rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """How changes were found, so far: by adding up commits, or by comparing the two states directly and why."""
+
+    method: str  # "composed" or "direct"
+    reason: str
+    commits: int = 0  # logical ones that lie between, where they were added up
+    reads: tuple[TypeRead, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "reason": self.reason,
+            "commits": self.commits,
+            "reads": [read.to_json() for read in self.reads],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """The types to compare, in order, and whether the answer is to be read backwards."""
+
+    histories: tuple[TypeHistory, ...]
+    explained: Explained
+    backwards: bool = False
+
+
+@dataclass
+class GraphChanges:
+    """The changes between two states, in the order of kind, type and id; read type by type while they are iterated.
+
+    Each iteration starts anew. With a `limit` it ends there, and `next_page` is where to go on, None at the end.
+    """
+
+    repository: Repository = field(repr=False)
+    older: Snapshot = field(repr=False)
+    newer: Snapshot = field(repr=False)
+    filters: Filters = field(default_factory=Filters)
+    question: str = ""  # the states as they were asked for: a page token is good for these
+    limit: int | None = None
+    after: Position | None = None
+    next_page: str | None = None
+    explained: Explained = field(default_factory=lambda: Explained("direct", "nothing was compared yet"))
+    cost: Cost = field(default_factory=Cost)
+
+    @property
+    def from_commit(self) -> CommitId:
+        return self.older.commit_id
+
+    @property
+    def to_commit(self) -> CommitId:
+        return self.newer.commit_id
+
+    @property
+    def schema_changed(self) -> bool:
+        """Whether the two states have different schemas: changes are told by the newer one's names."""
+        return self.older.manifest.schema != self.newer.manifest.schema
+
+    def __iter__(self) -> Iterator[EntityChange]:
+        self.next_page = None
+        changes = self._all()
+        if self.limit is None:
+            yield from changes
+            return
+        last: EntityChange | None = None
+        for change in islice(changes, self.limit):
+            yield change
+            last = change
+        if last is not None and next(changes, None) is not None:
+            self.next_page = self._token(last)
+
+    def _all(self) -> Iterator[EntityChange]:
+        with meter.operation("changes") as operation:
+            way = find_way(self.repository, self.older, self.newer, self.filters)
+        self.explained, self.cost = way.explained, operation.cost
+        for history, behind in _behind(way.histories, self.after):
+            checkpoint()
+            definition = history.definition
+            with meter.operation("changes") as operation:
+                found = net_difference(self.repository.tables, history)
+            self.cost += operation.cost
+            self._note(history, found)
+            if way.backwards:
+                found = Difference(found.after, found.before)
+            for change in entity_changes(found, definition, behind):
+                if self.filters.operations is None or change.operation in self.filters.operations:
+                    yield change
+
+    def _note(self, history: TypeHistory, found: Difference) -> None:
+        pairs = tuple((_version(older), _version(newer)) for older, newer in history.comparisons())
+        read = TypeRead(history.definition.name, pairs, found.before.num_rows + found.after.num_rows)
+        self.explained = replace(self.explained, reads=(*self.explained.reads, read))
+
+    def _token(self, last: EntityChange) -> str:
+        return encode_token(
+            PAGE,
+            {
+                "a": _place_of(self.older.manifest),
+                "b": _place_of(self.newer.manifest),
+                "f": fingerprint(self.question, self.filters.to_json()),
+                "p": [*last.position],
+            },
+        )
+
+
+def find_way(repository: Repository, older: Snapshot, newer: Snapshot, filters: Filters) -> _Way:
+    """How the two states are connected, and which types to look at."""
+    lineage = find_lineage(repository.manifests, older.manifest, newer.manifest)
+    backwards = lineage.obstacle is not None and not same_state(older.manifest, newer.manifest)
+    if backwards:
+        other_way = find_lineage(repository.manifests, newer.manifest, older.manifest)
+        backwards = other_way.obstacle is None
+        lineage = other_way if backwards else lineage
+    if lineage.obstacle is None:
+        states = [state_of(state, repository.schemas.read(state.schema)) for state in lineage.states]
+        histories = type_histories(states)
+        explained = _composed(lineage)
+    else:
+        was, now = state_of(older.manifest, older.schema), state_of(newer.manifest, newer.schema)
+        histories = type_pairs(was, now, _common_catalog(repository, older, newer))
+        explained = Explained("direct", f"{lineage.obstacle}, so table versions are compared directly")
+    _require_known(filters, histories)
+    wanted = [history for history in histories if filters.want(history) and history.comparisons()]
+    return _Way(tuple(sorted(wanted, key=partial(_place, backwards=backwards))), explained, backwards)
+
+
+def _place(history: TypeHistory, backwards: bool) -> tuple[int, str, bool, str]:
+    """By kind and name; of several types with one name those that go first, then the one that comes."""
+    definition, stays = history.definition, history.states[0 if backwards else -1] is not None
+    return _ORDER[definition.kind], definition.name, stays, definition.id
+
+
+def _behind(histories: Iterable[TypeHistory], after: Position | None) -> Iterator[tuple[TypeHistory, str | None]]:
+    """The types from a position on; of the first one also the id behind which to go on."""
+    reached = after is None
+    for history in histories:
+        definition, behind = history.definition, None
+        if not reached and after is not None:
+            kind, type_name, type_id, entity = after
+            here, place = (_ORDER[definition.kind], definition.name), (_ORDER[_kind(kind)], type_name)
+            if here < place or (here == place and definition.id != type_id):
+                continue
+            reached, behind = True, entity if here == place else None
+        yield history, behind
+
+
+def changes_between(
+    repository: Repository,
+    a: str,
+    b: str,
+    filters: Filters,
+    limit: int | None = None,
+    page: str | None = None,
+    branch: str = MAIN,
+) -> GraphChanges:
+    """The changes from `a` to `b`, each a commit, a branch, a tag or a time on `branch`.
+
+    A page goes on where the last one ended, with the states that the first one had.
+    """
+    check_limit(limit)
+    question = f"{branch} {a} {b}"
+    if page is not None:
+        return _paged(repository, page, filters, question, limit)
+    with meter.operation("changes") as operation:
+        older, newer = repository.resolve(a, branch), repository.resolve(b, branch)
+    return GraphChanges(repository, older, newer, filters, question, limit, cost=operation.cost)
+
+
+def changes_of_commit(
+    repository: Repository, commit: CommitId, filters: Filters, limit: int | None = None, page: str | None = None
+) -> GraphChanges:
+    """What one commit changed: its state against the one that it was made on. Of maintenance, nothing."""
+    check_limit(limit)
+    if page is not None:
+        return _paged(repository, page, filters, commit, limit)
+    with meter.operation("changes") as operation:
+        before, after = states_of_commit(repository, commit)
+    return GraphChanges(repository, before, after, filters, commit, limit, cost=operation.cost)
+
+
+def states_of_commit(repository: Repository, commit: CommitId) -> tuple[Snapshot, Snapshot]:
+    """The state before a commit and the one after it; `init` came out of nothing, which is as empty as itself."""
+    manifests, tags = repository.manifests, repository.tags
+    after, before = state_at_commit(manifests, commit, tags), state_before(manifests, commit, tags)
+    return _pinned(repository, after if before is None else before), _pinned(repository, after)
+
+
+def _paged(repository: Repository, page: str, filters: Filters, question: str, limit: int | None) -> GraphChanges:
+    remedy = "ask for the first page again"
+    fields = decode_token(PAGE, page, remedy)
+    if fields.get("f") != fingerprint(question, filters.to_json()):
+        raise BadRequest(f"This page token was given for other states or filters: use the same ones, or {remedy}.")
+    try:  # anybody can make one up: what can't be a place is refused here
+        places, after = [_place_in(fields[side]) for side in ("a", "b")], position_of(fields["p"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        raise BadRequest(f"This is no {PAGE} that was given out here: {remedy}.") from None
+    with meter.operation("changes") as operation:
+        older, newer = (_at_place(repository, *place) for place in places)
+    return GraphChanges(repository, older, newer, filters, question, limit, after, cost=operation.cost)
+
+
+def _place_of(state: Manifest) -> list[Any]:
+    """Where a state is: a manifest, or in the middle of one behind so many commits."""
+    point = [state.branch_id, state.manifest_version]
+    return [*point, len(state.commits)] if is_partial(state) else point
+
+
+def _place_in(stored: list[Any]) -> tuple[Point, int | None]:
+    branch_id, *numbers = stored
+    version, *commits = (number for number in numbers if type(number) is int and 0 < number < 2**63)
+    return Point(branch_id_of(branch_id), version), commits[0] if commits else None
+
+
+def _at_place(repository: Repository, point: Point, commits: int | None) -> Snapshot:
+    name = commit_id(point)
+    entry = repository.manifests.read(point)
+    if entry is None or (commits is not None and commits > len(entry.commits)):
+        raise CommitNotFound(name, "it is not there")
+    if commits is not None:
+        last = entry.commits[commits - 1].id
+        return _pinned(repository, state_at_commit(repository.manifests, last, repository.tags))
+    return _pinned(repository, retained(repository.manifests, entry, name, repository.tags))
+
+
+def _pinned(repository: Repository, manifest: Manifest) -> Snapshot:
+    return Snapshot(manifest, repository.schemas.read(manifest.schema))
+
+
+def _composed(lineage: Lineage) -> Explained:
+    return Explained("composed", "the one state came from the other", lineage.commits)
+
+
+def _common_catalog(repository: Repository, older: Snapshot, newer: Snapshot) -> Catalog | None:
+    """The catalog of a common ancestor; with equal schemas that is theirs."""
+    if older.manifest.schema == newer.manifest.schema:
+        return older.catalog
+    try:
+        bases = find_bases(repository.manifests, older.manifest.ancestry, newer.manifest.ancestry)
+    except ConflictError:
+        return None
+    return repository.schemas.read(bases[0].schema).catalog
+
+
+def _version(state: TypeState | None) -> str | None:
+    return None if state is None or state.content is None else str(state.content)
+
+
+def _require_known(filters: Filters, histories: Iterable[TypeHistory]) -> None:
+    known = {state.definition.name for history in histories for state in history.states if state is not None}
+    unknown = sorted((filters.types or frozenset()) - known)
+    if unknown:
+        raise BadRequest(f"The schema has no type {unknown[0]!r}: see `schema show`.")
+
+
+def check_limit(limit: int | None) -> None:
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise BadRequest(f"A limit of {limit!r} makes no sense: give a whole number, 1 or more.")
+
+
+def _kind(text: str) -> Kind:
+    return "node" if text == "node" else "edge"

@@ -1,0 +1,316 @@
+"""The change feed: all that happens on a branch, commit by commit, in order, for a reader that keeps its place.
+
+A cursor names the branch by its id, the newest manifest that was told completely, and within the next one how many of
+its commits were, and the last change that was told. Commits are immutable and so is their order, so whoever stores the
+cursor of a change together with what it made of the change gets each exactly once, however often it asks again.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from omnigraph.diff.changes import GraphChanges, check_limit
+from omnigraph.diff.cursor import decode_token, encode_token
+from omnigraph.diff.entity_changes import EntityChange, Position, position_of
+from omnigraph.diff.lineage import is_logical
+from omnigraph.errors import BadRequest, CommitNotFound, CursorExpired, CursorRefused, Damaged
+from omnigraph.manifest.branch.tags import BEGINNING, NOW
+from omnigraph.manifest.commit.txn import Snapshot
+from omnigraph.manifest.history.history import fork_head, partial_state, retained, up_to
+from omnigraph.manifest.history.txn_lookup import READ_AHEAD
+from omnigraph.manifest.model.manifest import MAIN, BranchId, Commit, CommitClass, CommitId, Entry, Manifest, Point
+from omnigraph.manifest.model.paths import branch_id_of, commit_id, parse_commit_id
+from omnigraph.manifest.repository import Repository
+from omnigraph.storage import meter
+from omnigraph.storage.meter import Cost
+from omnigraph.storage.util.parallel import gather
+
+CURSOR = "cursor"
+LIMIT_DEFAULT = 1000
+_REMEDY = "begin with `--start now`, `--start beginning` or `--start COMMIT`"
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A place in the feed of one branch: behind a manifest, behind commits of the one after that, or a change there."""
+
+    branch: str
+    branch_id: BranchId
+    point: Point  # told completely; on the branch itself, or on one that it was forked from
+    position: Position | None = None  # the last change that was told of the next commit
+    commits: int = 0  # of the next manifest that were told completely
+
+    def encoded(self) -> str:
+        place = [self.point.branch_id, self.point.manifest_version]
+        if self.commits:
+            place.append(self.commits)
+        return encode_token(
+            CURSOR,
+            {
+                "b": self.branch,
+                "i": self.branch_id,
+                "n": place,
+                "p": None if self.position is None else [*self.position],
+            },
+        )
+
+    @staticmethod
+    def decoded(text: str) -> "Cursor":
+        """The place that a text stands for. Anybody can make one up: what can't be a place is refused here."""
+        fields = decode_token(CURSOR, text, _REMEDY)
+        try:
+            position, place = fields["p"], fields["n"]
+            return Cursor(
+                str(fields["b"]),
+                branch_id_of(fields["i"]),
+                Point(branch_id_of(place[0]), _count(place[1])),
+                None if position is None else position_of(position),
+                _count(place[2]) if len(place) > 2 else 0,
+            )
+        except (IndexError, KeyError, TypeError, ValueError):
+            raise BadRequest(f"This is no {CURSOR} that was given out here: {_REMEDY}.") from None
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise ValueError(f"{value!r} counts nothing")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class FeedChange:
+    """One change, the commit that made it, and the cursor to store once it has been dealt with."""
+
+    change: EntityChange
+    commit: Commit
+    cursor: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"commit_id": self.commit.id, **self.change.to_json(), "cursor": self.cursor}
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPage:
+    """What was asked for at once; `cursor` goes on behind it, `more` says whether there was more already."""
+
+    changes: tuple[FeedChange, ...]
+    cursor: str
+    more: bool
+    cost: Cost = field(default_factory=Cost)
+
+    def __iter__(self) -> Iterator[FeedChange]:
+        return iter(self.changes)
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+
+def poll(
+    repository: Repository,
+    cursor: str | None = None,
+    start: str | None = None,
+    limit: int = LIMIT_DEFAULT,
+    branch: str | None = None,
+) -> FeedPage:
+    """At most `limit` changes behind the cursor, or from a start: `now`, `beginning`, or behind a commit or tag."""
+    check_limit(limit)
+    with meter.operation("changes_poll") as operation:
+        head, place = _begin(repository, cursor, start, branch)
+        found: list[FeedChange] = []
+        more = False
+        for told in _told(repository, head, place):
+            if isinstance(told, Cursor):
+                place = told
+            elif len(found) == limit:
+                more = True
+                break
+            else:
+                found.append(told)
+                place = replace(place, position=told.change.position)
+    return FeedPage(tuple(found), place.encoded(), more, operation.cost)
+
+
+def follow(
+    repository: Repository, cursor: str | None = None, start: str | None = None, branch: str | None = None
+) -> Iterator[FeedChange]:
+    """All changes up to the head that the branch has now, one by one; each has the cursor to go on with."""
+    head, place = _begin(repository, cursor, start, branch)
+    for told in _told(repository, head, place):
+        if isinstance(told, FeedChange):
+            yield told
+
+
+def _begin(
+    repository: Repository, cursor: str | None, start: str | None, branch: str | None
+) -> tuple[Manifest, Cursor]:
+    """The branch's head, and where to go on."""
+    if cursor is not None and start is not None:
+        raise BadRequest("Both a cursor and a start are given: a cursor says where to go on by itself.")
+    if cursor is not None:
+        place = Cursor.decoded(cursor)
+        if branch is not None and branch != place.branch:
+            raise CursorRefused(f"it belongs to the branch {place.branch!r}, not to {branch!r}", _REMEDY)
+        head = repository.branches.find(place.branch).head
+        if head.branch_id != place.branch_id:
+            reason = "is another graph's" if place.branch == MAIN else "was deleted and made again since"
+            raise CursorRefused(f"its branch {place.branch!r} {reason}", _REMEDY)
+        if place.point.branch_id == head.branch_id and place.point.manifest_version > head.manifest_version:
+            # A cursor is given out behind what was read, and a branch only grows: what was read is gone.
+            reason = f"{place.branch!r} ends at manifest {head.manifest_version}, before the cursor's"
+            remedy = "its newest manifests were lost, restore them (see `verify`), or begin again with `--start`"
+            raise CursorRefused(f"{reason} {place.point.manifest_version}", remedy)
+        return head, place
+    head = repository.branches.find(MAIN if branch is None else branch).head
+    if start is None or start == NOW:
+        return head, Cursor(head.branch, head.branch_id, head.point)
+    if start == BEGINNING:
+        return head, Cursor(head.branch, head.branch_id, Point(_line(repository, head)[0].branch_id, 0))
+    return head, _behind_commit(repository, head, start)
+
+
+def _behind_commit(repository: Repository, head: Manifest, start: str) -> Cursor:
+    """The place behind a commit of the branch's line; in the middle of a group, behind so many of its commits."""
+    commit = repository.commit_named(start)
+    point = parse_commit_id(commit)
+    stretch = next((one for one in _line(repository, head) if one.has(point)), None)
+    entry = None if stretch is None else repository.manifests.read(point)
+    if stretch is None or entry is None:
+        raise _not_in_history(head, start)
+    known = [one.id for one in stretch.commits_of(entry)]
+    if commit not in known and len(entry.commits) > 1:
+        raise _not_in_history(head, start)
+    if not known or commit in (known[-1], commit_id(point)):
+        return Cursor(head.branch, head.branch_id, point)
+    before = Point(point.branch_id, point.manifest_version - 1)
+    return Cursor(head.branch, head.branch_id, before, commits=known.index(commit) + 1)
+
+
+def _not_in_history(head: Manifest, start: str) -> BadRequest:
+    return BadRequest(f"{start} is not in the history of {head.branch!r}: start with one of `commit list`.")
+
+
+def _told(repository: Repository, head: Manifest, place: Cursor) -> Iterator[FeedChange | Cursor]:
+    """The changes behind a place, and after each commit the place behind it."""
+    previous: Entry | None = None
+    for stretch, point in _points_after(repository, head, place.point):
+        entry = _read_ahead(repository, point, head)
+        if is_logical(entry) and point.manifest_version > 1:
+            before = Point(point.branch_id, point.manifest_version - 1)
+            states = _both_retained(repository, head, _states_before(repository, before, previous), entry)
+            told = stretch.commits_of(entry)
+            for number in range(place.commits, len(told)):
+                place = replace(place, point=before, commits=number)
+                yield from _told_of(repository, *states, number, place)
+                place = replace(place, position=None)
+                if number + 1 < len(told):
+                    yield replace(place, commits=number + 1)
+        place, previous = replace(place, point=point, position=None, commits=0), entry
+        yield place
+
+
+def _told_of(
+    repository: Repository, previous: Manifest, manifest: Manifest, number: int, place: Cursor
+) -> Iterator[FeedChange]:
+    """The changes of one commit, of a manifest with perhaps several, behind a place in it."""
+    commit = manifest.commits[number]
+    if commit.commit_class is not CommitClass.LOGICAL:
+        return
+    last = number + 1 == len(manifest.commits)
+    before = previous if number == 0 else partial_state(previous, manifest, number - 1)
+    after = manifest if last else partial_state(previous, manifest, number)
+    states = _pinned(repository, before), _pinned(repository, after)
+    for change in GraphChanges(repository, *states, after=place.position):
+        yield FeedChange(change, commit, replace(place, position=change.position).encoded())
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """The part of a branch that another one's history runs through: up to a manifest, and a commit in it."""
+
+    branch_id: BranchId
+    last: int
+    head: CommitId | None
+
+    def has(self, point: Point) -> bool:
+        return point.branch_id == self.branch_id and point.manifest_version <= self.last
+
+    def commits_of(self, entry: Entry) -> tuple[Commit, ...]:
+        return up_to(entry, self.head) if entry.manifest_version == self.last else entry.commits
+
+
+def _points_after(repository: Repository, head: Manifest, behind: Point) -> Iterator[tuple[_Stretch, Point]]:
+    """The manifests of the branch's line behind a point, old to new, through its fork points."""
+    reached = False
+    for stretch in _line(repository, head):
+        first = 1
+        if stretch.branch_id == behind.branch_id:
+            reached, first = True, behind.manifest_version + 1
+        if reached:
+            yield from ((stretch, Point(stretch.branch_id, number)) for number in range(first, stretch.last + 1))
+    if not reached:
+        raise CursorRefused(f"its place is not in the history of {head.branch!r}", _REMEDY)
+
+
+def _line(repository: Repository, head: Manifest) -> list[_Stretch]:
+    """The branches that a branch's history runs through, the oldest first, each up to where it was forked."""
+    line = [_Stretch(head.branch_id, head.manifest_version, head.logical_head)]
+    fork = head.fork
+    while fork is not None:
+        forked_from = fork_head(repository.manifests, line[-1].branch_id)
+        line.append(_Stretch(fork.branch_id, fork.manifest_version, forked_from))
+        entry = repository.manifests.read(fork)
+        if entry is None:
+            raise Damaged(f"manifest {fork.manifest_version} of branch id {fork.branch_id}", "it is missing")
+        fork = entry.fork
+    return line[::-1]
+
+
+def _read_ahead(repository: Repository, point: Point, head: Manifest) -> Entry:
+    """One entry; the next ones are read along with it, so that a long way is not as many round trips."""
+    manifests = repository.manifests
+    if point.manifest_version % READ_AHEAD == 1 and point.branch_id == head.branch_id:
+        last = min(head.manifest_version, point.manifest_version + READ_AHEAD - 1)
+        numbers = range(point.manifest_version, last + 1)
+        gather([partial(manifests.read, Point(point.branch_id, number)) for number in numbers])
+    entry = manifests.read(point)
+    if entry is None:
+        raise Damaged(f"manifest {point.manifest_version} of branch id {point.branch_id}", "it is missing")
+    return entry
+
+
+def _states_before(repository: Repository, point: Point, known: Entry | None) -> Iterator[Entry]:
+    """What stood before a commit, the newest first: maintenance changes nothing, so each of it says the same."""
+    entry = known or repository.manifests.read(point)
+    while entry is not None:
+        yield entry
+        if is_logical(entry) or entry.manifest_version == 1:
+            return
+        entry = repository.manifests.read(Point(entry.branch_id, entry.manifest_version - 1))
+
+
+def _both_retained(
+    repository: Repository, head: Manifest, before: Iterator[Entry], entry: Entry
+) -> tuple[Manifest, Manifest]:
+    """A commit's state and one before it; both are needed to say what it changed."""
+    name = commit_id(Point(entry.branch_id, entry.manifest_version))
+    with suppress(CommitNotFound):
+        after = retained(repository.manifests, entry, name, repository.tags)
+        for previous in before:
+            with suppress(CommitNotFound):
+                return retained(repository.manifests, previous, name, repository.tags), after
+    raise CursorExpired(head.branch, name, _baseline(repository, head))
+
+
+def _baseline(repository: Repository, head: Manifest) -> CommitId | None:
+    """The oldest commit after which the feed has no gap, a maintenance one perhaps: its state can still be read."""
+    for number in range(head.oldest_retained, head.manifest_version + 1):
+        entry = repository.manifests.read(Point(head.branch_id, number))
+        if isinstance(entry, Manifest) and entry.commits:
+            return entry.commits[-1].id
+    return None
+
+
+def _pinned(repository: Repository, manifest: Manifest) -> Snapshot:
+    return Snapshot(manifest, repository.schemas.read(manifest.schema))

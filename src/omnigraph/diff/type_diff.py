@@ -1,0 +1,160 @@
+"""What became of one type's rows between two states, however its definition and its storage changed meanwhile."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, TypeAlias
+
+from omnigraph.diff.align_rows import converted
+from omnigraph.diff.graph_state import GraphState, TypeId, TypeState
+from omnigraph.manifest.model.manifest import CommitId
+from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.definitions import TypeDef
+from omnigraph.storage.table.diff.row_diff import Difference, in_memory
+from omnigraph.storage.table.overlay import ids_of
+from omnigraph.storage.table.table_content import Content
+from omnigraph.storage.table.tables import Tables
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Comparison: TypeAlias = tuple[TypeState | None, TypeState | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TypeHistory:
+    """One type along a way through history: its states from old to new; None where it was not there."""
+
+    states: tuple[TypeState | None, ...]
+
+    @property
+    def definition(self) -> TypeDef:
+        """As it is in the end, or was last before it was dropped: by it all rows are told."""
+        return next(state.definition for state in reversed(self.states) if state is not None)
+
+    def comparisons(self) -> list[Comparison]:
+        """The pairs of states whose differences add up to all that logical commits did.
+
+        `changed-at` tells which states have the same rows. Where the same rows are in another version, or have
+        gone from a tail into one, maintenance has rewritten them, and what lies before is compared apart from what
+        lies after.
+        """
+        found: list[Comparison] = []
+        start = previous = self.states[0]
+        for state in self.states[1:]:
+            rewritten = _changed_at(previous) == _changed_at(state) and _content(previous) != _content(state)
+            if rewritten:
+                if _changed_at(start) != _changed_at(previous):
+                    found.append((start, previous))
+                start = state
+            previous = state
+        if _changed_at(start) != _changed_at(previous):
+            found.append((start, previous))
+        return found
+
+
+def type_histories(states: Sequence[GraphState]) -> list[TypeHistory]:
+    """Every type that the states know, by its identity: a rename leaves it the same.
+
+    An id that comes again after its type was dropped is that of another type, which a merge has brought.
+    """
+    types: dict[TypeId, None] = {type_id: None for state in states for type_id in state.types}
+    return [history for type_id in types for history in _lives([state.of(type_id) for state in states])]
+
+
+def _lives(states: Sequence[TypeState | None]) -> Iterator[TypeHistory]:
+    """Each stretch without a gap by itself, with nothing before and after it."""
+    start = 0
+    for there, stretch in groupby(states, lambda state: state is not None):
+        entries = tuple(stretch)
+        if there:
+            rest = len(states) - start - len(entries)
+            yield TypeHistory((*(None,) * start, *entries, *(None,) * rest))
+        start += len(entries)
+
+
+def type_pairs(older: GraphState, newer: GraphState, common: Catalog | None) -> list[TypeHistory]:
+    """The same for two states of which neither came from the other.
+
+    Each side numbers new types for itself, so an id means the same type only if the common ancestor had it already;
+    what came later is the same by its name.
+    """
+    known = {(definition.kind, definition.id) for definition in (common.types if common is not None else ())}
+    pairs: dict[object, list[TypeState | None]] = {}
+    for side, state in enumerate((older, newer)):
+        for type_id, entry in state.types.items():
+            name = type_id if type_id in known else entry.definition.table_key
+            pairs.setdefault(name, [None, None])[side] = entry
+    return [TypeHistory(tuple(pair)) for pair in pairs.values()]
+
+
+def net_difference(tables: Tables, history: TypeHistory) -> Difference:
+    """All comparisons added up: of each row the first image before and the last one after, if they differ."""
+    parts = [table_difference(tables, *pair, history.definition) for pair in history.comparisons()]
+    if len(parts) == 1:
+        return parts[0]
+    return _added_up(parts, history.definition)
+
+
+def table_difference(tables: Tables, older: TypeState | None, newer: TypeState | None, wanted: TypeDef) -> Difference:
+    """The rows in which two states of one type differ, with the columns of the wanted definition.
+
+    A property that a state does not know yet has its default there, exactly as `schema apply` gives it to rows.
+    """
+    found = tables.difference(_content(older), _content(newer), _columns_of(older, newer, wanted))
+    before = found.before if older is None else converted(found.before, older.definition, wanted)
+    after = found.after if newer is None else converted(found.after, newer.definition, wanted)
+    if before is found.before and after is found.after:
+        return found
+    return in_memory(before, after)
+
+
+def _columns_of(older: TypeState | None, newer: TypeState | None, wanted: TypeDef) -> "pa.Schema":
+    """All columns that either state reads from, such that one read serves both."""
+    import pyarrow as pa
+
+    from omnigraph.schema.arrow import arrow_schema
+
+    columns: dict[str, pa.Field[pa.DataType]] = {}
+    for definition in (wanted, *(state.definition for state in (newer, older) if state is not None)):
+        for field in arrow_schema(definition):
+            columns.setdefault(field.name, field)
+    return pa.schema(list(columns.values()))
+
+
+def _added_up(parts: Sequence[Difference], definition: TypeDef) -> Difference:
+    import pyarrow as pa
+
+    from omnigraph.schema.arrow import arrow_schema
+
+    shape = arrow_schema(definition)
+    first: dict[str, int | None] = {}  # id to the place of its first image before, None where it was inserted
+    last: dict[str, int | None] = {}
+    befores, afters = (pa.concat_tables([shape.empty_table(), *side]) for side in _sides(parts))
+    at_before = at_after = 0
+    for part in parts:
+        was = _places(part.before, at_before)
+        now = _places(part.after, at_after)
+        at_before, at_after = at_before + part.before.num_rows, at_after + part.after.num_rows
+        for entity in was.keys() | now.keys():
+            first.setdefault(entity, was.get(entity))
+            last[entity] = now.get(entity)
+    before = befores.take(pa.array([place for place in first.values() if place is not None], pa.int64()))
+    after = afters.take(pa.array([place for place in last.values() if place is not None], pa.int64()))
+    return in_memory(before, after)
+
+
+def _sides(parts: Sequence[Difference]) -> "tuple[list[pa.Table], list[pa.Table]]":
+    return [part.before for part in parts], [part.after for part in parts]
+
+
+def _places(rows: "pa.Table", offset: int) -> Mapping[str, int]:
+    return {entity: offset + place for place, entity in enumerate(ids_of(rows))}
+
+
+def _changed_at(state: TypeState | None) -> CommitId | None:
+    return None if state is None else state.changed_at
+
+
+def _content(state: TypeState | None) -> Content | None:
+    return None if state is None else state.content

@@ -1,0 +1,1 @@
+"""The public façade: `init`, `open` and `Graph`."""

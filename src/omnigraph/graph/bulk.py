@@ -1,0 +1,224 @@
+"""The part of the façade that moves whole tables: load, export, analytics, embedding."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import IO, TYPE_CHECKING
+
+from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
+from omnigraph.manifest.repository import Repository
+from omnigraph.storage import meter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from omnigraph.gc.recovery import Completers
+    from omnigraph.maintenance.engines import Engine as MaintenanceEngine
+    from omnigraph.maintenance.table_maintenance import ChooseRunner
+    from omnigraph.pipeline.analytics.analyze import Analysis
+    from omnigraph.pipeline.analytics.analyze import Engine as AnalyticsEngine
+    from omnigraph.pipeline.analytics.spec import Algorithm, Direction
+    from omnigraph.pipeline.embedding.embed import EmbedResult
+    from omnigraph.pipeline.exporting.export import Engine as ExportEngine
+    from omnigraph.pipeline.progress import Progress
+    from omnigraph.read.export.export import Exported
+    from omnigraph.read.export.export_formats import Format
+    from omnigraph.read.search.embedding import Embedder
+    from omnigraph.write.load.input.load_input import Source
+    from omnigraph.write.load.load import Engine, LoadResult, OnError
+    from omnigraph.write.load.load_modes import Mode
+
+
+class BulkCommands:
+    """What `Graph` can do with data of any size."""
+
+    repository: Repository
+
+    def load(
+        self,
+        source: "Source",
+        mode: "Mode" = "append",
+        branch: str = MAIN,
+        engine: "Engine" = "auto",
+        spark: "SparkSession | None" = None,
+        on_error: "OnError" = "fail",
+        *,
+        from_: str | None = None,
+        type: str | None = None,
+        job_id: str | None = None,
+        max_errors: int | None = None,
+        actor: str | None = None,
+        if_commit: CommitId | None = None,
+        txn_id: TxnId | None = None,
+        master: str | None = None,
+        progress: "Progress | None" = None,
+    ) -> "LoadResult":
+        """Load entities of any number of types as one atomic commit.
+
+        `source` is a path, glob or URI (.jsonl, .csv, .parquet, directories too), a list of them, entity dicts, or a
+        dict of type → table: Arrow, pandas, or a Spark DataFrame. `type` is the type of rows in CSV and Parquet files
+        that are not named after theirs. `engine="auto"` loads here what is small and the rest on Spark; a load with a
+        `job_id` can be started again after a crash and goes on where it stood.
+        """
+        from omnigraph.pipeline.bulk.dispatch import load_with
+
+        return load_with(
+            engine,
+            self.repository,
+            source,
+            mode=mode,
+            branch=branch,
+            on_error=on_error,
+            from_=from_,
+            max_errors=max_errors,
+            type_name=type,
+            job_id=job_id,
+            actor=actor,
+            if_commit=if_commit,
+            txn_id=txn_id,
+            spark=spark,
+            master=master,
+            progress=progress,
+        )
+
+    def export(
+        self,
+        dest: "str | os.PathLike[str] | IO[bytes]",
+        branch: str = MAIN,
+        at: str | datetime | None = None,
+        types: Sequence[str] | None = None,
+        engine: "ExportEngine" = "auto",
+        *,
+        format: "Format | None" = None,
+        overwrite: bool = False,
+        storage_options: Mapping[str, str] | None = None,
+        spark: "SparkSession | None" = None,
+        master: str | None = None,
+        progress: "Progress | None" = None,
+    ) -> "Exported":
+        """Write the entities of a state, ordered by type and id, so that loading them gives the same.
+
+        One file of NDJSON, or of one type as CSV or Parquet by its ending; with a `format`, or to a URI, a directory.
+        """
+        from omnigraph.pipeline.exporting.export import export
+
+        with meter.operation("export"):
+            return export(
+                self.repository,
+                self.repository.snapshot(branch, at),
+                dest,
+                types,
+                format,
+                engine=engine,
+                overwrite=overwrite,
+                storage_options=storage_options,
+                spark=spark,
+                master=master,
+                progress=progress,
+            )
+
+    def analyze(
+        self,
+        algorithm: "Algorithm",
+        edges: Sequence[str] | None = None,
+        write: str | None = None,
+        engine: "AnalyticsEngine" = "auto",
+        *,
+        direction: "Direction | None" = None,
+        damping: float = 0.85,
+        tolerance: float = 1e-6,
+        iterations: int = 100,
+        branch: str = MAIN,
+        at: str | datetime | None = None,
+        limit: int | None = 20,
+        spark: "SparkSession | None" = None,
+        master: str | None = None,
+        actor: str | None = None,
+        if_commit: CommitId | None = None,
+        txn_id: TxnId | None = None,
+    ) -> "Analysis":
+        """PageRank, components, degrees or triangles; `write="Person.rank"` gives every row its value, as one commit.
+
+        `edges` are edge types, by default all. The table of the answer has the first `limit` rows, None for all.
+        """
+        from omnigraph.pipeline.analytics.analyze import analyze
+
+        return analyze(
+            self.repository,
+            algorithm,
+            edges=edges,
+            write=write,
+            direction=direction,
+            damping=damping,
+            tolerance=tolerance,
+            iterations=iterations,
+            branch=branch,
+            at=at,
+            limit=limit,
+            engine=engine,
+            spark=spark,
+            master=master,
+            actor=actor,
+            if_commit=if_commit,
+            txn_id=txn_id,
+        )
+
+    def embed(
+        self,
+        type: str | None = None,
+        property: str | None = None,
+        branch: str = MAIN,
+        *,
+        batch: int = 128,
+        commit_every: int | None = 100,
+        rate_limit: float | None = None,
+        concurrency: int = 4,
+        dry_run: bool = False,
+        price_per_1k: float | None = None,
+        engine: str = "local",
+        spark: "SparkSession | None" = None,
+        master: str | None = None,
+        actor: str | None = None,
+        embedder: "Embedder | None" = None,
+        on_progress: "Callable[[int, int], None] | None" = None,
+    ) -> "EmbedResult":
+        """Fill vectors declared with `@embed` in the rows that lack them; a run that ended early is just run again.
+
+        `rate_limit` is in requests a minute, `commit_every` in batches (None: one commit at the end). With `dry_run`
+        nothing is asked and nothing written: the answer says how many rows, tokens and requests it would take.
+        """
+        from omnigraph.pipeline.embedding.embed import embed
+
+        return embed(
+            self.repository,
+            type,
+            property,
+            branch=branch,
+            batch=batch,
+            commit_every=commit_every,
+            rate_limit=rate_limit,
+            concurrency=concurrency,
+            dry_run=dry_run,
+            price_per_1k=price_per_1k,
+            engine=engine,
+            spark=spark,
+            master=master,
+            actor=actor,
+            embedder=embedder,
+            on_progress=on_progress,
+        )
+
+    def _completers(self) -> "Completers":
+        """How `recover` completes long writes."""
+        from omnigraph.pipeline.bulk.recover import COMPLETER
+
+        return {"load": COMPLETER}
+
+    def _workers(
+        self, engine: "MaintenanceEngine", spark: "SparkSession | None", master: str | None
+    ) -> "AbstractContextManager[ChooseRunner]":
+        """Who runs the tasks of `optimize`."""
+        from omnigraph.pipeline.maintenance import workers
+
+        return workers(engine, spark, master)

@@ -1,0 +1,397 @@
+"""The public façade: `init`, `open`, `Graph`. Every capability in one place, every verb metered."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.errors import BadRequest
+from omnigraph.graph.bulk import BulkCommands
+from omnigraph.graph.history import HistoryCommands, TagCommands
+from omnigraph.graph.maintenance import MaintenanceCommands
+from omnigraph.maintenance.background import Maintainer
+from omnigraph.manifest.commit.plan import Check, TableAction
+from omnigraph.manifest.commit.publish import PublishedCommit
+from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
+from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
+from omnigraph.manifest.repository import Repository, init_repository, open_repository
+from omnigraph.manifest.settings import Settings
+from omnigraph.query.compile import compile_queries
+from omnigraph.read.tables import scan as read_table
+from omnigraph.schema.catalog import Catalog, Schema, catalog_from_json
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.schema.lang.printer import print_schema
+from omnigraph.storage import meter
+from omnigraph.storage.meter import Cost
+from omnigraph.write.commit import Changes, OnConflict, Planner, commit_changes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from omnigraph.merge.merge import Engine as MergeEngine
+    from omnigraph.merge.merge import MergeResult
+    from omnigraph.pipeline.querying.engines import QueryEngine
+    from omnigraph.query.ir import MutationQuery
+    from omnigraph.read.result import QueryResult
+    from omnigraph.read.tables.read_cache import CacheCounts, ReadCaches
+    from omnigraph.schema.evolve.migration import MigrationPlan
+    from omnigraph.write.migrate.migrate import SchemaApplied
+
+NO_PARAMS: Mapping[str, object] = {}
+
+
+def init(
+    uri: str | os.PathLike[str],
+    schema: str | Catalog | Mapping[str, Any],
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    actor: str | None = None,
+    settings: Settings | None = None,
+) -> "Graph":
+    """Make a graph from the text of a schema, or a catalog; refuses a place that holds one."""
+    wanted = compile_schema(schema) if isinstance(schema, str) else Schema(_catalog(schema))
+    with meter.operation("init") as operation:
+        repository = init_repository(os.fspath(uri), wanted, storage_options, actor=actor, settings=settings)
+    return Graph(repository, operation.cost)
+
+
+def _require_text(gq: object) -> None:
+    if not isinstance(gq, str):
+        raise BadRequest(f"A query is text, not {type(gq).__name__}: give what a .gq file holds.")
+
+
+def _schema_text(text: object) -> str:
+    if not isinstance(text, str):
+        raise BadRequest(f"A schema is text, not {type(text).__name__}: give what a .pg file holds.")
+    return text
+
+
+def _catalog(schema: Catalog | Mapping[str, Any]) -> Catalog:
+    return schema if isinstance(schema, Catalog) else catalog_from_json(schema)
+
+
+def open(
+    uri: str | os.PathLike[str],
+    storage_options: Mapping[str, str] | None = None,
+    read_only: bool = False,
+    *,
+    settings: Settings | None = None,
+) -> "Graph":
+    """Open a graph. Nothing is written and nothing needs repair, however its last writer ended.
+
+    Without `settings` those of the environment count, such as `OMNIGRAPH_INLINE_ROWS`.
+    """
+    with meter.operation("open") as operation:
+        repository = open_repository(os.fspath(uri), storage_options, read_only=read_only, settings=settings)
+    return Graph(repository, operation.cost)
+
+
+@dataclass(frozen=True, slots=True)
+class TypeSummary:
+    """What a snapshot knows of one type without reading its rows."""
+
+    type_name: str
+    kind: str
+    rows: int
+    changed_at: CommitId | None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSnapshot:
+    """A pinned state of the graph: later commits do not show in it."""
+
+    pinned: Snapshot
+    repository: Repository = field(repr=False)
+    cost: Cost = field(default_factory=Cost)
+
+    @property
+    def branch(self) -> str:
+        return self.pinned.manifest.branch
+
+    @property
+    def commit_id(self) -> CommitId:
+        return self.pinned.commit_id
+
+    @property
+    def manifest_version(self) -> int:
+        return self.pinned.manifest.manifest_version
+
+    @property
+    def types(self) -> list[TypeSummary]:
+        refs = self.pinned.manifest.tables
+        return [
+            TypeSummary(
+                definition.name,
+                definition.kind,
+                refs[definition.table_key].rows if definition.table_key in refs else 0,
+                refs[definition.table_key].changed_at if definition.table_key in refs else None,
+            )
+            for definition in self.pinned.catalog.types
+        ]
+
+    def to_arrow(self, table_key: str, columns: Sequence[str] | None = None, filter: str | None = None) -> "pa.Table":
+        """The rows of one type, such as `node:Person`."""
+        with meter.operation("scan"):
+            return read_table.scan(self.repository.tables, self.pinned, table_key, columns, filter)
+
+    def lookup(self, table_key: str, ids: Iterable[str], columns: Sequence[str] | None = None) -> "pa.Table":
+        """The rows of one type that have these ids."""
+        with meter.operation("lookup"):
+            return read_table.lookup(self.repository.tables, self.pinned, table_key, ids, columns)
+
+
+class BranchCommands:
+    """`g.branches`: create, list, delete, merge."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+
+    def create(
+        self,
+        name: str,
+        from_: str = MAIN,
+        at: str | datetime | None = None,
+        *,
+        actor: str | None = None,
+        txn_id: TxnId | None = None,
+    ) -> Cost:
+        """Fork a branch: nothing is copied, whatever the size. Answers what it cost.
+
+        From the head of a branch or, as `at` says, an older state of it; `from_` may also be a commit or a tag.
+        """
+        self._repository.require_writable("Creating a branch")
+        with meter.operation("branch_create") as operation:
+            known = self._repository
+            known.branches.create_once(
+                name,
+                lambda: known.state_named(from_) if at is None else known.snapshot(from_, at).manifest,
+                actor,
+                txn_id,
+            )
+        return operation.cost
+
+    def list(self) -> list[str]:
+        with meter.operation("branch_list"):
+            return self._repository.branches.names()
+
+    def delete(self, name: str, *, actor: str | None = None, txn_id: TxnId | None = None) -> Cost:
+        self._repository.require_writable("Deleting a branch")
+        with meter.operation("branch_delete") as operation:
+            self._repository.branches.delete(name, actor, txn_id)
+        return operation.cost
+
+    def merge(
+        self,
+        source: str,
+        into: str = MAIN,
+        delete_branch: bool = False,
+        dry_run: bool = False,
+        *,
+        actor: str | None = None,
+        if_commit: CommitId | None = None,
+        txn_id: TxnId | None = None,
+        engine: "MergeEngine" = "auto",
+        spark: "SparkSession | None" = None,
+        master: str | None = None,
+    ) -> "MergeResult":
+        """Merge a branch into another as one atomic commit; conflicts come all together, and nothing changes."""
+        from omnigraph.pipeline.merge import merge_branches
+
+        return merge_branches(
+            self._repository,
+            source,
+            into,
+            delete_branch=delete_branch,
+            dry_run=dry_run,
+            actor=actor,
+            if_commit=if_commit,
+            txn_id=txn_id,
+            engine=engine,
+            spark=spark,
+            master=master,
+        )
+
+
+class SchemaCommands:
+    """`g.schema`: what types the graph has, and how they change."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+
+    def show(self, branch: str = MAIN, at: str | datetime | None = None) -> str:
+        """The schema as text: as it was given, or printed from the catalog that was."""
+        with meter.operation("schema_show"):
+            schema = self._repository.snapshot(branch, at).schema
+        return schema.source or print_schema(schema.catalog)
+
+    def plan(self, text: str, branch: str = MAIN, *, name: str = "schema.pg") -> "MigrationPlan":
+        """The steps from the branch's schema to a wanted one, decided with the rows that are there; changes nothing."""
+        from omnigraph.write.migrate.migrate import plan_schema
+
+        return plan_schema(self._repository, _schema_text(text), branch=branch, name=name)
+
+    def apply(
+        self,
+        text: str,
+        allow_data_loss: bool = False,
+        branch: str = MAIN,
+        *,
+        actor: str | None = None,
+        if_commit: CommitId | None = None,
+        txn_id: TxnId | None = None,
+        name: str = "schema.pg",
+    ) -> "SchemaApplied":
+        """Make a schema the branch's as one atomic commit; none where there is nothing to change."""
+        from omnigraph.write.migrate.migrate import apply_schema
+
+        return apply_schema(
+            self._repository,
+            _schema_text(text),
+            allow_data_loss=allow_data_loss,
+            branch=branch,
+            actor=actor,
+            if_commit=if_commit,
+            txn_id=txn_id,
+            name=name,
+        )
+
+
+class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
+    """An open graph. Usable from threads; opening it again elsewhere is as good as sharing it."""
+
+    def __init__(self, repository: Repository, cost: Cost) -> None:
+        self.repository = repository
+        self.cost = cost  # of opening or making it
+        self.branches = BranchCommands(repository)
+        self.schema = SchemaCommands(repository)
+        self.tags = TagCommands(repository)
+        self.maintenance = Maintainer(repository)
+        repository.before_write = self.maintenance.before_write
+        repository.publisher.on_landed = self.maintenance.noticed
+
+    @property
+    def uri(self) -> str:
+        return self.repository.location.uri
+
+    def snapshot(self, branch: str = MAIN, at: str | datetime | None = None) -> GraphSnapshot:
+        """What is there: at the head of a branch, or `at` a commit id or a time."""
+        with meter.operation("snapshot") as operation:
+            pinned = self.repository.snapshot(branch, at)
+        return GraphSnapshot(pinned, self.repository, operation.cost)
+
+    def query(
+        self,
+        gq: str,
+        name: str | None = None,
+        params: Mapping[str, object] | None = None,
+        branch: str = MAIN,
+        at: str | datetime | None = None,
+        *,
+        explain: bool = False,
+        engine: "QueryEngine" = "auto",
+        spark: "SparkSession | None" = None,
+        master: str | None = None,
+        on_start: "Callable[[str], None] | None" = None,
+    ) -> "QueryResult":
+        """Run a read query at one pinned state; `name` may be left out where the text holds one query.
+
+        `engine="auto"` runs here, and on Spark what outgrows this process. `spark` is a session of the caller's.
+        """
+        _require_text(gq)
+        from omnigraph.pipeline.querying.engines import run_with
+        from omnigraph.read.reader import Reader
+
+        with meter.operation("query") as operation:
+            snapshot = self.repository.snapshot(branch, at)
+            compiled = compile_queries(gq, snapshot.catalog, name, schema_hash=snapshot.manifest.schema)
+            bound = compiled.bind_read(NO_PARAMS if params is None else params, now=self.repository.runtime.clock.now())
+            reader = Reader(self.repository.tables, snapshot, self._read_caches, store=self.repository.store)
+            result = run_with(
+                engine,
+                reader,
+                self.repository.location,
+                bound,
+                explain=explain,
+                spark=spark,
+                master=master,
+                on_start=on_start,
+            )
+        result.branch, result.query, result.cost = branch, compiled.name, operation.cost
+        return result
+
+    def mutate(
+        self,
+        gq: str,
+        name: str | None = None,
+        params: Mapping[str, object] | None = None,
+        branch: str = MAIN,
+        actor: str | None = None,
+        if_commit: CommitId | None = None,
+        on_conflict: OnConflict = "retry",
+        *,
+        txn_id: TxnId | None = None,
+    ) -> PublishedCommit | None:
+        """Run a mutation as one atomic commit; None where it changes nothing."""
+        _require_text(gq)
+        from omnigraph.write.mutate.mutate import mutate
+
+        now = self.repository.runtime.clock.now()
+
+        def prepared(txn: WriteTxn) -> "MutationQuery":
+            compiled = compile_queries(gq, txn.catalog, name, schema_hash=txn.base.schema)
+            return compiled.bind_mutation(NO_PARAMS if params is None else params, now=now)
+
+        return mutate(
+            self.repository,
+            prepared,
+            branch=branch,
+            actor=actor,
+            if_commit=if_commit,
+            txn_id=txn_id,
+            on_conflict=on_conflict,
+        )
+
+    @cached_property
+    def _read_caches(self) -> "ReadCaches":
+        from omnigraph.read.tables.read_cache import ReadCaches
+
+        return ReadCaches()
+
+    @property
+    def cache_counts(self) -> "CacheCounts":
+        """What the memory of reads did so far, and what it holds."""
+        return self._read_caches.counts
+
+    def begin(self, branch: str = MAIN) -> WriteTxn:
+        """Hold a base: what is written with it lands only if nothing it touches has changed since."""
+        self.repository.require_writable("Writing")
+        with meter.operation("begin"):
+            return self.repository.open_txn(branch)
+
+    def write(
+        self,
+        changes: Sequence[TableAction] | Changes | Planner,
+        *,
+        checks: Sequence[Check] = (),
+        branch: str = MAIN,
+        txn: WriteTxn | None = None,
+        actor: str | None = None,
+        if_commit: CommitId | None = None,
+        txn_id: TxnId | None = None,
+        on_conflict: OnConflict = "retry",
+    ) -> PublishedCommit | None:
+        """Change rows of any number of types in one atomic commit; None where nothing changes."""
+        planned = Changes(tuple(changes), tuple(checks)) if isinstance(changes, Sequence) else changes
+        return commit_changes(
+            self.repository,
+            planned,
+            branch=branch,
+            txn=txn,
+            actor=actor,
+            if_commit=if_commit,
+            txn_id=txn_id,
+            on_conflict=on_conflict,
+        )

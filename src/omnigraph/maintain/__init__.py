@@ -1,1 +1,0 @@
-"""Fold, compact, index, cleanup, recovery, verification: what keeps a graph well, and never changes what it says."""

@@ -1,1 +1,0 @@
-"""Verify: whether everything that the graph refers to is there, reads back, and agrees with the rest."""

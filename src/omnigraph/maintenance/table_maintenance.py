@@ -1,0 +1,166 @@
+"""Compaction and indexes of one table version: the same rows in another version, which nobody was told of.
+
+What was finished is kept (`Finished`): when the race is lost to a staged write, rewritten fragments and built segments
+are put in place on the new version as they are, if their input is in it unchanged (`maintenance-rebase`). So a long
+compaction is not starved by writers.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from omnigraph.maintenance.policy import Effort, groups_due, segments_due
+from omnigraph.schema.indexes import DeclaredIndex
+from omnigraph.storage.location import Location
+from omnigraph.storage.table.handles import TableVersion
+from omnigraph.storage.table.index import distributed_build as index_tasks
+from omnigraph.storage.table.index.distributed_build import SegmentTask
+from omnigraph.storage.table.maintain import compaction
+from omnigraph.storage.table.maintain.compaction import Rewritten
+from omnigraph.storage.table.maintain.layout import TableShape, shape_of
+from omnigraph.storage.util.runner import InProcess, Runner
+
+TRAINED_MIN = 2  # vectors, without which there is nothing to divide
+
+ChooseRunner = Callable[[int], Runner]  # by how many rows there are to go through
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltSegment:
+    """A segment whose files are written, and the fragments that it is over as they were then."""
+
+    index: DeclaredIndex
+    over: frozenset[str]
+    fragments: frozenset[int]
+    metadata: Any = field(repr=False)
+
+
+@dataclass(slots=True)
+class Finished:
+    """What was written for a table, whether or not it is part of any version yet."""
+
+    rewritten: list[Rewritten] = field(default_factory=list)
+    built: list[BuiltSegment] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexDone:
+    """What became of one index of a table."""
+
+    name: str
+    built: int = 0  # segments
+    extended: bool = False  # it stood before
+    pending: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Upkept:
+    """A version with the same rows, and how it differs from the one it was made of."""
+
+    at: TableVersion
+    fragments: int
+    rewritten: int  # fragments of the version before
+    indexes: tuple[IndexDone, ...] = ()
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        return tuple(index.pending for index in self.indexes if index.pending is not None)
+
+
+def keep_up(
+    location: Location,
+    at: TableVersion,
+    indexes: Sequence[DeclaredIndex],
+    effort: Effort,
+    choose: ChooseRunner | None = None,
+    finished: Finished | None = None,
+) -> Upkept:
+    """Do what is due to a table version: `at` itself is answered where nothing is."""
+    work = _Work(location, tuple(indexes), effort, choose or (lambda _: InProcess()), finished or Finished())
+    before = shape_of(location, at)
+    compacted, rewritten = work.compacted(at, before)
+    after = before if compacted == at else shape_of(location, compacted)
+    made, done = work.indexed(compacted, after, frozenset(segment.index for segment in before.segments))
+    return Upkept(made, len(after.fragments), rewritten, done)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    location: Location
+    indexes: tuple[DeclaredIndex, ...]
+    effort: Effort
+    choose: ChooseRunner
+    finished: Finished
+
+    def compacted(self, at: TableVersion, shape: TableShape) -> tuple[TableVersion, int]:
+        """The version in fewer fragments, and how many were rewritten."""
+        carried = [one for one in self.finished.rewritten if one.fits(shape)]
+        taken = {document for one in carried for document in one.originals}
+        rest = tuple(one for one in shape.fragments if one.document not in taken)
+        groups = groups_due(TableShape(rest), self.effort)
+        if groups:
+            effort, numbers = self.effort, shape.by_number
+            runner = self.choose(sum(numbers[number].rows for group in groups for number in group))
+            tasks = compaction.plan_compaction(self.location, at, groups, effort.target_rows, effort.target_bytes)
+            results = runner.run(compaction.run_compaction, tasks, stage="compact")
+            carried += compaction.numbered(_above(shape, carried), results)
+        self.finished.rewritten[:] = carried
+        made = compaction.with_compaction(self.location, at, carried)
+        return made, sum(len(one.originals) for one in carried)
+
+    def indexed(
+        self, at: TableVersion, shape: TableShape, stood: frozenset[str]
+    ) -> tuple[TableVersion, tuple[IndexDone, ...]]:
+        """The version with indexes over every row, as far as they are worth it; `stood` are those it had before."""
+        done: list[IndexDone] = []
+        new: list[BuiltSegment] = []
+        leaving: list[str] = []
+        for index in self.indexes:
+            if index.column not in shape.columns or not shape.fragments:
+                continue
+            carried = self._carried(shape, index)
+            given = frozenset[int]().union(*(one.fragments for one in carried))
+            due = segments_due(shape, index.name, self.effort, given)
+            built, pending = self._built(at, shape, index, due.build) if due.build else ([], None)
+            leaving += due.dead if pending else due.dead + due.replaced
+            new += carried + built
+            if due or carried:
+                done.append(IndexDone(index.name, len(carried) + len(built), index.name in stood, pending))
+        declared = {index.name for index in self.indexes}
+        leaving += [segment.uuid for segment in shape.segments if segment.index not in declared]
+        self.finished.built[:] = new
+        return index_tasks.with_segments(self.location, at, [one.metadata for one in new], leaving), tuple(done)
+
+    def _carried(self, shape: TableShape, index: DeclaredIndex) -> list[BuiltSegment]:
+        """Segments that an earlier attempt has built over fragments that are there as they were."""
+        return [one for one in self.finished.built if one.index == index and one.over <= shape.documents]
+
+    def _built(
+        self, at: TableVersion, shape: TableShape, index: DeclaredIndex, groups: Sequence[tuple[int, ...]]
+    ) -> tuple[list[BuiltSegment], str | None]:
+        """A segment over each group of fragments, or why there is none."""
+        numbers = shape.by_number
+        fragments = [number for group in groups for number in group]
+        centroids = None
+        if index.kind == "vector":
+            # Few vectors are divided as all are; of a table that has few in all, each is looked at.
+            counted = [one.number for one in shape.fragments] if self.effort.whole_segments else fragments
+            found = index_tasks.count_vectors(self.location, at, index, counted)
+            if found < max(self.effort.vectors_min, TRAINED_MIN):
+                return [], f"{index.name}: it needs {self.effort.vectors_min} vectors, there are {found}"
+            centroids = index_tasks.train(self.location, at, index, counted)
+        tasks = [SegmentTask(self.location, at, index, group, centroids) for group in groups]
+        runner = self.choose(sum(numbers[number].rows for number in fragments))
+        results = runner.run(index_tasks.build_segment, tasks, stage="index")
+        built = [
+            BuiltSegment(index, frozenset(numbers[number].document for number in group), frozenset(group), metadata)
+            for group, metadata in zip(groups, results, strict=True)
+            if metadata is not None
+        ]
+        return built, None
+
+
+def _above(shape: TableShape, carried: Sequence[Rewritten]) -> TableShape:
+    """The shape with the numbers of carried fragments taken too."""
+    highest = max([shape.highest, *(one.highest for one in carried)])
+    return TableShape(shape.fragments, shape.segments, shape.columns, highest)

@@ -1,0 +1,1 @@
+"""Names and lives of branches, tags, and merge bases."""

@@ -1,0 +1,289 @@
+"""Branches: create, find, list, delete, by `branch-create` and `branch-ids` in docs/protocol.md."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+from omnigraph.errors import (
+    AlreadyExists,
+    BadRequest,
+    BranchNotFound,
+    CommitNotFound,
+    ConflictError,
+    Damaged,
+    OmnigraphError,
+    PreconditionFailed,
+    UnsupportedFormat,
+)
+from omnigraph.manifest.branch.refs import Ref, Refs
+from omnigraph.manifest.commit.plan import Birth, Bury, PublishPlan, Stance, Unborn
+from omnigraph.manifest.commit.publish import Publisher
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.history.history import Protection
+from omnigraph.manifest.model.manifest import MAIN, BranchId, Manifest, TxnId
+from omnigraph.manifest.model.paths import check_branch_name, commit_place
+from omnigraph.manifest.store.manifest_store import Manifests
+from omnigraph.manifest.store.schemas import Schemas
+from omnigraph.runtime import Runtime
+from omnigraph.storage.util.parallel import gather
+
+LIVES_TRIED_MAX = 16
+TWINS_MET_MAX = 6  # how often a creation under a key meets another one under the same key
+LIVES_ASKED_MAX = 16  # how many lives of a name are looked through for an idempotency key
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A living branch: its name, which life of it, and its newest manifest, confirmed."""
+
+    name: str
+    life: int
+    head: Manifest
+
+
+class Branches:
+    def __init__(
+        self,
+        main_id: BranchId,
+        refs: Refs,
+        manifests: Manifests,
+        schemas: Schemas,
+        publisher: Publisher,
+        runtime: Runtime,
+        tags: Protection | None = None,
+    ) -> None:
+        self._main_id = main_id
+        self._refs = refs
+        self._manifests = manifests
+        self._schemas = schemas
+        self._publisher = publisher
+        self._runtime = runtime
+        self._tags = tags
+        self._lives: dict[str, int] = {}  # names this process has found alive; a dead life is dead for ever
+
+    def find(self, name: str) -> Branch:
+        """The branch with its head confirmed in this call."""
+        check_branch_name(name)
+        if name == MAIN:
+            head = self._manifests.head(self._main_id)
+            if head is None:
+                raise Damaged("main", "the graph's stamp names it, but it has no manifest")
+            return Branch(MAIN, 1, head)
+        known = self._lives.get(name)
+        if known is not None and (branch := self._alive(name, known)):
+            return branch
+        newest = self._refs.newest_life(name)
+        if newest is None or newest.marked_dead:
+            raise BranchNotFound(name)
+        branch = self._alive(name, newest.life)
+        if branch is None:
+            raise BranchNotFound(name)
+        return branch
+
+    def last_seen(self, name: str) -> Manifest | None:
+        """The newest manifest of a living branch that this process knows of, without a request."""
+        life = self._lives.get(check_branch_name(name))
+        if name != MAIN and life is None:
+            return None
+        branch_id = self._main_id if life is None else self._refs.read(name, life).branch_id
+        head = self._manifests.known_head(branch_id)
+        return None if head is None or head.tombstone is not None else head
+
+    def names(self) -> list[str]:
+        """All living branches; the marker spares a look at the dead ones, the tombstone decides."""
+        candidates = [
+            (name, life.life) for name, life in self._refs.all_names().items() if name != MAIN and not life.marked_dead
+        ]
+        alive = gather([partial(self._is_alive, name, life) for name, life in candidates])
+        return sorted([MAIN, *(name for (name, _), lives in zip(candidates, alive, strict=True) if lives)])
+
+    def create_once(
+        self, name: str, fork: Callable[[], Manifest], actor: str | None, txn_id: TxnId | None
+    ) -> Manifest | None:
+        """As `create`; None if an earlier call under the same key made the branch, whatever became of it since."""
+        check_branch_name(name)
+        for attempt in range(TWINS_MET_MAX):
+            if txn_id is not None and self._was_born(name, txn_id):
+                return None
+            try:
+                return self.create(name, fork(), actor, txn_id)
+            except ConflictError:
+                # Perhaps with the same write, asked for twice at once: then one of the two gets through.
+                if txn_id is None or attempt == TWINS_MET_MAX - 1 or not self._asked_for(name, txn_id):
+                    raise
+            self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
+        raise AssertionError("unreachable")
+
+    def create(self, name: str, fork: Manifest, actor: str | None = None, txn_id: TxnId | None = None) -> Manifest:
+        """`branch-create`. `fork` is what the branch starts from; its branch's head was confirmed in this call.
+
+        Manifest 1 is the moment of creation: a ref without it is a branch for nobody.
+        """
+        check_branch_name(name)
+        if name == MAIN:
+            raise AlreadyExists(f"The branch {MAIN!r}", "choose another name")
+        self._refuse_the_dead(fork)
+        ref = self._reserve(name, fork, txn_id)
+        unborn = Unborn(name, ref.branch_id)
+        try:
+            self._source_still_serves(fork)
+        except OmnigraphError:
+            with suppress(OmnigraphError):  # without it the unfinished ref stays a pin for cleanup, no more
+                self._end_unfinished(unborn, ref)
+            raise
+        plan = self._plan(Birth(name, fork.schema, fork), Stance.CONSTRUCTIVE, actor)
+        born = self._publisher.bear(unborn, plan)
+        if born is None:
+            raise ConflictError(f"The branch {name!r} was taken by somebody else meanwhile: look, and try again.")
+        self._lives[name] = ref.life
+        return born
+
+    def delete(self, name: str, actor: str | None = None, txn_id: TxnId | None = None) -> None:
+        """The tombstone decides; the marker after it may fail and is only a kindness.
+
+        Under a key whose tombstone is there already nothing is deleted, though the name may live again.
+        """
+        check_branch_name(name)
+        if name == MAIN:
+            raise BadRequest(f"The branch {MAIN!r} can't be deleted: it always exists.")
+        if txn_id is not None and self._was_buried(name, txn_id):
+            return
+        try:
+            self._bury(name, actor, txn_id)
+        except BranchNotFound:
+            if txn_id is None or not self._was_buried(name, txn_id):  # by the same write, asked for twice at once
+                raise
+
+    def _bury(self, name: str, actor: str | None, txn_id: TxnId | None) -> None:
+        life = self._lives.get(name)
+        head = None if life is None else self._manifests.known_head(self._refs.read(name, life).branch_id)
+        if life is None or head is None or head.tombstone is not None:
+            branch = self.find(name)
+            life, head = branch.life, branch.head
+        plan = self._plan(Bury(), Stance.MAINTENANCE, actor, txn_id)
+        try:
+            self._publisher.bury(WriteTxn(head, self._schemas.read(head.schema)), plan)
+        except BranchNotFound:
+            # The life that this process knew is over; the name may live again.
+            branch = self.find(name)
+            life = branch.life
+            self._publisher.bury(WriteTxn(branch.head, self._schemas.read(branch.head.schema)), plan)
+        self._lives.pop(name, None)
+        with suppress(OmnigraphError):
+            self._refs.mark_dead(name, life)
+
+    def delete_merged(self, merged: Manifest, actor: str | None = None) -> bool:
+        """`delete-merged`: the tombstone goes right after the manifest that was merged, past maintenance only.
+
+        False if the branch has moved on since: then it has something that was not merged, and stays.
+        """
+        if merged.branch == MAIN:
+            raise BadRequest(f"The branch {MAIN!r} can't be deleted: it always exists.")
+        plan = replace(self._plan(Bury(), Stance.MAINTENANCE, actor), if_commit=merged.logical_head)
+        try:
+            self._publisher.bury(WriteTxn(merged, self._schemas.read(merged.schema)), plan)
+        except PreconditionFailed:
+            return False
+        life = self._lives.pop(merged.branch, None)
+        if life is not None and self._refs.read(merged.branch, life).branch_id == merged.branch_id:
+            with suppress(OmnigraphError):
+                self._refs.mark_dead(merged.branch, life)
+        return True
+
+    def _was_born(self, name: str, txn_id: TxnId) -> bool:
+        """Whether a life of a name came to be under this key; one that ended unfinished is as if it had not."""
+        heads = (self._manifests.head(ref.branch_id) for ref in self._lives_of(name) if ref.txn_id == txn_id)
+        return any(head and (head.tombstone is None or head.manifest_version > 1) for head in heads)
+
+    def _asked_for(self, name: str, txn_id: TxnId) -> bool:
+        return any(ref.txn_id == txn_id for ref in self._lives_of(name))
+
+    def _was_buried(self, name: str, txn_id: TxnId) -> bool:
+        heads = (self._manifests.head(ref.branch_id) for ref in self._lives_of(name))
+        return any(head and head.tombstone and head.tombstone.txn_id == txn_id for head in heads)
+
+    def _lives_of(self, name: str) -> Iterator[Ref]:
+        """The lives of a name, newest first."""
+        newest = self._refs.newest_life(name)
+        last = 0 if newest is None else newest.life
+        for life in range(last, max(0, last - LIVES_ASKED_MAX), -1):
+            with suppress(BranchNotFound):  # of another name that the file system does not tell from this one
+                yield self._refs.read(name, life)
+
+    def _reserve(self, name: str, fork: Manifest, txn_id: TxnId | None) -> Ref:
+        """Take the name's next life, ending an unfinished one that is in the way."""
+        life = 1
+        for _ in range(LIVES_TRIED_MAX):
+            ref = Ref(name, life, self._runtime.ids.short_id(), fork.point, txn_id)
+            if self._refs.reserve(ref) is None:
+                return ref
+            newest = self._refs.newest_life(name)
+            life = 1 if newest is None else newest.life
+            if newest is not None and not newest.marked_dead and not self._out_of_the_way(name, life):
+                raise AlreadyExists(f"The branch {name!r}", "choose another name, or delete it first")
+            life += 1
+        raise ConflictError(f"Others keep taking the name {name!r}: nothing was created, try again.")
+
+    def _out_of_the_way(self, name: str, life: int) -> bool:
+        """Whether that life is over, after ending it if its creator never finished."""
+        ref = self._refs.read(name, life)
+        head = self._manifests.head(ref.branch_id)
+        if head is None:
+            return self._end_unfinished(Unborn(name, ref.branch_id), ref)
+        return head.tombstone is not None
+
+    def _end_unfinished(self, unborn: Unborn, ref: Ref) -> bool:
+        """A tombstone as its manifest 1; False if its creator was first and the branch lives."""
+        buried = self._publisher.bear(unborn, self._plan(Bury(), Stance.MAINTENANCE, None))
+        if buried is None:
+            head = self._manifests.head(ref.branch_id)
+            return head is not None and head.tombstone is not None
+        return True
+
+    def _refuse_the_dead(self, fork: Manifest) -> None:
+        """A commit whose branch is known to be over is kept by nobody, unless a tag has it."""
+        known = self._manifests.known_head(fork.branch_id)
+        if known is not None and known.tombstone is not None and not self._tagged(fork):
+            if commit_place(fork.logical_head)[0] != fork.branch_id:
+                raise BranchNotFound(fork.branch)  # it had no commit of its own, and those that it had are elsewhere
+            reason = f"its branch {fork.branch!r} was deleted, so it can't be forked: fork the commit that merged it"
+            raise CommitNotFound(fork.logical_head, reason)
+
+    def _tagged(self, fork: Manifest) -> bool:
+        return self._tags is not None and self._tags.protect(fork.point)
+
+    def _source_still_serves(self, fork: Manifest) -> None:
+        """Step 3 of `branch-create`: the source lives, and no cleanup has passed the fork point, or a tag has it."""
+        known = self._manifests.known_head(fork.branch_id) or fork
+        head = self._manifests.confirm(known)
+        kept = head.tombstone is None and head.oldest_retained <= fork.manifest_version
+        if kept or self._tagged(fork):
+            return
+        if head.tombstone is not None:
+            raise BranchNotFound(head.branch)
+        raise ConflictError(
+            f"A cleanup passed manifest {fork.manifest_version} of {head.branch!r} meanwhile: nothing was created, "
+            "try again from a newer commit."
+        )
+
+    def _is_alive(self, name: str, life: int) -> bool:
+        """A branch whose head can't be read is there all the same: it must not vanish from the list."""
+        try:
+            return self._alive(name, life) is not None
+        except (Damaged, UnsupportedFormat):
+            return True
+
+    def _alive(self, name: str, life: int) -> Branch | None:
+        head = self._manifests.head(self._refs.read(name, life).branch_id)
+        if head is None or head.tombstone is not None:
+            self._lives.pop(name, None)
+            return None
+        self._lives[name] = life
+        return Branch(name, life, head)
+
+    def _plan(
+        self, effect: Birth | Bury, stance: Stance, actor: str | None, txn_id: TxnId | None = None
+    ) -> PublishPlan:
+        own_id = self._runtime.ids.txn_id() if txn_id is None else txn_id
+        return PublishPlan(own_id, stance, effect, actor, idempotent=txn_id is not None)

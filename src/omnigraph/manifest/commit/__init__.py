@@ -1,0 +1,1 @@
+"""The commit path: transaction, plan, conflict table, group commit, publish."""

@@ -1,0 +1,133 @@
+"""A group in the making: each write on top of the ones before it, as one manifest that is not there yet."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from omnigraph.errors import ExpectedVersionMismatch, OutcomeUnknown, RetriesExhausted
+from omnigraph.manifest.commit.commit_queue import GoAlone, Landed, Member, NothingToDo, may_share, size_of_rows
+from omnigraph.manifest.commit.compose import compose, joined, shown
+from omnigraph.manifest.commit.conflict_handlers import TooLargeToShare
+from omnigraph.manifest.commit.plan import PublishPlan
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import CommitId, Manifest, TableKey, TxnId
+from omnigraph.manifest.model.paths import commit_id
+from omnigraph.storage import meter
+from omnigraph.storage.table.overlay import Overlay
+
+
+class Rebase(Protocol):
+    """What the conflict rules make of a member's plan on another base."""
+
+    def __call__(self, *, head: Manifest, pending: Mapping[TableKey, Overlay]) -> tuple[WriteTxn, PublishPlan]: ...
+
+
+@dataclass(slots=True, eq=False)
+class Forming:
+    """Nothing in here is final before the put: a write is refused because of others that have not landed yet."""
+
+    base: Manifest
+    now: datetime
+    bytes_max: int
+    plans: list[PublishPlan] = field(default_factory=list)
+    pending: dict[TableKey, Overlay] = field(default_factory=dict)
+    _size: int = 0
+    _members: dict[TxnId, Member] = field(default_factory=dict)
+    _twice: list[Member] = field(default_factory=list)
+    _others: list[tuple[Member, NothingToDo | GoAlone | BaseException]] = field(default_factory=list)
+    _virtual: Manifest | None = None
+
+    def add(self, member: Member, rebase: Rebase) -> None:
+        """Judge a write against the base with everything before it, and take it in if it stands."""
+        if member.plan.txn_id in self._members:  # the same idempotency key, twice at once
+            self._twice.append(member)
+            return
+        plan = member.plan
+        base = member.txn.base
+        if self.plans or (base is not self.base and base.point != self.base.point):
+            head = self._so_far()
+            try:
+                _, plan = member.context.run(lambda: rebase(head=head, pending=dict(self.pending)))
+            except TooLargeToShare:
+                self._others.append((member, GoAlone(member.txn, member.plan)))
+                return
+            except (KeyboardInterrupt, SystemExit):
+                raise  # meant for the thread that leads
+            except BaseException as error:  # whatever it is, a planner's bug or a library's panic: this write's alone
+                self._others.append((member, error))
+                return
+            if plan.changes_nothing:
+                self._others.append((member, NothingToDo()))
+                return
+            if not may_share(plan):
+                self._others.append((member, GoAlone(member.txn, member.plan)))
+                return
+        size = size_of_rows(plan)
+        if self.plans and self._size + size > self.bytes_max:
+            self._others.append((member, GoAlone(member.txn, member.plan)))
+        else:
+            self._take(member, plan, size)
+
+    def _take(self, member: Member, plan: PublishPlan, size: int) -> None:
+        self._members[plan.txn_id] = member
+        self._size += size
+        self.plans.append(plan)
+        for key, made in plan.inline.items():
+            if made.touch:
+                self.pending[key] = self.pending.get(key, Overlay.EMPTY).then(made.overlay)
+
+    def _so_far(self) -> Manifest:
+        """The base with all that was taken in, made when somebody stands on it: a write that is alone needs it not."""
+        for index in range(0 if self._virtual is None else len(self._virtual.commits), len(self.plans)):
+            self._virtual = joined(self.base, self._virtual or self.base, self.plans[index], index, shown(self.now))
+        return self._virtual or self.base
+
+    @property
+    def next_turn(self) -> TxnId:
+        """Under whose name the group puts: that of a member whose turn it is, if there is one."""
+        asked = None if self.base.turn is None else self.base.turn.txn_id
+        return asked if asked in self._members else self.plans[0].txn_id
+
+    def composed(self) -> Manifest:
+        """The manifest to put; its members' fate is unknown from now on until they are told it."""
+        for member in (*self._members.values(), *self._twice):
+            member.sent_at = self.base.manifest_version + 1
+        # A plan that is alone has the whole number to itself.
+        return compose(self.base, self.plans[0], self.now) if len(self.plans) == 1 else self._so_far()
+
+    def lost(self) -> None:
+        """The number is another's: nothing of this has happened."""
+        for member in (*self._members.values(), *self._twice):
+            member.sent_at = None
+
+    def settle(self, result: Landed | NothingToDo, leader: Member) -> None:
+        """The put has landed, or nobody had anything to put on a confirmed head: what was decided is final."""
+        assert isinstance(result, Landed) or not self._members
+        for member in (*self._members.values(), *self._twice):
+            if member is not leader:
+                member.context.run(meter.rode_along)
+            member.outcome = result
+        names = self._final_ids()
+        for member, outcome in self._others:
+            if isinstance(outcome, ExpectedVersionMismatch):
+                outcome = outcome.with_final_ids(names)
+            member.outcome = outcome
+
+    def _final_ids(self) -> dict[CommitId, CommitId]:
+        """The ids of commits that were put under another id than the one under which others were judged against them.
+
+        How many commits a manifest has is known only when all are judged, and a commit that turns out to be its only
+        one has the manifest's number for its id, without an index.
+        """
+        if self._virtual is None or len(self.plans) != 1:
+            return {}
+        return {self._virtual.commits[0].id: commit_id(self._virtual.point)}
+
+    def settle_unknown(self, waited_s: float) -> None:
+        """Nobody knows whether the put has landed, so nobody can be refused because of it either."""
+        for member in (*self._members.values(), *self._twice):
+            assert member.sent_at is not None
+            member.outcome = OutcomeUnknown(member.plan.txn_id, self.base.branch, member.sent_at)
+        for member, _ in self._others:
+            member.outcome = RetriesExhausted(self.base.branch, member.losses, waited_s)

@@ -1,0 +1,71 @@
+"""Turns: how a writer that keeps losing gets through.
+
+Whoever has just won knows the head and needs fewer round trips to the next put than whoever lost and has to stage
+again, so on a store with latency one busy writer would starve all others for ever, whatever they back off. A manifest
+without content, however, needs but one put: so after some losses a writer puts one that asks for a turn. Whoever meets
+it waits for as long as it asks, once. It is a courtesy between writers and nothing rests on it: a writer that does
+not wait, or one that dies in its turn, costs time and no more.
+"""
+
+import threading
+from collections import OrderedDict
+
+from omnigraph.fork_safety import renew_after_fork
+from omnigraph.manifest.commit.commit_queue import Lines
+from omnigraph.manifest.commit.plan import AskForTurn, PublishPlan, Stance
+from omnigraph.manifest.model.manifest import Manifest, Point, TxnId
+from omnigraph.runtime import Runtime
+
+ASK_AFTER_LOSSES = 4
+ASKS_MAX = 4  # at one loss, each lost to somebody else
+TURN_MAX_S = 5.0
+TURN_ATTEMPTS = 2.0  # a turn is this many times as long as the asking writer's last attempt was
+LOOK_EVERY_S = 0.02
+_SEEN_MAX = 64
+
+
+class Turns:
+    """What one process knows of the turns that others asked for."""
+
+    def __init__(self, runtime: Runtime, lines: Lines) -> None:
+        self._runtime = runtime
+        self._lines = lines
+        renew_after_fork(self, Turns._renew)
+
+    def _renew(self) -> None:
+        self._first_seen: OrderedDict[Point, float] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def remaining_s(self, head: Manifest, txn_id: TxnId) -> float:
+        """How long to leave this head to somebody else; counted from when it was first met here, so no clock but
+        ours matters."""
+        turn = head.turn
+        if turn is None or turn.txn_id == txn_id:
+            return 0.0
+        now = self._runtime.clock.monotonic()
+        with self._lock:
+            since = self._first_seen.setdefault(head.point, now)
+            while len(self._first_seen) > _SEEN_MAX:
+                self._first_seen.popitem(last=False)
+        return max(0.0, since + min(turn.wait_ms / 1000, TURN_MAX_S) - now)
+
+    def leave(self, head: Manifest, wait_s: float) -> None:
+        """Wait for as long, or until the write that has asked was tried, if it is one of this process."""
+        clock = self._runtime.clock
+        until = clock.monotonic() + wait_s
+        assert head.turn is not None
+        with self._lines.lent(head.branch_id, head.turn.txn_id) as is_to_come:
+            while is_to_come() and (left_s := until - clock.monotonic()) > 0:
+                clock.sleep(min(left_s, LOOK_EVERY_S))
+
+
+def due(losses: int) -> bool:
+    """Whether a plan has lost often enough to ask; from then on it does at every loss. Folds may, and fences: behind
+    a busy writer they would never land, and writers would stop at the hard limit."""
+    return losses >= ASK_AFTER_LOSSES
+
+
+def asking(plan: PublishPlan, attempt_s: float, txn_id: TxnId) -> PublishPlan:
+    """A plan of its own that asks for a turn on behalf of another, which takes `attempt_s` to try again."""
+    wait_ms = int(1000 * min(TURN_MAX_S, TURN_ATTEMPTS * attempt_s))
+    return PublishPlan(txn_id, Stance.MAINTENANCE, AskForTurn(plan.txn_id, wait_ms))

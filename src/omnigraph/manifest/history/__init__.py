@@ -1,0 +1,1 @@
+"""The commit log: listing, time travel, and lookup of transactions."""

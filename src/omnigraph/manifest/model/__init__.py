@@ -1,0 +1,1 @@
+"""Manifests as values: their JSON, their keys, their ancestry."""

@@ -1,0 +1,1 @@
+"""Reading and writing manifests, and finding the head of a branch."""

@@ -1,0 +1,58 @@
+"""Which numbers of each branch are known to have been used (`unique-numbers` in docs/protocol.md).
+
+Everything that names a manifest was written after that manifest: a newer manifest, a branch that was forked from it
+or has merged it, a tag. So a number that is named and not there, with nothing above it, was lost, and must not be
+used a second time.
+"""
+
+import threading
+from collections import OrderedDict
+from typing import NamedTuple
+
+from omnigraph.manifest.model.manifest import BranchId, Entry
+
+BRANCHES_MAX = 16_384
+
+
+class UsedNumber(NamedTuple):
+    """A number that was used, and how that is known: a clause that follows "because"."""
+
+    number: int
+    evidence: str
+
+
+class UsedNumbers:
+    """For each branch, the highest number that other objects were seen to name. Thread-safe, and bounded."""
+
+    def __init__(self) -> None:
+        self._highest: OrderedDict[BranchId, UsedNumber] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def highest(self, branch_id: BranchId) -> UsedNumber | None:
+        return self._highest.get(branch_id)
+
+    def items(self) -> list[tuple[BranchId, UsedNumber]]:
+        with self._lock:
+            return list(self._highest.items())
+
+    def note(self, branch_id: BranchId, number: int, evidence: str) -> None:
+        with self._lock:
+            self._note(branch_id, number, evidence)
+
+    def note_lineage(self, entry: Entry) -> None:
+        """All branches that a stored manifest, or its stub, has among its ancestors."""
+        with self._lock:
+            for branch_id, position in entry.ancestry.items():
+                known = self._highest.get(branch_id)
+                if branch_id != entry.branch_id and (known is None or known.number < position.number):
+                    name = f"manifest {entry.manifest_version} of branch {entry.branch!r} descends from it"
+                    self._note(branch_id, position.number, name)
+
+    def _note(self, branch_id: BranchId, number: int, evidence: str) -> None:
+        known = self._highest.get(branch_id)
+        if number < 1 or (known is not None and known.number >= number):
+            return
+        self._highest[branch_id] = UsedNumber(number, evidence)
+        self._highest.move_to_end(branch_id)
+        while len(self._highest) > BRANCHES_MAX:
+            self._highest.popitem(last=False)

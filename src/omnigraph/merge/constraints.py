@@ -1,0 +1,197 @@
+"""What only the merged graph would break: each side is valid by itself, both together need not be.
+
+The rows are judged by the one validator, against the state that the merge would publish. What can't have been broken is
+not read: a table that comes from one side whole is as valid as it was there, and an edge can only have lost its node
+where one side changed edges and the other one removed nodes, which the table map tells.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from omnigraph.diff.graph_state import GraphState, TypeId, TypeState, identity, lost_rows, same_content
+from omnigraph.errors import ConstraintViolation, MergeConflict, Violation
+from omnigraph.manifest.commit.plan import Check
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import TableKey
+from omnigraph.merge.table_merge import changed_rows
+from omnigraph.schema.constraints import Cardinality, Constraint, Constraints, Endpoint, Unique, type_constraints
+from omnigraph.schema.definitions import TypeDef
+from omnigraph.storage.table.diff.row_diff import Difference
+from omnigraph.storage.table.overlay import without_ids
+from omnigraph.storage.table.tables import Tables
+from omnigraph.storage.util.parallel import gather
+from omnigraph.write.delta import Delta, TableDelta, texts
+from omnigraph.write.validate.graph_checks import CardinalityHolds, EndsExist, StillUnreferenced, UniqueInGraph
+from omnigraph.write.validate.lookups import Answers, rows_having, stored_at
+from omnigraph.write.validate.validate import constraints_for, graph_checks, own_violations
+from omnigraph.write.validate.violations import violations_of
+
+ORPHAN_EDGE, UNIQUE, CARDINALITY, VALUE = (
+    "OrphanEdge",
+    "UniqueViolation",
+    "CardinalityViolation",
+    "ValueConstraintViolation",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merging:
+    """The states of a merge, and what it does: tables taken over whole, and deltas to ours."""
+
+    base: GraphState
+    ours: GraphState
+    theirs: GraphState
+    after: WriteTxn  # what would be published, but for the deltas
+    adopted: frozenset[TableKey]
+    deltas: Mapping[TableKey, TableDelta]
+
+    def states(self, definition: TypeDef) -> tuple[TypeState | None, TypeState | None, TypeState | None]:
+        type_id: TypeId = identity(definition)
+        return self.base.of(type_id), self.ours.of(type_id), self.theirs.of(type_id)
+
+
+def graph_conflicts(tables: Tables, merging: Merging) -> list[MergeConflict]:
+    """All constraints that the merged graph would break."""
+    constraints = constraints_for(merging.after)
+    catalog = merging.after.catalog
+    judged = _judged_as_rows(tables, merging)
+    ends_only = _judged_by_their_ends(tables, merging, constraints, frozenset(judged))
+    if not judged and not ends_only:
+        return []
+    delta = Delta.of([*judged.values(), *ends_only.values()])
+    checks = [
+        check
+        for check in graph_checks(constraints, delta, Answers())
+        if not (isinstance(check, UniqueInGraph | CardinalityHolds) and check.reads <= ends_only.keys())
+    ]
+    found = own_violations(catalog, constraints, Delta.of(judged.values()))
+    answers = gather([partial(_run, check, merging.after, tables) for check in checks])
+    kinds = {one.name: one for every in constraints.by_table.values() for one in every}
+    conflicts = [conflict for violation in found for conflict in _told(violation, kinds, merging)]
+    for answer in answers:
+        conflicts += [
+            conflict
+            for one in answer
+            for conflict in ([one] if isinstance(one, MergeConflict) else _told(one, kinds, merging))
+        ]
+    return list(dict.fromkeys(conflicts))
+
+
+def _judged_as_rows(tables: Tables, merging: Merging) -> dict[TableKey, TableDelta]:
+    """Deltas; and what a side with other constraints changed, because nobody has judged it by the merged ones."""
+    judged = {key: delta for key, delta in merging.deltas.items() if not delta.changes_nothing}
+    if merging.ours.schema.hash == merging.theirs.schema.hash:
+        return judged
+    for definition in merging.after.catalog.types:
+        base, ours, theirs = merging.states(definition)
+        key, wanted = definition.table_key, type_constraints(definition)
+        for side, concerned in ((theirs, key in merging.adopted), (ours, key not in merging.adopted)):
+            if side is None or not concerned or same_content(base, side):
+                continue
+            if type_constraints(side.definition) != wanted:
+                changed = changed_rows(tables, base, side, definition)
+                judged[key] = _beside(judged.get(key), _delta(key, changed))
+    return judged
+
+
+def _judged_by_their_ends(
+    tables: Tables, merging: Merging, constraints: Constraints, judged: frozenset[TableKey]
+) -> dict[TableKey, TableDelta]:
+    """Tables that were taken over whole, where an edge may have lost its node."""
+    by_key = merging.after.catalog.by_key
+    needed: list[TypeDef] = []
+    for key in sorted(merging.adopted - judged):
+        definition = by_key[key]
+        base, _, theirs = merging.states(definition)
+        if definition.kind == "edge":
+            ends = {by_key[one.node_table] for one in constraints.of(key) if isinstance(one, Endpoint)}
+            if any(lost_rows(merging.states(node)[0], merging.states(node)[1]) for node in ends):
+                needed.append(definition)
+        elif lost_rows(base, theirs):
+            edges = {by_key[one.table_key] for one in constraints.referring_to(key)}
+            if any(not same_content(merging.states(edge)[0], merging.states(edge)[1]) for edge in edges):
+                needed.append(definition)
+
+    def read(definition: TypeDef) -> TableDelta:
+        base, _, theirs = merging.states(definition)
+        return _delta(definition.table_key, changed_rows(tables, base, theirs, definition))
+
+    return {one.table: one for one in gather([partial(read, definition) for definition in needed])}
+
+
+def _delta(key: TableKey, changed: Difference) -> TableDelta:
+    removed = frozenset(texts(changed.before, "id")) - frozenset(texts(changed.after, "id"))
+    return TableDelta(key, changed.after, removed, changed.before)
+
+
+def _beside(delta: TableDelta | None, other: TableDelta) -> TableDelta:
+    """A delta with the rows of another one that it does not write itself, to be judged together."""
+    import pyarrow as pa
+
+    if delta is None:
+        return other
+    rows = pa.concat_tables([delta.rows, without_ids(other.rows, delta.touched)])
+    parts = [without_ids(other.before, delta.touched)] if other.before is not None else []
+    parts += [delta.before] if delta.before is not None else []
+    return TableDelta(delta.table, rows, delta.removed, pa.concat_tables(parts) if parts else None)
+
+
+def _run(check: Check, txn: WriteTxn, tables: Tables) -> "tuple[Violation | MergeConflict, ...]":
+    if isinstance(check, StillUnreferenced):
+        return tuple(_left_behind(check, txn, tables))
+    if isinstance(check, EndsExist):
+        return tuple(_without_node(check, txn, tables))
+    try:
+        check.run(txn, tables)
+    except ConstraintViolation as error:
+        return violations_of(error)
+    return ()
+
+
+def _left_behind(check: StillUnreferenced, txn: WriteTxn, tables: Tables) -> Iterator[MergeConflict]:
+    """Edges that stay while their node goes: the validator names the nodes, a merge the edges."""
+    end = check.endpoint
+    at, column = stored_at(txn, end.table_key), end.columns[0]
+    if at is not None:
+        rows = rows_having(tables, at, ["id", column], {column: check.ids})
+        for edge, node in zip(texts(rows, "id"), texts(rows, column), strict=True):
+            if edge not in check.ignoring:
+                yield _orphan(end.type_name, edge, f"{end.node_type} {node!r}")
+
+
+def _without_node(check: EndsExist, txn: WriteTxn, tables: Tables) -> Iterator[MergeConflict]:
+    """Edges that come while their node is gone."""
+    asked = frozenset(node for end in check.ends for node in end.edges) - check.gone
+    there = tables.exists(stored_at(txn, check.node_table), asked) if asked else frozenset()
+    for one in check.ends:
+        for node, edges in one.edges.items():
+            if node not in there:
+                for edge in edges:
+                    yield _orphan(one.endpoint.type_name, edge, f"{one.endpoint.node_type} {node!r}")
+
+
+def _orphan(edge_type: str, edge: str, node: str) -> MergeConflict:
+    message = f"{edge_type} {edge!r} needs {node}, which one of the sides deleted"
+    return MergeConflict("edge", edge_type, edge, ORPHAN_EDGE, message)
+
+
+def _told(violation: Violation, constraints: Mapping[str, Constraint], merging: Merging) -> Iterable[MergeConflict]:
+    """A violation as conflicts, one for each entity."""
+    name = violation.type_name
+    entity_kind = merging.after.catalog.by_name[name].kind
+    kind = _kind(constraints.get(violation.constraint))
+    return [
+        MergeConflict(entity_kind, name, entity, kind, f"{name} {entity!r} {violation.problem}")
+        for entity in violation.entity_ids
+    ]
+
+
+def _kind(constraint: Constraint | None) -> str:
+    match constraint:
+        case Unique():
+            return UNIQUE
+        case Cardinality():
+            return CARDINALITY
+        case _:
+            return VALUE

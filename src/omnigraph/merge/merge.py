@@ -1,0 +1,263 @@
+"""`branch merge`: the whole verb, from two heads to one published commit.
+
+A merge is strict in reads and writes, but plans again instead of failing (`merge-replans`): whoever was first, the
+merge is then one with what they did. The other branch's head is read after the own base, and again whenever it is
+planned again (`other-branch-after-base`), so that it adopts nothing that a cleanup has swept. A merge that is held up
+for so long that either is swept while it is read begins anew.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from omnigraph.diff.graph_state import TypeState, identity, state_of
+from omnigraph.errors import BadRequest, MergeConflict, MergeConflicts, OmnigraphError, PreconditionFailed
+from omnigraph.manifest.commit.plan import Change, Drop, Merged, Move, PublishPlan, Stance
+from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
+from omnigraph.manifest.commit.stale_base import begun_anew
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.codec import touch_to_json
+from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, TableKey, Touch, TxnId
+from omnigraph.manifest.repository import Repository
+from omnigraph.merge.plan import CHANGED_ROWS_LOCAL_MAX, ChooseRunner, Draft, Outcome, draft_merge
+from omnigraph.merge.table_merge import changed_rows
+from omnigraph.storage import meter
+from omnigraph.storage.meter import Cost
+from omnigraph.storage.util.runner import Runner
+from omnigraph.write.delta import TableDelta
+from omnigraph.write.stage import Stager
+
+if TYPE_CHECKING:
+    from omnigraph.storage.table.tables import Tables
+
+Engine: TypeAlias = Literal["auto", "local", "spark"]
+ENGINES = ("auto", "local", "spark")
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """What became of a merge; of a dry run, what would."""
+
+    source: str
+    into: str
+    outcome: Outcome
+    commit: PublishedCommit | None = None
+    types: Mapping[TableKey, Touch] = field(default_factory=dict)  # rows of each type that the target gets changed
+    conflicts: tuple[MergeConflict, ...] = ()  # of a dry run; otherwise they are an error
+    dry_run: bool = False
+    deleted: bool = False
+    not_deleted: str | None = None  # why the source branch is still there, though it was to go
+    cost: Cost = field(default_factory=Cost)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "into": self.into,
+            "outcome": self.outcome.value,
+            "dry_run": self.dry_run,
+            "types": {key: touch_to_json(touch) for key, touch in self.types.items()},
+            "conflicts": [conflict.to_json() for conflict in self.conflicts],
+            "deleted": self.deleted,
+            "not_deleted": self.not_deleted,
+        }
+
+
+def merge(
+    repository: Repository,
+    source: str,
+    into: str = MAIN,
+    *,
+    delete_branch: bool = False,
+    dry_run: bool = False,
+    actor: str | None = None,
+    if_commit: CommitId | None = None,
+    txn_id: TxnId | None = None,
+    engine: Engine = "auto",
+    runner: Callable[[], Runner] | None = None,
+) -> MergeResult:
+    """Merge one branch into another as one atomic commit.
+
+    `runner` makes the place where the rows of large tables are decided; it is asked only if there are any.
+    """
+    _require_sensible(source, into, delete_branch, engine)
+    if not dry_run:
+        repository.require_writable("Merging")
+    with meter.operation("merge") as operation:
+        merging = _Merge(repository, source, into, actor, if_commit, txn_id, _choice(engine, runner))
+        result = merging.rehearse() if dry_run else merging.run()
+        if delete_branch and not dry_run:
+            result = merging.delete_source(result)
+    commit = None if result.commit is None else replace(result.commit, cost=operation.cost)
+    return replace(result, commit=commit, cost=operation.cost)
+
+
+def _require_sensible(source: str, into: str, delete_branch: bool, engine: str) -> None:
+    if source == into:
+        raise BadRequest(f"The branch {source!r} can't be merged into itself: name another one.")
+    if delete_branch and source == MAIN:
+        raise BadRequest(f"The branch {MAIN!r} can't be deleted: merge it without delete_branch.")
+    if engine not in ENGINES:
+        raise BadRequest(f"There is no engine {engine!r}: it is one of {', '.join(ENGINES)}.")
+
+
+def _choice(engine: Engine, runner: Callable[[], Runner] | None) -> ChooseRunner:
+    def choose(changed: int) -> Runner | None:
+        wanted = engine == "spark" or (engine == "auto" and changed > CHANGED_ROWS_LOCAL_MAX)
+        if not wanted or (runner is None and engine == "auto"):
+            return None
+        if runner is None:
+            raise BadRequest("There is no Spark to merge with: install it, or use the engine 'local'.")
+        return runner()
+
+    return choose
+
+
+class _Merge:
+    """One merge while it runs: the draft that was made last is the one that lands."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        source: str,
+        into: str,
+        actor: str | None,
+        if_commit: CommitId | None,
+        txn_id: TxnId | None,
+        choose: ChooseRunner,
+    ) -> None:
+        self._repository = repository
+        self._source = source
+        self._into = into
+        self._actor = actor
+        self._if_commit = if_commit
+        self._idempotent = txn_id is not None
+        self._txn_id = txn_id or repository.runtime.ids.txn_id()
+        self._choose = choose
+        self._stager = Stager(repository.tables, repository.runtime.ids)
+        self._draft: Draft | None = None
+        self._drafted_on: CommitId | None = None
+        self._merged: Manifest | None = None
+        self._stands_on: list[Manifest] = []  # the own base and the source's head, as they were read last
+
+    def run(self) -> MergeResult:
+        return begun_anew(self._repository, self._run, self._stands_on)
+
+    def rehearse(self) -> MergeResult:
+        return begun_anew(self._repository, self._rehearse, self._stands_on)
+
+    def _run(self) -> MergeResult:
+        publisher = self._repository.publisher
+        txn = self._open()
+        landed = publisher.landed_earlier(txn, self._txn_id) if self._idempotent else None
+        if landed is not None:
+            return MergeResult(self._source, self._into, Outcome.MERGED, landed, landed.commit.touched)
+        commit = publisher.publish(txn, self._plan(txn), Recourse(self._restage, None, self._plan))
+        if commit is None:
+            return MergeResult(self._source, self._into, Outcome.UP_TO_DATE, None, {})
+        return MergeResult(self._source, self._into, self._outcome(commit), commit, commit.commit.touched)
+
+    def _outcome(self, commit: PublishedCommit) -> Outcome:
+        """What was drafted; but no fast-forward on top of what others have committed meanwhile to other types."""
+        assert self._draft is not None
+        if self._draft.outcome is Outcome.FAST_FORWARD and commit.commit.parent != self._drafted_on:
+            return Outcome.MERGED
+        return self._draft.outcome
+
+    def _rehearse(self) -> MergeResult:
+        """`confirmed-head`: both heads are confirmed in this call, so this is what a merge now would have done."""
+        txn = self._open()
+        draft = self._drafted(txn)
+        touched = _touched(self._repository.tables, txn, draft)
+        return MergeResult(self._source, self._into, draft.outcome, None, touched, draft.conflicts, dry_run=True)
+
+    def delete_source(self, result: MergeResult) -> MergeResult:
+        """`delete-merged`. The merge is committed: it does not fail if its source can't be deleted."""
+        if self._merged is None:
+            return replace(result, not_deleted="it was merged by an earlier call: delete it by name")
+        try:
+            if self._repository.branches.delete_merged(self._merged, self._actor):
+                return replace(result, deleted=True)
+            return replace(result, not_deleted="merged, not deleted: it moved on")
+        except OmnigraphError as error:
+            return replace(result, not_deleted=f"merged, not deleted: {error}")
+
+    def _open(self) -> WriteTxn:
+        txn = self._repository.open_txn(self._into)
+        if not self._idempotent and self._if_commit not in (None, txn.commit_id):
+            raise PreconditionFailed(str(self._if_commit), txn.commit_id)
+        return txn
+
+    def _drafted(self, txn: WriteTxn) -> Draft:
+        source = self._repository.branches.find(self._source).head  # after the own base
+        self._stands_on[:] = txn.base, source
+        self._drafted_on = txn.base.logical_head
+        self._draft, self._merged = draft_merge(self._repository, txn, source, self._choose), source
+        return self._draft
+
+    def _plan(self, txn: WriteTxn) -> PublishPlan:
+        draft = self._drafted(txn)
+        if draft.conflicts:
+            raise MergeConflicts(self._source, self._into, draft.conflicts)
+        if draft.outcome is Outcome.UP_TO_DATE:
+            return self._publish_plan(Change("merge"), frozenset())
+        if draft.schema.hash not in (txn.base.schema, draft.source.schema):
+            self._repository.schemas.write(draft.schema)
+        actions = [action for delta in draft.deltas.values() for action in delta.actions()]
+        change = Change(
+            "merge",
+            (
+                *(Drop(key) for key in draft.dropped),
+                *(Move(key, origin) for key, origin in draft.moved.items()),
+                *actions,
+            ),
+            schema=draft.schema.hash if draft.schema.hash != txn.base.schema else None,
+            merged_parent=draft.source.logical_head,
+            merged=Merged(draft.source.ancestry, draft.adopted),
+            unstaged=draft.left_alone(txn.base),
+        )
+        plan = self._publish_plan(change, draft.reads)
+        return self._stager.restage(txn, plan, frozenset(draft.deltas), from_scratch=True)
+
+    def _publish_plan(self, change: Change, reads: frozenset[TableKey]) -> PublishPlan:
+        return PublishPlan(
+            self._txn_id,
+            Stance.STRICT,
+            change,
+            self._actor,
+            read_rows=reads,
+            if_commit=self._if_commit,
+            idempotent=self._idempotent,
+        )
+
+    def _restage(
+        self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool
+    ) -> PublishPlan:
+        self._stands_on[0] = txn.base
+        return self._stager.restage(txn, plan, tables, from_scratch)
+
+
+def _touched(tables: "Tables", txn: WriteTxn, draft: Draft) -> dict[TableKey, Touch]:
+    """How many rows of each type would change: a dry run may read for that, a merge does not."""
+    touched = {key: _counted(delta) for key, delta in draft.deltas.items()}
+    ours, kept = state_of(txn.base, txn.schema), {identity(entry) for entry in draft.schema.catalog.types}
+    for key, adopted in draft.adopted.items():
+        wanted = draft.schema.catalog.by_key[key]
+        before, after = ours.of(identity(wanted)), TypeState(wanted, adopted.ref)
+        contents = (None if before is None else before.content), after.content
+        if max(tables.differing_rows(*contents)) > CHANGED_ROWS_LOCAL_MAX:
+            ids = tables.differing_ids(*contents)  # where so many differ, those that were only moved may count
+            was, now = frozenset(ids.before.to_pylist()), frozenset(ids.after.to_pylist())
+        else:
+            changed = changed_rows(tables, before, after, wanted)
+            was, now = (frozenset(rows.column("id").to_pylist()) for rows in (changed.before, changed.after))
+        touched[key] = Touch(len(now - was), len(now & was), len(was - now))
+    for type_id, state in ours.types.items():
+        if state.ref is not None and type_id not in kept:
+            known = touched.get(state.definition.table_key, Touch())  # of another type that has the name now
+            touched[state.definition.table_key] = replace(known, deleted=known.deleted + state.ref.rows)
+    return {key: touch for key, touch in touched.items() if touch}
+
+
+def _counted(delta: TableDelta) -> Touch:
+    updated = len(delta.ids & delta.ids_before)
+    return Touch(len(delta.ids) - updated, updated, len(delta.removed))

@@ -1,0 +1,139 @@
+"""Revert: a new commit that undoes one, as a three-way decision with that commit's own state as the base.
+
+What the commit changed is set back where the branch still has it as the commit left it. What later commits changed of
+it is a conflict, what they set back themselves is nothing to do. Rows are decided by the code that merges decide with.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from omnigraph.diff.changes import states_of_commit
+from omnigraph.diff.graph_state import GraphState, identity, state_of
+from omnigraph.diff.type_diff import TypeHistory, table_difference, type_histories
+from omnigraph.errors import BadRequest, ConflictError, MergeConflict, RevertConflicts
+from omnigraph.manifest.commit.publish import PublishedCommit
+from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
+from omnigraph.manifest.history.history import find_commit
+from omnigraph.manifest.model.ancestry import contains_commit
+from omnigraph.manifest.model.manifest import MAIN, Commit, CommitClass, CommitId, TableKey, TxnId
+from omnigraph.manifest.repository import Repository
+from omnigraph.merge.row_merge import DELETE_VS_UPDATE, DIVERGENT_INSERT, Decided, decide_rows
+from omnigraph.schema.catalog import TypeDef
+from omnigraph.storage.table.overlay import ids_of, with_ids
+from omnigraph.storage.table.table_content import Content
+from omnigraph.storage.table.tables import Tables
+from omnigraph.write.commit import Changes, commit_changes
+from omnigraph.write.delta import Delta, TableDelta
+from omnigraph.write.validate.validate import checks_for
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KIND = "revert"
+LOOKED_UP_MAX = 50_000  # rows that are found by their ids; more are found in one pass over the table
+
+
+@dataclass(frozen=True, slots=True)
+class _Undone:
+    """The commit to undo, with the states before and after it."""
+
+    commit: Commit
+    before: GraphState
+    after: GraphState
+
+
+def revert(
+    repository: Repository,
+    reference: str,
+    *,
+    branch: str = MAIN,
+    actor: str | None = None,
+    if_commit: CommitId | None = None,
+    txn_id: TxnId | None = None,
+) -> PublishedCommit | None:
+    """Undo one commit, named by its id or a tag, on a branch that has it; None where nothing of it is left to undo."""
+    repository.require_writable("Reverting")
+    commit_id = repository.commit_named(reference)
+
+    def plan(txn: WriteTxn) -> Changes:
+        undone = _undone(repository, commit_id)  # each time: a cleanup may have expired it meanwhile
+        if not contains_commit(txn.base.ancestry, undone.commit.id):
+            raise BadRequest(
+                f"{undone.commit.id} is not in the history of {txn.branch!r}: revert it on a branch that has it."
+            )
+        return _inverse(repository.tables, txn, undone)
+
+    return commit_changes(repository, plan, branch=branch, kind=KIND, actor=actor, if_commit=if_commit, txn_id=txn_id)
+
+
+def _undone(repository: Repository, commit_id: CommitId) -> _Undone:
+    """What can be undone: anything that changed rows and nothing else."""
+    _, commit = find_commit(repository.manifests, commit_id)
+    if commit.commit_class is CommitClass.MAINTENANCE:
+        raise BadRequest(f"{commit.id} is maintenance ({commit.kind}) and changed nothing that could be undone.")
+    if commit.parent is None:
+        raise BadRequest(f"{commit.id} made the graph, which can't be undone: remove the store instead.")
+    before, after = states_of_commit(repository, commit.id)
+    if before.manifest.schema != after.manifest.schema:
+        raise BadRequest(
+            f"{commit.id} ({commit.kind}) changed the schema, which revert does not undo: go back to the earlier one "
+            "with `schema apply`."
+        )
+    return _Undone(commit, _state(before), _state(after))
+
+
+def _inverse(tables: Tables, txn: WriteTxn, undone: _Undone) -> Changes:
+    """The plan on one base: for each type the rows that are as the commit left them, as they were before it."""
+    head = state_of(txn.base, txn.schema)
+    deltas: list[TableDelta] = []
+    conflicts: list[MergeConflict] = []
+    read: set[TableKey] = set()
+    for history in type_histories([undone.before, undone.after]):
+        if not history.comparisons():
+            continue
+        current = head.of(identity(history.definition))
+        if current is None:
+            raise ConflictError(
+                f"{undone.commit.id} can't be reverted, because {history.definition.name} was dropped since: nothing "
+                "was written, apply a schema that has it again."
+            )
+        key = current.definition.table_key
+        decided = _decided(tables, history, current.definition, txn.content(key))
+        read.add(key)
+        conflicts += [_retold(conflict) for conflict in decided.conflicts]
+        deltas.append(TableDelta(key, decided.rows, frozenset(decided.removed), decided.before))
+    if conflicts:
+        raise RevertConflicts(undone.commit.id, txn.branch, tuple(conflicts))
+    delta = Delta.of(deltas)
+    return Changes(delta.actions(), checks_for(txn, delta), frozenset(read))
+
+
+def _decided(tables: Tables, history: TypeHistory, definition: TypeDef, content: Content | None) -> Decided:
+    """Merge "as it was before the commit" into the current rows, with "as the commit left it" as their base."""
+    found = table_difference(tables, *history.comparisons()[0], definition)
+    ids = sorted({*ids_of(found.before), *ids_of(found.after)})
+    return decide_rows(found.after, _current_rows(tables, definition, content, ids), found.before, definition)
+
+
+def _current_rows(tables: Tables, definition: TypeDef, content: Content | None, ids: list[str]) -> "pa.Table":
+    from omnigraph.schema.arrow import arrow_schema
+
+    shape = arrow_schema(definition)
+    if len(ids) <= LOOKED_UP_MAX or content is None:
+        return tables.lookup(content, ids, shape.names, schema=shape)
+    return with_ids(tables.scan(content, shape.names, schema=shape), ids)
+
+
+def _retold(conflict: MergeConflict) -> MergeConflict:
+    """The conflict in the words of a revert."""
+    subject = f"{conflict.type_name} {conflict.entity_id!r}"
+    if conflict.kind == DELETE_VS_UPDATE:
+        return replace(conflict, message=f"{subject} was changed or deleted by a later commit")
+    if conflict.kind == DIVERGENT_INSERT:
+        return replace(conflict, message=f"{subject} was inserted again with other values by a later commit")
+    changed = conflict.message.partition("both sides changed")[2]
+    return replace(conflict, message=f"{subject}: a later commit changed the same{changed}")
+
+
+def _state(snapshot: Snapshot) -> GraphState:
+    return state_of(snapshot.manifest, snapshot.schema)

@@ -1,0 +1,216 @@
+"""The rows of one type that two sides changed, merged: read as much as was changed, and decide.
+
+A large table is cut into parts by a hash of the id, each a task of its own that reads what concerns it and decides with
+the same function. Where tasks run is the caller's business: `Runner` is all that is asked of them.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from omnigraph.diff.align_rows import converted
+from omnigraph.diff.graph_state import TypeState, self_contained
+from omnigraph.errors import MergeConflict
+from omnigraph.merge.row_merge import Decided, decide_rows
+from omnigraph.schema.definitions import ID, TypeDef
+from omnigraph.storage.location import Location
+from omnigraph.storage.table.diff.row_diff import Difference, in_memory
+from omnigraph.storage.table.overlay import without_ids
+from omnigraph.storage.table.tables import Tables
+from omnigraph.storage.util.parallel import gather
+from omnigraph.storage.util.runner import Runner
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    Batches: TypeAlias = Iterable[pa.RecordBatch]
+
+ROWS_A_PART = 250_000  # of changed rows; a task holds those of both sides in memory
+ROWS_ASKED_ABOUT = 131_072  # at once, whether they belong to a share
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contest:
+    """One type that both sides changed: its three states, and the definition that the merged graph has of it."""
+
+    wanted: TypeDef
+    base: TypeState | None
+    ours: TypeState
+    theirs: TypeState
+
+    def self_contained(self, tables: Tables) -> "Contest":
+        """The same for tasks elsewhere: rows that ride in manifests go with it."""
+        base, ours, theirs = (self_contained(tables, state) for state in (self.base, self.ours, self.theirs))
+        assert ours is not None
+        assert theirs is not None
+        return Contest(self.wanted, base, ours, theirs)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Which part of the ids a task decides about."""
+
+    part: int
+    parts: int
+
+    def of(self, rows: "pa.Table") -> "pa.Table":
+        """The rows whose ids are in this part: the same on every machine that has the same DuckDB."""
+        import duckdb
+        import pyarrow as pa
+
+        if self.parts == 1 or not rows.num_rows:
+            return rows
+        ids = rows.select([ID])
+        with duckdb.connect() as connection:
+            connection.register("ids", ids)
+            connection.execute(f"SELECT hash({ID}) % {self.parts} = {self.part} AS mine FROM ids")
+            found: Any = connection.fetchnumpy()["mine"]
+        return rows.filter(pa.array(found))
+
+
+ALL = Share(0, 1)
+
+
+def merge_rows(tables: Tables, contest: Contest, share: Share = ALL) -> Decided:
+    """What the merge does to our rows of one type."""
+    ours, theirs = gather(
+        [
+            partial(changed_rows, tables, contest.base, side, contest.wanted, share)
+            for side in (contest.ours, contest.theirs)
+        ]
+    )
+    return decide_changes(ours, theirs, contest.wanted)
+
+
+def decide_changes(ours: Difference, theirs: Difference, wanted: TypeDef) -> Decided:
+    """Only rows that they changed can change ours; one that we left alone is as it was in the base."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    changed = ours.after.filter(_among(ours.after, theirs))
+    untouched = theirs.before.filter(pc.invert(_among(theirs.before, ours)))
+    return decide_rows(theirs.before, pa.concat_tables([changed, untouched]), theirs.after, wanted)
+
+
+def changed_rows(
+    tables: Tables, base: TypeState | None, side: TypeState | None, wanted: TypeDef, share: Share = ALL
+) -> Difference:
+    """What one side changed since the base, in the columns of the merged schema."""
+    import pyarrow as pa
+
+    from omnigraph.schema.arrow import arrow_schema
+
+    known = [state.definition for state in (base, side) if state is not None]
+    shape = pa.unify_schemas([arrow_schema(one) for one in known or [wanted]], promote_options="permissive")
+    stored = _stored_difference(tables, base, side, shape, share)
+    before, after = stored.before, stored.after
+    above = frozenset(entity for state in (base, side) if state is not None for entity in state.overlay.answered)
+    if above:
+        before, after = (
+            pa.concat_tables([without_ids(rows, above), share.of(_images(tables, state, above, shape))])
+            for rows, state in ((before, base), (after, side))
+        )
+    if not above and all(one == wanted for one in known):
+        return Difference(before, after)
+    return in_memory(
+        converted(before, wanted if base is None else base.definition, wanted),
+        converted(after, wanted if side is None else side.definition, wanted),
+    )
+
+
+def _stored_difference(
+    tables: Tables, base: TypeState | None, side: TypeState | None, shape: "pa.Schema", share: Share
+) -> Difference:
+    """As the tables differ, whatever lies on top of the base."""
+    older, newer = (None if state is None else state.content for state in (base, side))
+    if share.parts == 1:
+        return tables.difference(older, newer, shape)
+    before, after = (_table(batches, shape, share) for batches in tables.differing_batches(older, newer, shape))
+    return in_memory(before, after)
+
+
+def _table(batches: "Batches", shape: "pa.Schema", share: Share) -> "pa.Table":
+    """The rows of a share, of batches that are put together to be asked about not one by one."""
+    import pyarrow as pa
+
+    kept, waiting, count = [shape.empty_table()], list[Any](), 0
+    for batch in batches:
+        waiting.append(batch)
+        count += batch.num_rows
+        if count >= ROWS_ASKED_ABOUT:
+            kept.append(share.of(pa.Table.from_batches(waiting, shape)))
+            waiting, count = [], 0
+    return pa.concat_tables([*kept, share.of(pa.Table.from_batches(waiting, shape))])
+
+
+def _images(tables: Tables, state: TypeState | None, ids: Iterable[str], shape: "pa.Schema") -> "pa.Table":
+    if state is None:
+        return shape.empty_table()
+    return tables.lookup(state.content, ids, shape.names, state.overlay, shape)
+
+
+def _among(rows: "pa.Table", changes: Difference) -> Any:
+    """Which of the rows are about ids that a side changed."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ids = pa.chunked_array([*changes.before.column(ID).chunks, *changes.after.column(ID).chunks], pa.string())
+    return pc.is_in(rows.column(ID), value_set=ids.combine_chunks())
+
+
+# The same in parts, as tasks.
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    location: Location
+    contest: Contest
+    share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a task decided, small enough to travel: compressed columns."""
+
+    rows: bytes
+    before: bytes
+    removed: tuple[str, ...]
+    conflicts: tuple[MergeConflict, ...]
+
+
+def merge_rows_on(runner: Runner, location: Location, contest: Contest, changed: int) -> Decided:
+    """As `merge_rows`, for about so many changed rows, by as many tasks as that takes."""
+    import pyarrow as pa
+
+    parts = max(runner.parallelism, -(-changed // ROWS_A_PART), 1)
+    tasks = [_Task(location, contest, Share(part, parts)) for part in range(parts)]
+    answers = runner.run(_decide_part, tasks, stage=f"merge {contest.wanted.name}")
+    conflicts = sorted((c for answer in answers for c in answer.conflicts), key=lambda c: c.entity_id)
+    return Decided(
+        pa.concat_tables([_decoded(answer.rows) for answer in answers]),
+        tuple(entity for answer in answers for entity in answer.removed),
+        pa.concat_tables([_decoded(answer.before) for answer in answers]),
+        tuple(conflicts),
+    )
+
+
+def _decide_part(task: _Task) -> _Answer:
+    decided = merge_rows(Tables(task.location), task.contest, task.share)
+    return _Answer(_encoded(decided.rows), _encoded(decided.before), decided.removed, decided.conflicts)
+
+
+def _encoded(rows: "pa.Table") -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())
+
+
+def _decoded(data: bytes) -> "pa.Table":
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_all()

@@ -1,0 +1,153 @@
+"""What came to a graph's tables while a load was on its way, and whether what was verified holds beside it.
+
+Where small commits land all the time, a load that verified itself anew for each of them would never get through. So
+it looks at what came, a few rows, and not at the tables again: unless a row of the load meets one of those, or misses
+one that is gone, everything that was found true of it still is. Where it might not be, the whole is verified again.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.manifest.commit.conflicts import changed_at, in_front
+from omnigraph.manifest.commit.plan import StagedTable
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import TableKey, TableRef
+from omnigraph.pipeline.bulk.verification import verification_sql as questions
+from omnigraph.pipeline.bulk.verification.sql_engine import KeyEngine, Keys
+from omnigraph.pipeline.bulk.verification.verify_rows import StagedRows, aliases
+from omnigraph.schema.constraints import Cardinality, Constraints, Endpoint, Unique
+from omnigraph.storage.location import Location
+from omnigraph.storage.table.overlay import Overlay, aligned
+from omnigraph.storage.table.table_content import content_of
+from omnigraph.storage.table.tables import Tables
+from omnigraph.storage.table.write.fragments import one_zero
+from omnigraph.write.delta import texts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS_MAX = 50_000  # that may have come to one table; of more the load is verified as a whole
+
+
+@dataclass(frozen=True, eq=False)
+class Arrival:
+    """What became of one table."""
+
+    rows: "pa.Table"  # that are new or others than before, as they are now
+    removed: frozenset[str]
+    replaced: bool  # whether some that were there are gone or others now
+
+    @property
+    def ids(self) -> frozenset[str]:
+        return self.removed.union(texts(self.rows, "id"))
+
+
+def arrivals(
+    tables: Tables, before: WriteTxn, now: WriteTxn, keys: Iterable[TableKey]
+) -> dict[TableKey, Arrival] | None:
+    """What came to these tables between two bases with the same schema; None if it is too much to look at."""
+    found: dict[TableKey, Arrival] = {}
+    for key in sorted(keys):
+        if changed_at(before.base, key) != changed_at(now.base, key):
+            one = _arrival(tables, before, now, key)
+            if one is None:
+                return None
+            found[key] = one
+    return found
+
+
+def lands(staged: StagedTable, ref: TableRef | None) -> bool:
+    """Whether a staged version can be published here, with what came since on top (`whole-tail`, `rebase`)."""
+    return staged.base == (None if ref is None else ref.stored) and in_front(staged.folded, ref)
+
+
+def _arrival(tables: Tables, before: WriteTxn, now: WriteTxn, key: TableKey) -> Arrival | None:
+    from omnigraph.schema.arrow import arrow_schema
+
+    old, new, schema = before.table(key), now.table(key), arrow_schema(now.catalog.type_of(key))
+    if new is None:
+        return None
+    stored, tail = (None, ()) if old is None else (old.stored, old.tail)
+    if stored == new.stored and in_front(tail, new):  # small commits alone
+        _, overlay = tables.parts(content_of(None, new.tail[len(tail) :]))
+        return Arrival(_rows_of(overlay, schema), overlay.shadowed - overlay.ids, bool(overlay.shadowed))
+    if sum(tables.differing_rows(before.content(key), now.content(key))) > ROWS_MAX:
+        return None
+    apart = tables.difference(before.content(key), now.content(key), schema)
+    gone = frozenset(texts(apart.before, "id")) - frozenset(texts(apart.after, "id"))
+    return Arrival(apart.after, gone, apart.before.num_rows > 0)
+
+
+def _rows_of(overlay: Overlay, schema: "pa.Schema") -> "pa.Table":
+    if overlay.rows is None:
+        return schema.empty_table()
+    return aligned(overlay.rows.select([name for name in overlay.rows.column_names if name in schema.names]), schema)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A load that was verified, to be asked whether it meets anything that came."""
+
+    engine: KeyEngine
+    location: Location
+    constraints: Constraints
+    tables: Mapping[TableKey, StagedRows]
+    unchanged: Callable[[TableKey], "pa.Table | None"]  # rows of a merge that are stored exactly as it has them
+
+    def meets(self, came: Mapping[TableKey, Arrival]) -> bool:
+        """Whether something of it may not hold any more; a yes may be wrong, a no never is."""
+        return any(self._meets(key, arrival) for key, arrival in came.items())
+
+    def _meets(self, key: TableKey, arrival: Arrival) -> bool:
+        table = self.tables.get(key)
+        if table is not None and any(self._rows_met(table, arrival)):
+            return True
+        return self._unchanged_met(key, arrival) or any(self._ends_missed(key, arrival))
+
+    def _rows_met(self, table: StagedRows, arrival: Arrival) -> Iterator[bool]:
+        if not table.only_fresh_ids:
+            yield self._joined(table, ["id"], _ids(arrival.ids), questions.ID_STORED)
+        for constraint in self.constraints.of(table.key):
+            if isinstance(constraint, Unique):
+                columns = [*constraint.columns, "id"]
+                sql = questions.values_stored(len(constraint.columns))
+                yield self._joined(table, columns, _renamed(arrival.rows, columns), sql)
+            elif isinstance(constraint, Cardinality):
+                yield bool(constraint.minimum) and arrival.replaced
+                if constraint.maximum is not None:
+                    source = constraint.columns[:1]
+                    yield self._joined(table, source, _renamed(arrival.rows, source), questions.VALUE_MET)
+
+    def _unchanged_met(self, key: TableKey, arrival: Arrival) -> bool:
+        rows = self.unchanged(key)
+        return rows is not None and not arrival.ids.isdisjoint(texts(rows, "id"))
+
+    def _ends_missed(self, key: TableKey, arrival: Arrival) -> Iterator[bool]:
+        """Edges of the load to nodes that are gone."""
+        if not arrival.removed:
+            return
+        gone = _ids(arrival.removed).rename_columns(["k0"])
+        for endpoint in self.constraints.referring_to(key):
+            edges = self.tables.get(endpoint.table_key)
+            if edges is not None and isinstance(endpoint, Endpoint):
+                yield self._joined(edges, endpoint.columns, gone, questions.VALUE_MET)
+
+    def _joined(self, table: StagedRows, columns: Sequence[str], others: "pa.Table", sql: str) -> bool:
+        if not others.num_rows:
+            return False
+        rows = Keys(self.location, table.at, aliases(columns), table.fragments)
+        return self.engine.rows(sql, {"n": rows, "o": others}).num_rows > 0
+
+
+def _ids(ids: Iterable[str]) -> "pa.Table":
+    import pyarrow as pa
+
+    return pa.table({"id": pa.array(sorted(ids), pa.string())})
+
+
+def _renamed(rows: "pa.Table", columns: Sequence[str]) -> "pa.Table":
+    import pyarrow as pa
+
+    arrays: dict[str, Any] = {alias: one_zero(rows.column(name)) for name, alias in aliases(columns).items()}
+    return pa.table(arrays)

@@ -1,0 +1,45 @@
+"""What a bulk load stands on: table versions that have all rows of their types, those in manifests too.
+
+Its tasks and its SQL know stored rows only, so the rows of small commits are written into one more version first, which
+nobody but the load is told of (`whole-tail`). There are a few hundred of them at most, however large the table is.
+"""
+
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import TableKey, TableRef
+from omnigraph.manifest.repository import Repository
+from omnigraph.storage.table.handles import TableVersion
+from omnigraph.storage.table.table_content import Tail, content_of
+from omnigraph.storage.table.write.fragments import ensure_table
+from omnigraph.storage.util.single_flight_cache import Kept
+
+SETTLED_MAX = 4096
+
+
+class Settled:
+    """Settles tables, each state of one once."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._made: Kept[tuple[TableVersion, Tail], TableVersion] = Kept(SETTLED_MAX)
+
+    def base(self, txn: WriteTxn, key: TableKey, fresh_id: str) -> TableVersion | None:
+        """A type's rows in this base; None if it never had any. A first table gets the id `fresh_id`."""
+        ref = txn.table(key)
+        if ref is None or not ref.tail:
+            return None if ref is None else ref.stored
+        on = ref.stored or self._first_table(txn, key, fresh_id)
+        return self._made.get((on, ref.tail), lambda: self._settled(txn, key, on, ref))
+
+    def _first_table(self, txn: WriteTxn, key: TableKey, fresh_id: str) -> TableVersion:
+        """Empty, so that every run and every base of the load derives its versions from the same table."""
+        from omnigraph.schema.arrow import arrow_schema
+
+        return ensure_table(self._repository.location, fresh_id, arrow_schema(txn.catalog.type_of(key)))
+
+    def _settled(self, txn: WriteTxn, key: TableKey, on: TableVersion, ref: TableRef) -> TableVersion:
+        from omnigraph.schema.arrow import arrow_schema
+
+        content = content_of(on, ref.tail)
+        assert content is not None
+        schema = arrow_schema(txn.catalog.type_of(key))
+        return self._repository.tables.settled(content, on.table_id, schema).at

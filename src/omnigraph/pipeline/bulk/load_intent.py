@@ -1,0 +1,139 @@
+"""The intent of one bulk load: a new one, or that of an earlier start; and what becomes of it in the end."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from omnigraph.errors import (
+    BadRequest,
+    ConflictError,
+    Damaged,
+    JobDiscarded,
+    JobEnding,
+    JobLost,
+    OmnigraphError,
+    OutcomeUnknown,
+    Unavailable,
+)
+from omnigraph.gc.recovery import end_job
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.intent.intent import Intent
+from omnigraph.manifest.intent.intent_store import HeldIntent
+from omnigraph.manifest.model.manifest import BranchId, TxnId
+from omnigraph.manifest.repository import Repository
+from omnigraph.pipeline.bulk.resume import Details, tables_of
+
+_HELPS_MAX = 3  # discards that a start ends before it begins
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Who loads: a job has a name if it was given one, and a txn id if either was."""
+
+    job_id: str | None
+    txn_id: TxnId | None
+    actor: str | None
+    branch: str | None = None  # where it is to be committed
+    begun: Intent | None = None  # of a start that goes on here, as one does whose rows were spooled
+
+
+@contextmanager
+def held_intent(
+    repository: Repository, job: Job, base: WriteTxn, fingerprint: str, split_bytes: int
+) -> Iterator[tuple[HeldIntent, Details]]:
+    """Hold the intent, refreshed, as long as the load goes on; nothing may be staged before."""
+    own_id = job.txn_id or repository.runtime.ids.txn_id()
+    if job.begun is not None:
+        held = repository.intents.continued(job.begun)
+    else:
+        details = new_details(repository, base, fingerprint, split_bytes, job.branch)
+        held = load_intent(repository, own_id, base, details, job.actor, named=job.txn_id is not None)
+    details = Details.from_json(held.intent.details, f"the intent of {own_id}")
+    if details.fingerprint != fingerprint:
+        held.release()
+        raise BadRequest(
+            f"The job {job.job_id or own_id} was begun with another input, mode or branch ({details.fingerprint}; now "
+            f"given: {fingerprint}): start it with the same ones, discard it first (`recover --discard {own_id}`), or "
+            "take another job id."
+        )
+    try:
+        with repository.intents.keeping(held):
+            yield held, details
+    except BaseException as error:
+        if isinstance(error, Damaged) and _was_lost(held):
+            raise JobLost(held.txn_id) from error  # what this start staged may have been swept since
+        _give_up(repository, job, held, error)
+        raise
+    with suppress(OmnigraphError):  # the commit is there: what is left goes with the next cleanup
+        if held.finish():  # otherwise another start has it, and needs what is there
+            repository.intents.forget(held.intent)
+
+
+def new_details(
+    repository: Repository, base: WriteTxn, fingerprint: str, split_bytes: int, branch: str | None
+) -> Details:
+    runtime = repository.runtime
+    now = int(runtime.clock.now().timestamp() * 1000)
+    return Details(fingerprint, runtime.ids.short_id(), now, split_bytes, base.base.point, branch)
+
+
+def load_intent(
+    repository: Repository, txn_id: TxnId, base: WriteTxn, details: Details, actor: str | None, *, named: bool
+) -> HeldIntent:
+    """The intent of a start that begins: a new one, or, of a load that has a name, that of an earlier start."""
+    intents, tables = repository.intents, tables_of(details, base)
+
+    def take() -> HeldIntent:
+        return intents.take(
+            base, txn_id, kind="load", actor=actor, details=details.to_json(), tables=tables, named=named
+        )
+
+    held = taken(repository, txn_id, take)
+    # A cleanup that lists intents from now on spares a new one's base; one that did before has passed it by now.
+    if not held.adopted and repository.manifests.confirm(base.base).oldest_retained > base.base.manifest_version:
+        held.discard()
+        raise ConflictError("A cleanup passed while the load began: nothing was written, run it again.")
+    return held
+
+
+def taken(repository: Repository, txn_id: TxnId, take: Callable[[], HeldIntent]) -> HeldIntent:
+    """Take an intent; a discard of the job that has begun is completed first, by the process that began it or here."""
+    for _ in range(_HELPS_MAX):
+        with suppress(JobEnding):
+            return take()
+        seen = repository.intents.read(txn_id)
+        if seen is not None and seen.closed and not seen.ended:
+            end_job(repository, seen)
+    return take()
+
+
+def clear_away(repository: Repository, own_id: TxnId, branch: str, branch_id: BranchId) -> None:
+    """What a start has left that was killed after its commit on this branch. A job of another branch is not touched."""
+    with suppress(OmnigraphError):  # another has it: it will find the commit too
+        seen = repository.intents.read(own_id)
+        if seen is not None and not seen.ended and seen.intent.is_for(branch, branch_id):
+            repository.intents.adopt(own_id).finish()
+            seen = repository.intents.read(own_id)
+        if seen is not None and seen.ended:
+            repository.intents.forget(seen.intent)
+
+
+def _was_lost(held: HeldIntent) -> bool:
+    with suppress(OmnigraphError):
+        return not held.is_owned()
+    return False
+
+
+def _give_up(repository: Repository, job: Job, held: HeldIntent, error: BaseException) -> None:
+    """A job that was named, and may succeed when it is started again, keeps what it has; others leave nothing."""
+    if isinstance(error, OutcomeUnknown):
+        return  # it may be committed: the next call with its id will know
+    if isinstance(error, JobDiscarded | JobLost):
+        return  # what is there, if anything, belongs to another start
+    lasting = isinstance(error, OmnigraphError) and not isinstance(error, ConflictError | Unavailable)
+    if job.job_id is not None and not lasting:
+        error.add_note(f"What is staged is kept: start the load again with the job id {job.job_id} to go on.")
+        return
+    with suppress(OmnigraphError):
+        if held.discard():
+            repository.intents.forget(held.intent)

@@ -1,0 +1,89 @@
+"""Completing a load whose process is gone: everything was staged, so its commit can be made without its input.
+
+It is one more start of the same load, with a token of its own, under the same transaction id and from the first base
+of its intent on; it obeys fences, loses races and finds that it was committed or discarded like the writer would. Only
+its input is not read again: where what was staged can't be used any more, completing is refused.
+"""
+
+from dataclasses import replace
+
+from omnigraph.errors import BadRequest, ConflictError, Damaged
+from omnigraph.gc.recovery import ACTOR, KIND, Completer
+from omnigraph.manifest.commit.plan import Change, PublishPlan
+from omnigraph.manifest.commit.publish import PublishedCommit
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.intent.intent_store import HeldIntent, SeenIntent
+from omnigraph.manifest.model.manifest import Recovered
+from omnigraph.manifest.repository import Repository
+from omnigraph.pipeline.bulk.load import BulkLoad, BulkSettings
+from omnigraph.pipeline.bulk.plan import Pass, Policy
+from omnigraph.pipeline.bulk.resume import Details, staged_before
+from omnigraph.pipeline.bulk.staged_marker import Manner, is_complete, read_manner
+from omnigraph.storage.util.runner import InProcess
+
+
+def can_complete(repository: Repository, seen: SeenIntent) -> bool:
+    try:
+        details = Details.from_json(seen.intent.details, f"the intent of {seen.intent.txn_id}")
+    except Damaged:
+        return False
+    return is_complete(repository.store, seen.intent, details.staged_on)
+
+
+def complete(repository: Repository, held: HeldIntent, whose: Recovered) -> PublishedCommit | None:
+    """The commit of a load that somebody else staged; None where it changes nothing."""
+    details = Details.from_json(held.intent.details, f"the intent of {held.txn_id}")
+    manner = read_manner(repository.store, held.intent, details.staged_on)
+    if manner is None:
+        raise BadRequest(f"The job {held.txn_id} had not staged everything: start it again, or discard it.")
+    return _Completion(repository, held, details, manner, whose).commit()
+
+
+class _Completion(BulkLoad):
+    def __init__(
+        self, repository: Repository, held: HeldIntent, details: Details, manner: Manner, whose: Recovered
+    ) -> None:
+        super().__init__(
+            repository,
+            InProcess(),
+            manner.mode,
+            manner.branch,
+            manner.from_,
+            "quarantine" if manner.quarantines else "fail",
+            manner.max_errors,
+            ACTOR,
+            manner.if_commit,
+            BulkSettings(),
+            txn_id=held.txn_id,
+        )
+        self._held, self._details = held, details
+        self._splits = list(manner.splits)
+        self._policy = Policy(manner.quarantines, manner.max_errors, manner.quarantine)
+        self._whose = whose
+        self._input = manner.input
+
+    def commit(self) -> PublishedCommit | None:
+        assert self._held is not None
+        base = self._base()
+        return self._landed_since(base, self._held) or self._publish(base, self._held)
+
+    def _plan_on(self, txn: WriteTxn) -> PublishPlan:
+        plan = super()._plan_on(txn)
+        assert isinstance(plan.effect, Change)
+        return replace(plan, effect=replace(plan.effect, kind=KIND), recovered=self._whose)
+
+    def _staged(self, txn: WriteTxn) -> Pass:
+        assert self._details is not None
+        if self._pass is None and (earlier := staged_before(self.repository, self._details)) is not None:
+            self._pass = self._begun(earlier)
+        staged = self._pass
+        if staged is None or len(staged.results) < len(self._splits) or not self._serves(staged, txn):
+            assert self._held is not None
+            raise ConflictError(
+                f"What the job {self._held.txn_id} staged can't be used any more, because the graph has changed since "
+                "or a cleanup has passed: start it again with the same job id, or discard it."
+            )
+        return staged
+
+
+COMPLETER = Completer(can_complete, complete)

@@ -1,0 +1,1 @@
+"""Tasks that parse splits and write fragments, and the versions made of them."""

@@ -1,0 +1,240 @@
+"""Rows that come from elsewhere than files, such as a Spark DataFrame, into a bulk load: spooled, and staged at once.
+
+A task that is handed rows writes them to the store as Parquet files of a split each, and stages each split right away,
+as `stage_split` would. What follows is an ordinary bulk load of those files, whose splits are all done already: it
+verifies and publishes. The files are there for what comes seldom: to stage again on another base, because rows can't
+be asked for twice, and to say which rows are wrong. They go with the load's intent.
+
+Spark may run a task twice, and a DataFrame need not give the same rows twice. So every attempt has split numbers of
+its own, and a load has those of the attempts whose answers Spark took.
+"""
+
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from omnigraph.errors import BranchNotFound, PreconditionFailed
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.intent.intent import Intent
+from omnigraph.manifest.intent.intent_store import HeldIntent
+from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
+from omnigraph.manifest.model.paths import recovery_folder
+from omnigraph.manifest.repository import Repository
+from omnigraph.pipeline.bulk.job import BulkJob
+from omnigraph.pipeline.bulk.load_intent import load_intent, new_details
+from omnigraph.pipeline.bulk.resume import job_for, tables_of
+from omnigraph.pipeline.bulk.staging.stage import stage_parsed
+from omnigraph.pipeline.spark.types import without_decimals
+from omnigraph.storage.objects.object_store import ObjectStore, open_store
+from omnigraph.write.load.input.input_splits import SPLIT_BYTES, Split
+from omnigraph.write.load.input.sources import SourceFile
+from omnigraph.write.load.input.table_rows import check_columns, check_types
+from omnigraph.write.load.load_modes import Mode
+from omnigraph.write.load.parse.parse import parse_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FILE_BYTES = 64 * 1024 * 1024  # of rows in memory; a file is one split
+FILES_A_TASK = 10_000
+_FINGERPRINT = "spooled"
+
+
+@dataclass(frozen=True)
+class Spool:
+    """What tasks are told: the load they stage for, and where their files go."""
+
+    intent: Intent  # of this start, as it began
+    job: BulkJob
+
+    @property
+    def txn_id(self) -> TxnId:
+        return self.intent.txn_id
+
+    def key(self, number: int) -> str:
+        return f"{self.intent.prefix}/rows/{number:012d}.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """A source for `bulk_load`: files that are spooled, and staged already, by the start that has this intent.
+
+    It is that start which `bulk_load` goes on with, and no other: what another one spooled is not its input.
+    """
+
+    intent: Intent | None  # None: these rows were only counted, because a load of the same id has landed
+    splits: tuple[Split, ...] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)  # how many there are of each type
+    fingerprint: str = _FINGERPRINT
+
+    @property
+    def files(self) -> list[SourceFile]:
+        return [SourceFile(one.path, one.shown, one.kind, one.file_size, one.type_name) for one in self.splits]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a task has spooled, of one type; `rows` are for the progress, and tell one input from another."""
+
+    splits: tuple[Split, ...]
+    rows: int
+
+
+def begin(
+    repository: Repository,
+    mode: Mode,
+    *,
+    branch: str = MAIN,
+    from_: str | None = None,
+    actor: str | None = None,
+    if_commit: CommitId | None = None,
+    txn_id: TxnId | None = None,
+) -> Spool:
+    """Put the intent of a load whose rows will come, and release it: another process may go on with this start."""
+    spool, held = _begun(repository, mode, branch, from_, actor, if_commit, txn_id)
+    held.release()
+    return spool
+
+
+@contextmanager
+def spooling(
+    repository: Repository,
+    mode: Mode,
+    *,
+    branch: str = MAIN,
+    from_: str | None = None,
+    actor: str | None = None,
+    if_commit: CommitId | None = None,
+    txn_id: TxnId | None = None,
+) -> Iterator[Spool]:
+    """The same where this process waits for the rows: meanwhile the intent is kept alive."""
+    spool, held = _begun(repository, mode, branch, from_, actor, if_commit, txn_id)
+    try:
+        with repository.intents.keeping(held):
+            yield spool
+    except BaseException:
+        abandon(repository, spool)
+        raise
+    held.release()
+
+
+def _begun(
+    repository: Repository,
+    mode: Mode,
+    branch: str,
+    from_: str | None,
+    actor: str | None,
+    if_commit: CommitId | None,
+    txn_id: TxnId | None,
+) -> tuple[Spool, HeldIntent]:
+    txn = _base(repository, branch, from_)
+    if if_commit not in (None, txn.commit_id):
+        raise PreconditionFailed(str(if_commit), txn.commit_id)
+    own_id = txn_id or repository.runtime.ids.txn_id()
+    details = new_details(repository, txn, _FINGERPRINT, SPLIT_BYTES, branch)
+    held = load_intent(repository, own_id, txn, details, actor, named=txn_id is not None)
+    if held.adopted:  # of an earlier start: its rows can't be used, new ones are put under another prefix
+        repository.intents.forget(held.intent)
+        prefix = f"{recovery_folder(own_id)}/{held.token}"
+        held.refresh(details.to_json(), tables=tables_of(details, txn), prefix=prefix)
+    job = job_for(repository, held, details, txn, mode, repository.location.options)
+    return Spool(held.intent, job), held
+
+
+def abandon(repository: Repository, spool: Spool) -> None:
+    """The rows will not come: leave nothing. What another start has by now is left to that."""
+    held = repository.intents.continued(spool.intent)
+    if held.discard():
+        repository.intents.forget(held.intent)
+
+
+def check_rows(spool: Spool, type_name: str, schema: "pa.Schema", shown: str) -> None:
+    """BadRequest where rows with these columns can't be of the type, before any of them is asked for."""
+    definition = spool.job.catalog.by_name[type_name]
+    check_columns(shown, definition, schema.names)
+    check_types(shown, definition, without_decimals(schema.empty_table(), definition).schema)
+
+
+def spool_rows(
+    spool: Spool, type_name: str, batches: "Iterable[pa.RecordBatch]", *, first_number: int, shown: str
+) -> Answer:
+    """What a task does: write the rows as files and stage them. The numbers must be this attempt's alone."""
+    store = open_store(spool.job.location)
+    splits: list[Split] = []
+    before = 0
+    for rows in _stretches(batches):
+        number = first_number + len(splits)
+        if len(splits) >= FILES_A_TASK:
+            raise AssertionError(f"{shown} has more than {FILES_A_TASK} files")
+        splits.append(_spooled(spool, store, type_name, rows, number, shown, before))
+        before += rows.num_rows
+    return Answer(tuple(splits), before)
+
+
+def spool_nothing(spool: Spool, type_name: str, schema: "pa.Schema", *, first_number: int, shown: str) -> Answer:
+    """A type that was named and has no rows: an overwrite empties it."""
+    store = open_store(spool.job.location)
+    return Answer((_spooled(spool, store, type_name, schema.empty_table(), first_number, shown, 0),), 0)
+
+
+def _spooled(
+    spool: Spool, store: ObjectStore, type_name: str, rows: "pa.Table", number: int, shown: str, before: int
+) -> Split:
+    definition = spool.job.catalog.by_name[type_name]
+    rows = without_decimals(rows, definition)
+    data = _encoded(rows)
+    key = spool.key(number)
+    store.put(key, data)
+    path = spool.job.location.child(key)
+    split = Split(number, number, "parquet", path, shown, 0, len(data), (0,), type_name, before, len(data))
+    minter = spool.job.minter.for_split(number)
+    parsed = (parse_table(rows, definition, before, minter, shown) for _ in range(1))  # when staging asks for it
+    stage_parsed(spool.job, number, parsed, store)
+    return split
+
+
+def _encoded(rows: "pa.Table") -> bytes:
+    """One row group, so that it is one split."""
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, rows.schema, compression="zstd", compression_level=1) as writer:
+        writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+    return sink.getvalue()
+
+
+def _stretches(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.Table]":
+    """Rows in tables that become a file each."""
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            size += batch.nbytes
+        if size >= FILE_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _base(repository: Repository, branch: str, from_: str | None) -> WriteTxn:
+    try:
+        return repository.open_txn(branch)
+    except BranchNotFound:
+        if from_ is None:
+            raise
+        return repository.open_txn(from_)
+
+
+def together(spool: Spool, answers: Sequence[Answer]) -> Spooled:
+    splits = [split for answer in answers for split in answer.splits]
+    rows: dict[str, int] = {}
+    for answer in answers:
+        for name in {str(split.type_name) for split in answer.splits}:
+            rows[name] = rows.get(name, 0) + answer.rows
+    return Spooled(spool.intent, tuple(sorted(splits, key=lambda split: split.number)), rows)

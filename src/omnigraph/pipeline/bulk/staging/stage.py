@@ -1,0 +1,338 @@
+"""The task of a bulk load: parse one split, write its rows as fragments, say what was written.
+
+The answer is put on the store under the split's number, by create-if-absent: of two tasks for the same split (a
+speculative copy, a second run of the job) the first decides, and the other's fragments are garbage.
+"""
+
+import json
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from gzip import compress, decompress
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.errors import Unavailable, Violation
+from omnigraph.manifest.model.manifest import TableKey
+from omnigraph.pipeline.bulk.job import BulkJob, SplitResult, TableResult
+from omnigraph.pipeline.bulk.staging.upsert import Upserts, beside_stored
+from omnigraph.schema.constraints import Key, Unique, type_constraints
+from omnigraph.storage.objects.object_store import ObjectStore, Outcome, open_store
+from omnigraph.storage.table.write.fragments import Fragment, write_rows
+from omnigraph.write.delta import texts
+from omnigraph.write.load.input.input_splits import Split
+from omnigraph.write.load.parse.parse import parse_split
+from omnigraph.write.load.parse.parsed import Parsed, ParsedRows, Rejected
+from omnigraph.write.validate.row_checks import value_violations
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+BUFFER_BYTES_MAX = 128 * 1024 * 1024  # of one type's rows, before they become a fragment
+PUT_ATTEMPTS_MAX = 8
+REPLACING, ADDED = 0, 1  # the two stretches of a table's rows in a split
+REJECTED, FLAWED, UNCHANGED = "rejected.gz", "flawed.arrow", "unchanged.arrow"
+
+
+def stage_split(job: BulkJob, split: Split) -> SplitResult:
+    """Parse and write one split, unless that was done."""
+    store = open_store(job.location)
+    known = store.get(job.result_key(split.number))
+    if known is not None:
+        return SplitResult.decoded(known.data)
+    return stage_parsed(job, split.number, parse_split(split, job.catalog, job.source_options, job.minter), store)
+
+
+def stage_parsed(job: BulkJob, number: int, stretches: Iterable[Parsed], store: ObjectStore) -> SplitResult:
+    """As `stage_split`, of stretches that come from wherever."""
+    staging = _Staging(job, number)
+    clock = staging.clock
+    parsing = iter(stretches)
+    while True:
+        with clock.on("parse"):
+            parsed = next(parsing, None)
+        if parsed is None:
+            break
+        staging.take(parsed)
+    result, sides = staging.finished()
+    for what, data in sides.items():
+        store.put(job.side_key(number, what), data)
+    return _settled(store, job.result_key(number), result)
+
+
+def _settled(store: ObjectStore, key: str, result: SplitResult) -> SplitResult:
+    """The answer that the store has, which is ours or that of whoever was first."""
+    for _ in range(PUT_ATTEMPTS_MAX):
+        if store.create(key, result.encoded()).outcome is Outcome.CREATED:
+            return result
+        stored = store.get(key)
+        if stored is not None:
+            return SplitResult.decoded(stored.data)
+    raise Unavailable(key, "no answer to its put arrived")
+
+
+class Clock:
+    """CPU seconds of this process by phase, threads of Lance and DuckDB included."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+
+    @contextmanager
+    def on(self, phase: str) -> Iterator[None]:
+        start = time.process_time()
+        try:
+            yield
+        finally:
+            self.spent[phase] = self.spent.get(phase, 0.0) + time.process_time() - start
+
+
+@dataclass
+class _Table:
+    """A table's part of a split, as far as it is known."""
+
+    waiting: list[ParsedRows] = field(default_factory=list)
+    bytes: int = 0
+    result: TableResult = field(default_factory=TableResult)
+    flawed: list[Any] = field(default_factory=list)  # (stretch, ordinal) arrays
+    unchanged: list[Any] = field(default_factory=list)
+
+
+class _Staging:
+    def __init__(self, job: BulkJob, number: int) -> None:
+        self._job = job
+        self._number = number
+        self._tables: dict[TableKey, _Table] = {}
+        self._rejected: list[Rejected] = []
+        self._lines = 0
+        self.clock = Clock()
+
+    def take(self, parsed: Parsed) -> None:
+        self._lines += parsed.lines
+        self._rejected += parsed.rejected
+        for key, seen in parsed.seen.items():
+            table = self._tables.setdefault(key, _Table())
+            table.result = replace(table.result, seen=table.result.seen + seen)
+        for key, rows in parsed.types.items():
+            table = self._tables.setdefault(key, _Table())
+            table.waiting.append(rows)
+            table.bytes += rows.rows.nbytes
+            if table.bytes > BUFFER_BYTES_MAX:
+                self._flush(key, table)
+
+    def finished(self) -> tuple[SplitResult, dict[str, bytes]]:
+        for key, table in self._tables.items():
+            self._flush(key, table)
+        numbers = {one.number for one in self._rejected}
+        misformed = {one.number for one in self._rejected if isinstance(one.reason, str)}
+        result = SplitResult(
+            self._number,
+            self._lines,
+            {key: table.result for key, table in self._tables.items()},
+            len(misformed),
+            len(numbers) - len(misformed),
+            {phase: round(spent, 3) for phase, spent in self.clock.spent.items()},
+        )
+        sides = {REJECTED: encode_rejected(self._rejected)} if self._rejected else {}
+        sides |= _arrow_side(FLAWED, {key: table.flawed for key, table in self._tables.items()})
+        sides |= _arrow_side(UNCHANGED, {key: table.unchanged for key, table in self._tables.items()})
+        return result, sides
+
+    def _flush(self, key: TableKey, table: _Table) -> None:
+        """Write what waits: in a merge the rows that replace others apart from those that are new."""
+        if not table.waiting:
+            return
+        incoming = joined(table.waiting)
+        table.waiting, table.bytes = [], 0
+        upserts = prepared(self._job, key, incoming, self.clock)
+        for stretch, mask in enumerate(stretches_of(upserts)):
+            self._write(key, table, incoming, upserts, stretch, mask)
+        result = table.result
+        if upserts.unchanged.any():
+            before = sum(one.rows for one in result.replacing) - _count(upserts.stored & ~upserts.unchanged)
+            table.unchanged.append(_unchanged_rows(incoming, upserts, before))
+        table.result = replace(
+            result,
+            unchanged=result.unchanged + _count(upserts.unchanged),
+            minted=result.minted + _count(upserts.minted),
+        )
+
+    def _write(
+        self, key: TableKey, table: _Table, incoming: ParsedRows, upserts: Upserts, stretch: int, mask: Any
+    ) -> None:
+        import pyarrow as pa
+
+        rows = upserts.rows if mask.all() else upserts.rows.filter(pa.array(mask))
+        if not rows.num_rows:
+            return
+        name = ("replacing", "added")[stretch]
+        known: tuple[Fragment, ...] = getattr(table.result, name)
+        with self.clock.on("values"):
+            bad = flawed_rows(incoming, rows)
+        if len(bad):
+            table.flawed.append((stretch, bad + sum(one.rows for one in known)))
+        with self.clock.on("write"):
+            replaces_all = self._job.mode == "overwrite"
+            written = write_rows(self._job.location, self._job.targets[key], rows, replaces_all=replaces_all)
+        table.result = replace(
+            table.result,
+            flawed=table.result.flawed + len(bad),
+            **{name: (*known, *written)},  # type: ignore[arg-type]
+        )
+
+
+def prepared(job: BulkJob, key: TableKey, incoming: ParsedRows, clock: Clock | None = None) -> Upserts:
+    """The rows as they will be stored: in a merge completed from the stored ones."""
+    import numpy as np
+
+    if job.mode == "merge":
+        with (clock or Clock()).on("merge"):
+            return beside_stored(job.location, job.targets[key], incoming)
+    nothing = np.zeros(incoming.rows.num_rows, np.bool_)
+    return Upserts(incoming.rows, nothing, nothing, incoming.minted)
+
+
+def stretches_of(upserts: Upserts) -> "tuple[Any, Any]":
+    """Which rows go to the fragments that replace, and which to those that add."""
+    return upserts.stored & ~upserts.unchanged, ~upserts.stored
+
+
+def joined(parts: list[ParsedRows]) -> ParsedRows:
+    """Several stretches as one."""
+    import numpy as np
+    import pyarrow as pa
+
+    if len(parts) == 1:
+        return parts[0]
+    given = None
+    if any(part.given is not None for part in parts):
+        columns = [prop.column for prop in parts[0].definition.properties]
+        given = {name: np.concatenate([part.given_in(name) for part in parts]) for name in columns}
+    return ParsedRows(
+        parts[0].definition,
+        pa.concat_tables([part.rows for part in parts]),
+        given,
+        np.concatenate([part.minted for part in parts]),
+        np.concatenate([part.numbers for part in parts]),
+    )
+
+
+def flawed_rows(incoming: ParsedRows, rows: "pa.Table") -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """The rows that break a constraint by themselves, by number. What two rows break together is seen later."""
+    import numpy as np
+    import pyarrow as pa
+
+    definition = incoming.definition
+    own = [one for one in type_constraints(definition) if not isinstance(one, Unique)]
+    if not value_violations(own, definition, rows):
+        return np.zeros(0, np.int64)
+    # Ids may occur twice here, so the rows are named by their numbers; only a key is about the id itself.
+    numbers = pa.array(np.arange(rows.num_rows).astype(str), pa.string())
+    named = rows.set_column(rows.schema.get_field_index("id"), "id", numbers)
+    found = value_violations([one for one in own if not isinstance(one, Key)], definition, named)
+    bad = {int(number) for violation in found for number in violation.entity_ids}
+    keys = value_violations([one for one in own if isinstance(one, Key)], definition, rows)
+    wrong = frozenset(entity for violation in keys for entity in violation.entity_ids)
+    if wrong:
+        bad |= {number for number, entity in enumerate(texts(rows, "id")) if entity in wrong}
+    return np.array(sorted(bad), np.int64)
+
+
+def _unchanged_rows(incoming: ParsedRows, upserts: Upserts, before: int) -> "pa.Table":
+    """Ids of rows that are not written, each with the number of replacing rows of this split that come before it."""
+    import numpy as np
+    import pyarrow as pa
+
+    written = upserts.stored & ~upserts.unchanged
+    place = before + np.cumsum(written)
+    chosen = np.flatnonzero(upserts.unchanged)
+    return pa.table(
+        {"id": upserts.rows.column("id").take(chosen), "place": place[chosen], "number": incoming.numbers[chosen]}
+    )
+
+
+def _count(mask: Any) -> int:
+    return int(mask.sum())
+
+
+def _arrow_side(what: str, by_table: dict[TableKey, list[Any]]) -> dict[str, bytes]:
+    import numpy as np
+    import pyarrow as pa
+
+    parts = []
+    for key, found in by_table.items():
+        for one in found:
+            if isinstance(one, tuple):
+                stretch, ordinals = one
+                one = pa.table({"stretch": np.full(len(ordinals), stretch, np.int8), "ordinal": ordinals})
+            parts.append(one.append_column("table", pa.array([key] * one.num_rows, pa.string())))
+    if not parts:
+        return {}
+    table = pa.concat_tables(parts)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    return {what: sink.getvalue().to_pybytes()}
+
+
+def read_side(store: ObjectStore, job: BulkJob, split: int, what: str, key: TableKey) -> "pa.Table":
+    """What a side object that is said to be there has for one table."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    stored = store.get(job.side_key(split, what))
+    if stored is None:
+        raise Unavailable(job.side_key(split, what), "it is gone")
+    every = pa.ipc.open_file(pa.BufferReader(stored.data)).read_all()
+    others = [name for name in every.column_names if name != "table"]
+    return every.filter(pc.equal(every.column("table"), pa.scalar(key))).select(others)
+
+
+def unchanged_rows(
+    store: ObjectStore, job: BulkJob, results: Iterable[SplitResult], key: TableKey
+) -> "pa.Table | None":
+    """Rows of a merge that were not written, because they are stored exactly so."""
+    import pyarrow as pa
+
+    parts = []
+    for result in results:
+        if key in result.tables and result.tables[key].unchanged:
+            rows = read_side(store, job, result.split, UNCHANGED, key)
+            parts.append(rows.append_column("split", pa.array([result.split] * rows.num_rows, pa.int64())))
+    return pa.concat_tables(parts) if parts else None
+
+
+def encode_rejected(rejected: Iterable[Rejected]) -> bytes:
+    lines = []
+    for one in rejected:
+        reason: Any = one.reason
+        if isinstance(reason, Violation):
+            reason = [
+                reason.constraint,
+                reason.type_name,
+                reason.property_name,
+                list(reason.entity_ids),
+                reason.problem,
+                reason.remedy,
+                reason.table_key,
+            ]
+        raw: Any = {"entity": one.raw}
+        if isinstance(one.raw, bytes):
+            raw = {"line": b64encode(one.raw).decode("ascii")}
+        lines.append(json.dumps({"number": one.number, "reason": reason} | raw, default=str))
+    return compress("\n".join(lines).encode("utf-8", "surrogatepass"), 1)
+
+
+def read_rejected(store: ObjectStore, job: BulkJob, split: int) -> Iterator[Rejected]:
+    stored = store.get(job.side_key(split, REJECTED))
+    if stored is None:
+        raise Unavailable(job.side_key(split, REJECTED), "it is gone")
+    for line in decompress(stored.data).decode("utf-8", "surrogatepass").split("\n"):
+        document = json.loads(line)
+        reason = document["reason"]
+        if isinstance(reason, list):
+            constraint, type_name, name, ids, problem, remedy, key = reason
+            reason = Violation(constraint, type_name, name, tuple(ids), problem, remedy, key)
+        raw = b64decode(document["line"]) if "line" in document else document["entity"]
+        yield Rejected(int(document["number"]), reason, raw)

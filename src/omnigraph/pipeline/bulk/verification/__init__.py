@@ -1,0 +1,1 @@
+"""Verification of staged rows by SQL, and the rows that are rejected."""

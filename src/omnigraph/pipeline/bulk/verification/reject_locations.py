@@ -1,0 +1,185 @@
+"""Where rows of a load stand in the input, and what they said there: asked only about rows that are rejected.
+
+Nothing of it is kept in the good case. The split is parsed again, which gives the same rows in the same order, and
+the lines are read a second time for their text.
+"""
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.manifest.model.manifest import TableKey
+from omnigraph.pipeline.bulk.job import BulkJob, SplitResult
+from omnigraph.pipeline.bulk.staging.assemble import Positions
+from omnigraph.pipeline.bulk.staging.stage import BUFFER_BYTES_MAX, joined, prepared, stretches_of
+from omnigraph.storage.util.runner import Runner
+from omnigraph.write.load.input.chunks import FileChunks, gzip_stretches, open_parquet, owned_stretches
+from omnigraph.write.load.input.csv_records import csv_entities
+from omnigraph.write.load.input.input_splits import Split
+from omnigraph.write.load.input.load_input import Place
+from omnigraph.write.load.input.table_rows import end_columns, table_entities
+from omnigraph.write.load.parse.parse import parse_split
+from omnigraph.write.load.parse.parsed import ParsedRows
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BY_NUMBER = 2  # a "stretch" of rows that were never written: their ordinals are numbers of lines
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Rows of one split that somebody asks about, by table, stretch and ordinal."""
+
+    split: Split
+    rows: Mapping[tuple[TableKey, int], tuple[int, ...]]
+    texts: bool = False
+
+
+@dataclass
+class Told:
+    """What was found: the number of the line of each row, and the text of lines."""
+
+    split: int
+    numbers: dict[tuple[TableKey, int, int], int] = field(default_factory=dict)
+    texts: dict[int, Any] = field(default_factory=dict)  # by line
+    minted: dict[TableKey, int] = field(default_factory=dict)  # of these rows, those with an id of the load's making
+
+
+class Inquiry:
+    """Asks about rows of one load."""
+
+    def __init__(self, runner: Runner, job: BulkJob, splits: Sequence[Split], results: Sequence[SplitResult]) -> None:
+        self._runner = runner
+        self._job = job
+        self._splits = {split.number: split for split in splits}
+        self._before = _lines_before(splits, results)
+
+    def ask(self, rows: Mapping[TableKey, Positions], *, texts: bool = False) -> dict[int, Told]:
+        """What there is to say about these rows, by split."""
+        wanted: dict[int, dict[tuple[TableKey, int], set[int]]] = {}
+        for key, positions in rows.items():
+            every = zip(
+                positions.splits.tolist(), positions.stretches.tolist(), positions.ordinals.tolist(), strict=True
+            )
+            for split, stretch, ordinal in every:
+                wanted.setdefault(split, {}).setdefault((key, stretch), set()).add(ordinal)
+        items = [
+            Wanted(self._splits[split], {where: tuple(sorted(some)) for where, some in of.items()}, texts)
+            for split, of in sorted(wanted.items())
+        ]
+        told = self._runner.run(partial(tell, self._job), items, stage="finding rejected rows")
+        return {one.split: one for one in told}
+
+    def place(self, split: int, number: int) -> Place:
+        """A line of a split as a place in its file."""
+        of = self._splits[split]
+        return Place(of.shown, "row" if of.kind == "parquet" else "line", self._before[split] + number)
+
+    def places(self, key: TableKey, positions: Positions) -> list[Place]:
+        """Where these rows stand, in their order."""
+        told = self.ask({key: positions})
+        every = zip(positions.splits.tolist(), positions.stretches.tolist(), positions.ordinals.tolist(), strict=True)
+        return [self.place(split, told[split].numbers[key, stretch, ordinal]) for split, stretch, ordinal in every]
+
+
+def tell(job: BulkJob, wanted: Wanted) -> Told:
+    """The task: parse the split again, and find the rows that are asked about."""
+    told = Told(wanted.split.number)
+    finding = {key: _Finding(job, key, wanted, told) for key, _ in wanted.rows}
+    if any(stretch != BY_NUMBER for _, stretch in wanted.rows):
+        for parsed in parse_split(wanted.split, job.catalog, job.source_options, job.minter):
+            for key, rows in parsed.types.items():
+                if key in finding:
+                    finding[key].take(rows)
+    for one in finding.values():
+        one.finish()
+    if wanted.texts:
+        numbers = frozenset(told.numbers.values())
+        told.texts = {number: raw for number, raw in raw_rows(job, wanted.split) if number in numbers}
+    return told
+
+
+class _Finding:
+    """Counts the rows of one table as staging did."""
+
+    def __init__(self, job: BulkJob, key: TableKey, wanted: Wanted, told: Told) -> None:
+        self._job, self._key, self._told = job, key, told
+        self._wanted = {stretch: rows for (table, stretch), rows in wanted.rows.items() if table == key}
+        self._count = dict.fromkeys(self._wanted, 0)
+        self._waiting: list[ParsedRows] = []
+        self._bytes = 0
+
+    def take(self, rows: ParsedRows) -> None:
+        self._waiting.append(rows)
+        self._bytes += rows.rows.nbytes
+        if self._bytes > BUFFER_BYTES_MAX:
+            self.finish()
+
+    def finish(self) -> None:
+        for number in self._wanted.get(BY_NUMBER, ()):
+            self._told.numbers[self._key, BY_NUMBER, number] = number
+        if not self._waiting:
+            return
+        incoming = joined(self._waiting)
+        self._waiting, self._bytes = [], 0
+        upserts = prepared(self._job, self._key, incoming)
+        for stretch, mask in enumerate(stretches_of(upserts)):
+            if stretch in self._wanted:
+                self._find(stretch, incoming.numbers[mask], upserts.minted[mask])
+
+    def _find(self, stretch: int, numbers: "np.ndarray[Any, Any]", minted: "np.ndarray[Any, Any]") -> None:
+        before = self._count[stretch]
+        self._count[stretch] += len(numbers)
+        for ordinal in self._wanted[stretch]:
+            if before <= ordinal < self._count[stretch]:
+                self._told.numbers[self._key, stretch, ordinal] = int(numbers[ordinal - before])
+                fresh = int(minted[ordinal - before])
+                self._told.minted[self._key] = self._told.minted.get(self._key, 0) + fresh
+
+
+def raw_rows(job: BulkJob, split: Split) -> Iterator[tuple[int, Any]]:
+    """The lines or entities of a split as they were written, numbered as parsing numbers them."""
+    where = (split.path, split.shown, split.file_size)
+    options = job.source_options
+    if split.kind in ("ndjson", "ndjson.gz"):
+        number = 0
+        stretches = (
+            owned_stretches(*where, split.offset, split.length, options)
+            if split.kind == "ndjson"
+            else gzip_stretches(*where, options)
+        )
+        for stretch in stretches:
+            for line in [stretch.data] if stretch.too_long else io.BytesIO(stretch.data):
+                number += 1
+                yield number, line
+        return
+    definition = job.catalog.by_name[split.type_name or ""]
+    if split.kind == "parquet":
+        import pyarrow as pa
+
+        number = split.first_row
+        ends, is_edge = end_columns(definition), definition.kind == "edge"
+        with open_parquet(*where, options) as file:
+            for batch in file.iter_batches(row_groups=list(split.row_groups)):
+                for entity in table_entities(pa.table(batch), definition.name, ends, is_edge=is_edge):
+                    number += 1
+                    yield number, entity
+        return
+    chunks = FileChunks(*where, options)
+    opened = chunks.unpacked() if split.kind == "csv.gz" else chunks.plain()
+    for number, raw, _ in csv_entities(opened, split.shown, definition):
+        yield number, raw
+
+
+def _lines_before(splits: Sequence[Split], results: Sequence[SplitResult]) -> dict[int, int]:
+    """How many lines of its file lie before each split; rows of Parquet are counted through the file anyway."""
+    lines = {result.split: result.lines for result in results}
+    before: dict[int, int] = {}
+    so_far: dict[int, int] = {}
+    for split in sorted(splits, key=lambda one: one.number):
+        before[split.number] = 0 if split.kind == "parquet" else so_far.get(split.file, 0)
+        so_far[split.file] = so_far.get(split.file, 0) + lines.get(split.number, 0)
+    return before

@@ -1,0 +1,311 @@
+"""`return`, `order` and `limit`: columns and their names, grouping, ranks, and the order made total."""
+
+from dataclasses import dataclass, field
+from typing import cast
+
+from omnigraph.lexer import Token
+from omnigraph.query import ast, ir
+from omnigraph.query.check.patterns import small_integer, text_field, text_query
+from omnigraph.query.check.scope import Context, Scope, column_of
+from omnigraph.query.check.type_rules import (
+    assignable,
+    constant,
+    domain_of,
+    place,
+    printed,
+    property_of,
+    required_constant,
+)
+from omnigraph.query.printer import column_name
+from omnigraph.query.values import BadValue, parse_value
+from omnigraph.schema.catalog import Property
+from omnigraph.schema.definitions import DEFAULT_METRIC
+from omnigraph.schema.types import PropertyType, Scalar, Vector
+
+RRF_K_DEFAULT = 60
+RRF_K_MAX = 1_000_000
+AGGREGATES: dict[str, ir.AggregateFn] = {"count": "count", "sum": "sum", "avg": "avg", "min": "min", "max": "max"}
+TEXT_FILTERS = frozenset({"search", "fuzzy", "match_text"})
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """The part of a ReadQuery that comes after its pattern."""
+
+    returns: tuple[ir.Projection, ...]
+    grouped: bool
+    group_by: tuple[int, ...]
+    order: tuple[ir.OrderKey, ...]
+    tiebreak: tuple[ir.OrderKey, ...]
+    keeps: tuple[ir.Rank, ...]
+
+
+def check_outputs(context: Context, body: ast.ReadBody, scope: Scope) -> Outputs:
+    return _Outputs(context, scope, body).build()
+
+
+@dataclass(slots=True)
+class _Outputs:
+    context: Context
+    scope: Scope
+    body: ast.ReadBody
+    returns: list[ir.Projection] = field(default_factory=list)
+    by_name: dict[str, int] = field(default_factory=dict)
+    by_expr: dict[ir.Output, int] = field(default_factory=dict)
+    nearest_at: Token | None = None
+
+    def build(self) -> Outputs:
+        for i, item in enumerate(self.body.returns):
+            projection = self.projection(item)
+            self.returns.append(projection)
+            self.by_name[projection.name] = i
+            self.by_expr.setdefault(projection.expr, i)
+        grouped = any(projection.aggregate for projection in self.returns)
+        group_by = tuple(i for i, entry in enumerate(self.returns) if grouped and not entry.aggregate)
+        if grouped:
+            self.refuse_grouped_ranks()
+        keys = [self.order_key(item, grouped, group_by) for item in self.body.order]
+        order = tuple(key for key in keys if key is not None)
+        if self.nearest_at is not None and self.body.limit is None:
+            remedy = "add limit n after order: the nearest n are found"
+            raise self.context.error("OG-GQ-510", "nearest needs a limit", remedy, self.nearest_at)
+        keeps = tuple(
+            cast(ir.Rank, key.expr)
+            for item, key in zip(self.body.order, keys, strict=True)
+            if key is not None and isinstance(item.expr, ast.Call) and isinstance(key.expr, ir.Bm25 | ir.Rrf)
+        )
+        tiebreak = self.group_tiebreak(group_by) if grouped else self.row_tiebreak()
+        return Outputs(tuple(self.returns), grouped, group_by, order, tiebreak, keeps)
+
+    # return
+
+    def projection(self, item: ast.ReturnItem) -> ir.Projection:
+        expr = self.output(item)
+        name = item.alias if item.alias is not None else column_name(item.expr)
+        if name in self.by_name:
+            message = f"Two columns are named {name}"
+            raise self.context.error("OG-GQ-504", message, "name one of them with as", item.at)
+        return ir.Projection(name, expr)
+
+    def output(self, item: ast.ReturnItem) -> ir.Output:
+        context, expr = self.context, item.expr
+        if isinstance(expr, ast.LiteralExpr | ast.ListExpr) and item.alias is None:
+            raise context.error("OG-GQ-502", "A literal has no name as a column", "add as name", expr.at)
+        found = constant(context, expr)
+        if found is not None:
+            return found
+        match expr:
+            case ast.VarRef():
+                entity = context.entity(self.scope, expr)
+                if entity.is_edge:
+                    remedy = f"return its properties, such as ${entity.var}.id"
+                    raise context.error("OG-GQ-501", f"${entity.var} is an edge, not a value", remedy, expr.at)
+                columns = tuple(column_of(prop) for prop in entity.definition.properties)
+                return ir.WholeNode(entity.var, entity.definition.table_key, columns)
+            case ast.PropRef():
+                return property_of(context, self.scope, expr)
+            case ast.Call(fn) if fn in AGGREGATES:
+                return self.aggregate(expr)
+            case ast.Call(fn) if fn in TEXT_FILTERS:
+                remedy = "it is a filter of match; bm25($x.prop, text) gives a score"
+                raise context.error("OG-GQ-503", f"{fn} can't be returned", remedy, expr.at)
+            case ast.Call():
+                return self.rank(expr)
+            case _:
+                raise context.error("OG-GQ-503", f"{printed(expr)} can't be returned", "name a variable", place(expr))
+
+    def aggregate(self, call: ast.Call) -> ir.Aggregate:
+        context = self.context
+        fn = AGGREGATES[call.fn]
+        if len(call.args) != 1:
+            usage = "write count($x) for rows, count($x.prop) for values" if fn == "count" else f"write {fn}($x.prop)"
+            raise context.error("OG-GQ-304", f"{fn} has {len(call.args)} arguments", usage, call.at)
+        (arg,) = call.args
+        if isinstance(arg, ast.VarRef) and arg.name not in context.params:
+            return self.row_count(fn, arg)
+        if not isinstance(arg, ast.PropRef):
+            message = f"{fn} takes a property, not {printed(arg)}"
+            raise context.error("OG-GQ-511", message, f"write {fn}($x.prop)", place(arg))
+        value = property_of(context, self.scope, arg)
+        return ir.Aggregate(fn, value, self.aggregate_type(fn, value.type, arg))
+
+    def row_count(self, fn: ir.AggregateFn, arg: ast.VarRef) -> ir.Aggregate:
+        entity = self.context.entity(self.scope, arg)
+        if fn != "count" or entity.is_edge:
+            kind = "an edge" if entity.is_edge else "a node"
+            remedy = f"write {fn}(${arg.name}.{'id' if fn == 'count' else 'prop'})"
+            raise self.context.error("OG-GQ-501", f"${arg.name} is {kind}, not a value", remedy, arg.at)
+        return ir.Aggregate("count", None, ir.I64)
+
+    def aggregate_type(self, fn: ir.AggregateFn, kind: PropertyType, arg: ast.PropRef) -> PropertyType:
+        if fn == "count":
+            return ir.I64
+        domain = domain_of(kind)
+        if domain is None or (fn in ("sum", "avg") and domain != "number"):
+            wanted = "numbers" if fn in ("sum", "avg") else "what has an order"
+            message = f"{fn} takes {wanted}, but {printed(arg)} is {kind}"
+            raise self.context.error("OG-GQ-511", message, f"aggregate {wanted}, or count", arg.at)
+        if fn in ("min", "max"):
+            return kind
+        if fn == "avg":
+            return ir.F64
+        return {"I32": ir.I64, "I64": ir.I64, "U32": ir.U64, "U64": ir.U64}.get(cast(Scalar, kind).name, ir.F64)
+
+    # Ranks
+
+    def rank(self, call: ast.Call) -> ir.Rank:
+        if call.fn == "rrf":
+            return self.fusion(call)
+        return self.nearest(call) if call.fn == "nearest" else self.bm25(call)
+
+    def bm25(self, call: ast.Call) -> ir.Bm25:
+        self.count_arguments(call, 2, 2, "bm25($x.prop, text)")
+        return ir.Bm25(text_field(self.context, self.scope, call), text_query(self.context, self.scope, call))
+
+    def nearest(self, call: ast.Call) -> ir.Nearest:
+        context = self.context
+        self.count_arguments(call, 2, 2, "nearest($x.vector, q)")
+        self.nearest_at = self.nearest_at or call.at
+        searched = call.args[0]
+        found = property_of(context, self.scope, searched) if isinstance(searched, ast.PropRef) else None
+        if not isinstance(found, ir.Prop) or not isinstance(found.type, Vector):
+            at = searched.at if isinstance(searched, ast.PropRef) else call.at
+            raise context.error("OG-GQ-408", "nearest takes a vector", "write nearest($x.vector, q)", at)
+        definition = context.catalog.type_of(found.table_key)
+        prop = definition.by_name[found.column.name]
+        query = self.vector_query(call.args[1], found.type, prop)
+        return ir.Nearest(found, query, prop.metric or DEFAULT_METRIC)
+
+    def vector_query(self, expr: ast.Expr, kind: Vector, prop: Property) -> ir.Constant:
+        context = self.context
+        query = required_constant(context, expr, self.scope, "what nearest looks for")
+        if query.type == ir.STRING:
+            if prop.embed is None:
+                remedy = f'declare {prop.name} with @embed("source"), or give a vector'
+                message = f"{prop.name} has no text that it was embedded from"
+                raise context.error("OG-GQ-512", message, remedy, expr.at)
+            return query
+        if not assignable(query.type, kind):
+            message = f"{prop.name} is {kind}, it can't be compared with {query.type}"
+            raise context.error("OG-GQ-512", message, f"give a list of {kind.dimension} numbers, or a text", expr.at)
+        if isinstance(query, ir.ParamRef):
+            return ir.ParamRef(query.name, kind, query.param_type)
+        assert isinstance(query, ir.Literal)
+        try:
+            return ir.Literal(parse_value(query.value, kind), kind)
+        except BadValue as error:
+            raise context.error("OG-GQ-512", error.problem, error.remedy, expr.at) from None
+
+    def fusion(self, call: ast.Call) -> ir.Rrf:
+        context = self.context
+        self.count_arguments(call, 2, 3, "rrf(nearest($x.vector, q), bm25($x.prop, text))")
+        ranks: list[ir.Nearest | ir.Bm25] = []
+        for arg in call.args[:2]:
+            if not isinstance(arg, ast.Call) or arg.fn not in ("nearest", "bm25"):
+                message = f"rrf fuses two ranks, {printed(arg)} is none"
+                raise context.error("OG-GQ-513", message, "write nearest(…) or bm25(…)", place(arg))
+            ranks.append(self.nearest(arg) if arg.fn == "nearest" else self.bm25(arg))
+        k: ir.Constant = ir.Literal(RRF_K_DEFAULT, ir.I64)
+        if len(call.args) == 3:
+            k = small_integer(context, self.scope, call.args[2], "rrf's k", (1, RRF_K_MAX))
+        return ir.Rrf((ranks[0], ranks[1]), k)
+
+    def count_arguments(self, call: ast.Call, least: int, most: int, usage: str) -> None:
+        if not least <= len(call.args) <= most:
+            message = f"{call.fn} has {len(call.args)} arguments"
+            raise self.context.error("OG-GQ-304", message, f"write {usage}", call.at)
+
+    def refuse_grouped_ranks(self) -> None:
+        for item, projection in zip(self.body.returns, self.returns, strict=True):
+            if isinstance(projection.expr, ir.Nearest | ir.Bm25 | ir.Rrf):
+                message = "A search function can't stand beside aggregates"
+                raise self.context.error("OG-GQ-509", message, "aggregate in another query", place(item.expr))
+
+    # order
+
+    def order_key(self, item: ast.OrderItem, grouped: bool, group_by: tuple[int, ...]) -> ir.OrderKey | None:
+        """The key; None for a constant, which orders nothing."""
+        context = self.context
+        if isinstance(item.expr, ast.AliasRef):
+            named = self.column_named(item.expr)
+            expr = self.returns[named].expr
+            if isinstance(expr, ir.Literal | ir.ParamRef | ir.Now):
+                return None
+            return self.plain_key(item, expr, named)
+        if isinstance(item.expr, ast.Call) and item.expr.fn in ("nearest", "bm25", "rrf"):
+            return self.rank_key(item, item.expr, grouped)
+        expr = self.ordering(item)
+        column = self.by_expr.get(expr)
+        if grouped and column is None and not isinstance(expr, ir.Aggregate):
+            self.refuse_ungrouped(item, expr, group_by)
+        if not grouped and isinstance(expr, ir.Aggregate):
+            message = f"{printed(item.expr)} aggregates, but nothing in return does"
+            raise context.error("OG-GQ-507", message, "return an aggregate too", place(item.expr))
+        return self.plain_key(item, expr, column)
+
+    def column_named(self, ref: ast.AliasRef) -> int:
+        if ref.name in self.by_name:
+            return self.by_name[ref.name]
+        names = ", ".join(entry.name for entry in self.returns[:12]) + (", …" if len(self.returns) > 12 else "")
+        remedy = (
+            f"the columns are {names}; a property is written ${ref.name if self.scope.find(ref.name) else 'x'}.prop"
+        )
+        raise self.context.error("OG-GQ-505", f"return has no column {ref.name}", remedy, ref.at)
+
+    def ordering(self, item: ast.OrderItem) -> ir.Output:
+        expr = item.expr
+        if isinstance(expr, ast.Call) and expr.fn in AGGREGATES:
+            return self.aggregate(expr)
+        if isinstance(expr, ast.PropRef):
+            return property_of(self.context, self.scope, expr)
+        if isinstance(expr, ast.VarRef) and expr.name not in self.context.params:
+            entity = self.context.entity(self.scope, expr)
+            remedy = f"order by a property, such as ${entity.var}.id"
+            raise self.context.error("OG-GQ-506", f"${entity.var} has no order", remedy, expr.at)
+        remedy = "order by a property, an aggregate, a column's name or a search function"
+        raise self.context.error("OG-GQ-508", f"{printed(expr)} orders nothing", remedy, place(expr))
+
+    def plain_key(self, item: ast.OrderItem, expr: ir.Output, column: int | None) -> ir.OrderKey:
+        orderable = isinstance(expr, ir.Prop | ir.EntityId | ir.Aggregate) and domain_of(expr.type) is not None
+        if not orderable and not isinstance(expr, ir.Nearest | ir.Bm25 | ir.Rrf):
+            shape = "a whole node" if isinstance(expr, ir.WholeNode) else str(expr.type)
+            message = f"{printed(item.expr)} is {shape}, which has no order"
+            raise self.context.error("OG-GQ-506", message, "order by a property that has one", place(item.expr))
+        assert isinstance(expr, ir.Prop | ir.EntityId | ir.Aggregate | ir.Nearest | ir.Bm25 | ir.Rrf)
+        descending = item.direction == "desc"
+        return ir.OrderKey(expr, descending, not descending, column)
+
+    def rank_key(self, item: ast.OrderItem, call: ast.Call, grouped: bool) -> ir.OrderKey:
+        if grouped:
+            message = "A search function can't order groups"
+            raise self.context.error("OG-GQ-509", message, "order by a column, or return no aggregate", call.at)
+        rank = self.rank(call)
+        if item.direction == "desc":
+            remedy = f"remove desc: {call.fn} puts the best first"
+            raise self.context.error("OG-GQ-514", f"{call.fn} takes no direction", remedy, item.at)
+        column = self.by_expr.get(rank)
+        return ir.OrderKey(rank, not isinstance(rank, ir.Nearest), False, column)
+
+    def refuse_ungrouped(self, item: ast.OrderItem, expr: ir.Output, group_by: tuple[int, ...]) -> None:
+        """A property is one value for a group only if its variable is grouped by."""
+        assert isinstance(expr, ir.Prop | ir.EntityId)
+        groups = (self.returns[i].expr for i in group_by)
+        if any(isinstance(group, ir.WholeNode | ir.EntityId) and group.var == expr.var for group in groups):
+            return
+        message = f"{printed(item.expr)} has many values in a group"
+        raise self.context.error("OG-GQ-507", message, "return it too, or order by an aggregate", place(item.expr))
+
+    def row_tiebreak(self) -> tuple[ir.OrderKey, ...]:
+        entities = sorted(self.scope.own.values(), key=lambda entity: entity.var)
+        ids = [ir.EntityId(entity.var, entity.definition.table_key) for entity in entities]
+        return tuple(ir.OrderKey(key, False, True, self.by_expr.get(key)) for key in ids)
+
+    def group_tiebreak(self, group_by: tuple[int, ...]) -> tuple[ir.OrderKey, ...]:
+        keys: list[ir.OrderKey] = []
+        for i in group_by:
+            expr = self.returns[i].expr
+            if isinstance(expr, ir.WholeNode):
+                keys.append(ir.OrderKey(ir.EntityId(expr.var, expr.table_key), False, True))
+            elif isinstance(expr, ir.Prop | ir.EntityId):
+                keys.append(ir.OrderKey(expr, False, True, i))
+        return tuple(keys)

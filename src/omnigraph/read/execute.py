@@ -1,0 +1,80 @@
+"""Running a bound read query: match its pattern on numbers, shape the result, fetch its columns last."""
+
+from collections.abc import Iterator
+
+from omnigraph.query.ir import (
+    Aggregate,
+    Bm25,
+    EdgeEnd,
+    EntityId,
+    Nearest,
+    Pattern,
+    Prop,
+    ReadQuery,
+    Rrf,
+    WholeNode,
+    operands,
+    patterns_of,
+)
+from omnigraph.read.explain import Plan
+from omnigraph.read.match.filters import column_name
+from omnigraph.read.match.match import match
+from omnigraph.read.project.output import shaped, wanted_variables
+from omnigraph.read.reader import Reader
+from omnigraph.read.result import QueryResult
+from omnigraph.read.tables.resident_table import WantsResident
+from omnigraph.read.tables.table_access import Spaces
+
+
+def run_query(reader: Reader, query: ReadQuery, *, explain: bool = False) -> QueryResult:
+    """The result of a bound query at the reader's snapshot.
+
+    A query starts with the tables it has in memory and visits the others; where it outgrows that, it starts again.
+    What was done by then was small, or it would have outgrown it earlier.
+    """
+    traversals = [step for pattern in patterns_of(query.pattern) for step in pattern.traversals]
+    resident: frozenset[str] = frozenset()
+    while True:
+        spaces = Spaces(reader, lambda key: _columns(query, key), traversals, resident)
+        try:
+            return _run(spaces, query, explain)
+        except WantsResident as wants:
+            resident |= wants.table_keys
+
+
+def _run(spaces: Spaces, query: ReadQuery, explain: bool) -> QueryResult:
+    plan = Plan(is_told=explain)
+    rows = match(spaces, query.pattern, wanted_variables(query), plan)
+    result = shaped(spaces, query, rows, plan)
+    return QueryResult(result, spaces.reader.commit_id, spaces.reader.options.batch_rows, plan if explain else None)
+
+
+def _columns(query: ReadQuery, table_key: str) -> set[str]:
+    """What a query reads of a table."""
+    return {name for key, name in _reads(query) if key == table_key}
+
+
+def _reads(query: ReadQuery) -> Iterator[tuple[str, str]]:
+    exprs = [
+        *(projection.expr for projection in query.returns),
+        *(key.expr for key in (*query.order, *query.tiebreak)),
+        *query.keeps,
+    ]
+    for expr in exprs:
+        if isinstance(expr, WholeNode):
+            yield from ((expr.table_key, column.column) for column in expr.columns)
+        for part in expr.ranks if isinstance(expr, Rrf) else (expr,):
+            operand = (
+                part.arg if isinstance(part, Aggregate) else part.field if isinstance(part, Nearest | Bm25) else part
+            )
+            if isinstance(operand, Prop | EntityId):
+                yield operand.table_key, column_name(operand)
+    for pattern in patterns_of(query.pattern):
+        yield from _filtered(pattern)
+
+
+def _filtered(pattern: Pattern) -> Iterator[tuple[str, str]]:
+    for condition in pattern.filters:
+        for side in operands(condition):
+            if isinstance(side, Prop | EntityId | EdgeEnd):
+                yield side.table_key, column_name(side)

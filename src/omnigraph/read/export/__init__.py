@@ -1,0 +1,1 @@
+"""Export into one file."""

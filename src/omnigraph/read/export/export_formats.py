@@ -1,0 +1,210 @@
+"""The formats of an export: how rows of one type become NDJSON, CSV or Parquet, such that a load reads the same back.
+
+A CSV or Parquet file has the columns `id`, for an edge `from` and `to`, then the properties by name. Where an edge
+has a property of the name `from` or `to`, its ends are `src` and `dst`, which no property can be called. In CSV null
+is nothing at all and empty text is `""`; lists and vectors are JSON, blobs `base64:…`.
+"""
+
+import base64
+import datetime as dt
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from omnigraph.schema.catalog import TypeDef
+from omnigraph.schema.literals import BLOB_PREFIX, print_datetime
+from omnigraph.schema.types import Enumeration, ListOf, PropertyType, Scalar, Vector
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Format: TypeAlias = Literal["jsonl", "csv", "parquet"]
+FORMATS: tuple[Format, ...] = ("jsonl", "csv", "parquet")
+ROW_GROUP_ROWS = 65_536
+
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A column of a CSV or Parquet file: where the table keeps it, what it is called, and its type."""
+
+    column: str
+    name: str
+    type: PropertyType
+
+
+def shown_columns(definition: TypeDef) -> list[Shown]:
+    """The columns of a type's files, in order."""
+    text = Scalar("String")
+    names = ("from", "to") if not definition.by_name.keys() & {"from", "to"} else ("src", "dst")
+    ends = [Shown("src", names[0], text), Shown("dst", names[1], text)] if definition.kind == "edge" else []
+    return [
+        Shown("id", "id", text),
+        *ends,
+        *(Shown(prop.column, prop.name, prop.type) for prop in definition.properties),
+    ]
+
+
+def write_rows(file: Any, definition: TypeDef, format: Format, batches: "Iterable[pa.Table]") -> int:
+    """Write the rows of a type into a binary file; how many there were. Without any, there is a head all the same."""
+    if format == "parquet":
+        return _write_parquet(file, definition, batches)
+    if format == "csv":
+        return _write_csv(file, definition, batches)
+    rows = 0
+    lines = line_maker(definition)
+    for batch in batches:
+        file.writelines(lines(batch))
+        rows += batch.num_rows
+    return rows
+
+
+def _write_parquet(file: Any, definition: TypeDef, batches: "Iterable[pa.Table]") -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from omnigraph.schema.arrow import arrow_type
+
+    columns = shown_columns(definition)
+    schema = pa.schema([pa.field(shown.name, arrow_type(shown.type)) for shown in columns])
+    rows = 0
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for batch in batches:
+            table = batch.select([shown.column for shown in columns]).rename_columns(schema.names).cast(schema)
+            writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+            rows += table.num_rows
+    return rows
+
+
+def _write_csv(file: Any, definition: TypeDef, batches: "Iterable[pa.Table]") -> int:
+    """By hand: a writer of CSV puts no quotes around empty text, or prints -0.0 as the integer -0."""
+    import pyarrow as pa
+    import pyarrow.compute as compute
+
+    pc: Any = compute
+    columns = shown_columns(definition)
+    fields = [_csv_fields(shown.type) for shown in columns]
+    file.write(",".join(shown.name for shown in columns).encode() + b"\n")
+    rows = 0
+    for batch in batches:
+        printed = [field(batch.column(shown.column)) for shown, field in zip(columns, fields, strict=True)]
+        ended = [*printed[:-1], pc.binary_join_element_wise(printed[-1], pa.scalar("\n"), "", **_NULL_IS_NOTHING)]
+        lines = pc.binary_join_element_wise(*ended, ",", **_NULL_IS_NOTHING)
+        for chunk in lines.chunks if isinstance(lines, pa.ChunkedArray) else [lines]:
+            file.write(_text_of(chunk))
+        rows += batch.num_rows
+    return rows
+
+
+_NULL_IS_NOTHING = {"null_handling": "replace", "null_replacement": ""}
+
+
+def _text_of(lines: Any) -> bytes:
+    """The bytes of all texts of an array, one after the other."""
+    import numpy as np
+
+    _, offsets, data = lines.buffers()
+    if not len(lines):
+        return b""
+    ends = np.frombuffer(offsets, np.int32)[lines.offset : lines.offset + len(lines) + 1]
+    return bytes(data[int(ends[0]) : int(ends[-1])])
+
+
+def _csv_fields(kind: PropertyType) -> "Callable[[Any], Any]":
+    """How a column is printed: what can hold a comma or be empty text is in quotes, null stays null."""
+    import pyarrow as pa
+    import pyarrow.compute as compute
+
+    pc: Any = compute
+
+    def quoted(texts: Any) -> Any:
+        doubled = pc.replace_substring(texts, '"', '""')
+        return pc.binary_join_element_wise('"', doubled, '"', "")
+
+    match kind:
+        case ListOf() | Vector():
+            listed = printer(kind)
+            return lambda column: quoted(
+                pa.array([None if v is None else _dumps(v) for v in listed(column.to_pylist())], pa.string())
+            )
+        case Scalar("Blob"):
+            coded = printer(kind)
+            return lambda column: pa.array(coded(column.to_pylist()), pa.string())
+        case Scalar("DateTime"):
+            return lambda column: pc.replace_substring(column.cast(pa.string()), " ", "T")
+        case Scalar("F32" | "F64"):
+            return lambda column: pc.replace_substring_regex(column.cast(pa.string()), "^-0$", "-0.0")
+        case Scalar("String") | Enumeration():
+            return quoted
+        case _:
+            return lambda column: column.cast(pa.string())
+
+
+# NDJSON -----------------------------------------------------------------------------------------------------
+
+
+def line_maker(definition: TypeDef) -> "Callable[[pa.Table], Iterator[bytes]]":
+    """How a batch of a type's rows becomes lines. Every property is written: one left out would get its default."""
+    writers = [(prop.name, prop.column, printer(prop.type)) for prop in definition.properties]
+    is_edge = definition.kind == "edge"
+
+    def lines(rows: "pa.Table") -> Iterator[bytes]:
+        columns = [(name, print_column(rows.column(column).to_pylist())) for name, column, print_column in writers]
+        names = ["id", *(name for name, _ in columns)]
+        values = zip(rows.column("id").to_pylist(), *(column for _, column in columns), strict=True)
+        entries = (dict(zip(names, row, strict=True)) for row in values)
+        if is_edge:
+            ends = zip(rows.column("src").to_pylist(), rows.column("dst").to_pylist(), strict=True)
+            for (source, target), data in zip(ends, entries, strict=True):
+                yield _line({"edge": definition.name, "from": source, "to": target, "data": data})
+        else:
+            for data in entries:
+                yield _line({"type": definition.name, "data": data})
+
+    return lines
+
+
+def _line(entity: dict[str, Any]) -> bytes:
+    return _dumps(entity).encode() + b"\n"
+
+
+def printer(kind: PropertyType) -> Callable[[list[Any]], list[Any]]:
+    """How the values of a column are written: as a load reads them, floats in the shortest form of their own width."""
+    match kind:
+        case Scalar("F32"):
+            return _singles
+        case Vector() | ListOf(Scalar("F32")):
+            return lambda values: [None if value is None else _singles(value) for value in values]
+        case ListOf(item):
+            one = _plain(item)
+            if one is None:
+                return lambda values: values
+            return lambda values: [None if value is None else [one(entry) for entry in value] for value in values]
+        case _:
+            plain = _plain(kind)
+            if plain is None:
+                return lambda values: values
+            return lambda values: [None if value is None else plain(value) for value in values]
+
+
+def _plain(kind: PropertyType) -> Callable[[Any], Any] | None:
+    match kind:
+        case Scalar("Date"):
+            return dt.date.isoformat
+        case Scalar("DateTime"):
+            return print_datetime
+        case Scalar("Blob"):
+            return lambda value: BLOB_PREFIX + base64.b64encode(value).decode()
+        case _:
+            return None
+
+
+def _singles(values: list[Any]) -> list[Any]:
+    """F32s as the shortest numbers that read back as the same F32: numpy prints them so."""
+    import numpy as np
+
+    given = [value for value in values if value is not None]
+    short = iter(np.array(given, np.float32).astype(str).astype(np.float64).tolist())
+    return [None if value is None else next(short) for value in values]

@@ -1,0 +1,1 @@
+"""Adjacency of edges as compressed arrays."""

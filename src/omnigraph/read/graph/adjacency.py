@@ -1,0 +1,172 @@
+"""The adjacency of one edge table between two node tables, over the numbers of their resident spaces.
+
+Built from the stored versions alone and kept under their names; overlays are laid on top (`Csr.patched`), so that a
+small commit costs a copy of the arrays and not a new build, nearly all of which is turning ids into numbers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.read.graph.csr import Csr
+from omnigraph.read.tables.arrow_numpy import Column, Mask, Numbers, mask_of
+from omnigraph.read.tables.column_store import ID
+from omnigraph.read.tables.resident_table import Resident
+from omnigraph.storage.util.parallel import gather
+
+SRC, DST = "src", "dst"
+BUILD_S_PER_EDGE = 0.6e-6
+
+
+@dataclass(slots=True)
+class Adjacency:
+    """Both directions, each made when first wanted, and for one type at both ends also both together.
+
+    `loose` are the stored edges (by number) one of whose ends is no stored node: it may be in an overlay.
+    """
+
+    forward: Csr
+    loose: Numbers
+    _backward: Csr | None = None
+    _both: Csr | None = None
+    _reverse: Callable[[], Csr] | None = None  # how the other direction is had for less than by sorting
+    _unite: "Callable[[Adjacency], Csr] | None" = None  # the same for both together
+
+    @property
+    def nbytes(self) -> int:
+        """Counted as if the other direction, and between nodes of one type both together, were made already."""
+        parts = 3 if self.forward.vertices == self.forward.others else 2
+        return parts * self.forward.nbytes + int(self.loose.nbytes)
+
+    @property
+    def backward(self) -> Csr:
+        if self._backward is None:
+            self._backward = self.forward.reversed() if self._reverse is None else self._reverse()
+        return self._backward
+
+    @property
+    def both(self) -> Csr:
+        """Every neighbour once, whichever way the edges point; it does not know the edges."""
+        if self._both is None:
+            one, other = self.forward, self.backward
+            ways = (one.owners(), one.targets), (other.owners(), other.targets)
+            self._both = _either(*ways, one.vertices, one.others) if self._unite is None else self._unite(self)
+        return self._both
+
+    def near(self, vertices: Numbers) -> Csr:
+        """Every neighbour of these vertices once, whichever way the edges point, by their places in `vertices`."""
+        ways = [csr.expand(vertices)[:2] for csr in (self.forward, self.backward)]
+        return _either(ways[0], ways[1], len(vertices), self.forward.others)
+
+
+def _either(one: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], vertices: int, others: int) -> Csr:
+    """From pairs of two directions, each neighbour once; it does not know the edges."""
+    sources, targets = np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
+    numbers = np.zeros(len(sources), np.int32)
+    both = Csr.of(sources, targets, numbers, vertices, others).simple()
+    return Csr(both.starts, both.targets, numbers[:0], both.others)
+
+
+def build(edges: Resident, source: Resident, target: Resident) -> Adjacency:
+    """From the stored edges: the dear step is finding the number of each end."""
+    sources, targets = gather(
+        [lambda: _numbers(edges.stored.column(SRC), source), lambda: _numbers(edges.stored.column(DST), target)]
+    )
+    inside = (sources >= 0) & (targets >= 0)
+    numbers = np.arange(len(sources), dtype=np.int32)
+    loose = numbers[~inside]
+    if len(loose):
+        sources, targets, numbers = sources[inside], targets[inside], numbers[inside]
+    return Adjacency(Csr.of(sources, targets, numbers, source.stored.rows, target.stored.rows), loose)
+
+
+def _numbers(ids: Column, nodes: Resident) -> Numbers:
+    """The stored number of each id, -1 where there is none. Edges of one source often stand together: ask once."""
+    if len(ids) < 1_000:
+        return nodes.stored.index.find(ids)
+    changes = np.flatnonzero(mask_of(pc.not_equal(ids[1:], ids[:-1]))) + 1
+    together = 4 * len(changes) < len(ids)
+    firsts = np.concatenate([np.zeros(1, np.int64), changes])
+    wanted = ids.take(pa.array(firsts)) if together else ids
+    places: Any = pc.index_in(wanted, value_set=nodes.stored.column(ID))
+    numbers: Numbers = pc.fill_null(places, -1).to_numpy()
+    return np.repeat(numbers, np.diff(firsts, append=len(ids))) if together else numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """What overlays change: stored edges that are gone or have another image, dead nodes, and edges to add."""
+
+    replaced: Mask | None
+    dead_sources: Numbers
+    dead_targets: Numbers
+    sources: Numbers
+    targets: Numbers
+    edges: Numbers
+
+    @property
+    def nothing(self) -> bool:
+        return self.replaced is None and not (len(self.dead_sources) or len(self.dead_targets) or len(self.sources))
+
+    def turned(self) -> "_Changes":
+        return _Changes(self.replaced, self.dead_targets, self.dead_sources, self.targets, self.sources, self.edges)
+
+    def over(self, csr: Csr, vertices: int, others: int) -> Csr:
+        gone = [csr.entries(self.dead_sources)[0]] if len(self.dead_sources) else []
+        if self.replaced is not None:
+            gone.append(np.flatnonzero(self.replaced[csr.edges]))
+        if len(self.dead_targets):
+            gone.append(np.flatnonzero(np.isin(csr.targets, self.dead_targets)))
+        places = np.unique(np.concatenate(gone)) if gone else np.zeros(0, np.int64)
+        return csr.patched(places, self.sources, self.targets, self.edges, vertices, others)
+
+    def near(self, base: "Adjacency") -> Numbers:
+        """The vertices, of one type at both ends, whose neighbours may be others now."""
+        dead = np.union1d(self.dead_sources, self.dead_targets)
+        found = [self.sources, self.targets, dead]
+        if len(dead):
+            found += [csr.expand(dead)[1] for csr in (base.forward, base.backward)]
+        if self.replaced is not None:
+            entries = np.flatnonzero(self.replaced[base.forward.edges])
+            found += [np.searchsorted(base.forward.starts, entries, "right") - 1, base.forward.targets[entries]]
+        return np.unique(np.concatenate(found).astype(np.int64))
+
+
+def laid_over(base: Adjacency, edges: Resident, source: Resident, target: Resident) -> Adjacency:
+    """The adjacency with all overlays on top; `base` itself where they change nothing in it."""
+    changes = _changes(base, edges, source, target)
+    sizes = (source.total, target.total)
+    if changes.nothing and sizes == (base.forward.vertices, base.forward.others):
+        return base
+
+    def unite(made: Adjacency) -> Csr:
+        """Only the lists of vertices near a change are made again."""
+        near = changes.near(base)
+        return base.both.with_lists(near, made.near(near), *sizes)
+
+    return Adjacency(
+        changes.over(base.forward, *sizes),
+        np.zeros(0, np.int32),
+        _reverse=lambda: changes.turned().over(base.backward, sizes[1], sizes[0]),
+        _unite=unite,
+    )
+
+
+def _changes(base: Adjacency, edges: Resident, source: Resident, target: Resident) -> _Changes:
+    patch, replaced, numbers = edges.patch, None, base.loose
+    if patch is not None:
+        replaced = np.zeros(edges.stored.rows, np.bool_)
+        replaced[patch.replaced] = True
+        numbers = np.concatenate([numbers[~replaced[numbers]], patch.numbers])
+        replaced = replaced if len(patch.replaced) else None
+    sources = targets = np.zeros(0, np.int64)
+    if len(numbers):
+        ends = edges.values([SRC, DST], numbers)
+        sources, targets = source.find(ends[SRC]), target.find(ends[DST])
+    inside = (sources >= 0) & (targets >= 0)
+    dead = [np.zeros(0, np.int64) if p is None else np.flatnonzero(~p.alive) for p in (source.patch, target.patch)]
+    return _Changes(replaced, dead[0], dead[1], sources[inside], targets[inside], numbers[inside])

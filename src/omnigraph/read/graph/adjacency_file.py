@@ -1,0 +1,116 @@
+"""A saved adjacency: derived state beside a table, so that a cold process need not turn ids into numbers again.
+
+`optimize` writes it, queries use it if it is there and whole. It is never authoritative: what is absent, damaged or
+of another format is as good as nothing, and is built from the tables.
+"""
+
+import json
+import zlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.errors import OmnigraphError
+from omnigraph.read.graph.adjacency import Adjacency
+from omnigraph.read.graph.csr import Csr
+from omnigraph.read.tables.arrow_numpy import Column
+from omnigraph.read.tables.id_index import hashes
+from omnigraph.read.tables.resident_table import Resident
+from omnigraph.storage.objects.object_store import ObjectStore
+from omnigraph.storage.table.tables import TableVersion
+
+FORMAT = 1
+_ARRAYS = ("starts", "targets", "edges", "back_starts", "back_targets", "back_edges", "loose")
+_IDS = ("source_ids", "target_ids")
+
+
+def adjacency_key(at: TableVersion) -> str:
+    return f"tables/{at.table_id}/_adjacency/{at.table_version}.arrow"
+
+
+def persist_adjacency(
+    store: ObjectStore, adjacency: Adjacency, edges: Resident, source: Resident, target: Resident
+) -> str:
+    """Write the adjacency of stored versions, without any overlay; answers where."""
+    assert edges.state.at is not None
+    key = adjacency_key(edges.state.at)
+    store.put(key, _encoded(adjacency, edges, source, target))
+    return key
+
+
+def load_adjacency(store: ObjectStore, edges: Resident, source: Resident, target: Resident) -> Adjacency | None:
+    """The saved adjacency of this edge table version, in the numbers of the given node tables; None without one."""
+    if edges.state.at is None:
+        return None
+    try:
+        stored = store.get(adjacency_key(edges.state.at))
+        return None if stored is None else _decoded(stored.data, edges, source, target)
+    except (OmnigraphError, pa.ArrowException, ValueError, KeyError, TypeError, IndexError, OverflowError):
+        return None
+
+
+def _versions(edges: Resident, source: Resident, target: Resident) -> dict[str, Any]:
+    return {
+        name: [space.state.at.table_id, space.state.at.table_version] if space.state.at else None
+        for name, space in (("edges", edges), ("source", source), ("target", target))
+    }
+
+
+def _encoded(adjacency: Adjacency, edges: Resident, source: Resident, target: Resident) -> bytes:
+    forward, backward = adjacency.forward, adjacency.backward
+    arrays = [forward.starts, forward.targets, forward.edges, backward.starts, backward.targets, backward.edges]
+    arrays.append(adjacency.loose.astype(np.int32))
+    columns: list[Any] = [pa.array(array) for array in arrays]
+    columns += [nodes.stored.column("id") for nodes in (source, target)]
+    about = {"format": FORMAT, "checksum": _checksum(columns), **_versions(edges, source, target)}
+    rows = [_one_row(column) for column in columns]
+    schema = pa.schema(
+        [pa.field(name, row.type) for name, row in zip((*_ARRAYS, *_IDS), rows, strict=True)],
+        metadata={"omnigraph": json.dumps(about)},
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(pa.record_batch(rows, schema=schema))
+    return sink.getvalue().to_pybytes()
+
+
+def _decoded(data: bytes, edges: Resident, source: Resident, target: Resident) -> Adjacency | None:
+    reader = pa.ipc.open_file(pa.py_buffer(data))
+    about = json.loads((reader.schema.metadata or {})[b"omnigraph"])
+    expected = _versions(edges, source, target)
+    if about["format"] != FORMAT or about["edges"] != expected["edges"]:
+        return None
+    batch: Any = reader.get_batch(0)
+    columns = [batch.column(name).values for name in (*_ARRAYS, *_IDS)]
+    if about["checksum"] != _checksum(columns):
+        return None
+    starts, targets, numbers, *back, loose = (column.to_numpy() for column in columns[: len(_ARRAYS)])
+    forward = Csr(starts, targets, numbers, len(back[0]) - 1)
+    if about["source"] == expected["source"] and about["target"] == expected["target"]:
+        return Adjacency(forward, loose, Csr(back[0], back[1], back[2], forward.vertices))
+    return None if len(loose) else _renumbered(forward, columns[-2], columns[-1], source, target)
+
+
+def _renumbered(forward: Csr, source_ids: Any, target_ids: Any, source: Resident, target: Resident) -> Adjacency:
+    """The same edges in the numbers of other versions of the node tables: the file has the ids it was made with."""
+    sources = source.stored.index.find(source_ids)[forward.owners()]
+    targets = target.stored.index.find(target_ids)[forward.targets]
+    inside = (sources >= 0) & (targets >= 0)
+    csr = Csr.of(sources[inside], targets[inside], forward.edges[inside], source.stored.rows, target.stored.rows)
+    return Adjacency(csr, forward.edges[~inside].astype(np.int32))
+
+
+def _one_row(array: Column) -> Any:
+    return pa.LargeListArray.from_arrays(pa.array([0, len(array)], pa.int64()), array)
+
+
+def _checksum(columns: list[Column]) -> int:
+    """Of the values alone: a changed bit anywhere in them shows."""
+    total = 0
+    for column in columns:
+        if pa.types.is_integer(column.type):
+            total = zlib.crc32(np.ascontiguousarray(column.to_numpy()).data, total)
+        else:
+            total = zlib.crc32(hashes(column).data, total)
+    return total

@@ -1,0 +1,278 @@
+"""Compressed adjacency: for each vertex the sorted list of its neighbours, and the edges that lead there.
+
+Plain arrays and functions over them; where they come from is adjacency.py's business.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from omnigraph.cancellation import room_bytes
+from omnigraph.errors import BadRequest
+from omnigraph.read.tables.arrow_numpy import Mask, Numbers
+
+NUMBER_BYTES = 8
+ROWS_MAX = 1 << 28  # of a pattern at once: beyond, the process would die instead of saying so
+
+_SPLICED_MAX = 4_096
+MANY = 2_048  # vertices or pairs: fewer are looked at one by one
+_SLOTS_PER_EDGE = 16
+
+Expanded: TypeAlias = tuple[Numbers, Numbers, Numbers | None]  # place in the frontier, neighbour, edge
+
+
+@dataclass(slots=True)
+class Csr:
+    """The neighbours of vertex v are `targets[starts[v]:starts[v + 1]]`, ascending; `edges` are in the same order.
+
+    `vertices` and `others` count the numbers on either side.
+    """
+
+    starts: Numbers
+    targets: Numbers
+    edges: Numbers
+    others: int
+    _simple: "list[Csr]" = field(default_factory=list, repr=False)
+
+    @property
+    def vertices(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.starts.nbytes + self.targets.nbytes + self.edges.nbytes)
+
+    @staticmethod
+    def of(sources: Numbers, targets: Numbers, edges: Numbers, vertices: int, others: int) -> "Csr":
+        keys = sources.astype(np.int64) * max(others, 1) + targets
+        order = np.argsort(keys, kind="stable")  # loads come in runs of one source, which this sort profits from
+        counts = np.bincount(sources, minlength=vertices)
+        return Csr(_starts(counts), targets[order].astype(np.int32), edges[order].astype(np.int32), others)
+
+    def degrees(self, vertices: Numbers) -> Numbers:
+        degrees: Numbers = self.starts[vertices + 1] - self.starts[vertices]
+        return degrees
+
+    def counts_of(self, passing: Mask) -> Numbers:
+        """For each vertex how many of its neighbours pass: one walk over all lists, nothing is expanded."""
+        before = np.zeros(len(self.targets) + 1, np.int32)
+        np.cumsum(passing[self.targets], out=before[1:])
+        return np.diff(before[self.starts])
+
+    def owners(self) -> Numbers:
+        """The vertex that each entry belongs to."""
+        return np.repeat(np.arange(self.vertices, dtype=np.int32), np.diff(self.starts))
+
+    def simple(self) -> "Csr":
+        """Each neighbour once, however many edges lead there."""
+        if not self._simple:
+            self._simple.append(self._without_parallels())
+        return self._simple[0]
+
+    def expand_once(self, frontier: Numbers) -> Expanded:
+        """As `expand`, each neighbour of a place once. Parallels stand together: few of them are dropped on the way."""
+        if self._is_worth_simplifying(frontier):
+            return self.simple().expand(frontier)
+        places, reached, _ = self.expand(frontier)
+        if len(reached) < 2:
+            return places, reached, None
+        first = np.ones(len(reached), np.bool_)
+        first[1:] = (reached[1:] != reached[:-1]) | (places[1:] != places[:-1])
+        return (places, reached, None) if first.all() else (places[first], reached[first], None)
+
+    def degrees_once(self, frontier: Numbers) -> Numbers:
+        """How many different neighbours each vertex of a frontier has."""
+        if self._is_worth_simplifying(frontier):
+            return self.simple().degrees(frontier)
+        return np.bincount(self.expand_once(frontier)[0], minlength=len(frontier))
+
+    def _is_worth_simplifying(self, frontier: Numbers) -> bool:
+        if self._simple or len(frontier) == 1:
+            return bool(self._simple)
+        return 8 * int(self.degrees(frontier).sum()) > len(self.targets)
+
+    def reversed(self) -> "Csr":
+        return Csr.of(self.targets, self.owners(), self.edges, self.others, self.vertices)
+
+    def expand(self, frontier: Numbers, with_edges: bool = False) -> Expanded:
+        """All neighbours of all vertices of a frontier, in its order."""
+        if len(frontier) == 1:
+            own = slice(self.starts[frontier[0]], self.starts[frontier[0] + 1])
+            reached = self.targets[own].copy()
+            return np.zeros(len(reached), np.int32), reached, self.edges[own].copy() if with_edges else None
+        entries, places = self.entries(frontier)
+        return places, self.targets[entries], self.edges[entries] if with_edges else None
+
+    def entries(self, frontier: Numbers) -> tuple[Numbers, Numbers]:
+        """The entries of a frontier's vertices, and which place in the frontier each belongs to."""
+        starts = self.starts[frontier]
+        counts = self.starts[frontier + 1] - starts
+        require_room(int(counts.sum()))
+        if len(frontier) == 1:
+            count = int(counts[0])
+            return np.arange(starts[0], starts[0] + count), np.zeros(count, np.int32)
+        places = np.repeat(np.arange(len(frontier), dtype=np.int32), counts)
+        before = np.cumsum(counts) - counts
+        entries = np.arange(len(places)) + np.repeat(starts - before, counts)
+        return entries, places
+
+    def connects(self, sources: Numbers, targets: Numbers) -> Mask:
+        """Which pairs some edge connects. Where many are asked for, most are ruled out by a hash of the edges."""
+        likely = self._likely(sources, targets)
+        if likely is None:
+            return self._connects(sources, targets)
+        found = np.zeros(len(sources), np.bool_)
+        found[likely] = self._connects(sources[likely], targets[likely])
+        return found
+
+    def narrowed(self, vertices: Numbers, passing: Callable[[Numbers], Mask]) -> "Csr":
+        """Of the vertices alone, by their places in `vertices`: to each neighbour that passes, once. Has no edges."""
+        places, reached, _ = self.expand_once(vertices)
+        kept = passing(reached)
+        counts = np.bincount(places[kept], minlength=len(vertices))
+        return Csr(_starts(counts), reached[kept], np.zeros(0, np.int32), self.others)
+
+    def repeating(self, frontier: Numbers) -> Numbers | None:
+        """The different vertices of a frontier, if it has so many of them again that each is worth a look on its own.
+
+        Their entries are then at most half of those that expanding the frontier would come across.
+        """
+        if len(frontier) < MANY or 64 * len(frontier) < self.vertices:
+            return None
+        marks = np.zeros(self.vertices, np.bool_)
+        marks[frontier] = True
+        distinct = np.flatnonzero(marks)
+        return distinct if 2 * int(self.degrees(distinct).sum()) <= int(self.degrees(frontier).sum()) else None
+
+    def _likely(self, sources: Numbers, targets: Numbers) -> Numbers | None:
+        """The places of pairs whose hash some edge between these vertices has; None where that is not worth while."""
+        if len(sources) < MANY or 64 * len(sources) < self.vertices + self.others:
+            return None
+        asked = np.zeros(self.vertices, np.bool_)
+        asked[sources] = True
+        distinct = np.flatnonzero(asked)
+        if int(self.degrees(distinct).sum()) > 4 * len(sources):
+            return None
+        wanted = np.zeros(self.others, np.bool_)
+        wanted[targets] = True
+        entries, places = self.entries(distinct)
+        reached = self.targets[entries]
+        between = np.flatnonzero(wanted[reached])
+        bits = min(max(len(between) * _SLOTS_PER_EDGE, 1 << 16), 1 << 26).bit_length()
+        slots = np.zeros(1 << bits, np.bool_)
+        slots[_hashed(distinct[places[between]], reached[between], bits)] = True
+        return np.flatnonzero(slots[_hashed(sources, targets, bits)])
+
+    def _connects(self, sources: Numbers, targets: Numbers) -> Mask:
+        """By binary search in each source's list, all lists at once."""
+        low, high = self.starts[sources], self.starts[sources + 1]
+        end = high
+        while True:
+            searching = low < high
+            if not searching.any():
+                break
+            middle = (low + high) >> 1
+            below = np.zeros(len(low), np.bool_)
+            below[searching] = self.targets[middle[searching]] < targets[searching]
+            low, high = np.where(below, middle + 1, low), np.where(searching & ~below, middle, high)
+        found: Mask = low < end
+        found[found] = self.targets[low[found]] == targets[found]
+        return found
+
+    def patched(
+        self, gone: Numbers, sources: Numbers, targets: Numbers, edges: Numbers, vertices: int, others: int
+    ) -> "Csr":
+        """Without the entries at the places `gone` and with some more edges: copies, but sorts only what is new."""
+        counts = np.zeros(vertices, np.int64)
+        counts[: self.vertices] = np.diff(self.starts)
+        np.subtract.at(counts, np.searchsorted(self.starts, gone, "right") - 1, 1)
+        starts = _starts(counts)
+        old_targets, old_edges = _without(self.targets, gone), _without(self.edges, gone)
+        if not len(sources):
+            return Csr(starts, old_targets, old_edges, others)
+        order = np.lexsort((targets, sources))
+        sources, targets, edges = sources[order], targets[order], edges[order]
+        places: list[int] = [
+            int(starts[s]) + int(np.searchsorted(old_targets[starts[s] : starts[s + 1]], t))
+            for s, t in zip(sources.tolist(), targets.tolist(), strict=True)
+        ]
+        return Csr(
+            _starts(counts + np.bincount(sources, minlength=vertices)),
+            _with(old_targets, places, targets),
+            _with(old_edges, places, edges),
+            others,
+        )
+
+    def with_lists(self, changed: Numbers, lists: "Csr", vertices: int, others: int) -> "Csr":
+        """With other lists for some vertices, ascending: those of `lists` by place. For one that knows no edges."""
+        counts = np.zeros(vertices, np.int64)
+        counts[: self.vertices] = np.diff(self.starts)
+        counts[changed] = np.diff(lists.starts)
+        parts: list[Numbers] = []
+        done = 0  # entries of ours that are told
+        for place, vertex in enumerate(changed.tolist()):
+            inside = vertex < self.vertices
+            start = int(self.starts[vertex]) if inside else len(self.targets)
+            parts += [self.targets[done:start], lists.targets[lists.starts[place] : lists.starts[place + 1]]]
+            done = int(self.starts[vertex + 1]) if inside else start
+        parts.append(self.targets[done:])
+        return Csr(_starts(counts), np.concatenate(parts), self.edges, others)
+
+    def _without_parallels(self) -> "Csr":
+        if len(self.targets) < 2:
+            return self
+        first = np.ones(len(self.targets), np.bool_)
+        first[1:] = self.targets[1:] != self.targets[:-1]
+        inner = self.starts[1:-1]
+        first[inner[inner < len(first)]] = True  # where another vertex's list begins
+        if first.all():
+            return self
+        before = np.zeros(len(first) + 1, np.int32)
+        np.cumsum(first, out=before[1:])
+        return Csr(before[self.starts].astype(np.int64), self.targets[first], self.edges[first], self.others)
+
+
+class NoRoom(BadRequest):
+    """A query has outgrown this process: on Spark it may fit."""
+
+
+def require_room(rows: int, columns: int = 1) -> None:
+    """Refuse what memory can't hold, or more of it than this work may take."""
+    bytes_max = room_bytes()
+    most = ROWS_MAX if bytes_max is None else min(ROWS_MAX, bytes_max // (NUMBER_BYTES * max(1, columns)))
+    if rows > most:
+        remedy = "add a filter to it, or run it on Spark"
+        raise NoRoom(f"A part of the match has {rows:,} rows, at most {most:,} fit: {remedy}.")
+
+
+def _hashed(sources: Numbers, targets: Numbers, bits: int) -> Numbers:
+    """A number of so many bits for each pair."""
+    return (sources.astype(np.int64) * 0x9E3779B1 + targets) & ((1 << bits) - 1)
+
+
+def _without(array: Numbers, places: Numbers) -> Numbers:
+    """`array` without some places, ascending: for few of them, copying what is between is much faster than a mask."""
+    if len(places) > _SPLICED_MAX:
+        return np.delete(array, places)
+    ends = [*places.tolist(), len(array)]
+    starts = [0, *(place + 1 for place in ends[:-1])]
+    return np.concatenate([array[start:end] for start, end in zip(starts, ends, strict=True)])
+
+
+def _with(array: Numbers, places: list[int], values: Numbers) -> Numbers:
+    """`array` with a value more before each of the places, ascending."""
+    if len(places) > _SPLICED_MAX:
+        return np.insert(array, places, values)
+    fitting = values.astype(array.dtype)
+    parts: list[Numbers] = []
+    for number, (start, end) in enumerate(zip([0, *places], [*places, len(array)], strict=True)):
+        parts += [array[start:end], fitting[number : number + 1]]
+    return np.concatenate(parts)
+
+
+def _starts(counts: Numbers) -> Numbers:
+    starts = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts

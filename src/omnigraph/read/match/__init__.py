@@ -1,0 +1,1 @@
+"""Matching patterns: bindings, expansion, joins, filters."""

@@ -1,0 +1,232 @@
+"""Following edges from a set of vertices, on the adjacency or by lookups in the edge table: the same answers.
+
+The rules are those of `ir.Traverse`. Reachability is breadth first from either end: the pair (source, target) is
+reported if their distance is within the bounds, or, for a target with an edge to itself, one below the lower bound.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.cancellation import checkpoint
+from omnigraph.query.ir import Traverse
+from omnigraph.read.graph.adjacency import DST, SRC, Adjacency
+from omnigraph.read.graph.csr import Csr, Expanded
+from omnigraph.read.tables.arrow_numpy import Numbers
+from omnigraph.read.tables.column_store import ID
+from omnigraph.read.tables.resident_table import WantsResident
+from omnigraph.read.tables.table_access import Spaces
+from omnigraph.storage.table.read.row_addresses import chunks, id_filter
+
+Neighbours: TypeAlias = Callable[[Numbers], tuple[Numbers, Numbers]]
+
+_MARKS_MAX = 1 << 26  # bytes of the marks of vertices seen, all sources of a batch together
+
+
+def expand(spaces: Spaces, step: Traverse, frontier: Numbers, backward: bool) -> Expanded:
+    """From each place of the frontier to all that the step reaches; edges only where the step binds them."""
+    if step.never or not len(frontier):
+        return _NOWHERE
+    with_edges = step.edge_var is not None
+    adjacency = spaces.adjacency(step)
+    if step.single_hop:
+        if adjacency is not None:
+            return _hop(adjacency, step, frontier, backward, with_edges)
+        distinct, places = np.unique(frontier, return_inverse=True)
+        return _looked_up(spaces, step, distinct, backward, with_edges).expand(places, with_edges)
+    distinct, places = np.unique(frontier, return_inverse=True)
+    if adjacency is not None:
+        csr = one_way(adjacency, step, backward)
+        owners, reached = _reach_marked(csr, distinct, step, backward)
+    else:
+
+        def neighbours(numbers: Numbers) -> tuple[Numbers, Numbers]:
+            apart, places = np.unique(numbers, return_inverse=True)  # sources may meet
+            return _looked_up(spaces, step, apart, backward, with_edges=False).expand(places)[:2]
+
+        owners, reached = _reach(neighbours, distinct, step, backward, _SeenPairs(distinct), _PAIR)
+    if len(distinct) == 1 and len(frontier) == 1:
+        return owners, reached, None
+    found = Csr.of(owners, reached, np.zeros(len(owners), np.int32), len(distinct), _others(reached))
+    return found.expand(places)
+
+
+def one_way(adjacency: Adjacency, step: Traverse, backward: bool) -> Csr:
+    """The neighbours that one hop of the step reaches; more than once where edges are parallel."""
+    if step.undirected:
+        return adjacency.both
+    return adjacency.backward if backward else adjacency.forward
+
+
+def _hop(adjacency: Adjacency, step: Traverse, frontier: Numbers, backward: bool, with_edges: bool) -> Expanded:
+    if not with_edges:
+        return one_way(adjacency, step, backward).expand_once(frontier)
+    if not step.undirected:
+        return one_way(adjacency, step, backward).expand(frontier, with_edges=True)
+    out, back = adjacency.forward.expand(frontier, True), adjacency.backward.expand(frontier, True)
+    return _either_way(out, back, frontier)
+
+
+def _either_way(out: Expanded, back: Expanded, frontier: Numbers) -> Expanded:
+    """Both directions of undirected edges that are bound; a self-loop fits once."""
+    places, reached, edges = back
+    once = reached != frontier[places]
+    assert out[2] is not None
+    assert edges is not None
+    return (
+        np.concatenate([out[0], places[once]]),
+        np.concatenate([out[1], reached[once]]),
+        np.concatenate([out[2], edges[once]]),
+    )
+
+
+# By lookups -------------------------------------------------------------------------------------------------
+
+
+def _looked_up(spaces: Spaces, step: Traverse, distinct: Numbers, backward: bool, with_edges: bool) -> Csr:
+    """One hop from each of these vertices as a small adjacency over places in `distinct`."""
+    options = spaces.reader.options
+    if options.expand == "auto" and len(distinct) > options.frontier_max:
+        raise WantsResident(step.edge, step.source_key, step.target_key)
+    ways = [_one_way_up(spaces, step, distinct, backward, with_edges)]
+    if step.undirected:
+        owners, reached, edges = _one_way_up(spaces, step, distinct, not backward, with_edges)
+        once = reached != distinct[owners]
+        ways.append((owners[once], reached[once], edges[once]))
+    owners, reached, edges = (np.concatenate(parts) for parts in zip(*ways, strict=True))
+    found = Csr.of(owners, reached, edges, len(distinct), _others(reached))
+    return found if with_edges else found.simple()
+
+
+def _one_way_up(
+    spaces: Spaces, step: Traverse, distinct: Numbers, backward: bool, with_edges: bool
+) -> tuple[Numbers, Numbers, Numbers]:
+    near_end, far_end = (DST, SRC) if backward else (SRC, DST)
+    keys = (step.target_key, step.source_key) if backward else (step.source_key, step.target_key)
+    near, far = spaces.of(keys[0]), spaces.of(keys[1])
+    edges = spaces.visited(step.edge)
+    ids: Any = near.ids(distinct)
+    names = edges.names_with(SRC, DST) if with_edges else [SRC, DST, ID]
+    parts = []
+    for chunk in chunks(ids.to_pylist()):
+        checkpoint()
+        parts.append(edges.scan((), names, id_filter(chunk, near_end)))
+    rows = pa.concat_tables(parts)
+    owners: Any = pc.index_in(rows.column(near_end), value_set=ids)
+    rows = rows.filter(pc.is_valid(owners))
+    rows = _once(rows) if len(parts) > 1 else rows
+    places: Any = pc.index_in(rows.column(near_end), value_set=ids)
+    reached = far.find(_flat(rows.column(far_end)))
+    inside = reached >= 0
+    numbers = edges.meet(rows) if with_edges else np.zeros(rows.num_rows, np.int64)
+    return places.to_numpy().astype(np.int64)[inside], reached[inside], numbers[inside]
+
+
+def _once(rows: pa.Table) -> pa.Table:
+    """Each edge once: every chunk of a lookup has brought all overlay rows with it."""
+    ids: Any = _flat(rows.column(ID))
+    encoded = ids.dictionary_encode().indices.to_numpy()
+    _, first = np.unique(encoded, return_index=True)
+    return rows.take(np.sort(first))
+
+
+def _flat(column: Any) -> Any:
+    return column.combine_chunks()
+
+
+def _others(reached: Numbers) -> int:
+    return int(reached.max()) + 1 if len(reached) else 1
+
+
+# Reachability -----------------------------------------------------------------------------------------------
+
+_PAIR = 1 << 32
+_NONE = np.zeros(0, np.int64)
+_NOWHERE: Expanded = (_NONE, _NONE, _NONE)
+
+
+class _SeenPairs:
+    """Which (source, vertex) pairs were visited, for few of them: a sorted array."""
+
+    def __init__(self, starts: Numbers) -> None:
+        self._seen = np.arange(len(starts)) * _PAIR + starts
+
+    def fresh(self, keys: Numbers) -> Numbers:
+        new = np.setdiff1d(keys, self._seen)
+        self._seen = np.union1d(self._seen, new)
+        return new
+
+
+class _SeenMarks:
+    """The same for many: a byte for each source and vertex."""
+
+    def __init__(self, size: int) -> None:
+        self._marks = np.zeros(size, np.bool_)
+        self._touched: list[Numbers] = []
+
+    def start(self, keys: Numbers) -> None:
+        for touched in self._touched:
+            self._marks[touched] = False
+        self._marks[keys] = True
+        self._touched = [keys]
+
+    def fresh(self, keys: Numbers) -> Numbers:
+        new: Numbers = keys[~self._marks[keys]]
+        if len(new) * 16 > len(self._marks):
+            marks = np.zeros(len(self._marks), np.bool_)
+            marks[new] = True
+            new = np.flatnonzero(marks)
+        else:
+            new = np.unique(new)
+        self._marks[new] = True
+        self._touched.append(new)
+        return new
+
+
+def _reach_marked(csr: Csr, starts: Numbers, step: Traverse, backward: bool) -> tuple[Numbers, Numbers]:
+    """In batches of as many sources as the marks have room for."""
+    size = max(1, min(len(starts), _MARKS_MAX // max(1, csr.vertices)))
+    seen = _SeenMarks(size * csr.vertices)
+    found = []
+    for first in range(0, len(starts), size):
+        batch = starts[first : first + size].astype(np.int64)
+        seen.start(np.arange(len(batch)) * csr.vertices + batch)
+        owners, reached = _reach(lambda f: csr.expand(f)[:2], batch, step, backward, seen, csr.vertices)
+        found.append((owners + first, reached))
+    return np.concatenate([owners for owners, _ in found]), np.concatenate([reached for _, reached in found])
+
+
+def _reach(
+    neighbours: Neighbours, starts: Numbers, step: Traverse, backward: bool, seen: Any, width: int
+) -> tuple[Numbers, Numbers]:
+    """Breadth first from each start: (place of the start, vertex) for all that is reported."""
+    owners, vertices = np.arange(len(starts)), starts.astype(np.int64)
+    reported: list[tuple[Numbers, Numbers]] = [(_NONE, _NONE)]
+    looped = np.zeros(len(starts), np.bool_)  # starts with an edge to themselves
+    depth = 0
+    while True:
+        checkpoint()
+        if depth >= step.min_hops:
+            reported.append((owners, vertices))
+        if depth == step.max_hops or not len(vertices):
+            break
+        places, reached = neighbours(vertices)
+        keys = reached.astype(np.int64) if len(starts) == 1 else owners[places] * width + reached
+        if depth == 0 and backward:
+            looped[owners[places[reached == vertices[places]]]] = True
+        if depth == step.min_hops - 1:
+            loops = looped[owners] if backward else _looping(places, reached, vertices)
+            reported.append((owners[loops], vertices[loops]))
+        keys = seen.fresh(keys)
+        owners, vertices = (keys // width, keys % width) if len(starts) > 1 else (np.zeros(len(keys), np.int64), keys)
+        depth += 1
+    return np.concatenate([owners for owners, _ in reported]), np.concatenate([found for _, found in reported])
+
+
+def _looping(places: Numbers, reached: Numbers, vertices: Numbers) -> Numbers:
+    loops = np.zeros(len(vertices), np.bool_)
+    loops[places[reached == vertices[places]]] = True
+    return loops

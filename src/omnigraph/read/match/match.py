@@ -1,0 +1,323 @@
+"""Matching a pattern: start where fewest rows are expected, follow the traversal that makes fewest, filter at once.
+
+The order is decided step by step, from the rows that are really there and the manifest's counts. Variables that
+nobody asks for are only counted, and inside `not` not even that.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from omnigraph.cancellation import checkpoint
+from omnigraph.query.ir import Filter, NodeVar, Not, Pattern, TextSearch, Traverse, variables_of
+from omnigraph.read.explain import Plan, PlanStep, filters_text, step_text
+from omnigraph.read.graph.csr import MANY, Expanded
+from omnigraph.read.match import joins
+from omnigraph.read.match.bindings import ONE, Rows
+from omnigraph.read.match.estimate import by_id, degree, rows_of, selectivity
+from omnigraph.read.match.expand import expand, one_way
+from omnigraph.read.match.filters import evaluate
+from omnigraph.read.search import ranking
+from omnigraph.read.tables.arrow_numpy import Mask, Numbers
+from omnigraph.read.tables.table_access import Spaces
+
+_SEED = "#seed"  # the place of an outer row, carried through the match of a negation
+
+
+def match(
+    spaces: Spaces,
+    pattern: Pattern,
+    keep: Collection[str],
+    plan: Plan,
+    outer: Mapping[str, str] | None = None,
+    seeds: Rows = ONE,
+    exists: bool = False,
+) -> Rows:
+    """All rows of a pattern, with the columns in `keep`; `seeds` are the rows of the outer variables, by table key.
+
+    With `exists`, rows that agree in `keep` need not all be there, as long as one of them is.
+    """
+    return _Match(spaces, pattern, frozenset(keep), plan, dict(outer or {}), exists).run(seeds)
+
+
+class _Match:
+    def __init__(
+        self, spaces: Spaces, pattern: Pattern, keep: frozenset[str], plan: Plan, outer: dict[str, str], exists: bool
+    ) -> None:
+        self.spaces = spaces
+        self.reader = spaces.reader
+        self.keep = keep
+        self.plan = plan
+        self.exists = exists
+        self.tables = outer | {node.var: node.table_key for node in pattern.nodes}
+        self.tables |= {step.edge_var: step.edge for step in pattern.traversals if step.edge_var is not None}
+        self.unbound = [node.var for node in pattern.nodes]
+        self.steps = list(pattern.traversals)
+        self.filters: dict[str, list[Filter]] = {}  # over one variable, by variable
+        self.others: list[Filter] = []  # over several
+        self.negations = list(pattern.negations)
+        self.possible = True
+        for condition in pattern.filters:
+            self._sort_in(condition)
+        for var in self.unbound:
+            if var in self.filters:
+                self.filters[var] = by_id(var, self.reader.state(self.tables[var]).definition, self.filters[var])
+
+    def run(self, rows: Rows) -> Rows:
+        if not self.possible:
+            return self._nothing()
+        for var in rows.columns:
+            if var in self.filters:
+                rows = rows.where(self._passing(var, rows.columns[var]))
+        rows = self._followed(self._settled(rows))
+        while self.unbound:
+            checkpoint()
+            part = self._followed(self._settled(self._started()))
+            rows = self._settled(self._combined(rows, part))
+        return rows.only(self.keep)
+
+    def _sort_in(self, condition: Filter) -> None:
+        variables = variables_of(condition)
+        if not variables:
+            self.possible &= bool(evaluate(condition, ranking.no_column, 1)[0])
+        elif len(variables) == 1:
+            self.filters.setdefault(variables[0], []).append(condition)
+        else:
+            self.others.append(condition)
+
+    def _where(self, filters: list[Filter]) -> str:
+        return filters_text(filters) if self.plan.is_told else ""
+
+    def _nothing(self) -> Rows:
+        return Rows(0, {var: np.zeros(0, np.int64) for var in self.tables if var in self.keep})
+
+    # Starting
+
+    def _started(self) -> Rows:
+        """The variable with the fewest rows to expect, alone."""
+        expected = {var: rows_of(self.reader, self.tables[var], self.filters.get(var, [])) for var in self.unbound}
+        var = min(expected, key=lambda candidate: expected[candidate])
+        filters = self.filters.get(var, [])
+        step = self.plan.add(f"Scan {self.tables[var]} {var}{self._where(filters)}", expected[var])
+        self.unbound.remove(var)
+        numbers = self._selected(var)
+        step.rows = len(numbers)
+        return Rows(len(numbers), {var: numbers})
+
+    def _selected(self, var: str) -> Numbers:
+        space = self.spaces.of(self.tables[var])
+        filters = self.filters.get(var, [])
+        texts = [condition for condition in filters if isinstance(condition, TextSearch)]
+        plain = [condition for condition in filters if not isinstance(condition, TextSearch)]
+        if texts:
+            numbers = ranking.text_numbers(self.reader, space, texts[0])
+            return np.sort(numbers[self._passing(var, numbers)])
+        return space.select(plain) if plain else space.everything()
+
+    def _passing(self, var: str, numbers: Numbers) -> Mask:
+        space = self.spaces.of(self.tables[var])
+        filters = self.filters.get(var, [])
+        plain = [condition for condition in filters if not isinstance(condition, TextSearch)]
+        mask = space.passing(plain, numbers) if plain else np.ones(len(numbers), np.bool_)
+        for condition in filters:
+            if isinstance(condition, TextSearch):
+                mask &= np.isin(numbers, ranking.text_numbers(self.reader, space, condition))
+        return mask
+
+    # Following traversals
+
+    def _followed(self, rows: Rows) -> Rows:
+        while True:
+            checkpoint()
+            candidates = [(self._expected(step, rows), place) for place, step in enumerate(self.steps)]
+            expected, place = min(candidates, default=(np.inf, 0))
+            if expected == np.inf:
+                return rows
+            traverse = self.steps.pop(place)
+            closes = traverse.source in rows.columns and traverse.target in rows.columns
+            step = self.plan.add("", rows.count * 0.1 if closes else expected)
+            rows = self._closed(traverse, rows, step) if closes else self._expanded(traverse, rows, step)
+            step.rows = rows.count
+            rows = self._settled(rows)
+
+    def _expected(self, step: Traverse, rows: Rows) -> float:
+        """The rows that a traversal would make; what closes a circle goes first, what is not connected never."""
+        forward, backward = step.source in rows.columns, step.target in rows.columns
+        if forward and backward:
+            return -1.0
+        if not forward and not backward:
+            return np.inf
+        far = step.target if forward else step.source
+        expected = rows.count * degree(self.reader, step, backward)
+        for condition in self.filters.get(far, []):
+            expected *= selectivity(condition, self.reader.state(self.tables[far]).rows)
+        return expected
+
+    def _expanded(self, step: Traverse, rows: Rows, shown: PlanStep) -> Rows:
+        backward = step.source not in rows.columns
+        near, far = (step.target, step.source) if backward else (step.source, step.target)
+        self.unbound.remove(far)
+        counted = not self._is_needed(far) and not (step.edge_var is not None and self._is_needed(step.edge_var))
+        if self.plan.is_told:
+            verb = "Count" if counted else "Expand"
+            shown.what = step_text(step, verb, near, far, self.spaces.adjacency(step) is not None)
+            shown.what += filters_text(self.filters.get(far, []))
+        if counted and (degrees := self._degrees(step, rows.columns[near], backward)) is not None:
+            return self._times(rows, degrees)
+        passing = self._passing_expanded(step, rows.columns[near], far, backward)
+        places, reached, edges = passing or expand(self.spaces, step, rows.columns[near], backward)
+        mask = None if passing else self._reached(step, far, reached, edges)
+        if mask is not None:
+            places, reached = places[mask], reached[mask]
+            edges = None if edges is None else edges[mask]
+        if counted:
+            return self._times(rows, np.bincount(places, minlength=rows.count))
+        return self._bound(rows.only(self._wanted(rows)).take(places), step, {far: reached}, edges)
+
+    def _passing_expanded(self, step: Traverse, numbers: Numbers, far: str, backward: bool) -> Expanded | None:
+        """The expansion to what passes, filtered once for each vertex; None where few rows share one."""
+        if far not in self.filters or len(numbers) < MANY or not step.single_hop or step.edge_var is not None:
+            return None
+        adjacency = None if step.never else self.spaces.adjacency(step)
+        if adjacency is None:
+            return None
+        csr = one_way(adjacency, step, backward)
+        distinct = csr.repeating(numbers)
+        if distinct is None:
+            return None
+        places = np.zeros(csr.vertices, np.int64)
+        places[distinct] = np.arange(len(distinct))
+        return csr.narrowed(distinct, lambda reached: self._passing(far, reached)).expand(places[numbers])
+
+    def _degrees(self, step: Traverse, numbers: Numbers, backward: bool) -> Numbers | None:
+        """How many a traversal reaches, straight from the adjacency; None where it takes an expansion to say."""
+        adjacency = self.spaces.adjacency(step)
+        if adjacency is None or not step.single_hop or (step.edge_var is not None and step.undirected):
+            return None
+        if step.edge_var is not None and step.edge_var in self.filters:
+            return None
+        csr = one_way(adjacency, step, backward)
+        far = step.source if backward else step.target
+        if far not in self.filters:
+            return csr.degrees(numbers) if step.edge_var is not None else csr.degrees_once(numbers)
+        space = self.spaces.resident(self.tables[far])
+        if space is None or 2 * int(csr.degrees(numbers).sum()) < len(csr.targets):
+            return None
+        csr = csr if step.edge_var is not None else csr.simple()
+        everything = space.everything()
+        passing = np.zeros(space.total, np.bool_)
+        passing[everything] = self._passing(far, everything)
+        return csr.counts_of(passing)[numbers]
+
+    def _reached(self, step: Traverse, far: str, reached: Numbers, edges: Numbers | None) -> Mask | None:
+        mask = self._passing(far, reached) if far in self.filters else None
+        if step.edge_var is not None and step.edge_var in self.filters:
+            assert edges is not None
+            own = self._passing(step.edge_var, edges)
+            mask = own if mask is None else mask & own
+        return mask
+
+    def _closed(self, step: Traverse, rows: Rows, shown: PlanStep) -> Rows:
+        """A traversal between two variables that both have values already."""
+        sources, targets = rows.columns[step.source], rows.columns[step.target]
+        adjacency = self.spaces.adjacency(step)
+        shown.what = step_text(step, "Check", step.source, step.target, adjacency is not None)
+        if step.edge_var is None and step.single_hop and adjacency is not None:
+            return rows.where(one_way(adjacency, step, backward=False).connects(sources, targets))
+        places, reached, edges = expand(self.spaces, step, sources, backward=False)
+        mask = reached == targets[places]
+        if step.edge_var is not None and step.edge_var in self.filters:
+            assert edges is not None
+            mask &= self._passing(step.edge_var, edges)
+        if step.edge_var is None or not self._is_needed(step.edge_var):
+            return self._times(rows, np.bincount(places[mask], minlength=rows.count))
+        return self._bound(rows.take(places[mask]), step, {}, None if edges is None else edges[mask])
+
+    def _bound(self, rows: Rows, step: Traverse, more: dict[str, Numbers], edges: Numbers | None) -> Rows:
+        if step.edge_var is not None and edges is not None and self._is_needed(step.edge_var):
+            more = {**more, step.edge_var: edges}
+        return rows.joined(more)
+
+    def _times(self, rows: Rows, counts: Numbers) -> Rows:
+        rows = rows.only(self._wanted(rows))
+        return rows.where(counts > 0) if self.exists else rows.times(counts)
+
+    def _is_needed(self, var: str) -> bool:
+        """Whether anything still asks for the variable's values."""
+        return (
+            var in self.keep
+            or any(var in (step.source, step.target) for step in self.steps)
+            or any(var in variables_of(condition) for condition in self.others)
+            or any(var in negation.pattern.outer for negation in self.negations)
+        )
+
+    def _wanted(self, rows: Rows) -> list[str]:
+        return [var for var in rows.columns if self._is_needed(var)]
+
+    # Filters over several variables, negations, unconnected parts
+
+    def _settled(self, rows: Rows) -> Rows:
+        """With every filter and negation applied that can be by now."""
+        for condition in [f for f in self.others if all(var in rows.columns for var in variables_of(f))]:
+            self.others.remove(condition)
+            step = self.plan.add(f"Filter{self._where([condition])}")
+            rows = rows.where(joins.holds(self.spaces, condition, rows))
+            step.rows = rows.count
+        for negation in [n for n in self.negations if all(var in rows.columns for var in n.pattern.outer)]:
+            self.negations.remove(negation)
+            step = self.plan.add("Not")
+            rows = rows.where(~self._has_match(negation, rows, step))
+            step.rows = rows.count
+        return rows
+
+    def _combined(self, rows: Rows, part: Rows) -> Rows:
+        conditions = [
+            f for f in self.others if all(var in rows.columns or var in part.columns for var in variables_of(f))
+        ]
+        if rows is ONE:
+            return part
+        if not conditions and not self._wanted(part):
+            return self._times(rows, np.full(rows.count, part.count if part.weight is None else part.weight.sum()))
+        for condition in conditions:
+            self.others.remove(condition)
+        step = self.plan.add(f"Join{self._where(conditions)}", float(rows.count) * part.count)
+        result = joins.combined(self.spaces, rows, part, conditions)
+        step.rows = result.count
+        return result
+
+    def _has_match(self, negation: Not, rows: Rows, step: PlanStep) -> Mask:
+        """For which rows the inner pattern has a match: asked once for each combination of outer values."""
+        inner, inside = negation.pattern, Plan(step.inside, self.plan.is_told)
+        outer = {var: self.tables[var] for var in inner.outer}
+        if len(outer) == 1:
+            (var,) = outer
+            found = self._found_alone(inner, var, rows.columns[var], inside)
+            if found is not None:
+                return found
+        seeds, places = joins.distinct(rows, list(outer))
+        seeds = seeds.joined({_SEED: np.arange(seeds.count)})
+        matched = match(self.spaces, inner, [_SEED], inside, outer, seeds, exists=True)
+        has = np.zeros(seeds.count, np.bool_)
+        has[matched.columns[_SEED]] = True
+        return has if places is None else has[places]
+
+    def _found_alone(self, inner: Pattern, var: str, numbers: Numbers, inside: Plan) -> Mask | None:
+        """The same from the inside out, where the inner pattern alone has far fewer rows than there are outer ones."""
+        own: dict[str, list[Any]] = {node.var: [] for node in inner.nodes}
+        for condition in inner.filters:
+            for mentioned in variables_of(condition):
+                if len(variables_of(condition)) == 1 and mentioned in own:
+                    own[mentioned].append(condition)
+        expected = min(
+            (rows_of(self.reader, node.table_key, own[node.var]) for node in inner.nodes), default=float("inf")
+        )
+        connected = any(var in (step.source, step.target) for step in inner.traversals)
+        if not connected or expected * 10 > len(numbers):
+            return None
+        whole = replace(inner, nodes=(*inner.nodes, NodeVar(var, self.tables[var])), outer=())
+        found = match(self.spaces, whole, [var], inside, exists=True).columns[var]
+        marks = np.zeros(max(self.spaces.of(self.tables[var]).total, 1), np.bool_)
+        marks[found] = True
+        return marks[numbers]

@@ -1,0 +1,1 @@
+"""From bindings to results: grouping, order, limit, columns."""

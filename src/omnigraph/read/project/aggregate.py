@@ -1,0 +1,124 @@
+"""Aggregates over groups of rows. Sums are exact: integers in as many bits as they need, floats rounded once."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.errors import BadRequest
+from omnigraph.query.ir import F64, Aggregate, EntityId, Prop
+from omnigraph.read.match.bindings import Rows
+from omnigraph.read.match.filters import column_name
+from omnigraph.read.project.sort_keys import Groups, Keys, column_keys
+from omnigraph.read.tables.arrow_numpy import Column, Numbers, raw, valid_of
+from omnigraph.read.tables.table_access import Spaces
+from omnigraph.schema.arrow import arrow_type
+from omnigraph.schema.types import INTEGER_BOUNDS, Scalar
+
+_EXACT = 1 << 53
+
+
+def aggregated(spaces: Spaces, aggregate: Aggregate, rows: Rows, groups: Groups) -> Column:
+    """The aggregate's value for each group."""
+    if aggregate.arg is None:
+        return pa.array(_counts(groups.of_row, rows.weight, groups.count))
+    arg, numbers = aggregate.arg, rows.columns[aggregate.arg.var]
+    if aggregate.fn in ("min", "max"):
+        return _extreme(spaces, aggregate, arg, numbers, groups)
+    name = column_name(arg)
+    values = spaces.of(arg.table_key).values([name], numbers)[name]
+    valid = valid_of(values)
+    inside = slice(None) if valid is None else np.flatnonzero(valid)
+    of_row = groups.of_row[inside]
+    weight = None if rows.weight is None else rows.weight[inside]
+    counts = _counts(of_row, weight, groups.count)
+    if aggregate.fn == "count":
+        return pa.array(counts)
+    present = raw(values)[inside]
+    sums: list[Any]
+    if np.issubdtype(present.dtype, np.floating):
+        sums = _float_sums(present, of_row, weight, counts)
+    else:
+        sums = _integer_sums(present, of_row, weight, groups.count)
+    if aggregate.fn == "avg":
+        return pa.array([s / c if c else None for s, c in zip(sums, counts.tolist(), strict=True)], pa.float64())
+    return _sums(sums, counts, aggregate)
+
+
+def _counts(of_row: Numbers, weight: Numbers | None, groups: int) -> Numbers:
+    if weight is None:
+        return np.bincount(of_row, minlength=groups)
+    if int(weight.max(initial=0)) * len(weight) < _EXACT:
+        return np.bincount(of_row, weights=weight, minlength=groups).astype(np.int64)
+    totals = np.zeros(groups, np.int64)
+    np.add.at(totals, of_row, weight)
+    return totals
+
+
+def _integer_sums(values: Numbers, of_row: Numbers, weight: Numbers | None, groups: int) -> list[int]:
+    largest = max(abs(int(values.max(initial=0))), abs(int(values.min(initial=0))))
+    heaviest = 1 if weight is None else int(weight.max(initial=1))
+    if largest * heaviest * len(values) < _EXACT:
+        weighted = values.astype(np.float64) if weight is None else values * weight.astype(np.float64)
+        return [int(total) for total in np.bincount(of_row, weights=weighted, minlength=groups).tolist()]
+    totals = [0] * groups
+    heavy = weight.tolist() if weight is not None else None
+    for place, (group, value) in enumerate(zip(of_row.tolist(), values.tolist(), strict=True)):
+        totals[group] += value if heavy is None else value * heavy[place]
+    return totals
+
+
+def _float_sums(values: Numbers, of_row: Numbers, weight: Numbers | None, counts: Numbers) -> list[float]:
+    """Rounded once, so that the order of the rows does not matter."""
+    if weight is not None:
+        values, of_row = np.repeat(values, weight), np.repeat(of_row, weight)
+    sorted_values = values.astype(np.float64)[np.argsort(of_row, kind="stable")]
+    ends = np.cumsum(counts).tolist()
+    return [_fsum(sorted_values[start:end].tolist()) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _fsum(values: list[float]) -> float:
+    try:
+        return math.fsum(values)
+    except OverflowError:
+        return math.inf
+
+
+def _sums(sums: list[Any], counts: Numbers, aggregate: Aggregate) -> Column:
+    present: list[Any] = [total if count else None for total, count in zip(sums, counts.tolist(), strict=True)]
+    assert isinstance(aggregate.type, Scalar)
+    if aggregate.type == F64:
+        fits: Callable[[Any], bool] = math.isfinite
+    else:
+        low, high = INTEGER_BOUNDS[aggregate.type.name]
+        fits = lambda total: low <= total <= high  # noqa: E731
+    wrong = next((total for total in present if total is not None and not fits(total)), None)
+    if wrong is not None:
+        arg = aggregate.arg
+        name = arg.column.name if isinstance(arg, Prop) else "id"
+        raise BadRequest(
+            f"sum({arg.var if arg else ''}.{name}) is {wrong}, which {aggregate.type} can't hold: use avg."
+        )
+    return pa.array(present, arrow_type(aggregate.type))
+
+
+def _extreme(spaces: Spaces, aggregate: Aggregate, arg: Prop | EntityId, numbers: Numbers, groups: Groups) -> Column:
+    """The value of the row that sorts first or last in its group, read for that row alone."""
+    keys: Keys = column_keys(spaces, arg, numbers)
+    rows = np.arange(len(numbers)) if keys.valid is None else np.flatnonzero(keys.valid)
+    of_row, values = groups.of_row[rows], keys.values[rows]
+    order = np.lexsort((values, of_row))
+    of_sorted = of_row[order]
+    edge = np.ones(len(order), np.bool_)
+    if aggregate.fn == "min":
+        edge[1:] = of_sorted[1:] != of_sorted[:-1]
+    else:
+        edge[:-1] = of_sorted[1:] != of_sorted[:-1]
+    chosen = rows[order[edge]]
+    name = column_name(arg)
+    found = spaces.of(arg.table_key).values([name], numbers[chosen])[name]
+    places = np.full(groups.count, -1, np.int64)
+    places[of_sorted[edge]] = np.arange(len(chosen))
+    return found.take(pa.array(places, mask=places < 0))

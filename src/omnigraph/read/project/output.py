@@ -1,0 +1,301 @@
+"""What a query returns, from the rows of its pattern: groups, order, limit, and columns that are read last.
+
+Up to here a result is numbers. A column's values are fetched when a batch of the result is asked for, and only for
+the rows in it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.query.ir import (
+    Aggregate,
+    Bm25,
+    EntityId,
+    Literal,
+    Nearest,
+    OrderKey,
+    Output,
+    Prop,
+    Rank,
+    ReadQuery,
+    Rrf,
+    WholeNode,
+)
+from omnigraph.read.explain import Plan
+from omnigraph.read.match.bindings import Rows
+from omnigraph.read.match.filters import column_name
+from omnigraph.read.project import sort_keys as codes
+from omnigraph.read.project.aggregate import aggregated
+from omnigraph.read.project.sort_keys import Direction, Groups, Keys, column_keys, keys_of
+from omnigraph.read.search import ranking
+from omnigraph.read.tables.arrow_numpy import Column, Numbers
+from omnigraph.read.tables.table_access import Spaces
+from omnigraph.schema.arrow import arrow_type
+from omnigraph.schema.types import PropertyType
+
+Fetch: TypeAlias = Callable[[slice], Column]
+Few: TypeAlias = Callable[[], list[Any] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    """A column of the result. `type` is None for a whole node, whose properties have their own types.
+
+    `few` gives all values in Python's form, at less expense where they are a handful; None where it can't.
+    """
+
+    name: str
+    type: PropertyType | None
+    arrow: pa.DataType
+    fetch: Fetch
+    node: WholeNode | None = None
+    few: Few = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    count: int
+    columns: tuple[OutputColumn, ...]
+
+
+def shaped(spaces: Spaces, query: ReadQuery, rows: Rows, plan: Plan) -> Shaped:
+    """The result's rows in order, with its columns ready to be fetched."""
+    return _Shape(spaces, query, plan).result(rows)
+
+
+class _Shape:
+    def __init__(self, spaces: Spaces, query: ReadQuery, plan: Plan) -> None:
+        self.spaces = spaces
+        self.query = query
+        self.plan = plan
+        self.scores: dict[Rank, ranking.Scores] = {}
+        self.computed: dict[Aggregate, Column] = {}  # by group
+
+    def result(self, rows: Rows) -> Shaped:
+        query = self.query
+        if not query.grouped or self._ranks():
+            rows = rows.repeated()
+        best = self._best(rows)
+        if best is not None:
+            return self._finished(best, None)
+        for rank in self._ranks():
+            self.scores[rank] = ranking.scores(self.spaces, rank, rows, self._top(rank))
+        kept = [self.scores[rank].found for rank in query.keeps]
+        if kept:
+            places = np.flatnonzero(np.logical_and.reduce(kept))
+            rows = rows.take(places)
+            self.scores = {
+                rank: ranking.Scores(score.values[places], score.found[places]) for rank, score in self.scores.items()
+            }
+        if query.grouped:
+            return self._finished(rows, self._groups(rows))
+        return self._finished(rows, None)
+
+    def _ranks(self) -> list[Rank]:
+        return ranks_of(self.query)
+
+    def _top(self, rank: Rank) -> int | None:
+        return top_of(self.query, rank)
+
+    def _best(self, rows: Rows) -> Rows | None:
+        """The rows that may be in the result, where all rows of a table match and the best by one rank are wanted."""
+        ranks = self._ranks()
+        top = self._top(ranks[0]) if len(ranks) == 1 else None
+        found = None if top is None else ranking.best_rows(self.spaces, ranks[0], rows, top)
+        if top is None or found is None:
+            return None
+        best, scores = found
+        if best.count < top and ranks[0] not in self.query.keeps and best.count < rows.count:
+            return None  # rows without a value come next
+        self.scores[ranks[0]] = scores
+        return best
+
+    def _groups(self, rows: Rows) -> Groups:
+        if not self.query.group_by:
+            one = Groups(np.zeros(rows.count, np.int64), np.zeros(1, np.int64))
+            self._aggregate(rows, one)
+            return one
+        keys = [self._group_keys(self.query.returns[i].expr, rows) for i in self.query.group_by]
+        groups = codes.grouped([key for key in keys if key is not None], rows.count)
+        self._aggregate(rows, groups)
+        step = self.plan.add(f"Group by {', '.join(self.query.returns[i].name for i in self.query.group_by)}")
+        step.rows = groups.count
+        return groups
+
+    def _aggregate(self, rows: Rows, groups: Groups) -> None:
+        exprs = [*(p.expr for p in self.query.returns), *(k.expr for k in self.query.order)]
+        for expr in exprs:
+            if isinstance(expr, Aggregate) and expr not in self.computed:
+                self.computed[expr] = aggregated(self.spaces, expr, rows, groups)
+
+    def _group_keys(self, expr: Output, rows: Rows) -> Keys | None:
+        match expr:
+            case WholeNode(var) | EntityId(var):
+                return Keys(rows.columns[var], None)
+            case Prop(var):
+                return column_keys(self.spaces, expr, rows.columns[var])
+            case Nearest() | Bm25() | Rrf():
+                return Keys(self.scores[expr].values + 0.0, self.scores[expr].found)
+            case _:
+                return None  # a constant is the same for every row
+
+    # Order and limit
+
+    def _finished(self, rows: Rows, groups: Groups | None) -> Shaped:
+        count = rows.count if groups is None else groups.count
+        places = self._in_order(rows, groups, count)
+        if self.query.order or self.query.limit is not None:
+            limit = "" if self.query.limit is None else f" limit {self.query.limit}"
+            keys = len(self.query.order)
+            by = f"Order by {keys} key{'s' if keys != 1 else ''}" if keys else "Order by ids"
+            self.plan.add(f"{by}{limit}").rows = len(places)
+        columns = [
+            self._column(projection.name, projection.expr, rows, groups, places) for projection in self.query.returns
+        ]
+        return Shaped(len(places), tuple(columns))
+
+    def _in_order(self, rows: Rows, groups: Groups | None, count: int) -> Numbers:
+        order = [key for key in (*self.query.order, *self.query.tiebreak) if not isinstance(key.expr, Literal)]
+        places = np.arange(count)
+        limit = self.query.limit
+        if limit is not None and order:
+            first = self._keys(order[0], rows, groups, None)
+            narrowed = codes.nearest_places(first, _direction(order[0]), limit)
+            if narrowed is not None:
+                places = narrowed
+        if len(places) > 1:
+            columns = [
+                column
+                for key in order
+                if not self._is_constant(key, rows, groups, places)
+                for column in codes.sort_columns(self._keys(key, rows, groups, places), _direction(key))
+            ]
+            places = places[codes.ordered(columns, len(places))]
+        return places if limit is None else places[:limit]
+
+    def _is_constant(self, key: OrderKey, rows: Rows, groups: Groups | None, places: Numbers) -> bool:
+        """Whether it is one entity's value at all places: such a key need not be read."""
+        if not isinstance(key.expr, Prop | EntityId | WholeNode):
+            return False
+        numbers = rows.columns[key.expr.var][_rows_at(groups, places)]
+        return bool(numbers[0] == numbers[-1]) and bool((numbers == numbers[0]).all())
+
+    def _keys(self, key: OrderKey, rows: Rows, groups: Groups | None, places: Numbers | None) -> Keys:
+        """The key's values at some places of the result; None are all."""
+        expr = key.expr
+        if isinstance(expr, Aggregate):
+            found = self.computed[expr]
+            return keys_of(found if places is None else found.take(pa.array(places)))
+        at = _rows_at(groups, places)
+        if isinstance(expr, Nearest | Bm25 | Rrf):
+            keys = Keys(self.scores[expr].values + 0.0, self.scores[expr].found)
+            return keys if at is None else keys.take(at)
+        id_or_prop = EntityId(expr.var, expr.table_key) if isinstance(expr, WholeNode) else expr
+        assert isinstance(id_or_prop, Prop | EntityId)
+        numbers = rows.columns[id_or_prop.var]
+        return column_keys(self.spaces, id_or_prop, numbers if at is None else numbers[at])
+
+    # Columns
+
+    def _column(self, name: str, expr: Output, rows: Rows, groups: Groups | None, places: Numbers) -> OutputColumn:
+        match expr:
+            case Aggregate(type=kind):
+                found = self.computed[expr]
+                return OutputColumn(
+                    name,
+                    kind,
+                    found.type,
+                    lambda part: found.take(pa.array(places[part])),
+                    few=lambda: [found[place].as_py() for place in places.tolist()],
+                )
+            case Literal(value, kind):
+                constant: Any = pa.scalar(list(value) if isinstance(value, tuple) else value, arrow_type(kind))
+                return OutputColumn(name, kind, constant.type, lambda part: pa.repeat(constant, len(places[part])))
+            case Nearest() | Bm25() | Rrf():
+                score = self.scores[expr].to_arrow()
+                at = _rows_at(groups, places)
+                chosen = score if at is None else score.take(pa.array(at))
+                return OutputColumn(name, expr.type, pa.float64(), lambda part: chosen[part])
+            case WholeNode(var, table_key, properties):
+                numbers = _entities(rows, var, groups, places)
+                names = ["id", *(column.column for column in properties)]
+                schema = self.spaces.reader.state(table_key).schema
+                fields = [
+                    pa.field("id", pa.string()),
+                    *(pa.field(column.name, schema.field(column.column).type) for column in properties),
+                ]
+
+                def node(part: slice) -> Column:
+                    values = self.spaces.of(table_key).values(names, numbers[part])
+                    return pa.StructArray.from_arrays([values[name] for name in names], fields=fields)
+
+                return OutputColumn(name, None, pa.struct(fields), node, expr)
+            case Prop() | EntityId():
+                numbers = _entities(rows, expr.var, groups, places)
+                column, key = column_name(expr), expr.table_key
+
+                def values(part: slice) -> Column:
+                    return self.spaces.of(key).values([column], numbers[part])[column]
+
+                wanted = arrow_type(expr.type)
+
+                def few() -> list[Any] | None:
+                    space = self.spaces.resident(key)
+                    return None if space is None else space.few(column, wanted, numbers)
+
+                return OutputColumn(name, expr.type, wanted, values, few=few)
+            case _:
+                raise AssertionError(f"{expr} was not bound")
+
+
+def ranks_of(query: ReadQuery) -> list[Rank]:
+    """The search functions whose values the result depends on, each once."""
+    exprs = [*(p.expr for p in query.returns), *(k.expr for k in query.order), *query.keeps]
+    return list(dict.fromkeys(expr for expr in exprs if isinstance(expr, Nearest | Bm25 | Rrf)))
+
+
+def top_of(query: ReadQuery, rank: Rank) -> int | None:
+    """How many entities a rank must tell apart: with a limit, and the best of it first, no more than that."""
+    if query.grouped or query.limit is None or not query.order or query.order[0].expr != rank:
+        return None
+    first = query.order[0]
+    best_first = first.descending == isinstance(rank, Bm25 | Rrf) and not first.nulls_first
+    return query.limit if best_first else None
+
+
+def _rows_at(groups: Groups | None, places: Numbers | None) -> Numbers | None:
+    """The rows behind places of the result: themselves, or one of each group."""
+    if groups is None:
+        return places
+    return groups.first if places is None else groups.first[places]
+
+
+def _entities(rows: Rows, var: str, groups: Groups | None, places: Numbers) -> Numbers:
+    at = _rows_at(groups, places)
+    assert at is not None
+    return rows.columns[var][at]
+
+
+def _direction(key: OrderKey) -> Direction:
+    return Direction(key.descending, key.nulls_first)
+
+
+def wanted_variables(query: ReadQuery) -> Sequence[str]:
+    """The variables whose values the result depends on, once the pattern is matched."""
+    found: list[str] = []
+    for expr in (
+        *(projection.expr for projection in query.returns),
+        *(key.expr for key in (*query.order, *query.tiebreak)),
+        *query.keeps,
+    ):
+        for part in expr.ranks if isinstance(expr, Rrf) else (expr,):
+            operand = (
+                part.arg if isinstance(part, Aggregate) else part.field if isinstance(part, Nearest | Bm25) else part
+            )
+            if isinstance(operand, Prop | EntityId | WholeNode):
+                found.append(operand.var)
+    return list(dict.fromkeys(found))

@@ -1,0 +1,188 @@
+"""Values as integers that order and group like them: what sorting and grouping work on.
+
+A column of a resident table is ranked once and kept; few rows are ranked on their own.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.query.ir import EntityId, Prop
+from omnigraph.read.match.filters import column_name
+from omnigraph.read.tables.arrow_numpy import Column, Mask, Numbers, is_text, raw, valid_of
+from omnigraph.read.tables.read_cache import ReadCaches
+from omnigraph.read.tables.resident_table import FEW, Resident
+from omnigraph.read.tables.table_access import Spaces
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Comparable values of rows; `valid` is None where no value is null. What is under a null means nothing."""
+
+    values: Numbers
+    valid: Mask | None
+
+    def take(self, places: Numbers) -> "Keys":
+        return Keys(self.values[places], None if self.valid is None else self.valid[places])
+
+
+def keys_of(array: Column) -> Keys:
+    """Fixed widths as they are, floats with one zero; texts, bytes and lists by their rank among the given ones."""
+    kind = array.type
+    if pa.types.is_primitive(kind) or pa.types.is_boolean(kind):
+        values = raw(array)
+        if np.issubdtype(values.dtype, np.floating):
+            values = values + values.dtype.type(0)
+        return Keys(values, valid_of(array))
+    valid = valid_of(array)
+    if is_text(kind):
+        ranked: Any = pc.rank(array, sort_keys="ascending", tiebreaker="dense")
+        return Keys(ranked.to_numpy().astype(np.int32), valid)
+    return _ranked([_hashable(value) for value in array.to_pylist()])
+
+
+def _ranked(items: list[Any]) -> Keys:
+    """By their rank among each other. Python has texts in the order of code points, as Arrow does."""
+    order = {value: place for place, value in enumerate(sorted({value for value in items if value is not None}))}
+    values = np.fromiter((order.get(value, -1) for value in items), np.int64, len(items))
+    return Keys(values, values >= 0 if None in items else None)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def column_keys(spaces: Spaces, expr: Prop | EntityId, numbers: Numbers) -> Keys:
+    """The keys of a property or id for some rows."""
+    name = column_name(expr)
+    space = spaces.of(expr.table_key)
+    if isinstance(space, Resident):
+        kind = space.state.schema.field(name).type
+        if 4 * len(numbers) >= space.total or spaces.reader.caches.has(_ranks_key(space, name)):
+            if is_text(kind):
+                return ranks(spaces.reader.caches, space, name).take(numbers)
+            if pa.types.is_primitive(kind) or pa.types.is_boolean(kind):
+                return keys_of(space.column(name)).take(numbers)
+        if len(numbers) <= FEW and is_text(kind) and (few := space.few(name, kind, numbers)) is not None:
+            return _ranked(few)
+    return keys_of(space.values([name], numbers)[name])
+
+
+def ranks(caches: ReadCaches, space: Resident, name: str) -> Keys:
+    """The keys of a whole column, kept in memory."""
+    return caches.get(
+        _ranks_key(space, name),
+        lambda: keys_of(space.column(name)),
+        lambda keys: int(keys.values.nbytes + (0 if keys.valid is None else keys.valid.nbytes)),
+    )
+
+
+def _ranks_key(space: Resident, name: str) -> tuple[object, ...]:
+    return ("ranks", space.state.fingerprint, name)
+
+
+# Order ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    descending: bool
+    nulls_first: bool
+
+
+def sort_columns(keys: Keys, direction: Direction) -> list[Numbers]:
+    """Arrays that sort ascending in the wanted order, the most significant first."""
+    values = keys.values
+    if direction.descending:
+        values = -values if np.issubdtype(values.dtype, np.floating) else ~values
+    if keys.valid is None:
+        return [values]
+    nulls = keys.valid if direction.nulls_first else ~keys.valid
+    return [nulls, np.where(keys.valid, values, values.dtype.type(0))]
+
+
+def ordered(columns: "list[Numbers]", count: int) -> Numbers:
+    if not columns or count < 2:
+        return np.arange(count)
+    if len(columns) == 1:
+        return np.argsort(columns[0], kind="stable")
+    return np.lexsort(columns[::-1])
+
+
+def nearest_places(keys: Keys, direction: Direction, limit: int) -> Numbers | None:
+    """The rows that the first `limit` by one key, ties included, are among; None where that is most of them."""
+    count = len(keys.values)
+    if limit <= 0 or count < 4 * limit + 256:
+        return None
+    valid = np.arange(count) if keys.valid is None else np.flatnonzero(keys.valid)
+    nulls = np.zeros(0, np.int64) if keys.valid is None else np.flatnonzero(~keys.valid)
+    if direction.nulls_first and len(nulls) >= limit:
+        return nulls
+    wanted = limit - (len(nulls) if direction.nulls_first else 0)
+    values = sort_columns(Keys(keys.values, None), direction)[0]
+    if len(valid) > wanted:
+        inside = values[valid]
+        bound = np.partition(inside, wanted - 1)[wanted - 1]
+        kept = valid[inside <= bound]
+        return np.concatenate([nulls, kept]) if direction.nulls_first else kept
+    return None
+
+
+# Groups -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Which group each row is in, and for each group one of its rows."""
+
+    of_row: Numbers
+    first: Numbers
+
+    @property
+    def count(self) -> int:
+        return len(self.first)
+
+
+def grouped(keys: "list[Keys]", count: int) -> Groups:
+    """Rows with equal keys; null is a value of its own."""
+    codes, size = np.zeros(count, np.int64), 1
+    for key in keys:
+        more, more_size = _dense(key)
+        if size > (1 << 62) // more_size:
+            codes, size = _renumbered(codes, size)
+        codes, size = codes * more_size + more, size * more_size
+    of_row, groups = _renumbered(codes, size)
+    first = np.zeros(groups, np.int64)
+    first[of_row[::-1]] = np.arange(count - 1, -1, -1)
+    return Groups(of_row, first)
+
+
+def _dense(keys: Keys) -> tuple[Numbers, int]:
+    """Codes from 0; null is 0 where there may be one."""
+    values = keys.values
+    if not len(values):
+        return np.zeros(0, np.int64), 1
+    valid = keys.valid
+    if np.issubdtype(values.dtype, np.integer):
+        present = values if valid is None else values[valid]
+        low, high = (int(present.min()), int(present.max())) if len(present) else (0, 0)
+        if high - low < 4 * len(values) + (1 << 20):
+            codes = (values - values.dtype.type(low)).astype(np.int64) + 1
+            return (codes if valid is None else np.where(valid, codes, 0)), high - low + 2
+    distinct, codes = np.unique(values, return_inverse=True)
+    codes = codes + 1
+    return (codes if valid is None else np.where(valid, codes, 0)), len(distinct) + 1
+
+
+def _renumbered(codes: Numbers, size: int) -> tuple[Numbers, int]:
+    """Codes without gaps, in the same order."""
+    if size <= 4 * len(codes) + (1 << 20):
+        present = np.zeros(size, np.bool_)
+        present[codes] = True
+        new = np.cumsum(present) - 1
+        return new[codes], int(present.sum())
+    distinct, codes = np.unique(codes, return_inverse=True)
+    return codes, len(distinct)

@@ -1,0 +1,189 @@
+"""The best of all rows of a table: what a query without filters that orders by a rank and has a limit asks for.
+
+Only hits are touched here, never an array as long as the table, except where distances are looked at: see
+`search.rank_scores` for the way that answers everything, which is taken wherever this one says None.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.query.ir import Bm25, Nearest
+from omnigraph.read.project import sort_keys as codes
+from omnigraph.read.reader import Reader
+from omnigraph.read.search import fulltext as text
+from omnigraph.read.search import vector
+from omnigraph.read.search.fulltext import Hits
+from omnigraph.read.search.row_locations import Located
+from omnigraph.read.search.search import places, wanted_vector
+from omnigraph.read.tables.arrow_numpy import Numbers
+from omnigraph.read.tables.column_store import ID
+
+HEAD = 1_000  # how many of a rank's best are looked at first when two are fused
+_UNKNOWN = -1
+_FEW_EQUALS = 100  # more are compared by the rank of their ids, which is kept
+
+
+def best(reader: Reader, rank: Nearest | Bm25, everything: Numbers, top: int) -> Hits | None:
+    """The best `top` of all rows with all that are as good as the last of them, or all that the rank has."""
+    located = Located(reader, reader.state(rank.field.table_key), everything)
+    if isinstance(rank, Bm25):
+        return text.best_of_all(located, rank, top)
+    wanted = wanted_vector(reader, rank)
+    return None if wanted is None else vector.best_of_all(located, rank, wanted, top)
+
+
+def best_fused(reader: Reader, ranks: Sequence[Nearest | Bm25], k: int, everything: Numbers, top: int) -> Hits | None:
+    """The same by the sum of 1 / (k + place) over the ranks.
+
+    Each rank tells its head: its first rows, in places 1 to h. Of a row in the head of one rank, its share of that
+    rank is known; its share of the other, if it is not in that head too, is at least 0 and at most 1 / (k + h + 1),
+    or exactly 0 if the head is all that the other rank has. So each row in a head has a lower and an upper bound, and
+    a row in no head has an upper bound that is the sum of those shares. Let L be the `top`-th greatest lower bound:
+    `top` rows have at least L, so what has an upper bound below L is neither among the best `top` nor as good as the
+    last of them. If that holds for the rows in no head, the rows whose upper bound is at least L are all that can be
+    asked for, and their missing places are asked for one by one. Sums are rounded, but rounding is monotonic, so the
+    bounds hold for the sums as they are computed.
+    """
+    if 4 * top > HEAD or not len(everything):
+        return None
+    with ThreadPoolExecutor(1) as pool:  # distances are computed while Lance is searching
+        by_distance_first = sorted(range(len(ranks)), key=lambda i: not isinstance(ranks[i], Nearest))
+        made: dict[int, _Order] = {}
+        for i in by_distance_first:
+            order = _order(reader, ranks[i], everything, pool)
+            if order is None:
+                return None
+            made[i] = order
+        orders = [made[i] for i in range(len(ranks))]
+        heads = [order.head() for order in orders]
+    limits = [0.0 if order.complete else 1 / (k + len(head) + 1) for order, head in zip(orders, heads, strict=True)]
+    numbers = np.unique(np.concatenate(heads))
+    found = []
+    for order, head in zip(orders, heads, strict=True):
+        at = np.full(len(numbers), 0 if order.complete else _UNKNOWN, np.int64)
+        at[np.searchsorted(numbers, head)] = np.arange(1, len(head) + 1)
+        found.append(at)
+    if len(numbers) > top:
+        lower = _sum([_shares(at, k, 0.0) for at in found])
+        upper = _sum([_shares(at, k, limit) for at, limit in zip(found, limits, strict=True)])
+        bound = np.partition(lower, -top)[-top]
+        if sum(limits) >= bound:
+            return None
+        kept = upper >= bound
+        numbers, found = numbers[kept], [at[kept] for at in found]
+    elif not all(order.complete for order in orders):
+        return None
+    for order, at in zip(orders, found, strict=True):
+        (missing,) = np.nonzero(at == _UNKNOWN)
+        if len(missing):
+            at[missing] = order.places_of(numbers[missing])
+    return Hits(numbers, _sum([_shares(at, k, 0.0) for at in found]))
+
+
+def _sum(shares: Sequence[Numbers]) -> Numbers:
+    first, second = shares
+    return first + second
+
+
+def _shares(at: Numbers, k: int, unknown: float) -> Numbers:
+    """1 / (k + place); nothing where a rank does not have a row."""
+    known = at > 0
+    return np.where(known, 1 / (k + np.where(known, at, 1)), np.where(at == _UNKNOWN, unknown, 0.0))
+
+
+class _Order(Protocol):
+    """All rows that a rank has, best first, equal ones by id."""
+
+    complete: bool  # whether the head is all
+
+    def head(self) -> Numbers:
+        """The numbers of about the first `HEAD`, in order."""
+
+    def places_of(self, numbers: Numbers) -> Numbers:
+        """The places of rows that are not in the head, counted from 1; 0 where the rank does not have a row."""
+
+
+def _order(reader: Reader, rank: Nearest | Bm25, everything: Numbers, pool: ThreadPoolExecutor) -> _Order | None:
+    located = Located(reader, reader.state(rank.field.table_key), everything)
+    if isinstance(rank, Bm25):
+        return _TextOrder(located, rank)
+    wanted = wanted_vector(reader, rank)
+    near = None if wanted is None else vector.nearness(located, rank, wanted)
+    return None if near is None else _NearOrder(located, near, pool)
+
+
+def _sorted(located: Located, hits: Hits, *, descending: bool) -> Numbers:
+    at = places(pa.array(hits.scores), lambda: located.rows.ids(hits.numbers), descending=descending)
+    result = np.empty(len(at), np.int64)
+    result[at - 1] = hits.numbers
+    return result
+
+
+def _before(located: Located, number: int, equals: Numbers) -> int:
+    """How many of the rows that are as good come first, by id."""
+    if len(equals) < 2:
+        return 0
+    if len(equals) > _FEW_EQUALS:
+        ranks = codes.ranks(located.reader.caches, located.rows, ID).values
+        return int(np.count_nonzero(ranks[equals] < ranks[number]))
+    own = located.rows.ids(np.array([number]))[0]
+    return int(np.count_nonzero(pc.less(located.rows.ids(equals), own).to_numpy(zero_copy_only=False)))
+
+
+class _NearOrder:
+    def __init__(self, located: Located, near: vector.Nearness, pool: ThreadPoolExecutor) -> None:
+        self._located = located
+        self._near = near
+        self._best = pool.submit(near.best, HEAD)
+        self.complete = False
+
+    def head(self) -> Numbers:
+        found = self._best.result()
+        self.complete = len(found.numbers) == self._near.count
+        return _sorted(self._located, found, descending=False)
+
+    def places_of(self, numbers: Numbers) -> Numbers:
+        result = np.zeros(len(numbers), np.int64)
+        for place, number in enumerate(numbers.tolist()):
+            nearer = self._near.nearer(number)
+            if nearer is not None:
+                less, equals = nearer
+                result[place] = 1 + less + _before(self._located, number, equals)
+        return result
+
+
+class _TextOrder:
+    """All that is found is fetched at once: where that is much, some of the nearest rows are nearly always in it."""
+
+    def __init__(self, located: Located, rank: Bm25) -> None:
+        self._located = located
+        self._found = text.found_in_all(located, rank)
+        self.complete = False
+
+    def head(self) -> Numbers:
+        addresses, scores = self._found.addresses, self._found.scores
+        self.complete = len(scores) <= HEAD
+        if not self.complete:
+            least = -vector.smallest(-scores, HEAD)
+            kept = scores > least  # those as good as the last one may be very many
+            addresses, scores = addresses[kept], scores[kept]
+        return _sorted(self._located, Hits(self._located.numbers_at(addresses), scores), descending=True)
+
+    def places_of(self, numbers: Numbers) -> Numbers:
+        result = np.zeros(len(numbers), np.int64)
+        addresses, scores = self._found.addresses, self._found.scores
+        equals: dict[float, Numbers] = {}
+        for place, address in enumerate(self._located.addresses_of(numbers).tolist()):
+            (own,) = np.nonzero(addresses == address)
+            if len(own):
+                score = float(scores[own[0]])
+                if score not in equals:
+                    equals[score] = self._located.numbers_at(addresses[scores == score])
+                less = int(np.count_nonzero(scores > score))
+                result[place] = 1 + less + _before(self._located, int(numbers[place]), equals[score])
+        return result

@@ -1,0 +1,92 @@
+"""What a query reads: one pinned snapshot, each table of it as a stored version with an overlay on top."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from omnigraph.manifest.commit.txn import Snapshot
+from omnigraph.manifest.model.manifest import CommitId, TableKey
+from omnigraph.read.tables.read_cache import ReadCaches
+from omnigraph.schema.catalog import TypeDef
+from omnigraph.storage.objects.object_store import ObjectStore
+from omnigraph.storage.table.overlay import Overlay
+from omnigraph.storage.table.tables import Tables, TableVersion
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Expansion: TypeAlias = Literal["auto", "csr", "index"]
+Fingerprint: TypeAlias = tuple[str, int, str]  # table id, table version, overlay
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How to read; the answers are the same whatever it says.
+
+    `expand`: by cost, always on the adjacency with tables in memory, or always by lookups in the store. A table of
+    at most `resident_rows` rows is read whole at once; a frontier of more than `frontier_max` vertices is worth an
+    adjacency.
+    """
+
+    expand: Expansion = "auto"
+    resident_rows: int = 5_000
+    frontier_max: int = 400
+    batch_rows: int = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """One table as the snapshot has it. `at` is None for a type that was never stored; `rows` is for estimates."""
+
+    key: TableKey
+    definition: TypeDef
+    at: TableVersion | None
+    overlay: Overlay
+    schema: "pa.Schema"
+    rows: int
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Equal only for equal content: what anything derived from this state is filed under."""
+        overlay = "" if self.overlay.is_empty else self.overlay.fingerprint
+        return (self.at.table_id, self.at.table_version, overlay) if self.at else (self.key, 0, overlay)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """All that a query may know. It has no function to ask for anything newer than the snapshot.
+
+    `overlays` are rows that lie on top of what the snapshot has, such as what a running mutation has written so far.
+    `store` is where persisted adjacency is looked for; without it there is none.
+    """
+
+    tables: Tables
+    snapshot: Snapshot
+    caches: ReadCaches
+    overlays: Mapping[TableKey, Overlay] = field(default_factory=dict)
+    store: ObjectStore | None = None
+    options: ReadOptions = ReadOptions()
+    _states: dict[TableKey, TableState] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def commit_id(self) -> CommitId:
+        return self.snapshot.commit_id
+
+    def state(self, table_key: TableKey) -> TableState:
+        found = self._states.get(table_key)
+        if found is None:
+            found = self._states[table_key] = self._state(table_key)
+        return found
+
+    def _state(self, table_key: TableKey) -> TableState:
+        from omnigraph.schema.arrow import arrow_schema
+
+        ref = self.snapshot.table(table_key)
+        definition = self.snapshot.catalog.type_of(table_key)
+        schema = self.caches.get(
+            ("schema", self.snapshot.manifest.schema, table_key), lambda: arrow_schema(definition), lambda _: 4_000
+        )
+        at, own = self.tables.parts(self.snapshot.content(table_key))
+        pending = self.overlays.get(table_key, Overlay.EMPTY)
+        rows = (0 if ref is None else ref.rows) + (0 if pending.rows is None else pending.rows.num_rows)
+        return TableState(table_key, definition, at, own.then(pending), schema, rows)

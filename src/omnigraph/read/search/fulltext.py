@@ -1,0 +1,126 @@
+"""Full text: which rows a text filter finds, and how well rows fit a text.
+
+Lance's index answers over all rows (`storage/table/read/search.py` sees to it that all are in it), so there is one
+way to split texts into words and one to score them. Scores are BM25 with the statistics of the index, in which a
+replaced or removed row still counts until maintenance rewrites it.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.query.ir import Bm25, Literal, TextSearch
+from omnigraph.read.reader import Reader, TableState
+from omnigraph.read.search.row_locations import NAMED_IDS_MAX, Located, places_in
+from omnigraph.read.tables.arrow_numpy import Numbers
+from omnigraph.read.tables.column_store import ID
+from omnigraph.storage.table.read.search import nothing
+from omnigraph.storage.table.tables import Found
+
+_TIES = 16  # how many more than were asked for are fetched at first, to see whether others are as good as the last
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Rows by number, each once, and how good they are: scores, distances, or sums of shares."""
+
+    numbers: Numbers
+    scores: Numbers
+
+
+def text_matches(reader: Reader, condition: TextSearch, state: TableState) -> "pa.Array[Any]":
+    """The ids of all rows that a text filter finds, each once."""
+    assert isinstance(condition.query, Literal)
+    edits = condition.edits.value if isinstance(condition.edits, Literal) else 0
+    assert isinstance(edits, int)
+    if not isinstance(condition.query.value, str):  # null finds nothing
+        return pa.array([], pa.string())
+    located = Located(reader, state)
+    found = reader.tables.search_text(
+        state.at,
+        condition.field.column.column,
+        condition.kind,
+        condition.query.value,
+        edits,
+        state.overlay,
+        state.schema,
+        with_ids=not located.stored.has(ID),
+    )
+    if found.ids is not None:
+        return found.ids
+    return located.rows.ids(located.numbers_at(found.addresses))
+
+
+def text_scores(located: Located, rank: Bm25, top: int | None) -> "pa.Array[Any]":
+    """The score of each candidate, null where the text is not found; see `search.rank_scores` for `top`."""
+    assert isinstance(rank.query, Literal)
+    values, known = np.zeros(located.count, np.float64), np.zeros(located.count, np.bool_)
+    if isinstance(rank.query.value, str) and located.count:
+        found = _Search(located, rank.field.column.column, rank.query.value).best(top)
+        if found.ids is not None:
+            places = places_in(located.ids, found.ids)
+        else:
+            places = located.places_of(located.numbers_at(found.addresses))
+        inside = places >= 0
+        values[places[inside]] = found.scores[inside]
+        known[places[inside]] = True
+    return pa.array(values, mask=~known)
+
+
+def best_of_all(located: Located, rank: Bm25, top: int) -> Hits:
+    """The best of all rows with their equals, or all that is found; `located` are all rows, by number."""
+    assert isinstance(rank.query, Literal)
+    if not isinstance(rank.query.value, str):
+        return Hits(np.zeros(0, np.int64), np.zeros(0))
+    found = _Search(located, rank.field.column.column, rank.query.value, everything=True).best(top)
+    return Hits(located.numbers_at(found.addresses), found.scores)
+
+
+def found_in_all(located: Located, rank: Bm25) -> Found:
+    """All that is found in all rows."""
+    assert isinstance(rank.query, Literal)
+    if not isinstance(rank.query.value, str):
+        return nothing(with_ids=False)
+    return _Search(located, rank.field.column.column, rank.query.value, everything=True).best(None)
+
+
+class _Search:
+    """One text sought among the candidates: few are named to Lance, of many its answer is narrowed down."""
+
+    def __init__(self, located: Located, column: str, text: str, *, everything: bool = False) -> None:
+        self._located = located
+        self._column = column
+        self._text = text
+        self._among: Any = None
+        self._everything = everything or located.is_everything
+        if not self._everything and located.count <= NAMED_IDS_MAX:
+            self._among = located.addresses_of(located.numbers) if located.by_number else located.ids.to_pylist()
+
+    def best(self, top: int | None) -> Found:
+        """All that is found, or at least the best with their equals."""
+        if top is None or (self._among is None and not self._everything):
+            return self._found(None)
+        limit = top + _TIES
+        while True:
+            found = self._found(limit)
+            complete = len(found.scores) < limit
+            if complete or np.partition(found.scores, -top)[-top] > found.scores.min():
+                return found
+            limit *= 16
+
+    def _found(self, limit: int | None) -> Found:
+        state = self._located.state
+        return self._located.reader.tables.search_text(
+            state.at,
+            self._column,
+            "search",
+            self._text,
+            0,
+            state.overlay,
+            state.schema,
+            limit=limit,
+            among=self._among,
+            with_ids=not self._located.by_number,
+        )

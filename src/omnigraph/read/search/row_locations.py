@@ -1,0 +1,134 @@
+"""Where a table state's rows are, for searches: Lance names what it finds by row address, queries by id.
+
+Where the ids are in memory, one is turned into the other by numbers alone; otherwise Lance is asked for the ids of what
+it found, or to look among some ids.
+"""
+
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.read.reader import Reader, TableState
+from omnigraph.read.tables.arrow_numpy import Numbers
+from omnigraph.read.tables.column_store import ID, Stored
+from omnigraph.read.tables.resident_table import Resident
+
+NO_NUMBERS: Numbers = np.zeros(0, np.int64)
+NAMED_IDS_MAX = 2_000  # up to here Lance is told which ids to look among; more are sorted out afterwards
+
+
+Candidates: TypeAlias = "pa.Array[Any] | Numbers"
+
+
+class Located:
+    """Candidates of one table state by number, id and address in `Tables.dataset` of that state.
+
+    They are given as ids, or as numbers in the state's `Resident` space; in either way distinct, and rows that exist.
+    """
+
+    def __init__(self, reader: Reader, state: TableState, candidates: Candidates = NO_NUMBERS) -> None:
+        self.reader = reader
+        self.state = state
+        self.stored = Stored(reader.tables, reader.caches, state.at, state.schema)
+        self.count = len(candidates)
+        self._given = candidates
+
+    @cached_property
+    def rows(self) -> Resident:
+        """The rows by number; loads all ids if they are not in memory."""
+        return Resident(self.reader.tables, self.reader.caches, self.state)
+
+    @property
+    def by_number(self) -> bool:
+        """Whether numbers are at hand: they were given, or the ids are in memory."""
+        return isinstance(self._given, np.ndarray) or self.stored.has(ID)
+
+    @cached_property
+    def ids(self) -> "pa.Array[Any]":
+        return self.rows.ids(self._given) if isinstance(self._given, np.ndarray) else self._given
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        """The candidates' numbers. All ids in row order, a search without a filter, are told at once."""
+        if isinstance(self._given, np.ndarray):
+            return self._given
+        rows = self.rows
+        if rows.patch is None and self.count == rows.total and self._given.equals(rows.column(ID)):
+            return np.arange(self.count)
+        return rows.find(self._given)
+
+    @cached_property
+    def is_everything(self) -> bool:
+        """Whether they are all the rows there are; may be false where that is not known without effort."""
+        if self.state.overlay.is_empty:
+            return self.count == self.stored.rows
+        return self.by_number and self.count == len(self.rows.everything())
+
+    def places_of(self, numbers: Numbers) -> Numbers:
+        """Which candidate each row is, -1 where it is none."""
+        own = self.numbers
+        in_order = self.count == self.rows.total and bool(self.count) and own[0] == 0
+        if in_order and self.rows.patch is None and bool((np.diff(own) == 1).all()):
+            return numbers
+        place_of = np.full(self.rows.total, -1, np.int64)
+        place_of[own] = np.arange(self.count)
+        return place_of[numbers]
+
+    def addresses_of(self, numbers: Numbers) -> "np.ndarray[Any, np.dtype[np.uint64]]":
+        patch = self.rows.patch
+        if patch is None:
+            return self._stored_addresses[numbers]
+        where = patch.source[numbers]
+        return np.concatenate([self._stored_addresses, self._overlay_addresses])[where]
+
+    def numbers_at(self, addresses: Numbers) -> Numbers:
+        """The number of the row at each address."""
+        stored = self._stored_addresses
+        patch = self.rows.patch
+        if patch is None and len(stored) and int(stored[-1]) - int(stored[0]) == len(stored) - 1:  # without gaps
+            numbers: Numbers = (addresses - stored[0]).astype(np.int64)
+            return numbers
+        places = np.searchsorted(stored, addresses)
+        if patch is None:
+            return places
+        inside = places < len(stored)
+        inside[inside] = stored[places[inside]] == addresses[inside]
+        if not inside.all():
+            order = np.argsort(self._overlay_addresses)
+            found = order[np.searchsorted(self._overlay_addresses[order], addresses[~inside])]
+            places[~inside] = patch.numbers[found]
+        return places
+
+    @property
+    def _stored_addresses(self) -> Numbers:
+        at = self.state.at
+        if at is None:
+            return np.zeros(0, np.uint64)
+        tables = self.reader.tables
+        return self.reader.caches.get((at, "addresses"), lambda: tables.addresses(at), lambda array: array.nbytes)
+
+    @property
+    def _overlay_addresses(self) -> Numbers:
+        state, tables = self.state, self.reader.tables
+        return self.reader.caches.get(
+            ("overlay addresses", state.fingerprint),
+            lambda: tables.overlay_addresses(state.at, state.overlay, state.schema),
+            lambda array: array.nbytes,
+        )
+
+
+def places_in(ids: "pa.Array[Any]", wanted: "pa.Array[Any]") -> Numbers:
+    """The place in `ids` of each wanted id, -1 where it is not there; both have distinct ids."""
+    if len(wanted) > len(ids):
+        places = np.full(len(wanted), -1, np.int64)
+        back = places_in(wanted, ids)
+        places[back[back >= 0]] = np.flatnonzero(back >= 0)
+        return places
+    places = np.full(len(wanted), -1, np.int64)
+    matched = pc.index_in(ids, value_set=wanted)
+    valid = np.flatnonzero(pc.is_valid(matched).to_numpy(zero_copy_only=False))
+    places[matched.drop_null().to_numpy()] = valid
+    return places

@@ -1,0 +1,81 @@
+"""Search, as the rest of reading sees it: which entities a text filter finds, and how each candidate ranks.
+
+text.py       full text, by Lance's index        vector.py     vectors, exact or by Lance's index
+located.py    ids, row numbers and addresses     embedding.py  texts as vectors, by a provider
+best.py       the best of all rows, only them
+
+Candidates are the entities that pass every other filter: a rank is over them, never cut off before they were filtered.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.query.ir import Bm25, Literal, Nearest
+from omnigraph.read.reader import Reader
+from omnigraph.read.search import embedding
+from omnigraph.read.search.fulltext import text_matches, text_scores
+from omnigraph.read.search.row_locations import Candidates, Located
+from omnigraph.read.search.vector import vector_distances
+from omnigraph.read.tables.arrow_numpy import Numbers, mask_of
+
+__all__ = ["places", "rank_places", "rank_scores", "text_matches", "wanted_vector"]
+
+
+def rank_scores(
+    reader: Reader, rank: Nearest | Bm25, candidates: Candidates, top: int | None = None
+) -> "pa.Array[Any]":
+    """The score of each candidate, in their order; null for those that the rank does not have.
+
+    `candidates` are distinct rows of the rank's table: ids, or numbers in the `Resident` space of its state, which
+    saves looking ids up. With `top` only the best so many are needed: others may be null, but never one that is as
+    good as the last of them, so that ties can still be broken.
+    """
+    return _scores(reader, rank, Located(reader, reader.state(rank.field.table_key), candidates), top)
+
+
+def rank_places(reader: Reader, rank: Nearest | Bm25, candidates: Candidates) -> Numbers:
+    """The place of each candidate in a rank, counted from 1, best first, equal scores by id; 0 where it has none.
+
+    What `rrf` adds up is 1 / (k + place) of each rank that has the entity.
+    """
+    located = Located(reader, reader.state(rank.field.table_key), candidates)
+    scores = _scores(reader, rank, located, None)
+    return places(scores, lambda: located.ids, descending=isinstance(rank, Bm25))
+
+
+def _scores(reader: Reader, rank: Nearest | Bm25, located: Located, top: int | None) -> "pa.Array[Any]":
+    if isinstance(rank, Bm25):
+        return text_scores(located, rank, top)
+    wanted = wanted_vector(reader, rank)
+    return pa.nulls(located.count, pa.float64()) if wanted is None else vector_distances(located, rank, wanted, top)
+
+
+def places(scores: "pa.Array[Any]", ids: "Callable[[], pa.Array[Any]]", *, descending: bool) -> Numbers:
+    """As `rank_places`, of scores that are known. Ids are asked for only if some scores are equal."""
+    known = np.flatnonzero(mask_of(scores.is_valid()))
+    values = scores.drop_null().to_numpy()
+    order = np.argsort(-values if descending else values)
+    ordered = values[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(order) else order
+    ends = np.append(starts[1:], len(order))
+    for run in np.flatnonzero(ends - starts > 1).tolist() if len(order) else ():
+        tied = order[starts[run] : ends[run]]
+        names: list[Any] = ids().take(pa.array(known[tied], pa.int64())).to_pylist()
+        order[starts[run] : ends[run]] = tied[sorted(range(len(names)), key=lambda place: names[place])]
+    result = np.zeros(len(scores), np.int64)
+    result[known[order]] = np.arange(1, len(order) + 1)
+    return result
+
+
+def wanted_vector(reader: Reader, rank: Nearest) -> Numbers | None:
+    """The vector to be near to: as given, or made from a text. Null is near to nothing."""
+    assert isinstance(rank.query, Literal)
+    value = rank.query.value
+    if isinstance(value, str):
+        definition = reader.state(rank.field.table_key).definition
+        prop = next(prop for prop in definition.properties if prop.id == rank.field.column.id)
+        return np.asarray(embedding.embed_query(value, prop, definition.name), np.float32)
+    return None if value is None else np.asarray(value, np.float32)

@@ -1,0 +1,341 @@
+"""Vectors: how far rows are from a vector.
+
+Distances are always computed here, from the stored vectors, in double precision: an index only decides which rows are
+looked at, where there are too many to look at all.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.errors import BadRequest
+from omnigraph.query.ir import Metric, Nearest
+from omnigraph.read.match.filters import flat
+from omnigraph.read.search.fulltext import Hits
+from omnigraph.read.search.row_locations import NAMED_IDS_MAX, Located, places_in
+from omnigraph.read.tables.arrow_numpy import Mask, Numbers, mask_of, raw
+from omnigraph.read.tables.column_store import ID, TAKE_ROWS_MAX, width
+from omnigraph.schema.indexes import DeclaredIndex
+from omnigraph.schema.types import Vector
+
+# So many numbers in vectors are looked at one by one although there is an index: from the store, or from memory.
+SCANNED_VALUES_MAX, SCANNED_IN_MEMORY_MAX = 4_000_000, 32_000_000
+REFINED = 10  # how many times as many rows as wanted the index is asked for: its distances are approximate
+SHORT_LIST_ROWS_MIN = 10_000
+Part: TypeAlias = "tuple[Numbers, Numbers, Mask]"  # places of candidates, their vectors, and which are not null
+
+_CHUNK_ROWS = 65_536
+_EXACT_ROWS = 2_048  # as doubles they fit a processor's cache; einsum, because BLAS starts threads and waits for them
+_ROUGH_ERROR = 1e-3  # more than single precision is off by
+
+
+def vector_distances(located: Located, rank: Nearest, wanted: Numbers, top: int | None) -> "pa.Array[Any]":
+    """The distance of each candidate, null where there is none; see `search.rank_scores` for `top`."""
+    _check(rank, wanted)
+    if rank.metric == "cosine" and not wanted.any():  # it points nowhere
+        return pa.nulls(located.count, pa.float64())
+    values, known = np.zeros(located.count, np.float64), np.zeros(located.count, np.bool_)
+    parts = None
+    if top is not None and _is_worth_an_index(located, rank):
+        parts = _through_index(located, rank, wanted, top)
+    for places, matrix, present in parts or _vectors(located, rank.field.column.column):
+        if top is not None and len(matrix) > SHORT_LIST_ROWS_MIN:
+            kept = _short_list(matrix, present, wanted, rank.metric, top)
+            places, matrix, present = places[kept], matrix[kept], present[kept]
+        values[places], known[places] = distances(matrix, present, wanted, rank.metric)
+    return pa.array(values, mask=~known)
+
+
+def _check(rank: Nearest, wanted: Numbers) -> None:
+    assert isinstance(rank.field.type, Vector)
+    if len(wanted) != rank.field.type.dimension:
+        name = rank.field.column.name
+        raise BadRequest(f"{name} is {rank.field.type}: give nearest as many numbers, not {len(wanted)}.")
+
+
+def distances(matrix: Numbers, present: Mask, wanted: Numbers, metric: Metric) -> tuple[Numbers, Mask]:
+    """The distance of each vector, and whether it has one: not if it is null or, for cosine, zero."""
+    known = present.copy()
+    query = wanted.astype(np.float64)
+    result = np.zeros(len(matrix), np.float64)
+    for start in range(0, len(matrix), _EXACT_ROWS):
+        part = slice(start, start + _EXACT_ROWS)
+        chunk = matrix[part].astype(np.float64)
+        if metric == "l2":
+            chunk -= query
+            result[part] = np.sqrt(np.einsum("ij,ij->i", chunk, chunk))
+            continue
+        lengths = np.sqrt(np.einsum("ij,ij->i", chunk, chunk)) * np.sqrt(query @ query)
+        known[part] &= lengths > 0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            result[part] = 1 - np.einsum("ij,j->i", chunk, query) / lengths
+    known &= np.isfinite(result)
+    return np.where(known, result, 0.0), known
+
+
+def _short_list(matrix: Numbers, present: Mask, wanted: Numbers, metric: Metric, top: int) -> Numbers:
+    """Where the nearest are, with all that may be as near: in single precision, which is several times faster."""
+    known = present.copy()
+    with np.errstate(all="ignore"):
+        if metric == "l2":
+            apart = matrix - wanted
+            rough = np.sqrt(np.einsum("ij,ij->i", apart, apart))
+        else:
+            lengths = np.sqrt(np.einsum("ij,ij->i", matrix, matrix)) * np.sqrt(wanted @ wanted)
+            rough = -np.einsum("ij,j->i", matrix, wanted) / lengths
+            known &= ~np.isnan(rough)  # a zero vector
+    (places,) = np.nonzero(known)
+    rough = rough[places]
+    if len(places) <= top or not np.isfinite(rough).all():
+        return places
+    last = np.partition(rough, top - 1)[top - 1]
+    kept: Numbers = places[rough <= last + _ROUGH_ERROR * max(1.0, abs(float(last)))]
+    return kept
+
+
+def matrix_of(vectors: "pa.Array[Any]") -> tuple[Numbers, Mask]:
+    """Vectors as the rows of a matrix, not copied, and which of them are not null."""
+    items: Any = vectors
+    rows, width = len(vectors), int(items.type.list_size)
+    return raw(items.values.slice(vectors.offset * width, rows * width)).reshape(rows, width), mask_of(
+        vectors.is_valid()
+    )
+
+
+def _vectors(located: Located, column: str) -> Iterator[Part]:
+    """All candidates' vectors: from memory, or a bounded part of the table at a time."""
+    state, reader = located.state, located.reader
+    if located.count <= NAMED_IDS_MAX and not located.by_number:
+        named: list[Any] = located.ids.to_pylist()
+        rows = reader.tables.lookup(state.at, named, [ID, column], state.overlay, state.schema)
+        yield places_in(located.ids, flat(rows.column(ID))), *matrix_of(flat(rows.column(column)))
+        return
+    in_memory = _in_memory(located, column)
+    for start in range(0, located.count, _CHUNK_ROWS):
+        part = located.numbers[start : start + _CHUNK_ROWS]
+        found = in_memory(part) if in_memory is not None else matrix_of(located.rows.values([column], part)[column])
+        yield np.arange(start, start + len(part)), *found
+
+
+def _in_memory(located: Located, column: str) -> Callable[[Numbers], tuple[Numbers, Mask]] | None:
+    """Vectors by number, from the column in memory; None where it is not there and should not be.
+
+    Rows are picked from matrices: Arrow takes its time over lists of numbers, and a run of rows need not be copied.
+    """
+    stored, patch = located.stored, located.rows.patch
+    size = stored.rows * width(located.state.schema.field(column).type)
+    if not stored.has(column) and (located.count <= TAKE_ROWS_MAX or not located.reader.caches.fits(size)):
+        return None
+    matrix, present = matrix_of(stored.column(column))
+    if patch is None:
+        return lambda numbers: _picked(matrix, present, numbers)
+    images, shown = matrix_of(flat(patch.rows.column(column)))
+
+    def pick(numbers: Numbers) -> tuple[Numbers, Mask]:
+        where = patch.source[numbers]
+        if int(where.max(initial=-1)) < patch.stored:
+            return _picked(matrix, present, where)
+        inside = where < patch.stored
+        result, has = np.empty((len(where), matrix.shape[1]), np.float32), np.empty(len(where), np.bool_)
+        result[inside], has[inside] = matrix[where[inside]], present[where[inside]]
+        result[~inside], has[~inside] = images[where[~inside] - patch.stored], shown[where[~inside] - patch.stored]
+        return result, has
+
+    return pick
+
+
+def _picked(matrix: Numbers, present: Mask, rows: Numbers) -> tuple[Numbers, Mask]:
+    if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
+        run = slice(int(rows[0]), int(rows[-1]) + 1)
+        return matrix[run], present[run]
+    return matrix[rows], present[rows]
+
+
+def _is_worth_an_index(located: Located, rank: Nearest) -> bool:
+    assert isinstance(rank.field.type, Vector)
+    at, column = located.state.at, rank.field.column.column
+    most = SCANNED_IN_MEMORY_MAX if located.stored.has(column) else SCANNED_VALUES_MAX
+    if at is None or located.count * rank.field.type.dimension <= most:
+        return False
+    index = DeclaredIndex(column, "vector", rank.metric)
+    reader = located.reader
+    return reader.caches.get((at, index), lambda: reader.tables.has_index(at, index), lambda _: 8)
+
+
+def _through_index(
+    located: Located, rank: Nearest, wanted: Numbers, top: int, *, everything: bool = False
+) -> list[Part] | None:
+    """The vectors of about the nearest candidates; None if the index finds too few to be sure.
+
+    With `everything` the candidates are all rows, and their numbers stand for their places.
+    """
+    state, column = located.state, rank.field.column.column
+    found = located.reader.tables.search_nearest(
+        state.at,
+        column,
+        wanted.tolist(),
+        rank.metric,
+        top * REFINED,
+        state.overlay,
+        state.schema,
+        among=None if everything or located.is_everything else located.addresses_of(located.numbers),
+    )
+    if len(found.addresses) < min(top, located.count):
+        return None
+    numbers = located.numbers_at(found.addresses)
+    places = numbers if everything else located.places_of(numbers)
+    return [(places, *matrix_of(located.rows.values([column], numbers)[column]))]
+
+
+# All rows -----------------------------------------------------------------------------------------------------
+
+
+def best_of_all(located: Located, rank: Nearest, wanted: Numbers, top: int) -> Hits | None:
+    """The nearest of all rows with their equals, or all that have a distance; `located` are all rows, by number.
+
+    None where `vector_distances` has to be asked.
+    """
+    _check(rank, wanted)
+    if not wanted.any():
+        return None
+    if _is_worth_an_index(located, rank):
+        parts = _through_index(located, rank, wanted, top, everything=True)
+        if parts is None:
+            return None
+        ((numbers, matrix, present),) = parts
+        values, known = distances(matrix, present, wanted, rank.metric)
+        return Hits(numbers[known], values[known])
+    near = nearness(located, rank, wanted)
+    return None if near is None else near.best(top)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lengths:
+    """The lengths of all vectors of a stored version: one over them, not a number where there is no vector or zero."""
+
+    inverse: Numbers
+    least: float  # but for zeros
+    greatest: float
+    vectors: int
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.inverse.nbytes)
+
+
+def _lengths(matrix: Numbers, present: Mask) -> _Lengths:
+    lengths = np.zeros(len(matrix), np.float64)
+    with np.errstate(all="ignore"):
+        for start in range(0, len(matrix), _EXACT_ROWS):
+            chunk = matrix[start : start + _EXACT_ROWS].astype(np.float64)
+            lengths[start : start + _EXACT_ROWS] = np.sqrt(np.einsum("ij,ij->i", chunk, chunk))
+        there = lengths[present]
+        inverse = np.where(present & (lengths > 0), 1 / lengths, np.nan).astype(np.float32)
+    greatest = float(there.max(initial=0.0))  # not a number if one is not
+    return _Lengths(inverse, float(there[there > 0].min(initial=np.inf)), greatest, int(np.count_nonzero(present)))
+
+
+_LONG, _SHORT = 1e12, 1e-12  # lengths between which products in single precision neither overflow nor vanish
+
+
+def nearness(located: Located, rank: Nearest, wanted: Numbers) -> "Nearness | None":
+    """How near all rows are; None where they are not in memory, or not fit for single precision."""
+    _check(rank, wanted)
+    column, state = rank.field.column.column, located.state
+    if located.rows.patch is not None or state.at is None or _in_memory(located, column) is None:
+        return None
+    matrix, present = matrix_of(located.stored.column(column))
+    lengths = located.reader.caches.get(
+        (state.at, "lengths", column), lambda: _lengths(matrix, present), lambda made: made.nbytes
+    )
+    own = float(np.sqrt(np.square(wanted, dtype=np.float64).sum()))
+    if not (lengths.greatest <= _LONG and own <= _LONG):
+        return None
+    if rank.metric == "cosine" and not (lengths.least >= _SHORT and own >= _SHORT):
+        return None
+    return Nearness(matrix, present, lengths, wanted, rank.metric)
+
+
+class Nearness:
+    """All distances in single precision, of which those that matter are computed again in double precision.
+
+    The sum of n products is off by at most n u of the sum of their magnitudes, where u is half an epsilon, which by
+    Cauchy and Schwarz is at most n u of the product of the lengths. So a cosine is off by at most (n + a few) u, and a
+    distance by as large a part of itself, besides what vanishes below the smallest numbers. Four times that is allowed.
+    """
+
+    def __init__(self, matrix: Numbers, present: Mask, lengths: _Lengths, wanted: Numbers, metric: Metric) -> None:
+        self._matrix = matrix
+        self._present = present
+        self._wanted = wanted
+        self._metric = metric
+        self._lengths = lengths
+        self._part = (2 * matrix.shape[1] + 16) * float(np.finfo(np.float32).eps)
+        zeros = metric == "cosine"  # they have no direction
+        self.count = int(np.count_nonzero(~np.isnan(lengths.inverse))) if zeros else lengths.vectors
+
+    @cached_property
+    def _rough(self) -> Numbers:
+        matrix, wanted, lengths = self._matrix, self._wanted, self._lengths
+        if self._metric == "cosine":
+            own = np.sqrt(np.square(wanted, dtype=np.float64).sum())
+            with np.errstate(all="ignore"):  # whatever is under a null
+                rough = np.einsum("ij,j->i", matrix, -(wanted / own).astype(np.float32))
+                rough *= lengths.inverse
+                rough += 1
+        else:
+            rough = np.empty(len(matrix), np.float32)
+            with np.errstate(all="ignore"):
+                for start in range(0, len(matrix), _EXACT_ROWS):
+                    apart = matrix[start : start + _EXACT_ROWS] - wanted
+                    np.einsum("ij,ij->i", apart, apart, out=rough[start : start + _EXACT_ROWS])
+                np.sqrt(rough, out=rough)
+            if lengths.vectors < len(matrix):
+                rough[~self._present] = np.nan
+        result: Numbers = rough
+        return result
+
+    def _slack(self, distance: float) -> float:
+        """How far in single precision what is as far, or less, can seem to be farther, and the other way round."""
+        slack: float = self._part if self._metric == "cosine" else 2 * self._part * distance + 1e-17
+        return slack
+
+    def best(self, count: int) -> Hits:
+        """The nearest `count` with all that are as near as the last of them, or all that there are."""
+        if self.count <= count:
+            return self._exact(np.flatnonzero(~np.isnan(self._rough)))
+        last = smallest(self._rough, count)
+        found = self._exact(np.flatnonzero(self._rough <= last + 2 * self._slack(last)))
+        kept = found.scores <= np.partition(found.scores, count - 1)[count - 1]
+        return Hits(found.numbers[kept], found.scores[kept])
+
+    def nearer(self, number: int) -> tuple[int, Numbers] | None:
+        """How many rows are nearer than this one, and which are as near; None if it has no distance."""
+        own = self._exact(np.array([number]))
+        if not len(own.scores):
+            return None
+        distance = float(own.scores[0])
+        slack = self._slack(distance)
+        low = self._rough < distance - slack
+        about = self._exact(np.flatnonzero((self._rough <= distance + slack) & ~low))
+        less = int(np.count_nonzero(low)) + int(np.count_nonzero(about.scores < distance))
+        return less, about.numbers[about.scores == distance]
+
+    def _exact(self, numbers: Numbers) -> Hits:
+        values, known = distances(self._matrix[numbers], self._present[numbers], self._wanted, self._metric)
+        return Hits(numbers[known], values[known])
+
+
+def smallest(values: Numbers, count: int) -> float:
+    """The `count`-th smallest of more numbers than that; what is not a number comes last.
+
+    It is at most the `count`-th smallest of some of them, which leaves few to look at.
+    """
+    some = values[: max(16 * count, len(values) // 16)]
+    bound = np.partition(some, count - 1)[count - 1] if len(some) >= count else np.nan
+    inside = values[values <= bound] if len(some) < len(values) and not np.isnan(bound) else values
+    return float(np.partition(inside, count - 1)[count - 1])

@@ -1,0 +1,180 @@
+"""One stored table version, read in row order: whole columns that stay in memory, or a few rows of it.
+
+A row's number is its place in an ordered scan of this version. The version is immutable, so the number means the same
+row for ever, in every process; another version numbers its own rows.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.read.match.filters import flat
+from omnigraph.read.tables.arrow_numpy import Column, Numbers
+from omnigraph.read.tables.id_index import IdIndex
+from omnigraph.read.tables.read_cache import ReadCaches
+from omnigraph.storage import meter
+from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.read.row_addresses import FILTER_IDS_MAX, LOOKUP_STAGES_MAX, SCAN_STAGES_MAX, id_filter
+from omnigraph.storage.table.tables import Tables, TableVersion
+
+ID = "id"
+TAKE_ROWS_MAX = 2_000  # more rows than this are worth the whole column, if it fits
+_LOAD_BYTES_PER_S = 150e6
+_LOAD_LATENCY_S = 0.004
+
+
+class Stored:
+    """A stored version, or nothing for a type that was never stored."""
+
+    def __init__(self, tables: Tables, caches: ReadCaches, at: TableVersion | None, schema: pa.Schema) -> None:
+        self._tables = tables
+        self._caches = caches
+        self._at = at
+        self._schema = schema
+
+    @property
+    def rows(self) -> int:
+        """How many live rows it has."""
+        if self._at is None:
+            return 0
+        return self._caches.get((self._at, "rows"), self._count, lambda _: 8)
+
+    def has(self, name: str) -> bool:
+        """Whether the column is in memory."""
+        return self._at is None or self._caches.has(self._key(name))
+
+    def held(self, name: str) -> Column | None:
+        """All values of a column if they are in memory."""
+        return None if self._at is None else self._caches.recalled(self._key(name))
+
+    def column(self, name: str) -> Column:
+        """All values of a column, in row order; kept in memory."""
+        if self._at is None:
+            return pa.nulls(0, self._schema.field(name).type)
+        return self._caches.get(self._key(name), lambda: self._load(name), lambda array: array.nbytes)
+
+    @property
+    def index(self) -> IdIndex:
+        """Which row has an id."""
+        if self._at is None:
+            return IdIndex.of(self.column(ID))
+        return self._caches.get((self._at, "index"), lambda: IdIndex.of(self.column(ID)), lambda index: index.nbytes)
+
+    def fetch(self, names: Sequence[str], rows: Numbers) -> dict[str, Column]:
+        """The values of some rows: from memory, from the store, or from memory after loading the column.
+
+        Columns are bought once renting has cost as much: a few rows now and then are taken from the store.
+        """
+        places = pa.array(rows)
+        result: dict[str, Column] = {}
+        for name in names:
+            column = self.held(name)
+            if column is None and self._is_worth_loading(name, len(rows)):
+                column = self.column(name)
+            if column is not None:
+                result[name] = column.take(places)
+        missing = [name for name in names if name not in result]
+        if missing:
+            result |= self._taken(missing, rows)
+        return result
+
+    def rows_of(self, ids: Sequence[str]) -> Numbers:
+        """The rows that have one of these ids, without loading the ids of a large table."""
+        if self._at is None or not ids:
+            return np.zeros(0, np.int64)
+        if self.has(ID) or len(ids) > FILTER_IDS_MAX:
+            found = self.index.find(pa.array(list(ids), pa.string()))
+            return found[found >= 0]
+        return self.matching(id_filter(ids))
+
+    def matching(self, predicate: str) -> Numbers:
+        """The rows that pass a Lance filter, ascending."""
+        if self._at is None:
+            return np.zeros(0, np.int64)
+        with explained(str(self._at)), meter.lance_call(LOOKUP_STAGES_MAX):
+            # The filter may be about a column that no stored row has: rows have the same addresses in such a view.
+            dataset: Any = self._tables.dataset(self._at, schema=self._schema)
+            table = dataset.scanner(columns=[], filter=predicate, with_row_address=True).to_table()
+        addresses = np.sort(table.column("_rowaddr").to_numpy())
+        starts, firsts = self._layout
+        runs = np.searchsorted(starts, addresses, "right") - 1
+        numbers: Numbers = (firsts[runs] + (addresses - starts[runs])).astype(np.int64)
+        return numbers
+
+    @property
+    def _layout(self) -> tuple[Numbers, Numbers]:
+        """Runs of row addresses and the number of each run's first row: deletions and fragments end a run."""
+
+        def make() -> tuple[Numbers, Numbers]:
+            with explained(str(self._at)), meter.lance_call(1):
+                scanner: Any = self._dataset.scanner(columns=[], with_row_address=True)
+                addresses = scanner.to_table().column("_rowaddr").to_numpy()
+            breaks = np.flatnonzero(np.diff(addresses) != 1) + 1
+            firsts = np.concatenate([np.zeros(min(1, len(addresses)), np.int64), breaks])
+            return addresses[firsts], firsts.astype(np.uint64)
+
+        return self._caches.get((self._at, "layout"), make, lambda runs: int(runs[0].nbytes + runs[1].nbytes))
+
+    @property
+    def _dataset(self) -> Any:  # a LanceDataset, only ever read
+        assert self._at is not None
+        return self._tables.open(self._at)
+
+    def _key(self, name: str) -> tuple[TableVersion | None, str, pa.DataType]:
+        return (self._at, name, self._schema.field(name).type)
+
+    def load_s(self, name: str) -> float:
+        """About how long loading a column takes."""
+        return _LOAD_LATENCY_S + self.rows * width(self._schema.field(name).type) / _LOAD_BYTES_PER_S
+
+    def _is_worth_loading(self, name: str, rows: int) -> bool:
+        if self.has(name):
+            return True
+        if not self._caches.fits(int(self.rows * width(self._schema.field(name).type))):
+            return False
+        return rows > TAKE_ROWS_MAX or self._caches.spent_s(("rent", *self._key(name))) >= self.load_s(name)
+
+    def _count(self) -> int:
+        with explained(str(self._at)):
+            return int(self._dataset.count_rows())
+
+    def _load(self, name: str) -> Column:
+        wanted = self._schema.field(name).type
+        if name not in self._dataset.schema.names:
+            return pa.nulls(self.rows, wanted)
+        with explained(str(self._at)), meter.lance_call(SCAN_STAGES_MAX):
+            scanner: Any = self._dataset.scanner(columns=[name])
+            column = scanner.to_table().column(name)
+        return flat(column if column.type == wanted else column.cast(wanted))
+
+    def _taken(self, names: Sequence[str], rows: Numbers) -> dict[str, Column]:
+        start = time.monotonic()
+        distinct, places = np.unique(rows, return_inverse=True)
+        inside = [name for name in names if self._at is not None and name in self._dataset.schema.names]
+        result: dict[str, Column] = {}
+        if inside and len(distinct):
+            with explained(str(self._at)), meter.lance_call(SCAN_STAGES_MAX):
+                table = self._dataset.take(pa.array(distinct, pa.uint64()), columns=inside)
+            for name in inside:
+                column = flat(table.column(name)).take(pa.array(places))
+                wanted = self._schema.field(name).type
+                result[name] = column if column.type == wanted else column.cast(wanted)
+        for name in names:
+            if name not in result:
+                result[name] = pa.nulls(len(rows), self._schema.field(name).type)
+            self._caches.spend(("rent", *self._key(name)), time.monotonic() - start)
+        return result
+
+
+def width(kind: pa.DataType) -> int:
+    """About how many bytes a value takes."""
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size) * 4
+    if pa.types.is_list(kind):
+        return 64
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return 4_096
+    return 24 if pa.types.is_string(kind) else 8

@@ -1,0 +1,127 @@
+"""What reads keep in memory: one bounded memory for everything derived from immutable versions.
+
+Every key names a table version (and, where rows lie on top of it, the overlay's fingerprint), so nothing here can go
+stale: a new commit has new keys, and what nobody asks for any more is forgotten first.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from omnigraph.fork_safety import keep_inherited, renew_after_fork
+
+T = TypeVar("T")
+
+BYTES_MAX = 1 << 30
+_ENTRY_BYTES = 200  # what an entry costs beside its value
+_ACCOUNTS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class CacheCounts:
+    """What the memory did so far, and what it holds."""
+
+    hits: int
+    misses: int
+    forgotten: int
+    entries: int
+    bytes_held: int
+
+
+class ReadCaches:
+    """Values by key, bounded in bytes, the least recently used forgotten first; usable from threads.
+
+    It also keeps accounts of the time spent on doing without a value. That is how a reader decides when to buy what
+    it has been renting: once lookups through an index have cost about as much as loading the column would.
+    """
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        renew_after_fork(self, ReadCaches._renew)
+
+    def _renew(self) -> None:
+        keep_inherited(getattr(self, "_values", None))
+        self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._making: dict[Hashable, threading.Lock] = {}
+        self._spent_s: OrderedDict[Hashable, float] = OrderedDict()
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self._hits = 0
+        self._misses = 0
+        self._forgotten = 0
+
+    @property
+    def counts(self) -> CacheCounts:
+        with self._lock:
+            return CacheCounts(self._hits, self._misses, self._forgotten, len(self._values), self._bytes)
+
+    def get(self, key: Hashable, make: Callable[[], T], size_of: Callable[[T], int]) -> T:
+        """The value of `key`, made now unless it is remembered; threads that want the same one wait for the first."""
+        found = self._recall(key)
+        if found is not None:
+            return found[0]  # type: ignore[no-any-return]
+        with self._lock:
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            found = self._recall(key)
+            if found is not None:
+                return found[0]  # type: ignore[no-any-return]
+            try:
+                value = make()
+                self._keep(key, value, size_of(value) + _ENTRY_BYTES)
+                return value
+            finally:
+                with self._lock:
+                    self._making.pop(key, None)
+
+    def recalled(self, key: Hashable) -> Any | None:
+        """The value of `key` if it is remembered."""
+        found = self._recall(key)
+        return None if found is None else found[0]
+
+    def has(self, key: Hashable) -> bool:
+        with self._lock:
+            return key in self._values
+
+    def fits(self, size: int) -> bool:
+        """Whether something of this size may be kept without driving out most of the rest."""
+        return size <= self.bytes_max // 2
+
+    def spend(self, key: Hashable, seconds: float) -> None:
+        """Put time on the account of doing without `key`."""
+        with self._lock:
+            self._spent_s[key] = self._spent_s.pop(key, 0.0) + seconds
+            while len(self._spent_s) > _ACCOUNTS_MAX:
+                self._spent_s.popitem(last=False)
+
+    def spent_s(self, key: Hashable) -> float:
+        return self._spent_s.get(key, 0.0)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._values.clear()
+            self._spent_s.clear()
+            self._bytes = 0
+
+    def _recall(self, key: Hashable) -> tuple[Any, int] | None:
+        with self._lock:
+            found = self._values.get(key)
+            if found is None:
+                return None
+            self._values.move_to_end(key)
+            self._hits += 1
+            return found
+
+    def _keep(self, key: Hashable, value: object, size: int) -> None:
+        with self._lock:
+            self._misses += 1
+            if size > self.bytes_max:
+                return  # too large for us: its caller has it, the next one makes it again
+            self._values[key] = (value, size)
+            self._bytes += size
+            while self._bytes > self.bytes_max:
+                _, (_, dropped) = self._values.popitem(last=False)
+                self._bytes -= dropped
+                self._forgotten += 1

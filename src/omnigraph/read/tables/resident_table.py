@@ -1,0 +1,258 @@
+"""Entities as numbers. A space numbers the rows of one table state; patterns are matched on the numbers alone.
+
+`Resident` (here) numbers all rows by their place in the stored version and has columns in memory. `Visited`
+(visited.py) numbers the few rows that a query has come across. Whoever expands, filters or projects need not know.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.query.ir import EdgeEnd, EntityId, Filter, Prop
+from omnigraph.read.match.filters import column_name, columns_of, evaluate, flat, id_of, lance_filter, matches
+from omnigraph.read.reader import TableState
+from omnigraph.read.tables.arrow_numpy import Column, Mask, Numbers
+from omnigraph.read.tables.column_store import ID, Stored
+from omnigraph.read.tables.read_cache import ReadCaches
+from omnigraph.storage.table.overlay import aligned
+from omnigraph.storage.table.tables import Tables
+
+FEW = 16  # rows: below, reading them one by one costs less than calling a function of Arrow's
+
+
+class Space(Protocol):
+    state: TableState
+
+    @property
+    def total(self) -> int:
+        """All numbers are below this, for now."""
+
+    def everything(self) -> Numbers:
+        """The numbers of all rows, ascending."""
+
+    def find(self, ids: Column) -> Numbers:
+        """The number of each id, -1 where there is no such row."""
+
+    def ids(self, numbers: Numbers) -> Column: ...
+
+    def values(self, names: Sequence[str], numbers: Numbers) -> dict[str, Column]:
+        """The values of some rows, in the order of the numbers."""
+
+    def select(self, filters: Sequence[Filter]) -> Numbers:
+        """The numbers of the rows that pass filters over this table alone, ascending."""
+
+    def passing(self, filters: Sequence[Filter], numbers: Numbers) -> Mask:
+        """Which of these rows pass."""
+
+
+class WantsResident(Exception):
+    """A query has outgrown lookups in these tables: it starts again with them in memory. Never seen outside."""
+
+    def __init__(self, *table_keys: str) -> None:
+        super().__init__(*table_keys)
+        self.table_keys = frozenset(table_keys)
+
+
+def overlay_rows(state: TableState) -> pa.Table:
+    """The overlay's row images in the table's own columns."""
+    rows = state.overlay.rows
+    if rows is None:
+        return state.schema.empty_table()
+    return aligned(rows.select([name for name in rows.column_names if name in state.schema.names]), state.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """What an overlay makes of a stored version's numbers.
+
+    A row that was replaced keeps its number, new rows have numbers after the stored ones: whatever was derived from
+    the stored version, adjacency above all, goes on to hold. `source` says where a number's values are: in the stored
+    row of that number, or, from `stored` on, in the overlay's rows.
+    """
+
+    stored: int
+    source: Numbers
+    alive: Mask
+    new: dict[str, int]
+    rows: pa.Table
+    numbers: Numbers  # of the overlay's rows
+    replaced: Numbers  # stored rows that are gone or have another image
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.source.nbytes + self.alive.nbytes + self.rows.nbytes + 100 * len(self.new))
+
+
+def make_patch(state: TableState, stored: Stored) -> Patch:
+    rows = overlay_rows(state)
+    images: dict[Any, int] = {id_: place for place, id_ in enumerate(rows.column(ID).to_pylist())}
+    count = stored.rows
+    shadowed = np.sort(stored.rows_of(sorted(state.overlay.shadowed)))
+    shadowed_ids = stored.fetch([ID], shadowed)[ID].to_pylist()
+    source, alive = np.arange(count, dtype=np.int32), np.ones(count, np.bool_)
+    numbers = np.full(rows.num_rows, -1, np.int64)
+    for number, id_ in zip(shadowed.tolist(), shadowed_ids, strict=True):
+        place = images.get(id_)
+        if place is None:
+            alive[number] = False
+            source[number] = -1
+        else:
+            numbers[place] = number
+            source[number] = count + place
+    places = np.flatnonzero(numbers < 0)
+    numbers[places] = count + np.arange(len(places))
+    new = {id_: int(numbers[place]) for id_, place in images.items() if numbers[place] >= count}
+    return Patch(
+        count,
+        np.concatenate([source, (count + places).astype(np.int32)]),
+        np.concatenate([alive, np.ones(len(places), np.bool_)]),
+        new,
+        rows,
+        numbers,
+        shadowed,
+    )
+
+
+class Resident:
+    """Rows numbered by their place in the stored version, the overlay's new rows after them."""
+
+    def __init__(self, tables: Tables, caches: ReadCaches, state: TableState) -> None:
+        self.state = state
+        self.stored = Stored(tables, caches, state.at, state.schema)
+        self._caches = caches
+        self.patch: Patch | None = None
+        if not state.overlay.is_empty:
+            self.patch = caches.get(
+                ("patch", state.fingerprint, *state.schema.names),  # columns may come while table and overlay stay
+                lambda: make_patch(state, self.stored),
+                lambda patch: patch.nbytes,
+            )
+
+    @property
+    def total(self) -> int:
+        return self.stored.rows if self.patch is None else len(self.patch.source)
+
+    def everything(self) -> Numbers:
+        """The same array each time: who is given it can tell that it is everything."""
+        return self._everything
+
+    @cached_property
+    def _everything(self) -> Numbers:
+        if self.patch is None:
+            return np.arange(self.stored.rows, dtype=np.int32)
+        return np.flatnonzero(self.patch.alive)
+
+    def alive(self, numbers: Numbers) -> Mask | None:
+        """Which of the numbers have a row; None where all have."""
+        return None if self.patch is None else self.patch.alive[numbers]
+
+    def find(self, ids: Column) -> Numbers:
+        found = self.stored.index.find(ids)
+        if self.patch is not None:
+            found[(found >= 0) & ~self.patch.alive[found]] = -1
+            for place in np.flatnonzero(found < 0).tolist() if self.patch.new else ():
+                found[place] = self.patch.new.get(ids[place].as_py(), -1)
+        return found
+
+    def _find_one(self, id_: str) -> Numbers:
+        """The number of one id, alone in an array; an empty one where there is no such row."""
+        found = self.stored.index.find_one(id_)
+        if self.patch is not None:
+            found = self.patch.new.get(id_, -1) if found < 0 or not self.patch.alive[found] else found
+        return np.array([found] if found >= 0 else [], np.int64)
+
+    def ids(self, numbers: Numbers) -> "pa.Array[Any]":
+        found: pa.Array[Any] = self.values([ID], numbers)[ID]
+        return found
+
+    def values(self, names: Sequence[str], numbers: Numbers) -> dict[str, Column]:
+        if self.patch is None:
+            return self.stored.fetch(names, numbers)
+        where = self.patch.source[numbers]
+        inside = where < self.patch.stored
+        stored = self.stored.fetch(names, where[inside])
+        order = np.empty(len(where), np.int64)
+        order[inside] = np.arange(int(inside.sum()))
+        order[~inside] = len(where[inside]) + np.arange(int((~inside).sum()))
+        images = pa.array(where[~inside] - self.patch.stored)
+        rows = self.patch.rows
+        return {
+            name: pa.concat_arrays([stored[name], flat(rows.column(name)).take(images)]).take(pa.array(order))
+            for name in names
+        }
+
+    def few(self, name: str, kind: pa.DataType, numbers: Numbers) -> list[Any] | None:
+        """The values of a few rows in Python's form; None where they are not at hand in memory as that type."""
+        column = self.stored.held(name) if self.patch is None else None
+        if column is None or column.type != kind:
+            return None
+        return [column[number].as_py() for number in numbers.tolist()]
+
+    def column(self, name: str) -> Column:
+        """All values of a column by number; what is under a dead number means nothing."""
+        patch = self.patch
+        if patch is None:
+            return self.stored.column(name)
+
+        def make() -> Column:
+            both = pa.concat_arrays([self.stored.column(name), flat(patch.rows.column(name))])
+            return both.take(pa.array(np.maximum(patch.source, 0)))
+
+        key = ("patched", self.state.fingerprint, name, self.state.schema.field(name).type)
+        return self._caches.get(key, make, lambda array: array.nbytes)
+
+    def select(self, filters: Sequence[Filter]) -> Numbers:
+        named = next((id_ for condition in filters if (id_ := id_of(condition)) is not None), None)
+        if named is not None:
+            numbers = self._find_one(named)
+            rest = [condition for condition in filters if id_of(condition) != named]
+            return numbers[self.passing(rest, numbers)] if rest and len(numbers) else numbers
+        predicate = self._pushed(filters)
+        if predicate is None:
+            return np.flatnonzero(self.mask(filters))
+        numbers = self.stored.matching(predicate)
+        if self.patch is None:
+            return numbers
+        kept = numbers[self.patch.source[numbers] == numbers]
+        images = np.ones(self.patch.rows.num_rows, np.bool_)
+        for condition in filters:
+            images &= matches(condition, self.patch.rows)
+        return np.sort(np.concatenate([kept, self.patch.numbers[images]]))
+
+    def mask(self, filters: Sequence[Filter]) -> Mask:
+        """Which of all numbers have a row that passes."""
+        result = np.ones(self.total, np.bool_) if self.patch is None else self.patch.alive.copy()
+        for condition in filters:
+            result &= evaluate(condition, self._whole_column, self.total)
+        return result
+
+    def passing(self, filters: Sequence[Filter], numbers: Numbers) -> Mask:
+        """By the whole table's mask where that touches fewer rows, by the rows themselves otherwise."""
+        if 2 * len(numbers) >= self.total and all(self.stored.has(n) for f in filters for n in columns_of(f)):
+            return self.mask(filters)[numbers]
+        names = list(dict.fromkeys(name for condition in filters for name in columns_of(condition)))
+        values = self.values(names, numbers)
+        result = np.ones(len(numbers), np.bool_)
+        for condition in filters:
+            result &= evaluate(condition, lambda operand: values[column_name(operand)], len(numbers))
+        return result
+
+    def _whole_column(self, operand: Prop | EntityId | EdgeEnd) -> Column:
+        return self.column(column_name(operand))
+
+    def _pushed(self, filters: Sequence[Filter]) -> str | None:
+        """The filters as Lance's, as long as that is cheaper than having their columns in memory."""
+        missing = [name for f in filters for name in columns_of(f) if not self.stored.has(name)]
+        parts = [lance_filter(condition, self.state.definition) for condition in filters]
+        if not missing or not all(parts):
+            return None
+        key = ("select", self.state.at, *sorted(set(missing)))
+        cost = sum(self.stored.load_s(name) for name in missing)
+        if self._caches.spent_s(key) >= cost:
+            return None
+        self._caches.spend(key, cost / 4)
+        return " AND ".join(part for part in parts if part)

@@ -1,0 +1,123 @@
+"""Which tables a query has in memory, and which it only visits: decided by cost when the query starts.
+
+A table is resident if it is in memory already, if it is small, or if visits to it have cost about as much as loading
+it would. A query that outgrows its visits starts again with the table resident (`WantsResident`).
+"""
+
+from collections.abc import Callable, Collection
+
+from omnigraph.query.ir import Traverse
+from omnigraph.read.graph import adjacency as adjacency_module
+from omnigraph.read.graph.adjacency import BUILD_S_PER_EDGE, Adjacency
+from omnigraph.read.graph.adjacency_file import load_adjacency
+from omnigraph.read.reader import Reader, TableState
+from omnigraph.read.tables.column_store import ID, Stored
+from omnigraph.read.tables.lazy_table import VISITED_MAX, Visited
+from omnigraph.read.tables.resident_table import Resident, Space
+
+_NODE_BYTES, _EDGE_BYTES = 40, 24  # about what a row takes in memory: an id with its hash, an edge in two directions
+
+
+class Spaces:
+    """The spaces of one run of one query, by table key. `wanted` says which columns it will want of a table."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        wanted: Callable[[str], Collection[str]],
+        traversals: Collection[Traverse],
+        resident: frozenset[str],
+    ) -> None:
+        self.reader = reader
+        self._wanted = wanted
+        self._resident = set(resident)
+        self._spaces: dict[str, Space] = {}
+        self._adjacencies: dict[str, Adjacency | None] = {}
+        for step in traversals:
+            if self._uses_adjacency(step):
+                self._resident |= {step.edge, step.source_key, step.target_key}
+
+    def of(self, table_key: str) -> Space:
+        found = self._spaces.get(table_key)
+        if found is None:
+            found = self._spaces[table_key] = self._make(self.reader.state(table_key))
+        return found
+
+    def resident(self, table_key: str) -> Resident | None:
+        space = self.of(table_key)
+        return space if isinstance(space, Resident) else None
+
+    def visited(self, table_key: str) -> Visited:
+        space = self.of(table_key)
+        assert isinstance(space, Visited)
+        return space
+
+    def adjacency(self, step: Traverse) -> Adjacency | None:
+        """The adjacency to expand on; None where lookups in the edge table are to be used."""
+        if step.edge not in self._adjacencies:
+            edges = self.resident(step.edge)
+            self._adjacencies[step.edge] = None if edges is None else self._adjacency(edges, step)
+        return self._adjacencies[step.edge]
+
+    def _adjacency(self, edges: Resident, step: Traverse) -> Adjacency:
+        source, target = self.resident(step.source_key), self.resident(step.target_key)
+        assert source is not None
+        assert target is not None
+        return adjacency_of(self.reader, edges, source, target)
+
+    def _make(self, state: TableState) -> Space:
+        options = self.reader.options
+        if options.expand != "index" and (options.expand == "csr" or self._is_resident(state)):
+            return Resident(self.reader.tables, self.reader.caches, state)
+        limit = None if options.expand == "index" else VISITED_MAX
+        return Visited(self.reader.tables, self.reader.caches, state, self._wanted(state.key), limit)
+
+    def _is_resident(self, state: TableState) -> bool:
+        if state.key in self._resident or state.at is None:
+            return True
+        if state.key.startswith("edge:"):
+            return False  # decided with its adjacency
+        caches = self.reader.caches
+        stored = Stored(self.reader.tables, caches, state.at, state.schema)
+        if state.rows <= self.reader.options.resident_rows or stored.has(ID):
+            return True
+        kept = caches.fits(state.rows * _NODE_BYTES)
+        return kept and caches.spent_s(("visits", state.at)) >= 2 * stored.load_s(ID)
+
+    def _uses_adjacency(self, step: Traverse) -> bool:
+        reader = self.reader
+        if reader.options.expand != "auto":
+            return reader.options.expand == "csr"
+        edges = reader.state(step.edge)
+        if step.edge in self._resident or edges.at is None or edges.rows <= reader.options.resident_rows:
+            return True
+        states = [edges, reader.state(step.source_key), reader.state(step.target_key)]
+        if reader.caches.has(_key(states)):
+            return True
+        kept = reader.caches.fits(edges.rows * _EDGE_BYTES)
+        return kept and reader.caches.spent_s(("visits", edges.at)) >= edges.rows * BUILD_S_PER_EDGE
+
+
+def adjacency_of(reader: Reader, edges: Resident, source: Resident, target: Resident) -> Adjacency:
+    """The adjacency of three table states: of their stored versions, with the overlays laid over it."""
+    caches = reader.caches
+    base = caches.get(
+        _key([edges.state, source.state, target.state]),
+        lambda: (
+            (load_adjacency(reader.store, edges, source, target) if reader.store is not None else None)
+            or adjacency_module.build(edges, source, target)
+        ),
+        lambda made: made.nbytes,
+    )
+    if edges.patch is None and source.patch is None and target.patch is None:
+        return base
+    key = ("adjacency", *(space.state.fingerprint for space in (edges, source, target)))
+    return caches.get(
+        key,
+        lambda: adjacency_module.laid_over(base, edges, source, target),
+        lambda made: 0 if made is base else made.nbytes,
+    )
+
+
+def _key(states: Collection[TableState]) -> tuple[object, ...]:
+    return ("adjacency", *(state.at for state in states))

@@ -1,0 +1,259 @@
+"""What a load sends: one file as it is, several as a tar, entities as lines, tables as Parquet.
+
+A server names places by the names it was sent; `Sent.place` says what the caller calls them.
+"""
+
+import io
+import json
+import re
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.errors import BadRequest
+from omnigraph.remote.transport import Body, OneTime
+from omnigraph.remote.wire.values import wire_value
+from omnigraph.write.load.input.chunks import FileChunks
+from omnigraph.write.load.input.sources import TYPED_KINDS, SourceFile, check_type, find_files, is_files, typed
+
+if TYPE_CHECKING:
+    from omnigraph.schema.catalog import Catalog
+
+BODY = "body.jsonl"  # what a server calls lines that come without a name
+PIECE = 256 * 1024
+NDJSON, TAR = "application/x-ndjson", "application/x-tar"
+_PLACE = re.compile(r"(?P<name>.+) (?P<unit>line|row) (?P<number>\d+)\Z")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ -]{0,199}\.(jsonl|ndjson|csv|parquet)\Z")
+_ENDINGS = {"ndjson": ".jsonl", "ndjson.gz": ".jsonl", "csv": ".csv", "csv.gz": ".csv", "parquet": ".parquet"}
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of what was sent under one name: from which line or row on it is the caller's, and which one of theirs."""
+
+    first: int
+    shown: str
+    unit: str | None = None  # None: as the server says
+    begins: int = 1
+
+
+@dataclass(slots=True)
+class Sent:
+    """A body, its headers, and how places in it are called here."""
+
+    body: Body
+    headers: Mapping[str, str]
+    names: Mapping[str, Sequence[Stretch]]
+    files: Sequence[Path] = ()  # local ones, beside the first of which a quarantine goes
+    entities: bool = False  # lines are entities that the caller gave as objects
+
+    def place(self, text: str) -> str:
+        match = _PLACE.match(text)
+        if match is None or match["name"] not in self.names:
+            return text
+        number = int(match["number"])
+        own = [stretch for stretch in self.names[match["name"]] if stretch.first <= number][-1]
+        return f"{own.shown} {own.unit or match['unit']} {number - own.first + own.begins}".strip()
+
+    def sentence(self, text: str) -> str:
+        """A sentence that names a file as a whole."""
+        for name, stretches in self.names.items():
+            if stretches[0].shown and name != stretches[0].shown:
+                text = text.replace(name, stretches[0].shown)
+        return text
+
+
+def sent(source: Any, type_name: str | None, catalog: "Callable[[], Catalog]", stack: ExitStack) -> Sent:
+    """What to send for a source of `load`; files that have to be made first live as long as the stack."""
+    if is_files(source):
+        return _files(find_files(source), type_name, catalog, stack)
+    if type_name is not None:
+        raise BadRequest("A type is for files of rows, CSV or Parquet: entities and tables say theirs.")
+    if isinstance(source, Mapping):
+        return _tables(source, stack)
+    if not isinstance(source, Iterable):
+        raise BadRequest(f"{type(source).__name__} can't be loaded: give a file, entities or tables.")
+    names = {BODY: [Stretch(1, "", "entity")]}
+    again = isinstance(source, Sequence | set | frozenset)
+    body: Body = (lambda: _lines(source)) if again else OneTime(_lines(source))
+    return Sent(body, {"Content-Type": NDJSON}, names, entities=True)
+
+
+# Entities
+
+
+def _lines(entities: Iterable[Any]) -> Iterator[bytes]:
+    """A line for each, in pieces of a fair size: the next ones are asked for when these are on their way."""
+    held: list[bytes] = []
+    size = 0
+    for entity in entities:
+        line = json.dumps(wire_value(entity), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+        held.append(line)
+        size += len(line)
+        if size >= PIECE:
+            yield b"".join(held)
+            held, size = [], 0
+    yield b"".join(held)
+
+
+# Files
+
+
+def _files(found: list[SourceFile], type_name: str | None, catalog: "Callable[[], Catalog]", stack: ExitStack) -> Sent:
+    local = [Path(file.path) for file in found if "://" not in file.path]
+    if type_name is not None or any(file.kind in TYPED_KINDS for file in found):
+        types = catalog()
+        check_type(types, type_name)
+        found = [typed(file, types, type_name) for file in found]
+    if len(found) == 1 and found[0].type_name is None:
+        return _one_file(found[0], local)
+    members = _Members(stack)
+    for file in found:
+        members.add(file)
+    return Sent(members.body, {"Content-Type": TAR}, members.names, local)
+
+
+def _one_file(file: SourceFile, local: Sequence[Path]) -> Sent:
+    """As it is, packed or not."""
+    packed = {"Content-Encoding": "gzip"} if file.kind.endswith(".gz") else {}
+    names = {BODY: [Stretch(1, file.shown)]}
+    return Sent(lambda: _bytes_of(file), {"Content-Type": NDJSON, **packed}, names, local)
+
+
+def _bytes_of(file: SourceFile, *, unpacked: bool = False) -> Iterator[bytes]:
+    chunks = FileChunks(file.path, file.shown, file.size, None)
+    return chunks.unpacked() if unpacked else chunks.plain()
+
+
+def _tables(source: Mapping[str, Any], stack: ExitStack) -> Sent:
+    """Each as a Parquet file named after its type: so a table without rows is one too."""
+    import pyarrow.parquet as pq
+
+    from omnigraph.write.load.input.load_input import arrow_table
+
+    if not source:
+        return Sent(lambda: iter([b""]), {"Content-Type": NDJSON}, {})
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix="omnigraph-")))
+    members = _Members(stack)
+    for name, given in source.items():
+        if not isinstance(name, str) or not _NAME.match(f"{name}.parquet"):
+            raise BadRequest(f"{name!r} is no name of a type: give a dict of type names and tables.")
+        if type(given).__module__.startswith("pyspark"):
+            raise BadRequest(
+                f"{name} is a Spark DataFrame, which a server can't read: write it to files and load those."
+            )
+        path = folder / f"{name}.parquet"
+        pq.write_table(arrow_table(name, given), path)
+        members.put(path.name, path, [Stretch(1, name)])
+    return Sent(members.body, {"Content-Type": TAR}, members.names)
+
+
+@dataclass
+class _Members:
+    """The files of a tar: each under a name that says its type, several of one type put together."""
+
+    stack: ExitStack
+    parts: dict[str, Path | SourceFile] = field(default_factory=dict)
+    names: dict[str, list[Stretch]] = field(default_factory=dict)
+    folder: Path | None = None
+
+    def put(self, name: str, part: Path | SourceFile, stretches: list[Stretch]) -> None:
+        self.parts[name] = part
+        self.names[name] = stretches
+
+    def add(self, file: SourceFile) -> None:
+        ending = _ENDINGS[file.kind]
+        name = self._free_name(file, ending)
+        if name in self.parts:
+            self._append(name, file, ending)
+            return
+        part: Path | SourceFile = file
+        if file.kind.endswith(".gz") or "://" in file.path:  # a tar says the size of a file before the file
+            part = self._spool(name)
+            with part.open("wb") as spool:
+                spool.writelines(_bytes_of(file, unpacked=file.kind.endswith(".gz")))
+        self.put(name, part, [Stretch(1, file.shown)])
+
+    def _free_name(self, file: SourceFile, ending: str) -> str:
+        if file.type_name is not None:
+            return f"{file.type_name}{ending}"
+        name = Path(file.path).name.removesuffix(".gz")
+        if _NAME.match(name) and name not in self.parts:
+            return name
+        return f"{len(self.parts)}-lines{ending}"
+
+    def _spool(self, name: str) -> Path:
+        if self.folder is None:
+            self.folder = Path(self.stack.enter_context(TemporaryDirectory(prefix="omnigraph-")))
+        return self.folder / name
+
+    def _append(self, name: str, file: SourceFile, ending: str) -> None:
+        """A further file of a type: rows are counted on, so that each is still found in its own file."""
+        before, path = self.parts[name], self._spool(f"{len(self.names[name])}-{name}")
+        if ending == ".parquet":
+            first = _joined_parquet(before, file, path)
+            begins = 1
+        else:
+            first = _joined_csv(before, file, path)
+            begins = 2  # the head was left out
+        self.put(name, path, [*self.names[name], Stretch(first, file.shown, None, begins)])
+
+    def body(self) -> Iterator[bytes]:
+        for name, part in self.parts.items():
+            size = part.stat().st_size if isinstance(part, Path) else part.size
+            info = tarfile.TarInfo(name)
+            info.size = size
+            yield info.tobuf(tarfile.PAX_FORMAT)
+            yield from _plain_bytes(part)
+            yield b"\0" * (-size % tarfile.BLOCKSIZE)
+        yield b"\0" * (2 * tarfile.BLOCKSIZE)
+
+
+def _plain_bytes(part: Path | SourceFile) -> Iterator[bytes]:
+    if isinstance(part, SourceFile):
+        yield from _bytes_of(part)
+        return
+    with part.open("rb") as file:
+        while data := file.read(PIECE):
+            yield data
+
+
+def _joined_parquet(before: Path | SourceFile, file: SourceFile, path: Path) -> int:
+    """Both files as one; answers the number of the first row of the second."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = [pq.read_table(io.BytesIO(b"".join(_plain_bytes(part)))) for part in (before, file)]
+    try:
+        pq.write_table(pa.concat_tables(tables, promote_options="default"), path)
+    except pa.ArrowInvalid as error:
+        raise BadRequest(f"{file.shown} has other columns than the files before it: load it by itself.") from error
+    return tables[0].num_rows + 1
+
+
+def _joined_csv(before: Path | SourceFile, file: SourceFile, path: Path) -> int:
+    """The lines of both under one head; answers the number of the first line of the second."""
+    lines, last = 0, b"\n"
+    with path.open("wb") as joined:
+        for data in _plain_bytes(before):
+            lines += data.count(b"\n")
+            joined.write(data)
+            last = data[-1:]
+        if last != b"\n":
+            joined.write(b"\n")
+            lines += 1
+        rest = _bytes_of(file, unpacked=file.kind.endswith(".gz"))
+        head = b""
+        while b"\n" not in head and (data := next(rest, b"")):
+            head += data
+        head, _, data = head.partition(b"\n")
+        own = next(_plain_bytes(before), b"").partition(b"\n")[0]
+        if own.rstrip(b"\r") != head.rstrip(b"\r"):
+            raise BadRequest(f"{file.shown} has other columns than the files before it: load it by itself.")
+        joined.write(data)
+        joined.writelines(rest)
+    return lines + 1

@@ -1,0 +1,1 @@
+"""Schema changes: migration plans and merges of two schemas."""

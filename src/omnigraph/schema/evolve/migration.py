@@ -1,0 +1,186 @@
+"""What lies between the accepted schema and a wanted one: ordered steps, each supported or not, with a code.
+
+Pure: a step whose fate depends on rows says what has to be looked at (`Step.needs`), and whoever has the graph looks.
+Order, layout and comments of a text are no change.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from omnigraph.schema.catalog import Catalog, Schema
+from omnigraph.schema.definitions import InterfaceDef, TypeDef, Value
+from omnigraph.schema.evolve.migration_step import DROPPED_EDGE_TYPE, DROPPED_NODE_TYPE, Step
+from omnigraph.schema.evolve.type_diff import type_steps
+from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.schema.types import PropertyType
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """A column that the accepted schema's table lacks: what rows that are there have in it.
+
+    The values of another column, cast; or a default, in canonical form; or null.
+    """
+
+    column: str
+    type: PropertyType
+    source: str | None = None
+    default: Value | None = None
+
+    @property
+    def is_null(self) -> bool:
+        return self.source is None and self.default is None
+
+
+@dataclass(frozen=True, slots=True)
+class TypeChange:
+    """A type that goes on, as it was and as it will be."""
+
+    before: TypeDef
+    after: TypeDef
+
+    @property
+    def renamed(self) -> bool:
+        return self.before.table_key != self.after.table_key
+
+    @property
+    def dropped_columns(self) -> tuple[str, ...]:
+        """Columns whose values nobody sees any more, those of a widened property included."""
+        stay = {prop.column for prop in self.after.properties}
+        return tuple(prop.column for prop in self.before.properties if prop.column not in stay)
+
+    @property
+    def drops(self) -> bool:
+        """Whether a property goes."""
+        stay = {prop.id for prop in self.after.properties}
+        return any(prop.id not in stay for prop in self.before.properties)
+
+
+@dataclass(frozen=True)
+class MigrationPlan:
+    """The steps from one schema to the other. Without steps there is nothing to apply."""
+
+    accepted: Schema
+    wanted: Schema
+    steps: tuple[Step, ...]
+
+    @property
+    def supported(self) -> bool:
+        return all(step.supported for step in self.steps)
+
+    @property
+    def step_count(self) -> int:
+        return len(self.steps)
+
+    @cached_property
+    def going_on(self) -> tuple[TypeChange, ...]:
+        return tuple(_going_on(self.accepted.catalog, self.wanted.catalog))
+
+    @cached_property
+    def dropped(self) -> tuple[TypeDef, ...]:
+        stay = {change.before.table_key for change in self.going_on}
+        return tuple(entry for entry in self.accepted.catalog.types if entry.table_key not in stay)
+
+    def with_steps(self, steps: tuple[Step, ...]) -> "MigrationPlan":
+        return replace(self, steps=steps)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "supported": self.supported,
+            "step_count": self.step_count,
+            "steps": [step.to_json() for step in self.steps],
+        }
+
+
+def plan_migration(accepted: Schema, wanted: str | Schema, name: str = "schema.pg") -> MigrationPlan:
+    """The steps to a wanted schema: the text of one, or one that was compiled on top of the accepted one."""
+    schema = compile_schema(wanted, accepted, name) if isinstance(wanted, str) else wanted
+    return MigrationPlan(accepted, schema, tuple(_steps(accepted.catalog, schema.catalog)))
+
+
+def fillings(before: TypeDef, after: TypeDef) -> tuple[Filling, ...]:
+    """The columns that a table of `before` lacks, in the order of `after`.
+
+    Also what a table needs that was left behind by a merge: properties are followed by column, then by id.
+    """
+    columns = {prop.column for prop in before.properties}
+    known = {prop.id: prop for prop in before.properties if prop.column in after.retired_columns}
+    found = []
+    for prop in after.properties:
+        if prop.column in columns:
+            continue
+        moved = known.get(prop.id)
+        default = None if moved else prop.default
+        found.append(Filling(prop.column, prop.type, moved.column if moved else None, default))
+    return tuple(found)
+
+
+def _going_on(accepted: Catalog, wanted: Catalog) -> Iterator[TypeChange]:
+    known = {(entry.kind, entry.id): entry for entry in accepted.types}
+    for entry in wanted.types:
+        before = known.get((entry.kind, entry.id))
+        if before is not None:
+            yield TypeChange(before, entry)
+
+
+def _steps(accepted: Catalog, wanted: Catalog) -> Iterator[Step]:
+    """Types that go, edges first; those that come; then what changes in each, in the order of the wanted schema."""
+    changes = list(_going_on(accepted, wanted))
+    stay = {change.before.table_key for change in changes}
+    for entry in (*accepted.edges, *accepted.nodes):
+        if entry.table_key not in stay:
+            yield _dropped(entry)
+    old = {change.after.table_key for change in changes}
+    for entry in wanted.types:
+        if entry.table_key not in old:
+            yield Step("add_type", entry.name, None, f"a new {entry.kind} type", after=entry.kind)
+    names = {change.before.name: change.after.name for change in changes}
+    ends = {
+        change.before.id: (
+            names.get(change.before.source or "", change.before.source),
+            names.get(change.before.target or "", change.before.target),
+        )
+        for change in changes
+    }
+    changed: set[str] = set()
+    for change in changes:
+        for step in type_steps(change.before, change.after, ends):
+            changed.update((*change.before.implements, *change.after.implements))
+            yield step
+    yield from _interfaces(accepted, wanted, changed)
+
+
+def _dropped(entry: TypeDef) -> Step:
+    code = DROPPED_NODE_TYPE if entry.kind == "node" else DROPPED_EDGE_TYPE
+    message = f"this {entry.kind} type is hidden at once, readable at older commits until cleanup"
+    step = Step("drop_type", entry.name, None, message, code=code, before=entry.kind, table=entry.table_key)
+    return replace(step, counts_rows=True)
+
+
+def _interfaces(accepted: Catalog, wanted: Catalog, told: set[str]) -> Iterator[Step]:
+    """Interfaces that differ though no type that implements them does: they have no rows."""
+    before = {entry.name: entry for entry in accepted.interfaces}
+    after = {entry.name: entry for entry in wanted.interfaces}
+    for name in [*after, *(name for name in before if name not in after)]:
+        old, new = before.get(name), after.get(name)
+        if name in told or _said(old) == _said(new):
+            continue
+        verb = "is declared" if old is None else "is no longer declared" if new is None else "changes"
+        yield Step("update_metadata", name, None, f"the interface {verb}")
+
+
+def _said(interface: InterfaceDef | None) -> object:
+    """All that an interface says, whatever the order."""
+    if interface is None:
+        return None
+    rules = interface.rules
+    return (
+        {prop.name: prop for prop in interface.properties},
+        rules.key,
+        set(rules.unique),
+        set(rules.ranges),
+        set(rules.checks),
+        interface.description,
+        dict(interface.annotations),
+    )

@@ -1,0 +1,77 @@
+"""What a schema file says, as it is written: declarations with the tokens at which errors point."""
+
+from dataclasses import dataclass
+from typing import Literal as OneOf
+from typing import TypeAlias
+
+from omnigraph.lexer import Token
+from omnigraph.schema.definitions import Value
+from omnigraph.schema.types import PropertyType
+
+DeclarationKind: TypeAlias = OneOf["interface", "node", "edge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A value; `kind` tells a date from other text and a bare name from a quoted one."""
+
+    kind: OneOf["text", "number", "bool", "list", "date", "datetime", "name"]
+    value: Value
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class RangeLiteral:
+    """`low..high`, either end open."""
+
+    low: Literal | None
+    high: Literal | None
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of an annotation, `name=` before it or not."""
+
+    name: Token | None
+    value: Literal | RangeLiteral
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """`@name(arguments)`; `arguments` is None without parentheses."""
+
+    token: Token
+    arguments: tuple[Argument, ...] | None
+
+    @property
+    def name(self) -> str:
+        return str(self.token.value)
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyDeclaration:
+    name: Token
+    type: PropertyType
+    nullable: bool
+    annotations: tuple[Annotation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """An interface, node or edge; `rules` are the constraints that stand in its body."""
+
+    kind: DeclarationKind
+    name: Token
+    implements: tuple[Token, ...]
+    ends: tuple[Token, Token] | None
+    annotations: tuple[Annotation, ...]
+    properties: tuple[PropertyDeclaration, ...]
+    rules: tuple[Annotation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFile:
+    source: str
+    source_name: str
+    declarations: tuple[Declaration, ...]

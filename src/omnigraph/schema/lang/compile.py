@@ -1,0 +1,251 @@
+"""From text to a catalog.
+
+parse_schema  text → declarations
+read_body     a declaration → properties and rules, interfaces copied in
+here          ids and columns, those of the previous catalog or new ones
+Catalog       checks itself; a breach is reported at the token that stands for its place
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+from omnigraph.lexer import LanguageError
+from omnigraph.schema.catalog import Catalog, InvalidCatalog, Schema
+from omnigraph.schema.definitions import EDGE_COLUMNS, InterfaceDef, Kind, Property, TypeDef
+from omnigraph.schema.lang.ast import SchemaFile
+from omnigraph.schema.lang.parser import parse_schema
+from omnigraph.schema.lang.resolve import Body, Draft, Rename, read_body
+from omnigraph.schema.lang.source_map import Places
+from omnigraph.schema.types import stored_as
+
+INHERITED_MAX = 100_000
+_Carried: TypeAlias = tuple[str, str, str]
+
+
+def compile_schema(text: str, previous: Catalog | Schema | None = None, name: str = "schema.pg") -> Schema:
+    """The schema that a text declares, with the ids of `previous` wherever it goes on with it.
+
+    A type or property goes on under its name, or under the one that `@rename_from` gives. What was
+    dropped and is declared again is new: it gets an id and a column that were never used. A rename that
+    stands in the text of `previous` as well has been carried out.
+    """
+    places = Places(parse_schema(text, name))
+    interfaces, types = _bodies(places)
+    known = previous.catalog if isinstance(previous, Schema) else previous
+    done = carried_out(previous.source) if isinstance(previous, Schema) and previous.source else frozenset()
+    try:
+        return Schema(_Identities(known, places, done).catalog(interfaces, types), text)
+    except InvalidCatalog as invalid:
+        raise places.located(invalid) from None
+
+
+def carried_out(text: str) -> frozenset[_Carried]:
+    """The renames that stand in a text: owner of a property or kind of a type, its name, the one before."""
+    _, types = _bodies(Places(parse_schema(text)))
+    renames: set[_Carried] = set()
+    for body in types:
+        if body.rename is not None:
+            renames.add((_kind(body), body.name, body.rename.old))
+        renames.update((body.name, draft.property.name, draft.rename.old) for draft in body.drafts if draft.rename)
+    return frozenset(renames)
+
+
+def _bodies(places: Places) -> tuple[list[Body], list[Body]]:
+    """The interfaces of a file, and its types with what they inherit."""
+    file = places.file
+    interfaces: dict[str, Body] = {}
+    for declaration in file.declarations:
+        if declaration.kind == "interface":
+            body = read_body(declaration, {}, places)
+            if body.name in interfaces:
+                message = f"The interface {body.name} is declared twice"
+                raise places.error(declaration.name, "OG-PG-104", message, "rename one of them")
+            interfaces[body.name] = body
+    _refuse_an_avalanche(file, interfaces, places)
+    types = [read_body(entry, interfaces, places) for entry in file.declarations if entry.kind != "interface"]
+    return list(interfaces.values()), types
+
+
+def _refuse_an_avalanche(file: SchemaFile, interfaces: Mapping[str, Body], places: Places) -> None:
+    """Interfaces multiply what is written: without a bound a short text could fill the memory."""
+    inherited = 0
+    for declaration in file.declarations:
+        for token in declaration.implements:
+            inherited += interfaces[token.text].size if token.text in interfaces else 0
+            if inherited > INHERITED_MAX:
+                message = f"More than {INHERITED_MAX:,} properties and constraints come from interfaces"
+                raise places.error(token, "OG-PG-113", message, "split the schema, or declare fewer")
+
+
+class _Identities:
+    """Who is who: matches what is declared with the previous catalog."""
+
+    def __init__(self, previous: Catalog | None, places: Places, done: frozenset[_Carried]) -> None:
+        self.done = done
+        self.previous = previous or Catalog(())
+        self.first = previous is None  # then there is nothing that a rename could refer to
+        self.places = places
+
+    def catalog(self, interfaces: list[Body], bodies: list[Body]) -> Catalog:
+        known = {
+            "node": {definition.name: definition for definition in self.previous.nodes},
+            "edge": {definition.name: definition for definition in self.previous.edges},
+        }
+        kinds: tuple[Kind, ...] = ("node", "edge")
+        declared = {
+            kind: _Declared(
+                kind, known[kind], self.done, ((body.name, body.rename) for body in bodies if _kind(body) == kind)
+            )
+            for kind in kinds
+        }
+        kept: list[TypeDef | None] = []
+        for body in bodies:
+            kind = _kind(body)
+            old = self.old_name(f"the {kind} type {body.name}", body.name, body.rename, declared[kind])
+            kept.append(known[kind].get(old))
+        ids = _Ids("t", self.previous.type_ids, [definition.id for definition in self.previous.types])
+        types = tuple(
+            self.type(body, before, before.id if before else ids.fresh())
+            for body, before in zip(bodies, kept, strict=True)
+        )
+        return Catalog(types, tuple(_interface(body) for body in interfaces), ids.count)
+
+    def type(self, body: Body, before: TypeDef | None, type_id: str) -> TypeDef:
+        known = before.by_name if before else {}
+        ids = _Ids("p", before.property_ids if before else 0, [prop.id for prop in known.values()])
+        entries = ((draft.property.name, draft.rename) for draft in body.drafts)
+        declared = _Declared(before.name if before else "", known, self.done, entries)
+        matched: list[tuple[Draft, Property | None]] = []
+        for draft in body.drafts:
+            name = draft.property.name
+            full = f"the property {body.name}.{name}"
+            old = self.old_name(full, name, draft.rename, declared, new_owner=before is None)
+            matched.append((draft, known.get(old)))
+        stays = {prop.id for draft, prop in matched if prop and stored_as(draft.property.type) == stored_as(prop.type)}
+        gone = [prop.column for prop in known.values() if prop.id not in stays]
+        retired = tuple(dict.fromkeys([*(before.retired_columns if before else ()), *gone]))
+        taken = {*EDGE_COLUMNS, *retired, *(prop.column for prop in known.values())}
+        properties: list[Property] = []
+        for draft, prop in matched:
+            prop_id = prop.id if prop else ids.fresh()
+            if prop is None or prop.id not in stays:  # a column never changes its type: the values move to another one
+                column = _free_column(draft.property.name, prop_id, taken)
+                taken.add(column)
+            else:
+                column = prop.column
+            properties.append(_going_on(replace(draft.property, id=prop_id, column=column), prop))
+        ends = body.declaration.ends
+        return TypeDef(
+            id=type_id,
+            kind=_kind(body),
+            name=body.name,
+            properties=tuple(properties),
+            source=ends[0].text if ends else None,
+            target=ends[1].text if ends else None,
+            rules=body.rules,
+            annotations=body.annotations,
+            cardinality=body.cardinality,
+            implements=tuple(token.text for token in body.declaration.implements),
+            description=body.description,
+            property_ids=ids.count,
+            retired_columns=retired,
+        )
+
+    def old_name(
+        self, what: str, name: str, rename: Rename | None, declared: "_Declared", *, new_owner: bool = False
+    ) -> str:
+        """The name under which something was known: its own, or the one that it is renamed from.
+
+        A rename that has been carried out before may stay in the text; one that can't be carried out is an error,
+        because ignoring it would drop data. Names may move along a chain or around a circle at once, where each
+        name that is taken is given up by a rename as well.
+        """
+        if rename is None:
+            return name
+        if declared.renamed[rename.old] is not rename:
+            raise self.error(rename, "OG-PG-192", f"{rename.old!r} is renamed twice", "rename it once")
+        if self.first or new_owner or (declared.owner, name, rename.old) in declared.done:
+            return name
+        is_free = rename.old not in declared.names or rename.old in declared.taken
+        if name in declared.known:
+            if rename.old in declared.known and is_free:
+                if name in declared.given_up:
+                    return rename.old
+                message = f"{what} exists beside {rename.old!r}, which would take its place"
+                raise self.error(rename, "OG-PG-191", message, "remove @rename_from, or drop one of them first")
+            return name
+        if rename.old not in declared.known:
+            message = f"There is no {rename.old!r} from which {what} could be renamed"
+            raise self.error(rename, "OG-PG-190", message, "correct the name, or remove @rename_from")
+        if not is_free:
+            message = f"{rename.old!r} is still declared, so {what} can't be renamed from it"
+            raise self.error(rename, "OG-PG-192", message, "remove one of them")
+        return rename.old
+
+    def error(self, rename: Rename, language_code: str, message: str, expected: str) -> LanguageError:
+        return self.places.error(rename.token, language_code, message[0].upper() + message[1:], expected)
+
+
+class _Declared:
+    """The names that are declared, what they are renamed from, and what was known before."""
+
+    def __init__(
+        self,
+        owner: str,
+        known: Mapping[str, object],
+        done: frozenset[_Carried],
+        entries: Iterable[tuple[str, Rename | None]],
+    ) -> None:
+        self.owner, self.known, self.done = owner, known, done
+        self.names: set[str] = set()
+        self.renamed: dict[str, Rename] = {}  # by the name that it is renamed from
+        self.taken: set[str] = set()  # names that a rename to be carried out gives to something
+        self.given_up: set[str] = set()  # and those that it takes away
+        for name, rename in entries:
+            self.names.add(name)
+            if rename is None:
+                continue
+            self.renamed.setdefault(rename.old, rename)
+            if rename.old in known and (owner, name, rename.old) not in done:
+                self.taken.add(name)
+                self.given_up.add(rename.old)
+
+
+class _Ids:
+    """Small ids in the order of declaration, none of them used before."""
+
+    def __init__(self, prefix: str, count: int, used: Iterable[str]) -> None:
+        self.prefix, self.count, self.used = prefix, count, frozenset(used)
+
+    def fresh(self) -> str:
+        while True:
+            self.count += 1
+            candidate = f"{self.prefix}{self.count}"
+            if candidate not in self.used:
+                return candidate
+
+
+def _kind(body: Body) -> Kind:
+    return "edge" if body.declaration.kind == "edge" else "node"
+
+
+def _interface(body: Body) -> InterfaceDef:
+    properties = tuple(draft.property for draft in body.drafts)
+    return InterfaceDef(body.name, properties, body.rules, body.description, body.annotations)
+
+
+def _going_on(declared: Property, before: Property | None) -> Property:
+    """The property as it is declared now; who embedded it stays known with the vectors."""
+    embed = declared.embed
+    if embed is None or before is None or before.embed is None:
+        return declared
+    return replace(declared, embed=replace(embed, provider=before.embed.provider, model=before.embed.model))
+
+
+def _free_column(name: str, prop_id: str, taken: set[str]) -> str:
+    """A column that this table never had: a dropped one may still be in the data."""
+    column = name
+    while column in taken:
+        column = f"{column}_{prop_id}"
+    return column

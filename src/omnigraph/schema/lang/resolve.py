@@ -1,0 +1,268 @@
+"""What one declaration says, as properties and rules: annotations understood, interfaces copied in, no ids yet."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from omnigraph.lexer import Token
+from omnigraph.schema.definitions import (
+    Bound,
+    EdgeCount,
+    Embed,
+    Metric,
+    PatternCheck,
+    Property,
+    Rules,
+    Value,
+    ValueRange,
+)
+from omnigraph.schema.lang.annotations import OF_EDGES, OF_PROPERTIES, OF_TYPES, Annotations
+from omnigraph.schema.lang.ast import Annotation, Declaration, Literal, PropertyDeclaration
+from omnigraph.schema.lang.source_map import Places
+from omnigraph.schema.literals import fitting
+from omnigraph.schema.types import ListOf, PropertyType, Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """`@rename_from("old")` and where it stands."""
+
+    old: str
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A property whose id and column are still its name."""
+
+    property: Property
+    rename: Rename | None
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A declaration understood: what it inherits first, then its own."""
+
+    declaration: Declaration
+    drafts: tuple[Draft, ...]
+    rules: Rules
+    rename: Rename | None
+    description: str | None
+    annotations: Mapping[str, Any]
+    cardinality: EdgeCount | None
+
+    @property
+    def name(self) -> str:
+        return self.declaration.name.text
+
+    @property
+    def size(self) -> int:
+        """How much a type that implements it takes over."""
+        rules = self.rules
+        return 1 + len(self.drafts) + len(rules.key) + len(rules.unique) + len(rules.ranges) + len(rules.checks)
+
+
+def read_body(declaration: Declaration, interfaces: Mapping[str, Body], places: Places) -> Body:
+    """A declaration with the properties and rules of its interfaces before its own."""
+    return _Reader(declaration, interfaces, places).body()
+
+
+class _Reader:
+    def __init__(self, declaration: Declaration, interfaces: Mapping[str, Body], places: Places) -> None:
+        self.declaration, self.places = declaration, places
+        self.name = declaration.name.text
+        self.interfaces = [interfaces[token.text] for token in declaration.implements if token.text in interfaces]
+        self.annotations = Annotations(places)
+        self.inherited = self.inherited_drafts()
+        self.types = {draft.property.name: draft.property.type for draft in self.inherited}
+        self.types |= {prop.name.text: prop.type for prop in declaration.properties}
+
+    def body(self) -> Body:
+        declaration, name = self.declaration, self.name
+        self.places.note(declaration.name, name)
+        for token in declaration.implements:
+            self.places.note(token, name, "implements", token.text)
+        for token, side in zip(declaration.ends or (), ("src", "dst"), strict=False):
+            self.places.note(token, name, side)
+        allowed = OF_EDGES if declaration.kind == "edge" else OF_TYPES
+        about = self.annotations.by_name(declaration.annotations, allowed, f"the {declaration.kind} {name}")
+        card = about.get("card")
+        if card is not None:
+            self.places.note(card.token, name, "@card")
+        drafts = [*self.inherited, *(self.draft(prop) for prop in declaration.properties)]
+        return Body(
+            declaration,
+            tuple(self.indexed(drafts)),
+            self.rules(),
+            self.rename(about.get("rename_from")),
+            self.annotations.text(about.get("description")),
+            self.annotations.metadata(declaration.annotations),
+            None if card is None else self.annotations.card(card),
+        )
+
+    def inherited_drafts(self) -> list[Draft]:
+        drafts: dict[str, tuple[Draft, str]] = {}
+        for token, interface in zip(self.declaration.implements, self.interfaces, strict=False):
+            for draft in interface.drafts:
+                name = draft.property.name
+                known = drafts.setdefault(name, (draft, interface.name))
+                if known[0].property != draft.property:
+                    message = f"{known[1]} and {interface.name} declare {name} differently"
+                    raise self.places.error(token, "OG-PG-111", message, "make them agree or implement one of them")
+        for prop in self.declaration.properties:
+            if prop.name.text in drafts:
+                message = f"{self.name}.{prop.name} comes from the interface {drafts[prop.name.text][1]} already"
+                raise self.places.error(prop.name, "OG-PG-105", message, "remove it here")
+        return [draft for draft, _ in drafts.values()]
+
+    def draft(self, declared: PropertyDeclaration) -> Draft:
+        name, places = declared.name.text, self.places
+        places.note(declared.name, self.name, name)
+        about = self.annotations.by_name(declared.annotations, OF_PROPERTIES, f"the property {self.name}.{name}")
+        for annotation in about.values():
+            places.note(annotation.token, self.name, name, f"@{annotation.name}")
+        for rule in ("key", "unique"):
+            if rule in about:
+                self.annotations.bare(about[rule])
+        index = about.get("index")
+        embed = self.annotations.text(about.get("embed"))
+        prop = Property(
+            name,
+            name,
+            name,
+            declared.type,
+            declared.nullable,
+            self.annotations.metadata(declared.annotations),
+            self.default(declared, about.get("default")),
+            indexed=index is not None,
+            metric=None if index is None else cast(Metric | None, self.annotations.metric(index)),
+            embed=None if embed is None else Embed(embed),
+            description=self.annotations.text(about.get("description")),
+        )
+        return Draft(prop, self.rename(about.get("rename_from")))
+
+    def default(self, declared: PropertyDeclaration, annotation: Annotation | None) -> Value | None:
+        if annotation is None:
+            return None
+        literal = self.annotations.value(annotation)
+        self.places.note(literal.token, self.name, declared.name.text, "@default")
+        return self.canonical(literal, declared.type)
+
+    def canonical(self, literal: Literal, kind: PropertyType) -> Value:
+        """The value as it is kept; one that does not fit stays as it is, and the catalog says what is wrong."""
+        dated = {"date": Scalar("Date"), "datetime": Scalar("DateTime")}.get(literal.kind)
+        if dated is not None and dated != kind and not isinstance(kind, ListOf):
+            message = f"A {literal.kind} does not fit {kind}"
+            raise self.places.error(literal.token, "OG-PG-180", message, f"write a value of {kind}")
+        try:
+            return fitting(literal.value, kind)
+        except ValueError:
+            return literal.value
+
+    def rename(self, annotation: Annotation | None) -> Rename | None:
+        old = self.annotations.text(annotation)
+        return None if annotation is None or old is None else Rename(old, annotation.token)
+
+    def indexed(self, drafts: Sequence[Draft]) -> list[Draft]:
+        """The drafts, where `@index(a, …)` in the body does the same as `@index` behind a property."""
+        always = {"src", "dst"} if self.declaration.kind == "edge" else set[str]()
+        wanted: set[str] = set()
+        for rule in self.declaration.rules:
+            if rule.name != "index":
+                continue
+            for token in self.annotations.names(rule):
+                if token.text not in self.types and token.text not in always:
+                    message = f"@index of {self.name} names {token}, which does not exist"
+                    raise self.places.error(token, "OG-PG-140", message, f"name a property of {self.name}")
+                if token.text in wanted:
+                    message = f"@index of {self.name} names {token} twice"
+                    raise self.places.error(token, "OG-PG-141", message, "name each property once")
+                wanted.add(token.text)
+                self.places.note(token, self.name, token.text, "@index")
+        return [
+            replace(draft, property=replace(draft.property, indexed=True)) if draft.property.name in wanted else draft
+            for draft in drafts
+        ]
+
+    def rules(self) -> Rules:
+        """The rules in the order of the text, inherited ones first."""
+        inherited = _merged([interface.rules for interface in self.interfaces])
+        keys: list[tuple[tuple[str, ...], Token]] = []
+        unique = list(inherited.unique)
+        ranges = list(inherited.ranges)
+        checks = list(inherited.checks)
+        for annotation, names in self.written_rules():
+            token = annotation.token
+            match annotation.name:
+                case "key":
+                    keys.append((tuple(name.text for name in names), token))
+                    self.note_names(names, token, "@key")
+                case "unique":
+                    self.note_names(names, token, "@unique", len(unique))
+                    unique.append(tuple(name.text for name in names))
+                case "range":
+                    ranges.append(self.value_range(annotation, len(ranges)))
+                case "check":
+                    name, pattern = self.annotations.check(annotation)
+                    self.note_names((name,), token, "@check", len(checks))
+                    self.places.note(pattern.token, self.name, "@check", len(checks))
+                    checks.append(PatternCheck(name.text, str(pattern.value)))
+        key = self.single_key(inherited.key, keys)
+        return Rules(key, tuple(unique), tuple(ranges), tuple(checks))
+
+    def written_rules(self) -> list[tuple[Annotation, tuple[Token, ...]]]:
+        """Rules of the body and those behind properties, which name the property, in the order of the text."""
+        behind = [
+            (annotation, (prop.name,))
+            for prop in self.declaration.properties
+            for annotation in prop.annotations
+            if annotation.name in ("key", "unique")
+        ]
+        body = [
+            (rule, self.annotations.names(rule) if rule.name in ("key", "unique") else ())
+            for rule in self.declaration.rules
+        ]
+        return sorted([*behind, *body], key=lambda written: written[0].token.offset)
+
+    def note_names(self, names: Sequence[Token], token: Token, *place: object) -> None:
+        self.places.note(token, self.name, *place)
+        for name in names:
+            at = name if name.offset > token.offset else token  # a property's own @unique stands behind its name
+            self.places.note(at, self.name, *place, name.text)
+
+    def value_range(self, annotation: Annotation, index: int) -> ValueRange:
+        name, bounds = self.annotations.range(annotation)
+        self.note_names((name,), annotation.token, "@range", index)
+        self.places.note(bounds.token, self.name, "@range", index)
+        kind = self.types.get(name.text)
+        ends: list[Bound | None] = []
+        for side, literal in (("low", bounds.low), ("high", bounds.high)):
+            if literal is None:
+                ends.append(None)
+                continue
+            self.places.note(literal.token, self.name, "@range", index, side)
+            if literal.kind not in ("number", "text", "date", "datetime"):
+                raise self.annotations.malformed(annotation, literal.token)
+            ends.append(cast(Bound, literal.value if kind is None else self.canonical(literal, kind)))
+        return ValueRange(name.text, ends[0], ends[1])
+
+    def single_key(self, inherited: tuple[str, ...], own: list[tuple[tuple[str, ...], Token]]) -> tuple[str, ...]:
+        for token, interface in zip(self.declaration.implements, self.interfaces, strict=False):
+            if interface.rules.key and interface.rules.key != inherited:
+                message = f"{self.name} gets two keys from its interfaces"
+                raise self.places.error(token, "OG-PG-144", message, "implement one of them")
+        if own[1:] or (own and inherited):
+            message = f"{self.name} has more than one key"
+            expected = "write one, @key(a, b) in the body if it has several properties"
+            raise self.places.error(own[-1][1], "OG-PG-144", message, expected)
+        return own[0][0] if own else inherited
+
+
+def _merged(rules: Sequence[Rules]) -> Rules:
+    """The rules of several interfaces; what two of them say alike counts once."""
+    return Rules(
+        next((entry.key for entry in rules if entry.key), ()),
+        tuple(dict.fromkeys(group for entry in rules for group in entry.unique)),
+        tuple(dict.fromkeys(item for entry in rules for item in entry.ranges)),
+        tuple(dict.fromkeys(item for entry in rules for item in entry.checks)),
+    )

@@ -1,0 +1,26 @@
+"""Which token stands for which place of a catalog, so that a breach found in the catalog points at the text."""
+
+from omnigraph.lexer import LanguageError, Token, error_at
+from omnigraph.schema.consistency import InvalidCatalog, Place
+from omnigraph.schema.lang.ast import SchemaFile
+
+
+class Places:
+    """Filled while declarations are read; a place that was not noted is looked for around it."""
+
+    def __init__(self, file: SchemaFile) -> None:
+        self.file = file
+        self._tokens: dict[Place, Token] = {}
+
+    def note(self, token: Token, *place: object) -> None:
+        """What is declared again under one place wins: of two, the second is the one too many."""
+        self._tokens[place] = token
+
+    def error(self, token: Token, language_code: str, message: str, expected: str) -> LanguageError:
+        return error_at(self.file.source, self.file.source_name, token, language_code, message, expected)
+
+    def located(self, invalid: InvalidCatalog) -> LanguageError:
+        place = invalid.place
+        while place not in self._tokens:
+            place = place[:-1]
+        return self.error(self._tokens[place], invalid.language_code, invalid.message, invalid.expected)

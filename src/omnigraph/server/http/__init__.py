@@ -1,0 +1,1 @@
+"""HTTP: middleware, admission, bodies, streams, errors."""

@@ -1,0 +1,159 @@
+"""How much may run at once, and the threads in which it runs.
+
+Work blocks (on the store, in Lance, in DuckDB), so it has a thread of a bounded pool. Who finds no place waits in line;
+who finds the line full, or waits too long, is told so with 429 and when to come back. One actor can't take all places.
+"""
+
+import asyncio
+import contextvars
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from omnigraph.cancellation import Stop, Stopped, stopped_by, within_room
+from omnigraph.server.http.errors import TooManyRequests
+from omnigraph.server.settings import Limits
+
+T = TypeVar("T")
+
+STOP_GRACE_S = 2.0  # for a read that was stopped; then its caller is answered, and its thread goes on to its end
+
+
+class Admission:
+    """The places, and the line before them. For one event loop."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._running: Counter[str] = Counter()
+        self._line: deque[tuple[str, asyncio.Future[None]]] = deque()
+
+    @property
+    def running(self) -> int:
+        return self._running.total()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._line)
+
+    @asynccontextmanager
+    async def place(self, actor: str) -> AsyncIterator[None]:
+        await self.enter(actor)
+        try:
+            yield
+        finally:
+            self.leave(actor)
+
+    async def enter(self, actor: str) -> None:
+        if not self._line and self._has_room(actor):
+            self._running[actor] += 1
+            return
+        if len(self._line) >= self._limits.waiting:
+            raise TooManyRequests("The line of waiting requests is full", self._retry_after())
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append((actor, mine))
+        self._call_next()
+        try:
+            await asyncio.wait_for(asyncio.shield(mine), self._limits.waiting_s)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if mine.done() and not mine.cancelled():
+                self.leave(actor)  # the place came too late
+            else:
+                mine.cancel()
+                self._line = deque(entry for entry in self._line if entry[1] is not mine)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise TooManyRequests(
+                f"No place became free within {self._limits.waiting_s:g} s", self._retry_after()
+            ) from None
+
+    def leave(self, actor: str) -> None:
+        self._running[actor] -= 1
+        if not self._running[actor]:
+            del self._running[actor]
+        self._call_next()
+
+    def _has_room(self, actor: str) -> bool:
+        limits = self._limits
+        return self.running < limits.running and self._running[actor] < limits.running_per_actor
+
+    def _call_next(self) -> None:
+        """In order, but for those whose actor has all that one may have: they don't hold up the others."""
+        passed: list[tuple[str, asyncio.Future[None]]] = []
+        while self._line and self.running < self._limits.running:
+            actor, waiting = self._line.popleft()
+            if waiting.cancelled():
+                continue
+            if self._has_room(actor):
+                self._running[actor] += 1
+                waiting.set_result(None)
+            else:
+                passed.append((actor, waiting))
+        self._line.extendleft(reversed(passed))
+
+    def _retry_after(self) -> int:
+        """More for who comes while many wait."""
+        return 1 + self.waiting // max(1, self._limits.running)
+
+
+class Workers:
+    """The threads. Each call runs in the context of its caller, with its own stop."""
+
+    def __init__(self, limits: Limits, admission: Admission) -> None:
+        self._pool = ThreadPoolExecutor(limits.running, thread_name_prefix="omnigraph-request")
+        self._admission = admission
+        self._limits = limits
+
+    async def run(
+        self,
+        actor: str,
+        work: Callable[[], T],
+        *,
+        stop: Stop | None = None,
+        deadline_s: float | None = None,
+        to_its_end: bool = False,
+    ) -> T:
+        """The answer of `work`, in a place of its actor's, which it keeps until its thread is done.
+
+        When a deadline has passed it is stopped, and its caller hears so. A write is waited for `to_its_end` however
+        long that takes, because only its end says what became of it.
+        """
+        await self._admission.enter(actor)
+        loop = asyncio.get_running_loop()
+        own = Stop() if stop is None else stop
+        context = contextvars.copy_context()
+
+        def stoppable() -> T:
+            with stopped_by(own), within_room(self._limits.part_bytes):
+                own.check()
+                return work()
+
+        try:
+            future = loop.run_in_executor(self._pool, context.run, stoppable)
+        except BaseException:
+            self._admission.leave(actor)
+            raise
+        future.add_done_callback(lambda _: self._admission.leave(actor))
+        future.add_done_callback(_heard)
+        if deadline_s is None:
+            return await asyncio.shield(future)
+        late = Stopped(f"it ran longer than {deadline_s:g} s", "ask for less, or allow more time")
+        timer = loop.call_later(deadline_s, own.set, late)
+        try:
+            if to_its_end:
+                return await asyncio.shield(future)
+            return await asyncio.wait_for(asyncio.shield(future), deadline_s + STOP_GRACE_S)
+        except TimeoutError:
+            raise late from None
+        finally:
+            timer.cancel()
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _heard(future: "asyncio.Future[T]") -> None:
+    """Whoever waits hears its error; where nobody does any more, it is nobody's."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,341 @@
+"""A local disk as an object store whose acknowledged writes survive a power cut.
+
+An object appears under its name complete and durable or not at all: it is written to a file without
+a name, or with a temporary one, synced, linked to its name, and the directory synced. A general
+object-store library would make it visible before anyone could sync it, so this backend is ours.
+"""
+
+import errno
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from stat import S_ISREG
+
+from omnigraph.errors import AccessDenied, BadRequest, StorageFull
+from omnigraph.storage.objects.dir_pool import Folder, Folders
+from omnigraph.storage.objects.object_store import (
+    CREATED,
+    EXISTS,
+    Listed,
+    Outcome,
+    PutAnswer,
+    Stored,
+    Tag,
+    TransientFault,
+    tag_of,
+)
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_TEMPORARY = ".tmp-"
+_FLUSHES_DATA = hasattr(os, "fdatasync")
+_NO_UNNAMED = frozenset(
+    {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV, errno.ENOSYS, errno.EPERM}
+)
+
+
+def sync_directory(path: Path | str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+_locks: set[int] = set()  # the descriptors by which this process locks directories, or waits to
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """The directory itself is the lock: no file to leave behind, and the kernel frees it with the process.
+
+    A child that is forked meanwhile has a copy of the descriptor, and the lock lasts as long as any copy is open. So it
+    is unlocked and not only closed here, and the child closes its copy, in case its parent is killed.
+    """
+    fd, process = os.open(folder, os.O_RDONLY | os.O_DIRECTORY), os.getpid()
+    _locks.add(fd)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        if os.getpid() == process:  # in a child that was forked in here the lock is its parent's, and the copy closed
+            _locks.discard(fd)
+            with suppress(OSError):  # it could not be locked either
+                fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+
+def _close_copies() -> None:
+    """A forked child has copies of its parent's locks; to close them does not unlock what the parent holds."""
+    while _locks:
+        os.close(_locks.pop())
+
+
+os.register_at_fork(after_in_child=_close_copies)
+
+
+class explained:  # noqa: N801 - used like a function, and a class because every small commit comes through here
+    """The operating system's refusals as our errors."""
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | FileExistsError):
+            raise _as_ours(self._what, error) from error
+
+
+def _as_ours(what: str, error: OSError) -> Exception:
+    if isinstance(error, NotADirectoryError | IsADirectoryError):
+        return FileNotFoundError(*error.args)
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        return StorageFull(what, reason)
+    if error.errno in _DENIED:
+        return AccessDenied(what, reason)
+    if error.errno == errno.ENAMETOOLONG:
+        return BadRequest(f"{what} is too long a name for this file system: choose a shorter one.")
+    return TransientFault(reason)
+
+
+class LocalBackend:
+    def __init__(self, root: Path, fsync: bool) -> None:
+        self._root = root
+        self._root_text = os.fspath(root)  # joined to a key much faster than the path
+        self._fsync = fsync
+        self._unnamed = hasattr(os, "O_TMPFILE")  # whether files without a name are to be had
+        self._folders = Folders(fsync)
+        self._settled: set[str] = set()  # directories whose names are known to survive a power cut
+        self._unsynced: set[str] = set()  # directories with new names of ours that may not survive one
+
+    def get(self, key: str) -> Stored | None:
+        path = os.path.join(self._root_text, key)
+        try:
+            if self._unsynced:
+                self._require_durable(path)
+            with explained(key), open(path, "rb") as file:
+                stat = os.fstat(file.fileno())
+                return Stored(file.read(), _time(stat))
+        except FileNotFoundError:
+            return None
+
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        try:
+            with explained(key), open(os.path.join(self._root_text, key), "rb", buffering=0) as file:
+                file.seek(start)
+                return file.read(length)
+        except FileNotFoundError:
+            return None
+
+    def head(self, key: str) -> Listed | None:
+        try:
+            with explained(key):
+                if self._unsynced:
+                    self._require_durable(f"{self._root_text}/{key}")
+                stat = os.stat(self._root / key)
+        except FileNotFoundError:
+            return None
+        if not S_ISREG(stat.st_mode):
+            return None
+        return Listed(key, stat.st_size, _time(stat))
+
+    def create(self, key: str, data: bytes) -> PutAnswer:
+        path = f"{self._root_text}/{key}"
+        try:
+            folder = self._link_unnamed(path, data) if self._unnamed else None
+            if folder is None:
+                with self._written(Path(path), data, self._fsync) as temporary:
+                    os.link(temporary, path)
+        except FileExistsError:
+            return EXISTS
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _as_ours(key, error) from error
+        if not self._fsync:
+            return CREATED
+        where = path.rpartition("/")[0]
+        try:
+            sync_directory(where) if folder is None else os.fsync(folder.fd)
+        except OSError as error:  # whatever it is: others can see the object by now, and a power cut may take it back
+            self._unsynced.add(where)
+            return PutAnswer(Outcome.UNKNOWN, error.strerror or str(error))
+        return CREATED
+
+    def _link_unnamed(self, path: str, data: bytes) -> Folder | None:
+        """Name a file that had no name, which saves a temporary name; the directory is still to be synced.
+
+        None, and never tried again, where the file system or the system has no such files.
+        """
+        where, _, name = path.rpartition("/")
+        folder = self._folders.at(where)
+        if folder is None:
+            self._make_directory(Path(where))
+            folder = self._folders.keep(where)
+        try:
+            fd, length = folder.unnamed(len(data))
+        except OSError as error:
+            self._require_no_unnamed(error)
+            return None
+        try:
+            if length > len(data):
+                os.ftruncate(fd, len(data))
+            _write(fd, data, self._fsync)
+            try:
+                os.link(str(fd), name, src_dir_fd=self._folders.descriptors, dst_dir_fd=folder.fd, follow_symlinks=True)
+            except OSError as error:
+                self._require_no_unnamed(error)
+                return None
+        finally:
+            _close(fd)
+        folder.expect_more()  # while the disk is waited for
+        return folder
+
+    def _sync_name(self, folder: Path) -> None:
+        """Make a name survive that another file has just got; a failure leaves the outcome open, as in `create`."""
+        try:
+            sync_directory(folder)
+        except OSError as error:
+            self._unsynced.add(os.fspath(folder))
+            raise TransientFault(error.strerror or str(error)) from error
+
+    def _require_durable(self, path: str) -> None:
+        """Do not serve an object whose directory could not be synced: its reader would take the put for successful.
+
+        A journal that could not be written refuses the next sync too, so one that succeeds has written everything.
+        """
+        folder = Path(path).parent
+        if os.fspath(folder) in self._unsynced:
+            self._sync_name(folder)
+            self._unsynced.discard(os.fspath(folder))
+
+    def _require_no_unnamed(self, error: OSError) -> None:
+        """Accept an error that says that unnamed files are not supported: do without them from now on."""
+        if isinstance(error, FileExistsError) or error.errno not in _NO_UNNAMED:
+            raise error
+        self._unnamed = False
+
+    def put(self, key: str, data: bytes, durable: bool) -> None:
+        path = self._root / key
+        fsync = self._fsync and durable
+        with explained(key), self._written(path, data, fsync) as temporary:
+            os.replace(temporary, path)
+            if fsync:
+                self._sync_name(path.parent)
+
+    def replace(self, key: str, data: bytes, seen: Tag) -> bool:
+        """Under a lock on the directory: a file system has no conditional replace. Only replaces exclude each other."""
+        path = self._root / key
+        try:
+            with explained(key), _locked(path.parent):
+                if tag_of(path.read_bytes()) != seen:
+                    return False
+                with self._written(path, data, self._fsync) as temporary:
+                    os.replace(temporary, path)
+                    if self._fsync:
+                        self._sync_name(path.parent)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def delete(self, key: str) -> None:
+        with suppress(FileNotFoundError), explained(key):
+            os.unlink(self._root / key)
+
+    def remove_temporaries(self, before: datetime) -> None:
+        """What puts left that were killed in their midst and are older than this; no listing tells of them."""
+        for folder, _, names in os.walk(self._root):
+            for name in names:
+                path = Path(folder, name)
+                with suppress(OSError):
+                    if name.startswith(_TEMPORARY) and _time(path.stat()) < before:
+                        path.unlink()
+
+    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
+        """All keys below the prefix at once: a directory has no pages. Sorted, so that runs are alike."""
+        with explained(prefix):
+            found = sorted(self._walk(prefix), key=lambda listed: listed.key)
+        yield found
+
+    def _walk(self, prefix: str) -> Iterator[Listed]:
+        folders = [prefix]
+        while folders:
+            folder = folders.pop()
+            try:
+                entries = list(os.scandir(self._root / folder))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            for entry in entries:
+                key = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_dir():
+                    folders.append(key)
+                elif not entry.name.startswith(_TEMPORARY):
+                    with suppress(FileNotFoundError):
+                        stat = entry.stat()
+                        yield Listed(key, stat.st_size, _time(stat))
+
+    @contextmanager
+    def _written(self, path: Path, data: bytes, fsync: bool) -> Iterator[Path]:
+        """A temporary file beside `path` with the data in it, synced if wanted, gone afterwards."""
+        self._make_directory(path.parent)
+        temporary = path.parent / f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}"
+        try:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            try:
+                _write(fd, data, fsync)
+            finally:
+                os.close(fd)
+            yield temporary
+        finally:
+            with suppress(OSError):  # it has its name already, or never gets it; `remove_temporaries` tries again
+                os.unlink(temporary)
+
+    def _make_directory(self, folder: Path) -> None:
+        """Make it and what lies above; a new directory survives only once its parent is synced.
+
+        One that is there may be another writer's that has not synced it yet, so the first use of
+        each directory below the root syncs its parent, whoever made it.
+        """
+        exists = folder.is_dir()
+        if exists and (os.fspath(folder) in self._settled or self._root not in folder.parents):
+            return
+        self._make_directory(folder.parent)
+        if not exists:
+            try:
+                os.mkdir(folder)
+            except FileExistsError:
+                if not folder.is_dir():
+                    message = f"{folder} is a file: a graph needs a directory, choose another path."
+                    raise BadRequest(message) from None
+        if self._fsync:
+            sync_directory(folder.parent)
+        self._settled.add(os.fspath(folder))
+
+
+def _write(fd: int, data: bytes, fsync: bool) -> None:
+    done = os.pwrite(fd, data, 0)
+    while done < len(data):
+        done += os.pwrite(fd, memoryview(data)[done:], done)
+    if fsync:  # the data, and of what is known about it the size; not every system can leave out the rest
+        os.fdatasync(fd) if _FLUSHES_DATA else os.fsync(fd)
+
+
+def _close(fd: int) -> None:
+    """Without an error: what was to be flushed was flushed before, and the file may have its name by now."""
+    try:
+        os.close(fd)
+    except OSError:
+        pass
+
+
+def _time(stat: os.stat_result) -> datetime:
+    return datetime.fromtimestamp(stat.st_mtime, UTC)

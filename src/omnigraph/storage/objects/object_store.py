@@ -1,0 +1,292 @@
+"""The object store: a handful of requests, each with a typed answer, counted and retried here.
+
+Reads answer `None` for "not there". A conditional create answers `created`, `exists` or `unknown`,
+because only the caller can find out what became of a put whose answer was lost. "Denied",
+"unavailable" and "full" are errors (`omnigraph.errors`) and mean that nothing happened.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Protocol, TypeVar, runtime_checkable
+
+from omnigraph.errors import ReadOnly, Unavailable
+from omnigraph.runtime import Runtime
+from omnigraph.storage import meter
+from omnigraph.storage.location import Location
+from omnigraph.storage.util.blocking_hook import about_to_wait
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """Which content of an object was seen: what a conditional replace compares. Stores use one or the other."""
+
+    etag: str | None
+    version: str | None = None
+
+
+def tag_of(data: bytes) -> Tag:
+    """The tag of an object on a store that gives none: its content says the same."""
+    return Tag(hashlib.sha256(data).hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object's content, and the store's own account of when it was written."""
+
+    data: bytes
+    modified: datetime
+    given: Tag | None = None
+
+    @property
+    def tag(self) -> Tag:
+        return self.given or tag_of(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    key: str
+    size: int
+    modified: datetime
+    etag: str | None = None  # of stores that give one
+
+
+class Outcome(Enum):
+    CREATED = "created"
+    EXISTS = "exists"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class PutAnswer:
+    """What is known of a conditional create; `unknown` may have landed, or may land later."""
+
+    outcome: Outcome
+    reason: str = ""
+
+
+CREATED, EXISTS = PutAnswer(Outcome.CREATED), PutAnswer(Outcome.EXISTS)
+
+
+class Swap(Enum):
+    """What is known of a conditional replace."""
+
+    REPLACED = "replaced"
+    CHANGED = "changed"  # what is there is not what the caller saw, or nothing is
+    UNKNOWN = "unknown"
+
+
+class TransientFault(Exception):
+    """A fault that may pass: raised by a backend, retried here, never seen outside."""
+
+
+class Backend(Protocol):
+    """What a store can do, one request a call; raises `TransientFault` or an `OmnigraphError`."""
+
+    def get(self, key: str) -> Stored | None: ...
+
+    def get_range(self, key: str, start: int, length: int) -> bytes | None: ...
+
+    def create(self, key: str, data: bytes) -> PutAnswer: ...
+
+    def put(self, key: str, data: bytes, durable: bool) -> Tag | None: ...
+
+    def replace(self, key: str, data: bytes, seen: Tag) -> bool: ...
+
+    def head(self, key: str) -> Listed | None: ...
+
+    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
+        """Everything below `prefix/`, in any order: each step is one request, and a fault ends the iteration.
+
+        `repeat_pages` asks the backend to repeat a page that fails where it can: see `ObjectStore.list`.
+        """
+        ...
+
+    def delete(self, key: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How long a transient fault is met with patience."""
+
+    attempts_max: int = 6
+    first_wait_s: float = 0.05
+    wait_max_s: float = 2.0
+
+    def ceiling_s(self, attempt: int) -> float:
+        return min(self.wait_max_s, self.first_wait_s * 2.0**attempt)
+
+
+@runtime_checkable
+class WritesFiles(Protocol):
+    """A backend whose puts are files before they have their names."""
+
+    def remove_temporaries(self, before: datetime) -> None: ...
+
+
+class ObjectStore:
+    """One root on one backend."""
+
+    def __init__(
+        self,
+        location: Location,
+        backend: Backend,
+        runtime: Runtime | None = None,
+        retry: RetryPolicy | None = None,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        self.location = location
+        self.read_only = read_only
+        self._backend = backend
+        self._runtime = runtime or Runtime()
+        self._retry = retry or RetryPolicy()
+
+    def get(self, key: str) -> Stored | None:
+        return self._patiently(key, lambda: self._backend.get(key), lambda found: len(found.data) if found else 0)
+
+    def remove_temporaries(self, before: datetime) -> None:
+        """Remove what puts have left that were killed, before a moment that is long past, on stores that keep it."""
+        if isinstance(self._backend, WritesFiles):
+            self._backend.remove_temporaries(before)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        """A part of an object: shorter than asked where the object ends."""
+        return self._patiently(
+            key, lambda: self._backend.get_range(key, start, length), lambda found: len(found) if found else 0
+        )
+
+    def create(self, key: str, data: bytes) -> PutAnswer:
+        """Put `data` under `key` if that is free. One request, never repeated in here.
+
+        Repeating it would make "exists" ambiguous: it might be our own first attempt.
+        """
+        self._require_writable()
+        about_to_wait()
+        start = time.monotonic()
+        try:
+            return self._backend.create(key, data)
+        except TransientFault as fault:
+            return PutAnswer(Outcome.UNKNOWN, str(fault))
+        finally:
+            meter.record(start, time.monotonic(), bytes_moved=len(data))
+
+    def put(self, key: str, data: bytes, *, durable: bool = True) -> Tag | None:
+        """Write or replace; `durable=False` for what may be lost in a power cut, such as hints.
+
+        Answers the tag that the store gave to what was written, if it gives any.
+        """
+        self._require_writable()
+        return self._patiently(key, lambda: self._backend.put(key, data, durable), lambda _: len(data))
+
+    def replace(self, key: str, data: bytes, seen: Tag) -> Swap:
+        """Put `data` in the place of exactly the content that was seen. One request, never repeated in here.
+
+        Repeating it would make "changed" ambiguous: it might be our own first attempt that changed it.
+        """
+        self._require_writable()
+        about_to_wait()
+        start = time.monotonic()
+        try:
+            return Swap.REPLACED if self._backend.replace(key, data, seen) else Swap.CHANGED
+        except TransientFault:
+            return Swap.UNKNOWN
+        finally:
+            meter.record(start, time.monotonic(), bytes_moved=len(data))
+
+    def head(self, key: str) -> Listed | None:
+        return self._patiently(key, lambda: self._backend.head(key), lambda _: 0)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Everything below `prefix/`, each key once, page by page as needed.
+
+        The order is the store's: by name only where `location.lists_in_name_order`. A listing is one iteration and is
+        never resumed "after the last key", because that skips keys on a store without an order. A fault between two
+        pages starts the whole listing again, without the keys that the caller has already. So every key that exists
+        from the first request to the last is listed, whatever is created and deleted meanwhile.
+        """
+        listed: set[str] = set()
+        faults = 0
+        while True:
+            try:
+                for page in self._pages(prefix, repeat_pages=bool(listed)):
+                    fresh = [entry for entry in page if entry.key not in listed] if faults else page
+                    listed.update(entry.key for entry in fresh)
+                    yield from fresh
+                return
+            except TransientFault as fault:
+                faults += 1
+                self._wait_after_fault(prefix, faults, fault)
+
+    def _pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
+        """One iteration of a listing, with each page counted as a request."""
+        pages: Iterator[Sequence[Listed]] | None = None
+        while True:
+            about_to_wait()
+            start = time.monotonic()
+            try:
+                if pages is None:
+                    pages = self._backend.pages(prefix, repeat_pages=repeat_pages)
+                page = next(pages, None)
+            except TransientFault:
+                meter.record(start, time.monotonic(), retries=1)
+                raise
+            if page is None:
+                return
+            meter.record(start, time.monotonic())
+            yield page
+
+    def delete(self, key: str) -> None:
+        """Remove; that it is not there is as good."""
+        self._require_writable()
+        self._patiently(key, lambda: self._backend.delete(key), lambda _: 0)
+
+    def _require_writable(self) -> None:
+        """The promise of a read-only open is kept here, for every verb at once."""
+        if self.read_only:
+            raise ReadOnly("Writing")
+
+    def _patiently(self, key: str, call: Callable[[], T], size_of: Callable[[T], int]) -> T:
+        about_to_wait()
+        faults = 0
+        while True:
+            start = time.monotonic()
+            try:
+                answer = call()
+            except TransientFault as fault:
+                meter.record(start, time.monotonic(), retries=1)
+                faults += 1
+                self._wait_after_fault(key, faults, fault)
+            else:
+                meter.record(start, time.monotonic(), bytes_moved=size_of(answer))
+                return answer
+
+    def _wait_after_fault(self, key: str, faults: int, fault: TransientFault) -> None:
+        if faults >= self._retry.attempts_max:
+            raise Unavailable(key, str(fault)) from fault
+        self._runtime.clock.sleep(self._runtime.jitter(self._retry.ceiling_s(faults)))
+
+
+def open_store(
+    location: Location,
+    runtime: Runtime | None = None,
+    retry: RetryPolicy | None = None,
+    *,
+    read_only: bool = False,
+) -> ObjectStore:
+    """The store behind a location; a remote one is not contacted yet."""
+    backend: Backend
+    if location.is_local:
+        from omnigraph.storage.objects.local import LocalBackend
+
+        backend = LocalBackend(location.path, location.fsync)
+    else:
+        from omnigraph.storage.objects.cloud import RemoteBackend
+
+        backend = RemoteBackend(location)
+    return ObjectStore(location, backend, runtime, retry, read_only=read_only)

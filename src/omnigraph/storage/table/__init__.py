@@ -1,0 +1,1 @@
+"""Tables: immutable Lance versions, with the rows of small commits on top."""

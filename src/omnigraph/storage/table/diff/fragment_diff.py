@@ -1,0 +1,170 @@
+"""What differs between two versions of one table, found by comparing what they are made of.
+
+Data files are immutable and never gain rows, so fragments with the same files differ at most in
+which of their rows are deleted: that is read from the deletion files, and the rows themselves by
+their addresses. Only fragments that one side alone has are read whole. What is read is therefore
+as large as the change, not as the table. A row that a compaction or a rebase merely moved is in
+files of both sides; it is recognised by its content. Versions of different tables share no files,
+and are compared whole.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from omnigraph.storage.table.handles import Handles, TableVersion
+from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.overlay import aligned
+from omnigraph.storage.table.read.row_addresses import reading
+from omnigraph.storage.util.parallel import gather
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from lance import LanceDataset
+
+    Addresses: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
+    Places: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+
+TAKE_ROWS_MAX = 65_536  # rows that are taken by address in one call
+_OFFSET_BITS = 32  # a row's address: its fragment's id, then its place in the fragment
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """The rows of one version that lie in differing parts: whole fragments, and single rows of shared ones."""
+
+    at: TableVersion
+    dataset: "LanceDataset"
+    fragments: tuple[Any, ...]
+    addresses: "Addresses"
+
+    @property
+    def rows(self) -> int:
+        """How many there are, known without reading them."""
+        return sum(_live_rows(fragment.metadata) for fragment in self.fragments) + len(self.addresses)
+
+
+def parts(handles: Handles, older: TableVersion | None, newer: TableVersion | None) -> tuple[Part | None, Part | None]:
+    """Where the two versions differ. Reads version files, and deletion files that the sides do not share."""
+    old, new = (None if at is None else _Side(handles, at) for at in (older, newer))
+    if old is None or new is None or old.at.table_id != new.at.table_id:
+        return None if old is None else old.whole(), None if new is None else new.whole()
+    if older == newer:
+        return old.part(()), new.part(())
+    shared = [key for key in old.fragments if key in new.fragments]
+    gone, come = _touched(old, new, [key for key in shared if old.deletions(key) != new.deletions(key)])
+    only_old = [key for key in old.fragments if key not in new.fragments]
+    only_new = [key for key in new.fragments if key not in old.fragments]
+    return old.part(only_old, gone), new.part(only_new, come)
+
+
+def batches(handles: Handles, part: Part | None, shape: "pa.Schema") -> "Iterator[pa.RecordBatch]":
+    """The rows of a part as they come, with exactly the columns of `shape`; for more than memory can hold."""
+    if part is not None:
+        inside = [name for name in shape.names if name in part.dataset.schema.names]
+        for piece in _pieces(handles, part, inside):
+            yield from aligned(piece, shape).to_batches()
+
+
+def united_schema(schemas: "Iterable[pa.Schema]") -> "pa.Schema":
+    """The columns of all of them, each once, in the order in which they appear."""
+    import pyarrow as pa
+
+    known = list(schemas)
+    if not known:
+        raise ValueError("a type without a table on either side needs a schema to be compared by")
+    return pa.unify_schemas(known, promote_options="permissive").remove_metadata()
+
+
+def _pieces(handles: Handles, part: Part, columns: Sequence[str]) -> "Iterator[pa.Table]":
+    import pyarrow as pa
+
+    if part.fragments:
+        with explained(str(part.at)), reading(handles, part.dataset, filtered=False):
+            scanner: Any = part.dataset.scanner(columns=list(columns), fragments=list(part.fragments))
+            reader = iter(scanner.to_batches())
+            batch = next(reader, None)
+        while batch is not None:
+            yield pa.Table.from_batches([batch])
+            with explained(str(part.at)):
+                batch = next(reader, None)
+    for start in range(0, len(part.addresses), TAKE_ROWS_MAX):
+        wanted = pa.array(part.addresses[start : start + TAKE_ROWS_MAX])
+        with explained(str(part.at)), reading(handles, part.dataset, filtered=False):
+            taken: Any = part.dataset._take_rows(wanted, columns=list(columns))
+        if taken.num_rows != len(wanted):
+            raise AssertionError(f"{part.at}: {taken.num_rows} of {len(wanted)} rows were found at their addresses")
+        yield taken
+
+
+class _Side:
+    """One version's fragments, by the files they are made of: ids may differ where a rebase carried a fragment over."""
+
+    def __init__(self, handles: Handles, at: TableVersion) -> None:
+        self.at = at
+        self._handles = handles
+        self._dataset = handles.open(at)
+        self.fragments: dict[Any, Any] = {_files(f.metadata): f for f in self._dataset.get_fragments()}
+
+    def deletions(self, key: Any) -> Any:
+        """Which deletion file a fragment has; equal for equal ones."""
+        deletion = self.fragments[key].metadata.deletion_file
+        return None if deletion is None else deletion.json()
+
+    def alive(self, key: Any) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+        """For every row of a fragment, whether it is there; reads the deletion file, and no data."""
+        import numpy as np
+
+        fragment = self.fragments[key]
+        rows = int(fragment.metadata.physical_rows)
+        if fragment.metadata.deletion_file is None:
+            return np.ones(rows, bool)
+        with explained(str(self.at)), self._handles.measured(lambda made: min(made, 1)):
+            scanner: Any = self._dataset.scanner(columns=[], with_row_address=True, fragments=[fragment])
+            addresses = scanner.to_table().column("_rowaddr").to_numpy()
+        alive = np.zeros(rows, bool)
+        alive[(addresses & ((1 << _OFFSET_BITS) - 1)).astype(np.int64)] = True
+        return alive
+
+    def addresses(self, key: Any, offsets: "Places") -> "Addresses":
+        import numpy as np
+
+        return np.uint64(self.fragments[key].fragment_id << _OFFSET_BITS) + offsets.astype(np.uint64)
+
+    def whole(self) -> Part:
+        return self.part(self.fragments)
+
+    def part(self, whole: Iterable[Any], addresses: "Sequence[Addresses]" = ()) -> Part:
+        import numpy as np
+
+        rows = np.sort(np.concatenate([np.zeros(0, np.uint64), *addresses]))
+        return Part(self.at, self._dataset, tuple(self.fragments[key] for key in whole), rows)
+
+
+def _touched(old: _Side, new: _Side, keys: Sequence[Any]) -> "tuple[list[Addresses], list[Addresses]]":
+    """The rows of shared fragments that only one side has, by their addresses there.
+
+    Usually the newer side has deleted more; a sibling may also have deleted less.
+    """
+    import numpy as np
+
+    alive = gather([partial(side.alive, key) for key in keys for side in (old, new)])
+    gone, come = [], []
+    for place, key in enumerate(keys):
+        was, now = alive[2 * place], alive[2 * place + 1]
+        gone.append(old.addresses(key, np.flatnonzero(was & ~now)))
+        come.append(new.addresses(key, np.flatnonzero(now & ~was)))
+    return gone, come
+
+
+def _files(fragment: Any) -> Any:
+    """What a fragment's rows are read from, but for which of them are deleted."""
+    files = tuple((f.path, tuple(f.fields), tuple(f.column_indices), f.base_id) for f in fragment.files)
+    return files, repr(fragment.overlays)
+
+
+def _live_rows(fragment: Any) -> int:
+    deletion = fragment.deletion_file
+    return int(fragment.physical_rows) - (int(deletion.num_deleted_rows) if deletion is not None else 0)

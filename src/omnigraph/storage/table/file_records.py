@@ -1,0 +1,351 @@
+"""What is recorded of the files of tables when they are written, so that they can be compared later.
+
+On a local disk that is a file's size and the SHA-256 of its content, read back while it is still in the page cache.
+On an object store it is what the store attests: the size and the ETag, from the response to our own put where there is
+one, otherwise requested while the commit that names the file is being made.
+
+The ledger of a store knows, for this process, which files each new table version brought with it. A file of which
+nothing is known is left out: a record is evidence, and nothing depends on it.
+"""
+
+import hashlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from omnigraph.errors import OmnigraphError
+from omnigraph.fork_safety import renew_after_fork
+from omnigraph.storage.location import Location
+from omnigraph.storage.objects.object_store import Listed, ObjectStore, open_store
+from omnigraph.storage.util.blocking_hook import about_to_wait
+from omnigraph.storage.util.parallel import gather
+
+SHA256, ETAG = "sha256:", "etag:"
+HASHED_AT_ONCE_BYTES = 1024 * 1024
+VERSIONS_MAX = 8_192
+RECORDS_MAX = 100_000
+ASKED_SINGLY_MAX = 16  # more new files of one folder are found by listing it
+FEW_BYTES = 1024 * 1024  # files that are hashed before threads would have been started
+_DELETION_SUFFIX = {"array": "arrow", "bitmap": "bin"}
+_INDICES = "_indices"
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """What was known of a file when it was written: its size, and a checksum of its content."""
+
+    size: int
+    checksum: str  # "sha256:…" of what was written, or "etag:…", what the store attests
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFiles:
+    """The files, by their paths below the table's directory, that one operation adds to a table or takes from it."""
+
+    paths: frozenset[str] = frozenset()
+    folders: frozenset[str] = frozenset()  # of index segments, with all that is in them
+    removed: frozenset[str] = frozenset()
+    removed_folders: frozenset[str] = frozenset()
+    replaces_all: bool = False
+
+
+def written_by(operation: Any, base: Any) -> WrittenFiles:
+    """What a `LanceOperation` on the dataset `base` brings: files that the base does not have."""
+    kind = type(operation).__name__
+    fragments = list(getattr(operation, "new_fragments", ()))
+    if kind in ("Append", "Overwrite", "Merge"):
+        fragments.extend(operation.fragments)
+    old: list[Any] = []
+    for group in getattr(operation, "groups", ()):
+        fragments.extend(group.new_fragments)
+        old.extend(group.old_fragments)
+    paths = {path for fragment in fragments for path in fragment_files(fragment)}
+    updated = list(getattr(operation, "updated_fragments", ()))
+    if kind == "Merge" or getattr(operation, "fields_modified", None):  # a new column is a file beside older ones
+        paths.update(path for fragment in updated for path in fragment_files(fragment))
+        for known in base.get_fragments():
+            paths.difference_update(fragment_files(known.metadata))
+    else:
+        paths.update(path for one in updated if (path := _deletion_file(one)) is not None)
+    return WrittenFiles(
+        frozenset(paths),
+        frozenset(f"{_INDICES}/{index.uuid}" for index in getattr(operation, "new_indices", ())),
+        frozenset(path for fragment in old for path in fragment_files(fragment)),
+        frozenset(f"{_INDICES}/{index.uuid}/" for index in getattr(operation, "removed_indices", ())),
+        kind == "Overwrite",
+    )
+
+
+def fragment_files(fragment: Any) -> Iterator[str]:
+    """The data files of a fragment's metadata, and its deletion file."""
+    for file in fragment.files:
+        yield f"data/{file.path}"
+    deletion = _deletion_file(fragment)
+    if deletion is not None:
+        yield deletion
+
+
+def _deletion_file(fragment: Any) -> str | None:
+    if fragment.deletion_file is None:
+        return None
+    deleted = fragment.deletion_file.asdict()
+    suffix = _DELETION_SUFFIX[deleted["file_type"]]
+    return f"_deletions/{fragment.id}-{deleted['read_version']}-{deleted['id']}.{suffix}"
+
+
+def hash_file(path: Path) -> FileRecord:
+    """The size and SHA-256 of a file on a local disk."""
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb", buffering=0) as file:
+        while data := file.read(HASHED_AT_ONCE_BYTES):
+            digest.update(data)
+            size += len(data)
+    return FileRecord(size, SHA256 + digest.hexdigest())
+
+
+def hash_files(table: Path, paths: Iterable[str]) -> dict[str, FileRecord]:
+    """Several files of a table that were just written; those that can't be read are left out."""
+
+    def one(path: str) -> FileRecord | None:
+        try:
+            return hash_file(table / path)
+        except OSError:
+            return None
+
+    wanted = sorted(paths)
+    calls = [partial(one, path) for path in wanted]
+    small = len(wanted) < 2 or sum(map(_size_of, (table / path for path in wanted))) < FEW_BYTES
+    found = [call() for call in calls] if small else gather(calls)
+    return {path: record for path, record in zip(wanted, found, strict=True) if record is not None}
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def attested(size: int, etag: str | None) -> FileRecord | None:
+    """What a store says of an object; quotes around an ETag are the protocol's, and some answers lack them."""
+    return None if etag is None else FileRecord(size, ETAG + etag.strip('"'))
+
+
+class _Bounded(Generic[K, V]):
+    """Values by key, the oldest forgotten first."""
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        renew_after_fork(self, _Bounded._renew)
+
+    def _renew(self) -> None:
+        """A forked child does not know what another thread was changing."""
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: K) -> V | None:
+        return self._values.get(key)
+
+    def update(self, values: Iterable[tuple[K, V]]) -> None:
+        with self._lock:
+            for key, value in values:
+                self._values[key] = value
+            while len(self._values) > self._entries_max:
+                self._values.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One commit to a table: its base version, and the files that it added."""
+
+    base: int | None
+    written: WrittenFiles
+    paths: frozenset[str]  # including those that were found in its folders
+
+
+class FileLedger:
+    """The files that this process has written or named in new table versions of one store."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._steps: _Bounded[tuple[str, int], _Step] = _Bounded(VERSIONS_MAX)
+        self._records: _Bounded[tuple[str, str], FileRecord] = _Bounded(RECORDS_MAX)
+        renew_after_fork(self, FileLedger._renew)
+
+    def _renew(self) -> None:
+        self._postponed: OrderedDict[str, set[str]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def learn(self, table_id: str, records: Mapping[str, FileRecord]) -> None:
+        """Take over the records that the writer of the files has made."""
+        self._records.update(((table_id, path), record) for path, record in records.items())
+
+    def record_of(self, table_id: str, path: str) -> FileRecord | None:
+        return self._records.get((table_id, path))
+
+    def committed(
+        self, table_id: str, base: int | None, made: int, written: WrittenFiles, found: frozenset[str] = frozenset()
+    ) -> None:
+        """Remember that version `made` of a table brought these files; `found` are those of its folders."""
+        step = _Step(None if written.replaces_all else base, written, written.paths | found)
+        self._steps.update([((table_id, made), step)])
+
+    def new_files(self, table_id: str, base: int | None, at: int) -> dict[str, FileRecord]:
+        """The files of a version that came after `base`, as far as there are records of them.
+
+        `base` is None where all files of the version are new, or its base is another table.
+        """
+        records: dict[str, FileRecord] = {}
+        for path in sorted(self._new_paths(table_id, base, at)):
+            if (record := self.record_of(table_id, path)) is not None:
+                records[path] = record
+        return records
+
+    def attest_new(self, table_id: str, base: int | None, at: int) -> None:
+        """Request the records that could not be made when the files were written: one more round trip."""
+        missing = [path for path in self._new_paths(table_id, base, at) if self.record_of(table_id, path) is None]
+        if missing:
+            self.learn(table_id, self.attest(table_id, missing))
+
+    def _new_paths(self, table_id: str, base: int | None, at: int) -> Iterator[str]:
+        removed: set[str] = set()
+        folders: tuple[str, ...] = ()
+        version: int | None = at
+        while version is not None and version != base:
+            step = self._steps.get((table_id, version))
+            if step is None:
+                return
+            yield from (path for path in step.paths if path not in removed and not path.startswith(folders or ("\0",)))
+            removed |= step.written.removed
+            folders += tuple(step.written.removed_folders)
+            version = step.base
+
+    # How records are made.
+
+    def record(self, table_id: str, written: WrittenFiles, *, beside: bool = False) -> frozenset[str]:
+        """Make the records of new files that have none yet.
+
+        Answers the files that are recorded with them: those in new folders and, where this runs `beside` another
+        request, those that were postponed.
+        """
+        try:
+            inside = frozenset(path for folder in written.folders for path in self._folder(table_id, folder))
+            postponed = self._take_postponed(table_id) - written.removed if beside else frozenset[str]()
+            paths = written.paths | inside | postponed
+            missing = [path for path in paths if self.record_of(table_id, path) is None]
+            self.learn(table_id, self.attest(table_id, missing))
+        except (OSError, OmnigraphError):
+            return frozenset()
+        return inside | postponed
+
+    def postpone(self, table_id: str, paths: Iterable[str]) -> None:
+        """Request the records of these files beside a later request, since now it would be a round trip of its own."""
+        with self._lock:
+            self._postponed.setdefault(table_id, set()).update(paths)
+            while len(self._postponed) > VERSIONS_MAX:
+                self._postponed.popitem(last=False)
+
+    def _take_postponed(self, table_id: str) -> frozenset[str]:
+        if not self._postponed:
+            return frozenset()
+        with self._lock:
+            return frozenset(self._postponed.pop(table_id, ()))
+
+    def needs_requests(self, table_id: str, written: WrittenFiles) -> bool:
+        """Whether records of some of these files have to be requested from the store."""
+        if self._location.is_local:
+            return False
+        return bool(written.folders) or any(self.record_of(table_id, path) is None for path in written.paths)
+
+    def attest(self, table_id: str, paths: Iterable[str]) -> dict[str, FileRecord]:
+        """Records of files that exist: read back on a local disk, requested from an object store."""
+        if self._location.is_local:
+            return hash_files(self._location.path / "tables" / table_id, paths)
+        try:
+            return self._asked(table_id, sorted(paths))
+        except (OSError, OmnigraphError):
+            return {}
+
+    def put(self, table_id: str, path: str, data: bytes) -> None:
+        """Upload a file of a table, whose record is in the answer."""
+        tag = self._store.put(_key(table_id, path), data)
+        record = attested(len(data), None if tag is None else tag.etag)
+        if record is not None:
+            self.learn(table_id, {path: record})
+
+    def _folder(self, table_id: str, folder: str) -> Iterator[str]:
+        if self._location.is_local:
+            table = self._location.path / "tables" / table_id
+            for place, _, names in os.walk(table / folder):
+                for name in names:
+                    yield (Path(place) / name).relative_to(table).as_posix()
+            return
+        listed = list(self._store.list(_key(table_id, folder)))
+        prefix = _key(table_id, "")
+        records = {one.key.removeprefix(prefix): attested(one.size, one.etag) for one in listed}
+        self.learn(table_id, {path: record for path, record in records.items() if record is not None})
+        yield from records
+
+    def _asked(self, table_id: str, paths: list[str]) -> dict[str, FileRecord]:
+        """One request a file or, of many in one folder, one for each thousand that the folder has."""
+        by_folder: dict[str, list[str]] = {}
+        for path in paths:
+            by_folder.setdefault(path.rpartition("/")[0], []).append(path)
+        calls: list[Callable[[], list[Listed | None]]] = []
+        for folder, inside in by_folder.items():
+            if len(inside) > ASKED_SINGLY_MAX:
+                calls.append(partial(_listing, self._store, _key(table_id, folder)))
+            else:
+                calls.extend(partial(_one, self._store, _key(table_id, path)) for path in inside)
+        about_to_wait()
+        wanted = {_key(table_id, path): path for path in paths}
+        found: dict[str, FileRecord] = {}
+        for listed in (one for answer in gather(calls) for one in answer if one is not None):
+            record = attested(listed.size, listed.etag)
+            if listed.key in wanted and record is not None:
+                found[wanted[listed.key]] = record
+        return found
+
+    @cached_property
+    def can_put(self) -> bool:
+        """Whether files can be put on the store by us; Lance knows options that our client refuses."""
+        if self._location.is_local:
+            return False
+        try:
+            return bool(self._store)
+        except OmnigraphError:
+            return False
+
+    @cached_property
+    def _store(self) -> ObjectStore:
+        return open_store(self._location)
+
+
+def _listing(store: ObjectStore, folder: str) -> list[Listed | None]:
+    return list(store.list(folder))
+
+
+def _one(store: ObjectStore, key: str) -> list[Listed | None]:
+    return [store.head(key)]
+
+
+def _key(table_id: str, path: str) -> str:
+    return f"tables/{table_id}/{path}"
+
+
+def ledger_of(location: Location) -> FileLedger:
+    """The ledger of a store, one for each in a process."""
+    return _ledger(location.uri, tuple(sorted(location.options.items())))
+
+
+@lru_cache(maxsize=64)
+def _ledger(uri: str, options: tuple[tuple[str, str], ...]) -> FileLedger:
+    return FileLedger(Location(uri, dict(options)))

@@ -1,0 +1,149 @@
+"""Make what Lance wrote on a local disk survive a power cut.
+
+A manifest that names a table version is synced before it is visible; so must be every file that
+the version newly refers to, and every directory that got a new name. Lance syncs nothing itself.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from omnigraph.storage.location import Location
+from omnigraph.storage.objects.local import sync_directory
+from omnigraph.storage.table.handles import TableVersion
+from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.util.parallel import gather
+
+FEW = 4  # files or directories that are synced one after another
+_DELETION_SUFFIX = {"array": "arrow", "bitmap": "bin"}
+
+
+def table_path(location: Location, table_id: str) -> Path | None:
+    """A table's directory, if its files are to be synced at all."""
+    return location.path / "tables" / table_id if location.is_local and location.fsync else None
+
+
+def missing_above(table: Path) -> list[Path]:
+    """The directories above a new table that are not there yet."""
+    return [folder for folder in table.parents if not folder.exists()]
+
+
+def sync_created(table: Path, made_above: Iterable[Path]) -> None:
+    """Everything below a new table's directory, and the names that lead to it.
+
+    That `tables/` was there before is no reason to leave the root out: another process may have
+    made it a moment ago and not have synced it yet.
+    """
+    files = [Path(folder) / name for folder, _, names in os.walk(table) for name in names]
+    folders = {Path(folder) for folder, _, _ in os.walk(table)}
+    _sync(files, folders | {table.parent, table.parent.parent} | {folder.parent for folder in made_above})
+
+
+def sync_committed(location: Location, at: TableVersion, transaction: str, operation: Any, committed: int) -> None:
+    """The files that one detached commit on `at` added to a table."""
+    table = table_path(location, at.table_id)
+    if table is None:
+        return
+    own = {
+        table / "_transactions" / f"{at.table_version}-{transaction}.txn",
+        table / "_versions" / f"d{committed}.manifest",
+    }
+    held = _unsynced.get()
+    unsynced = held or Unsynced()
+    unsynced.add(committed, own, _written_for(table, operation), _left_by(table, operation))
+    if held is None:
+        unsynced.sync(location, TableVersion(at.table_id, committed))
+
+
+class Unsynced:
+    """Commits to one table of which nobody was told yet. Each is made of the one before, and only the last is named:
+    what nothing in it refers to need not survive."""
+
+    def __init__(self) -> None:
+        self._own: dict[int, set[Path]] = {}
+        self._written: set[Path] = set()
+
+    def add(self, committed: int, own: set[Path], written: Iterable[Path], left: Iterable[Path]) -> None:
+        self._own[committed] = own
+        self._written.update(written)
+        self._written.difference_update(left)
+
+    def sync(self, location: Location, at: TableVersion) -> None:
+        """All that this version newly refers to; nothing, if it is none of them."""
+        table = table_path(location, at.table_id)
+        if table is None or at.table_version not in self._own:
+            return
+        files = self._own[at.table_version] | self._written
+        folders = {table, *(file.parent for file in files)}
+        _sync(files, folders | {folder.parent for folder in folders if folder.parent.name == "_indices"})
+
+
+_unsynced: ContextVar[Unsynced | None] = ContextVar("omnigraph_unsynced", default=None)
+
+
+@contextmanager
+def held_back() -> Iterator[Unsynced]:
+    """Sync nothing of what is committed to a table in here, also by threads of `parallel`, until that is asked for."""
+    unsynced = Unsynced()
+    token = _unsynced.set(unsynced)
+    try:
+        yield unsynced
+    finally:
+        _unsynced.reset(token)
+
+
+def sync_data(table: Path, names: Iterable[str]) -> None:
+    """Data files that a commit is about to refer to."""
+    _sync([table / "data" / name for name in names], [table / "data"])
+
+
+def _written_for(table: Path, operation: Any) -> Iterator[Path]:
+    """What an operation refers to. A widened schema (`Merge`) refers to old files, or to synced ones."""
+    fragments = list(getattr(operation, "new_fragments", ()))
+    if type(operation).__name__ in ("Append", "Overwrite"):
+        fragments.extend(operation.fragments)
+    for group in getattr(operation, "groups", ()):
+        fragments.extend(group.new_fragments)
+    for fragment in fragments:
+        for file in fragment.files:
+            yield table / "data" / str(file.path)
+    for fragment in getattr(operation, "updated_fragments", ()):
+        if fragment.deletion_file is not None:
+            deleted = fragment.deletion_file.asdict()
+            suffix = _DELETION_SUFFIX[deleted["file_type"]]
+            yield table / "_deletions" / f"{fragment.id}-{deleted['read_version']}-{deleted['id']}.{suffix}"
+    for index in getattr(operation, "new_indices", ()):
+        for folder, _, names in os.walk(table / "_indices" / index.uuid):
+            for name in names:
+                yield Path(folder) / name
+
+
+def _left_by(table: Path, operation: Any) -> Iterator[Path]:
+    """What the versions from here on have no use for: fragments that were rewritten."""
+    for group in getattr(operation, "groups", ()):
+        for fragment in group.old_fragments:
+            for file in fragment.files:
+                yield table / "data" / str(file.path)
+
+
+def _sync(files: Iterable[Path], folders: Iterable[Path]) -> None:
+    """Files first: a name must not outlive a crash that its content did not."""
+    with explained("table files"):
+        for some in ([partial(_sync_file, file) for file in files], [partial(sync_directory, one) for one in folders]):
+            if len(some) > FEW:
+                gather(some)
+            else:  # as soon done as threads are started
+                for sync in some:
+                    sync()
+
+
+def _sync_file(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

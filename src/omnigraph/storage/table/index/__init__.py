@@ -1,0 +1,1 @@
+"""Building index segments, and their metadata."""

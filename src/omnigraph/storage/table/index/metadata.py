@@ -1,0 +1,134 @@
+"""The indexes of a stored version, complete enough to be used from another dataset.
+
+Lance's description of an index leaves out the settings it was built with (a view without them
+refuses phrase queries) and its file sizes (a view without them asks the store again). Both are
+in the version file's index section, a protobuf message; the few fields needed are decoded here.
+"""
+
+import struct
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.storage.table.handles import lance_module
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+_MANIFEST_INDEX_SECTION = 6
+_MANIFEST_HIGHEST_FRAGMENT = 11
+_INDEX_UUID, _INDEX_DETAILS, _INDEX_FILE = 1, 6, 10
+
+
+def has_indexes(dataset: "LanceDataset") -> bool:
+    """Whether the version has an index section at all: known without a request."""
+    manifest: bytes = dataset._ds.serialized_manifest()
+    return any(number == _MANIFEST_INDEX_SECTION for number, _ in _fields(manifest))
+
+
+def highest_fragment(dataset: "LanceDataset") -> int:
+    """The highest number that a fragment ever had, those that are no more included; -1 for none."""
+    manifest: bytes = dataset._ds.serialized_manifest()
+    return max((value for number, value in _fields(manifest) if number == _MANIFEST_HIGHEST_FRAGMENT), default=-1)
+
+
+def segments(dataset: "LanceDataset") -> list[Any]:
+    """All segments of all indexes, as a commit that removes them names them."""
+    return [_named(*found) for found in _described(dataset)] if has_indexes(dataset) else []
+
+
+def based_indexes(dataset: "LanceDataset", version_file: bytes, base_id: int) -> list[Any]:
+    """Every index segment of `dataset`, as one whose files lie under base `base_id`."""
+    recorded = dict(_recorded(version_file))
+    index_file = lance_module("lance.dataset").IndexFile
+    return [
+        replace(
+            _named(description, segment),
+            created_at=segment.created_at,
+            base_id=base_id,
+            files=[index_file(path, size) for path, size in recorded[segment.uuid][1]] or None,
+            index_details=recorded[segment.uuid][0],
+            covering_fields=segment.covering_fields,
+        )
+        for description, segment in _described(dataset)
+    ]
+
+
+def _described(dataset: "LanceDataset") -> Iterator[tuple[Any, Any]]:
+    for description in dataset.describe_indices():
+        for segment in description.segments:
+            yield description, segment
+
+
+def _named(description: Any, segment: Any) -> Any:
+    return lance_module("lance.dataset").Index(
+        uuid=segment.uuid,
+        name=description.name,
+        fields=description.fields,
+        dataset_version=segment.dataset_version_at_last_update,
+        fragment_ids=segment.fragment_ids,
+        index_version=segment.index_version,
+    )
+
+
+def recorded_files(version_file: bytes) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+    """Index uuid to its files with their sizes, as the version file has them."""
+    for key, (_, files) in _recorded(version_file):
+        yield key, files
+
+
+_Recorded = tuple[tuple[str, bytes], list[tuple[str, int]]]
+
+
+def _recorded(version_file: bytes) -> Iterator[tuple[str, _Recorded]]:
+    """Index uuid to its details and files, as the version file has them."""
+    (position,) = struct.unpack_from("<Q", version_file, len(version_file) - 16)
+    for number, offset in _fields(_message_at(version_file, position)):
+        if number != _MANIFEST_INDEX_SECTION:
+            continue
+        for _, index in _fields(_message_at(version_file, offset)):
+            key, details, files = "", ("", b""), []
+            for field, value in _fields(index):
+                if field == _INDEX_UUID:
+                    key = str(uuid.UUID(bytes=_part(value, 1, b"")))
+                elif field == _INDEX_DETAILS:
+                    details = (_part(value, 1, b"").decode(), _part(value, 2, b""))
+                elif field == _INDEX_FILE:
+                    files.append((_part(value, 1, b"").decode(), _part(value, 2, 0)))
+            yield key, (details, files)
+
+
+def _message_at(data: bytes, position: int) -> bytes:
+    (size,) = struct.unpack_from("<I", data, position)
+    return data[position + 4 : position + 4 + size]
+
+
+def _part(message: bytes, number: int, default: Any) -> Any:
+    return next((value for field, value in _fields(message) if field == number), default)
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Number and value of each field of a protobuf message: an integer or bytes."""
+    position = 0
+    while position < len(message):
+        key, position = _varint(message, position)
+        wire = key & 7
+        if wire == 0:
+            value, position = _varint(message, position)
+            yield key >> 3, value
+            continue
+        size, position = _varint(message, position) if wire == 2 else ({1: 8, 5: 4}[wire], position)
+        yield key >> 3, message[position : position + size]
+        position += size
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    result = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, position
+        shift += 7

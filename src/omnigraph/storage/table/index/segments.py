@@ -1,0 +1,175 @@
+"""Index segments over the fragments that a write added, and over those of a private view that have none.
+
+An index of a table is a set of segments, each over some of its fragments. A large write adds its own; whatever no
+segment covers, Lance looks through row by row, so an index never decides what is found. Segments hold row addresses:
+they belong to the version whose fragments they name and to what is derived from it, never to rows carried elsewhere.
+"""
+
+import copy
+import math
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.schema.indexes import DeclaredIndex
+from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
+from omnigraph.storage.table.index.metadata import has_indexes
+from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.write import detached_commit as staging
+from omnigraph.storage.util.parallel import gather
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+INDEXED_ROWS_MIN = 10_000  # a write of fewer rows adds no segments: looking through them costs less
+VECTORS_MIN = 10_000  # of fewer vectors a scan is exact, and as fast
+PARTITIONS_MAX = 4_096
+SAMPLE_RATE = 256  # vectors for each partition, from which its centre is found
+BUILD_STAGES_MAX = 4  # a column's metadata and pages, then the segment's files
+
+# How full text is taken apart. Positions are for phrases. Stop words stay, and words of any length: a phrase is all of
+# its words, and "any of the words" means any. `searching.words` splits queries with the same settings.
+TOKENIZER: dict[str, Any] = {
+    "base_tokenizer": "simple",
+    "language": "English",
+    "lower_case": True,
+    "stem": True,
+    "ascii_folding": True,
+    "remove_stop_words": False,
+    "max_token_length": None,
+}
+
+
+def add_segments(
+    handles: Handles, at: TableVersion, since: TableVersion | None, indexes: Iterable[DeclaredIndex]
+) -> TableVersion:
+    """A version like `at` with segments over the rows that `since` lacks; `at` itself if they are too few."""
+    dataset = handles.open(at)
+    new = _new_fragments(handles, dataset, since)
+    if sum(int(fragment.physical_rows) for fragment in new) < INDEXED_ROWS_MIN:
+        return at
+    ids = [int(fragment.fragment_id) for fragment in new]
+    wanted = [index for index in indexes if index.column in dataset.schema.names]
+    with explained(str(at)), handles.measured(lambda made: min(made, BUILD_STAGES_MAX)):
+        built = gather([partial(segment, dataset, index, ids) for index in wanted])
+    segments = [made for made in built if made is not None]
+    if not segments:
+        return at
+    return staging.commit(handles, at, dataset, lance_module().LanceOperation.CreateIndex(segments, [])).at
+
+
+def full_text_segment(dataset: "LanceDataset", column: str, fragment_ids: Sequence[int]) -> Any:
+    """A full-text segment over these fragments, its files written and nothing committed."""
+    own = copy.copy(dataset)  # building excludes every other use of a handle, and this one may be shared
+    segment: Any = own.create_index_uncommitted(
+        column,
+        "INVERTED",
+        name=DeclaredIndex(column, "full_text").name,
+        fragment_ids=list(fragment_ids),
+        replace=True,
+        with_position=True,
+        **TOKENIZER,
+    )
+    own.merge_index_metadata(segment.uuid, "INVERTED")
+    return segment
+
+
+def uncovered(dataset: "LanceDataset", index: DeclaredIndex) -> list[int]:
+    """The fragments that no segment of this index covers."""
+    present = [int(fragment.fragment_id) for fragment in dataset.get_fragments()]
+    covered = {
+        fragment
+        for description in (dataset.describe_indices() if has_indexes(dataset) else ())
+        if description.name == index.name
+        for segment in description.segments
+        for fragment in segment.fragment_ids
+    }
+    return [fragment for fragment in present if fragment not in covered]
+
+
+def has_segments(handles: Handles, at: TableVersion, index: DeclaredIndex) -> bool:
+    dataset = handles.open(at)
+    if not has_indexes(dataset):
+        return False
+    with explained(str(at)), handles.measured(lambda made: min(made, 1)):
+        return any(description.name == index.name for description in dataset.describe_indices())
+
+
+def _new_fragments(handles: Handles, dataset: "LanceDataset", since: TableVersion | None) -> list[Any]:
+    """Fragments whose files the older version does not have: ids alone may mean other rows after a rebase."""
+    before: set[str] = set()
+    if since is not None:
+        before = {str(f.path) for fragment in handles.open(since).get_fragments() for f in fragment.metadata.files}
+    return [
+        fragment
+        for fragment in dataset.get_fragments()
+        if not any(str(file.path) in before for file in fragment.metadata.files)
+    ]
+
+
+def segment(dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: list[int]) -> Any | None:
+    """One segment over these fragments, its files written and nothing committed; None if it is not worth it."""
+    match index.kind:
+        case "full_text":
+            return full_text_segment(dataset, index.column, fragment_ids)
+        case "vector":
+            few = vectors_in(dataset, index.column, fragment_ids) < VECTORS_MIN
+            return None if few else vector_segment(dataset, index, fragment_ids)
+        case "btree":
+            return copy.copy(dataset).create_index_uncommitted(
+                index.column, "BTREE", name=index.name, fragment_ids=fragment_ids, replace=True
+            )
+
+
+def vectors_in(dataset: "LanceDataset", column: str, fragment_ids: Sequence[int]) -> int:
+    """How many rows of these fragments have a vector."""
+    fragments: list[Any] = [dataset.get_fragment(fragment_id) for fragment_id in fragment_ids]
+    scanner: Any = dataset.scanner(columns=[], filter=f"`{column}` IS NOT NULL", fragments=fragments)
+    return int(scanner.count_rows())
+
+
+def vector_segment(
+    dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: list[int], centroids: bytes | None = None
+) -> Any:
+    """Partitions with one byte a dimension: built in seconds, and exact distances are computed from the vectors.
+
+    Each segment has its own partitions unless it is given `centroids`; Lance searches all segments.
+    """
+    assert index.metric is not None
+    shared: Any = None if centroids is None else _centroids(dataset, index.column, centroids)
+    count = partitions(vectors_in(dataset, index.column, fragment_ids)) if shared is None else len(shared)
+    return copy.copy(dataset).create_index_uncommitted(
+        index.column,
+        "IVF_SQ",
+        name=index.name,
+        metric=index.metric,
+        num_partitions=count,
+        ivf_centroids=shared,
+        fragment_ids=fragment_ids,
+        replace=True,
+    )
+
+
+def trained_centroids(dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: Sequence[int]) -> bytes:
+    """The centres of the partitions for the vectors of these fragments, found from a sample."""
+    import numpy as np
+
+    builder = lance_module("lance.indices").IndicesBuilder(dataset, index.column)
+    vectors = vectors_in(dataset, index.column, fragment_ids)
+    count = partitions(vectors)
+    rate = max(2, min(SAMPLE_RATE, vectors // count))
+    model = builder.train_ivf(count, distance_type=index.metric, sample_rate=rate, fragment_ids=list(fragment_ids))
+    return np.asarray(model.centroids.flatten(), np.float32).tobytes()
+
+
+def partitions(vectors: int) -> int:
+    return max(1, min(math.isqrt(vectors), PARTITIONS_MAX))
+
+
+def _centroids(dataset: "LanceDataset", column: str, data: bytes) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    kind: Any = dataset.schema.field(column).type
+    flat: Any = pa.array(np.frombuffer(data, np.float32))
+    return pa.FixedSizeListArray.from_arrays(flat.cast(kind.value_type), kind.list_size)

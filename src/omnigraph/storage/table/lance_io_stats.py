@@ -1,0 +1,81 @@
+"""Lance's requests to one store, added up.
+
+Lance keeps a counter with each client that it makes for a store, and makes one for each session,
+store and way of getting there; two first uses at once may each make their own. Which handles share
+a counter can't be asked. But reading a counter also empties it: so the handles that may have one of
+their own are all drained into one sum, and what is shared is still counted once.
+"""
+
+import os
+import threading
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from omnigraph.fork_safety import renew_after_fork
+from omnigraph.storage.meter import LanceIo
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+
+class Origin(Enum):
+    """How Lance came to a store."""
+
+    CREATED = "created"
+    OPENED = "opened"
+
+
+class StoreCounter:
+    """The sum for one store. A client lives while a handle of it does, so the handles are held on to."""
+
+    def __init__(self) -> None:
+        renew_after_fork(self, StoreCounter._renew)
+        self._followed: list[LanceDataset] = []
+        self._settled: set[Origin] = set()
+        self._requests = 0
+        self._bytes = 0
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+
+    def settled(self, origin: Origin) -> bool:
+        """Whether a handle of that kind is followed: later ones share its client."""
+        return origin in self._settled
+
+    def follow(self, origin: Origin, dataset: "LanceDataset") -> None:
+        """Count a handle whose making began before any of its kind was followed."""
+        with self._lock:
+            self._followed.append(dataset)
+            self._settled.add(origin)
+
+    def read(self) -> LanceIo:
+        with self._lock:
+            for dataset in self._followed:
+                stats = dataset.io_stats_incremental()
+                self._requests += stats.read_iops + stats.write_iops
+                self._bytes += stats.read_bytes + stats.written_bytes
+            return LanceIo(self._requests, self._bytes)
+
+
+_lock = threading.Lock()
+_counters: dict[str, StoreCounter] = {}
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def forget(store: str) -> None:
+    """Nobody will ask for that counter again: its handles may go."""
+    with _lock:
+        _counters.pop(store, None)
+
+
+def counter_of(store: str) -> StoreCounter:
+    """The process's one counter for a store: two would empty each other's."""
+    with _lock:
+        return _counters.setdefault(store, StoreCounter())

@@ -1,0 +1,1 @@
+"""How tables are stored: layout, compaction, orphaned files, inspection."""

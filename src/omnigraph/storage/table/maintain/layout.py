@@ -1,0 +1,87 @@
+"""How a table version is stored: its fragments, and the index segments over them, as values to decide about.
+
+Everything here is in the version file, which an open handle has, and in its index section: no row is read.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.storage.location import Location
+from omnigraph.storage.table.handles import Handles, TableVersion
+from omnigraph.storage.table.index.metadata import highest_fragment, segments
+from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.write.fragments import handles_of
+
+if TYPE_CHECKING:
+    from lance import LanceDataset
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentShape:
+    """One fragment. `document` is equal only for the same files with the same deleted rows."""
+
+    number: int
+    rows: int  # that are visible
+    deleted: int
+    size: int  # in bytes, deleted rows included
+    document: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentShape:
+    """One segment of an index, and all fragments that it was built over, those that are no more among them."""
+
+    uuid: str
+    index: str
+    fragments: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    fragments: tuple[FragmentShape, ...] = ()
+    segments: tuple[SegmentShape, ...] = ()
+    columns: frozenset[str] = frozenset()
+    highest: int = -1  # number that a fragment ever had in this line of versions
+
+    @property
+    def rows(self) -> int:
+        return sum(fragment.rows for fragment in self.fragments)
+
+    @property
+    def by_number(self) -> dict[int, FragmentShape]:
+        return {fragment.number: fragment for fragment in self.fragments}
+
+    @property
+    def documents(self) -> frozenset[str]:
+        return frozenset(fragment.document for fragment in self.fragments)
+
+
+def shape_of(location: Location, at: TableVersion) -> TableShape:
+    handles = handles_of(location)
+    dataset = handles.open(at)
+    with explained(str(at)):
+        known = _segments(handles, dataset)
+        fragments = tuple(_fragment(one.metadata) for one in dataset.get_fragments())
+    used = {number for segment in known for number in segment.fragments}
+    highest = max([highest_fragment(dataset), *used, *(fragment.number for fragment in fragments)])
+    return TableShape(fragments, known, frozenset(dataset.schema.names), highest)
+
+
+def _segments(handles: Handles, dataset: "LanceDataset") -> tuple[SegmentShape, ...]:
+    with handles.measured(lambda made: min(made, 1)):
+        return tuple(
+            SegmentShape(str(one.uuid), str(one.name), frozenset(int(number) for number in one.fragment_ids))
+            for one in segments(dataset)
+        )
+
+
+def _fragment(metadata: Any) -> FragmentShape:
+    size = sum(int(file.file_size_bytes or 0) for file in metadata.files)
+    rows, deleted = int(metadata.num_rows), int(metadata.num_deletions)
+    return FragmentShape(int(metadata.id), rows, deleted, size, fragment_document(metadata))
+
+
+def fragment_document(metadata: Any) -> str:
+    """A fragment's description, in one order."""
+    return json.dumps(metadata.to_json(), sort_keys=True)

@@ -1,0 +1,275 @@
+"""The rows of small commits that still ride in manifests, as one value on top of a stored table.
+
+An overlay is what a table's tail says, added up: row images that replace or add, and ids whose
+stored row must not be seen. It is pure data; `reading.py` and `views.py` combine it with Lance.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from omnigraph.errors import BadRequest
+from omnigraph.fast_frozen import unguarded
+from omnigraph.schema.ipc_row import MadeRow, of_one_maker, table_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Part: TypeAlias = "pa.Table | MadeRow"  # of an overlay's rows
+
+ID = "id"  # the key column that every table has
+
+
+@unguarded(frozen=True, slots=True, eq=False)
+class Overlay:
+    """Upserted row images, and the ids whose stored row they or a delete have replaced.
+
+    A stored row is visible exactly if its id is not in `shadowed`. Rows that are known to be new, because no row had
+    their id when they were written, shadow nothing: whoever combines them with a table has nothing to look for.
+    Rows keep the columns of the commit that wrote them; columns that came later read as null. `rows` is None only if
+    no row was ever put: where all were removed again an empty table still tells the columns.
+
+    They are kept as they came, and made one table when that is asked for: a question that none of them answers, such
+    as whether a key is new, has no need of it.
+    """
+
+    EMPTY: ClassVar["Overlay"]
+
+    parts: "tuple[Part, ...]"
+    shadowed: frozenset[str]
+    ids: frozenset[str]  # of the rows
+    _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # derived, when first asked for
+
+    @staticmethod
+    def of(upserts: "pa.Table | None" = None, deletes: Iterable[str] = (), new: bool = False) -> "Overlay":
+        """What one commit did to one table. An id that is both deleted and upserted was replaced.
+
+        `new` says that no row had one of the upserted ids before.
+        """
+        rows = upserts if upserts is not None and upserts.num_rows else None
+        ids = frozenset(unique_ids(rows) if rows is not None else ())
+        gone = frozenset(deletes)
+        return Overlay(() if rows is None else (rows,), gone if new or not ids else gone | ids, ids)
+
+    @staticmethod
+    def of_rows(rows: "Part", ids: frozenset[str], new: bool = False) -> "Overlay":
+        """As `of`, of rows whose ids the caller knows: there are some, and each has its own."""
+        return Overlay((rows,), frozenset() if new else ids, ids)
+
+    def if_new(self, new: bool) -> "Overlay":
+        """The same rows, and whether no row had one of their ids before."""
+        return Overlay(self.parts, frozenset() if new else self.ids, self.ids)
+
+    @property
+    def made(self) -> MadeRow | None:
+        """The only row, if it was made of values and there is no table of it yet."""
+        part = self.parts[0] if len(self.parts) == 1 else None
+        return part if isinstance(part, MadeRow) else None
+
+    @property
+    def rows(self) -> "pa.Table | None":
+        if not self.parts:
+            return None
+        if "rows" not in self._known:
+            self._known["rows"] = stacked(self.parts)
+        rows: pa.Table = self._known["rows"]
+        return rows
+
+    @property
+    def answered(self) -> frozenset[str]:
+        """The ids of which the overlay knows whether they have a row, and which."""
+        if "answered" not in self._known:
+            self._known["answered"] = self.shadowed if self.ids <= self.shadowed else self.shadowed | self.ids
+        answered: frozenset[str] = self._known["answered"]
+        return answered
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.shadowed and not any(part.num_rows for part in self.parts)
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal content: what a cached combination of table and overlay is filed under."""
+        if "fingerprint" not in self._known:
+            self._known["fingerprint"] = _digest(self)
+        fingerprint: str = self._known["fingerprint"]
+        return fingerprint
+
+    def then(self, later: "Overlay") -> "Overlay":
+        """This overlay with a later one on top."""
+        if not later.parts and not later.shadowed:
+            return self
+        if not self.parts and not self.shadowed:
+            return later
+        met = self.ids & later.answered
+        kept = self.parts
+        if met and (rows := self.rows) is not None:
+            kept = (without_ids(rows, met),)
+        shadowed = self.shadowed | later.shadowed
+        if met:
+            # A row that was new here replaces nothing stored, however often it is written again. A removed one stays
+            # shadowed, so that nobody asks the store for it; so does one that claims to be new a second time.
+            shadowed -= (met & later.shadowed & later.ids) - self.shadowed
+            shadowed |= met - later.shadowed
+        made = Overlay(_on_top(kept, later.parts), shadowed, (self.ids - met) | later.ids)
+        schemas = self._schemas
+        new = [own for own in later._schemas if not schemas or (own is not schemas[-1] and not own.equals(schemas[-1]))]
+        made._known["schemas"] = (*schemas, *new) if new else schemas
+        return made
+
+    def rows_of(self, ids: Iterable[str]) -> "pa.Table | None":
+        """The row images among `ids`."""
+        if self.rows is None:
+            return None
+        there = self.ids.intersection(ids)
+        return with_ids(self.rows, there) if there else self.rows.slice(0, 0)
+
+    def widened(self, schema: "pa.Schema") -> "pa.Schema":
+        """`schema`, then the columns that only the overlay's rows have: stored ones are null there."""
+        for own in self._schemas:
+            schema = widened(schema, own)
+        return schema
+
+    @property
+    def _schemas(self) -> "tuple[pa.Schema, ...]":
+        """Those of the parts, each once where they follow one another: usually all have the same."""
+        if "schemas" not in self._known:
+            self._known["schemas"] = tuple(part.schema for part in self.parts)
+        schemas: tuple[pa.Schema, ...] = self._known["schemas"]
+        return schemas
+
+    def columns(self, schema: "pa.Schema | None") -> "pa.Schema":
+        """The columns of the overlay alone: those of `schema` first, if it is given."""
+        if schema is not None:
+            return self.widened(schema)
+        if self.rows is None:
+            raise ValueError("rows without a stored table need a schema to be read by")
+        return self.rows.schema
+
+
+def _on_top(parts: tuple[Part, ...], later: tuple[Part, ...]) -> tuple[Part, ...]:
+    if len(parts) == 1 and later and not parts[0].num_rows and parts[0].schema.equals(later[0].schema):
+        return later
+    return parts + later
+
+
+Overlay.EMPTY = Overlay((), frozenset(), frozenset())
+
+
+def unique_ids(rows: "pa.Table") -> list[str]:
+    """The ids of `rows`; refuses rows that have none or share one, which would become two truths."""
+    if rows.schema.get_field_index(ID) < 0:
+        raise BadRequest(f"rows need a column {ID!r}: it is the key of every table.")
+    ids = ids_of(rows)
+    if None in ids:
+        raise BadRequest(f"{rows[ID].null_count} of {rows.num_rows} rows have no {ID}: give each one.")
+    if len(set(ids)) != len(ids):
+        twice, _ = Counter(ids).most_common(1)[0]
+        raise BadRequest(f"{ID} {twice!r} occurs more than once in the rows of one write: keep one of them.")
+    return ids
+
+
+def ids_of(rows: "pa.Table") -> list[str]:
+    ids: list[Any] = rows[ID].to_pylist()
+    return ids
+
+
+def with_ids(rows: "pa.Table", ids: Iterable[str]) -> "pa.Table":
+    """The rows whose id is among `ids`."""
+    return rows.filter(_id_mask(rows, ids))
+
+
+def without_ids(rows: "pa.Table", ids: Iterable[str]) -> "pa.Table":
+    """The rows whose id is not among `ids`."""
+    import pyarrow.compute as pc
+
+    return rows.filter(pc.invert(_id_mask(rows, ids)))
+
+
+def stacked(parts: Sequence[Part]) -> "pa.Table":
+    """One table of all rows; a column that a part lacks is null there, a narrower type is widened."""
+    import pyarrow as pa
+
+    tables = _as_tables(parts)
+    first, *others = tables
+    if all(part.schema.equals(first.schema) for part in others):
+        return pa.concat_tables(tables)
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _as_tables(parts: Sequence[Part]) -> "list[pa.Table]":
+    """Rows that were made one by one, as they usually come, are read together."""
+    tables: list[pa.Table] = []
+    made: list[MadeRow] = []
+    for part in parts:
+        if made and not (isinstance(part, MadeRow) and of_one_maker(made[0], part)):
+            tables.append(table_of(made))
+            made = []
+        if isinstance(part, MadeRow):
+            made.append(part)
+        else:
+            tables.append(part)
+    return [*tables, table_of(made)] if made else tables
+
+
+def widened(schema: "pa.Schema", other: "pa.Schema | None") -> "pa.Schema":
+    """`schema`, then the columns that only `other` has: rows that were written without them are null there."""
+    if other is None or other.equals(schema):
+        return schema
+    names = set(schema.names)
+    for column in other:
+        if column.name not in names:
+            schema = schema.append(column.with_nullable(True))
+    return schema
+
+
+def aligned(rows: "pa.Table", schema: "pa.Schema") -> "pa.Table":
+    """`rows` with exactly the columns of `schema`, in its order; missing ones are null.
+
+    A column that the schema does not know is refused: dropping it would lose what was written.
+    """
+    import pyarrow as pa
+
+    if rows.schema.equals(schema):
+        return rows
+    unknown = [name for name in rows.column_names if name not in schema.names]
+    if unknown:
+        raise BadRequest(f"the table has no column {unknown[0]!r}: add it first, or leave it out.")
+    columns = []
+    for target in schema:
+        if target.name not in rows.column_names:
+            if not target.nullable:
+                raise BadRequest(f"column {target.name!r} is required: give it a value in every row.")
+            columns.append(pa.nulls(rows.num_rows, target.type))
+            continue
+        column = rows[target.name]
+        try:
+            columns.append(column if column.type.equals(target.type) else column.cast(target.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise BadRequest(f"column {target.name!r} is {target.type}, not {column.type}: {error}") from error
+    return pa.table(columns, schema=schema)
+
+
+def _id_mask(rows: "pa.Table", ids: Iterable[str]) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = rows[ID]
+    return pc.is_in(column, value_set=pa.array(list(ids), column.type))
+
+
+def _digest(overlay: Overlay) -> str:
+    import pyarrow as pa
+
+    digest = hashlib.sha256()
+    for shadowed in sorted(overlay.shadowed):
+        encoded = shadowed.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "little") + encoded)
+    if overlay.rows is not None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, overlay.rows.schema) as writer:
+            writer.write_table(overlay.rows.combine_chunks())
+        digest.update(sink.getvalue())
+    return digest.hexdigest()

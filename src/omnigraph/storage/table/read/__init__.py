@@ -1,0 +1,1 @@
+"""Reading a table: scans, point lookups, search."""

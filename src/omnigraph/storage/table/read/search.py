@@ -1,0 +1,303 @@
+"""Full-text and vector search in one Lance dataset: which rows are found, by row address, and how well they fit.
+
+Full text is always answered by an index over *all* rows. Lance would look through rows without one by itself, but in
+another way: it finds no misspelt words there, and scores them by other statistics, so that what was written a moment
+ago would rank differently. Segments over such rows are built in a private view, in some milliseconds a thousand rows.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from omnigraph.schema.indexes import DeclaredIndex
+from omnigraph.storage import meter
+from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
+from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.overlay import ID, Overlay
+from omnigraph.storage.table.read.row_addresses import id_filter
+from omnigraph.storage.table.read.row_addresses import reading as reading_rows
+from omnigraph.storage.table.view import Views
+from omnigraph.storage.util.single_flight_cache import Kept
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from lance import LanceDataset
+
+Addresses: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
+Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+TextKind: TypeAlias = Literal["search", "fuzzy", "match_text"]
+Among: TypeAlias = "Addresses | Sequence[str] | None"  # row addresses, or ids
+
+TEXT_INDEXES_MAX = 32
+PROBES_MAX = 256  # partitions of a vector index that are looked at: half of them, as long as that is no more
+EXPANSIONS_MAX = 1_000_000  # of a misspelt word: all there are
+_TOO_FUZZY = "failed to construct the fuzzy query"  # more edits than Lance's automata have states for
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows by address, each once, and their scores or distances as Lance has them; ids where they were asked for."""
+
+    addresses: Addresses
+    scores: Floats
+    ids: "pa.Array[Any] | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextIndex:
+    """A dataset whose rows all are in the full-text index of one column; `_view` keeps its scratch files alive."""
+
+    dataset: "LanceDataset"
+    column: str
+    _view: "LanceDataset | None" = None
+
+
+class Texts:
+    """The text indexes in use, by table version, overlay and column."""
+
+    def __init__(self, handles: Handles, views: Views) -> None:
+        self._handles = handles
+        self._views = views
+        self._indexes: Kept[tuple[TableVersion | None, str, str], TextIndex] = Kept(TEXT_INDEXES_MAX)
+
+    def index(
+        self, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None", column: str
+    ) -> TextIndex | None:
+        """The index of a column over all rows; None where there is no row that could be found."""
+        key = (at, "" if overlay.is_empty else overlay.fingerprint, column)
+        meter.lance_is_used()
+        made = self._indexes.get(key, lambda: self._make(at, overlay, schema, column))
+        has_rows = column in made.dataset.schema.names and bool(made.dataset.get_fragments())
+        return made if has_rows else None
+
+    def _make(self, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None", column: str) -> TextIndex:
+        declared = DeclaredIndex(column, "full_text")
+        if at is not None and overlay.is_empty:
+            stored = self._handles.open(at)
+            with explained(str(at)), self._handles.measured(lambda made: min(made, 1)):
+                complete = not indexing.uncovered(stored, declared)
+            if complete or column not in stored.schema.names:
+                return TextIndex(stored, column)
+        view = self._views.get(at, overlay, schema)
+        missing = indexing.uncovered(view, declared) if column in view.schema.names else []
+        if not missing:
+            return TextIndex(view, column)
+        what = f"the text of {at}" if at is not None else "the text of inline rows"
+        with explained(what), reading_rows(self._handles, view, filtered=False, columns=1):
+            segment = indexing.full_text_segment(view, column, missing)
+            operation = lance_module().LanceOperation.CreateIndex([segment], [])
+            transaction = lance_module("lance.dataset").Transaction(read_version=view.version, operation=operation)
+            indexed = lance_module().LanceDataset.commit(
+                view, transaction, storage_options=self._handles.options, detached=True
+            )
+        return TextIndex(indexed, column, view)
+
+
+def find_text(
+    handles: Handles,
+    index: TextIndex,
+    kind: TextKind,
+    text: str,
+    edits: int = 0,
+    *,
+    limit: int | None = None,
+    among: Among = None,
+    with_ids: bool = False,
+) -> Found:
+    """The rows that a text search finds; only rows in `among` if that is given, and the best `limit` of a `search`."""
+    import numpy as np
+
+    queries = _queries(index.column, kind, text, edits)
+    if queries == []:
+        return nothing(with_ids)
+    if queries is None:
+        return _looked_through(handles, index, text, edits, with_ids)
+    best = limit if kind == "search" else None
+    try:
+        first, *others = [_run(handles, index, query, best, among, with_ids) for query in queries]
+    except (OSError, ValueError, RuntimeError) as error:
+        if _TOO_FUZZY not in str(error):
+            raise
+        return _looked_through(handles, index, text, edits, with_ids)
+    mask = np.ones(len(first.addresses), np.bool_)
+    for other in others:
+        mask &= np.isin(first.addresses, other.addresses)
+    return _where(first, mask) if others else first
+
+
+def _queries(column: str, kind: TextKind, text: str, edits: int) -> list[Any] | None:
+    """Lance's queries whose answers, intersected, are what was asked for; None where it has none for that.
+
+    Misspelt words are sought one by one: a query for several mixes up the spellings of one with those of another. And
+    they are sought as the index has them, because Lance does no more than split such a query into letters and digits.
+    """
+    query = lance_module("lance.query")
+    written = surface_words(text)
+    if not written:
+        return []
+    if kind == "search":
+        return [query.MatchQuery(text, column)]
+    if kind == "match_text":
+        return [query.PhraseQuery(text, column)]
+    if edits == 0:
+        return [query.MatchQuery(word, column) for word in dict.fromkeys(written)]
+    stems = list(dict.fromkeys(words(text)))
+    if any(surface_words(stem) != [stem] for stem in stems):
+        return None
+    return [query.MatchQuery(stem, column, fuzziness=edits, max_expansions=EXPANSIONS_MAX) for stem in stems]
+
+
+def find_nearest(
+    handles: Handles,
+    dataset: "LanceDataset",
+    column: str,
+    vector: Sequence[float],
+    metric: str,
+    count: int,
+    among: "Addresses | None" = None,
+) -> Found:
+    """About the `count` nearest rows, by the index where there is one; their distances are approximate."""
+    import numpy as np
+
+    nearest = {
+        "column": column,
+        "q": np.asarray(vector, np.float32),
+        "k": count,
+        "metric": metric,
+        "minimum_nprobes": max(1, min(math.isqrt(dataset.count_rows()) // 2, PROBES_MAX)),
+    }
+    with explained(dataset.uri), reading_rows(handles, dataset, filtered=True):
+        scanner: Any = dataset.scanner(
+            columns=["_distance"],
+            nearest=nearest,
+            with_row_address=True,
+            prefilter=True,
+            disable_scoring_autoprojection=True,
+            **_narrowed(among),
+        )
+        table = scanner.to_table()
+    addresses: Addresses = table.column("_rowaddr").to_numpy()
+    distances = table.column("_distance").to_numpy().astype(np.float64)
+    # Where fewer rows than `count` may be found, Lance fills up with rows that it may not.
+    kept = np.isfinite(distances)
+    return Found(addresses[kept], distances[kept])
+
+
+def addresses(handles: Handles, dataset: "LanceDataset", without: frozenset[int] = frozenset()) -> Addresses:
+    """The address of every row in row order, but for those of some fragments."""
+    import numpy as np
+
+    fragments = [fragment for fragment in dataset.get_fragments() if fragment.fragment_id not in without]
+    if not fragments:
+        return np.zeros(0, np.uint64)
+    with explained(dataset.uri), reading_rows(handles, dataset, filtered=False):
+        scanner: Any = dataset.scanner(columns=[], with_row_address=True, fragments=fragments)
+        found: Addresses = scanner.to_table().column("_rowaddr").to_numpy()
+    return found
+
+
+def surface_words(text: str) -> list[str]:
+    """The words of a text as they are written: a stemmed word must not be stemmed again, that makes another one."""
+    plain = {**indexing.TOKENIZER, "stem": False, "lower_case": False, "ascii_folding": False}
+    return [token.text for token in lance_module().tokenize(text, **plain)]
+
+
+def words(text: str) -> list[str]:
+    """The words of a text as an index has them."""
+    return [token.text for token in lance_module().tokenize(text, **indexing.TOKENIZER)]
+
+
+def _run(handles: Handles, index: TextIndex, query: Any, limit: int | None, among: Among, with_ids: bool) -> Found:
+    import numpy as np
+
+    dataset = index.dataset
+    named = "_rowaddr" if dataset.has_stable_row_ids else "_rowid"  # otherwise the same, and the index has it at hand
+    with explained(dataset.uri), reading_rows(handles, dataset, filtered=True, columns=int(with_ids)):
+        scanner: Any = dataset.scanner(
+            columns=[ID, "_score"] if with_ids else ["_score"],
+            full_text_query=query,
+            limit=limit,
+            with_row_address=named == "_rowaddr",
+            with_row_id=named == "_rowid",
+            prefilter=True,
+            disable_scoring_autoprojection=True,
+            **_narrowed(among),
+        )
+        table = scanner.to_table()
+    scores = table.column("_score").to_numpy().astype(np.float64)
+    ids = table.column(ID).combine_chunks() if with_ids else None
+    return Found(table.column(named).to_numpy(), scores, ids)
+
+
+def _looked_through(handles: Handles, index: TextIndex, text: str, edits: int, with_ids: bool) -> Found:
+    """Misspelt words by looking at every text, for more edits than Lance can handle."""
+    import numpy as np
+    import pyarrow as pa
+
+    wanted = words(text)
+    near: dict[str, frozenset[int]] = {}  # a word to the places of the wanted ones that it stands for
+    every = frozenset(range(len(wanted)))
+    dataset = index.dataset
+    kept, parts = [], []
+    with explained(dataset.uri), reading_rows(handles, dataset, filtered=False, columns=1):
+        scanner: Any = dataset.scanner(
+            columns=[ID, index.column] if with_ids else [index.column], with_row_address=True
+        )
+        for batch in scanner.to_batches():
+            mask = [
+                value is not None and _covers(words(value), wanted, edits, near) == every
+                for value in batch.column(index.column).to_pylist()
+            ]
+            kept.append(batch.column("_rowaddr").to_numpy()[np.array(mask, np.bool_)])
+            if with_ids:
+                parts.append(batch.column(ID).filter(pa.array(mask, pa.bool_())))
+    addresses = np.concatenate(kept) if kept else np.zeros(0, np.uint64)
+    ids = pa.chunked_array(parts, pa.string()).combine_chunks() if with_ids else None
+    return Found(addresses, np.ones(len(addresses)), ids)
+
+
+def _covers(have: Iterable[str], wanted: Sequence[str], edits: int, near: dict[str, frozenset[int]]) -> frozenset[int]:
+    covered: frozenset[int] = frozenset()
+    for word in have:
+        if word not in near:
+            near[word] = frozenset(i for i, other in enumerate(wanted) if edit_distance(word, other) <= edits)
+        covered |= near[word]
+    return covered
+
+
+def edit_distance(one: str, other: str) -> int:
+    """Levenshtein's: the fewest letters to insert, remove or replace."""
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        last, row = row, [i]
+        for j, against in enumerate(other, 1):
+            row.append(min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != against)))
+    return row[-1]
+
+
+def _where(found: Found, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> Found:
+    import pyarrow as pa
+
+    ids = None if found.ids is None else found.ids.filter(pa.array(mask))
+    return Found(found.addresses[mask], found.scores[mask], ids)
+
+
+def nothing(with_ids: bool) -> Found:
+    import numpy as np
+    import pyarrow as pa
+
+    return Found(np.zeros(0, np.uint64), np.zeros(0), pa.array([], pa.string()) if with_ids else None)
+
+
+def _narrowed(among: Among) -> dict[str, Any]:
+    """What tells Lance to look among some rows only, before it ranks them."""
+    import numpy as np
+
+    if among is None:
+        return {}
+    if isinstance(among, np.ndarray):
+        return {"row_addr_allowlist": lance_module("lance.dataset").serialize_row_addrs(among.tolist())}
+    return {"filter": id_filter(among)}

@@ -1,0 +1,55 @@
+"""What a table holds: a stored version, perhaps with small commits on top that still ride in manifests.
+
+A `Tailed` only names those commits. `Tables` reads them when it is asked something, through a function that it was
+given, so whoever passes a content on need not know that there are tails.
+"""
+
+from typing import Protocol, TypeAlias
+
+from omnigraph.fast_frozen import unguarded
+from omnigraph.storage.table.handles import TableVersion
+from omnigraph.storage.table.overlay import Overlay
+
+
+@unguarded(frozen=True, slots=True)
+class TailEntry:
+    """Rows of one table in one manifest.
+
+    They are filed under the key that the table had then: a rename leaves them alone. `commits` limits them to the
+    first commits of a group that shares the manifest; None means all. `size` is what they take there, in bytes.
+    """
+
+    branch_id: str
+    manifest_version: int
+    table_key: str
+    size: int = 0
+    commits: int | None = None
+
+
+Tail: TypeAlias = tuple[TailEntry, ...]  # oldest first
+
+
+@unguarded(frozen=True, slots=True)
+class Tailed:
+    """A stored version, or none yet, with a tail on top; and on that, rows that are about to be put with others."""
+
+    stored: TableVersion | None
+    tail: Tail
+    pending: Overlay = Overlay.EMPTY
+
+    def __str__(self) -> str:
+        return f"{self.stored or 'no table'} with {len(self.tail)} small commits on top"
+
+
+Content: TypeAlias = TableVersion | Tailed
+
+
+class ReadTail(Protocol):
+    """Reads the rows that a tail names, added up."""
+
+    def __call__(self, tail: Tail) -> Overlay: ...
+
+
+def content_of(stored: TableVersion | None, tail: Tail, pending: Overlay = Overlay.EMPTY) -> Content | None:
+    """The plain version where nothing lies on top; None where there is nothing at all."""
+    return Tailed(stored, tail, pending) if tail or not pending.is_empty else stored

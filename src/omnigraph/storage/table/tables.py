@@ -1,0 +1,388 @@
+"""The tables of one graph: immutable Lance versions, made and read.
+
+The only way to Lance for the rest of the code. A version is written, kept and named by number;
+there is no function that asks for the newest. After its creation nothing is ever committed to a
+table's mainline: every change is a detached version, invisible to all who were not told its
+number. See `staging.py` for how each change is made, `views.py` for how inline rows are read.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.schema.indexes import DeclaredIndex
+from omnigraph.storage.location import Location
+from omnigraph.storage.table.diff import content_diff as contrasts
+from omnigraph.storage.table.diff.content_diff import DifferingIds, State
+from omnigraph.storage.table.diff.row_diff import Difference
+from omnigraph.storage.table.file_records import FileRecord
+from omnigraph.storage.table.handles import HANDLES_MAX, Handles, TableVersion
+from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.overlay import Overlay
+from omnigraph.storage.table.read import point_lookup as asking
+from omnigraph.storage.table.read import scan as reading
+from omnigraph.storage.table.read import search as searching
+from omnigraph.storage.table.read.predicates import Values
+from omnigraph.storage.table.read.row_addresses import reading as reading_rows
+from omnigraph.storage.table.read.search import Found
+from omnigraph.storage.table.table_content import Content, ReadTail, Tail, Tailed
+from omnigraph.storage.table.view import VIEWS_MAX, Views
+from omnigraph.storage.table.write import detached_commit as staging
+from omnigraph.storage.table.write import schema_evolution as reshaping
+from omnigraph.storage.table.write.detached_commit import Carryable, Staged
+from omnigraph.storage.table.write.schema_evolution import FilledColumn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lance import LanceDataset
+
+    from omnigraph.storage.table.read.scan import Filter
+    from omnigraph.storage.table.read.search import Addresses, Among, TextKind
+
+__all__ = ["Carryable", "Difference", "DifferingIds", "Found", "Overlay", "Staged", "TableVersion", "Tables"]
+
+
+class Tables:
+    """Make, change and read table versions below one location.
+
+    Reads take a content: a stored version, perhaps with a tail on top, or None for a type that has neither. An
+    `overlay` that is given lies on top of it. Where nothing is stored, `schema` says what columns there are; without
+    it they are those of the rows on top. `read_tail` reads what tails name; it may be set later.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        session: Any = None,
+        handles_max: int = HANDLES_MAX,
+        scratch: Path | None = None,
+        views_max: int = VIEWS_MAX,
+        read_tail: ReadTail | None = None,
+    ) -> None:
+        self.read_tail = read_tail
+        self._handles = Handles(location, session, handles_max)
+        self._views = Views(self._handles, scratch, views_max)
+        self._texts = searching.Texts(self._handles, self._views)
+
+    # Changes: each makes a new version, durable when the call returns, and tells nobody.
+
+    def create(self, table_id: str, rows: "pa.Table") -> Staged:
+        """Make a table; `table_id` must be fresh. Rows may be empty: their schema is the table's."""
+        return staging.create(self._handles, table_id, rows)
+
+    def append(self, at: TableVersion, rows: "pa.Table") -> Staged:
+        """Add rows whose ids the caller knows to be new."""
+        return staging.append(self._handles, at, rows)
+
+    def upsert(self, at: TableVersion, rows: "pa.Table") -> Staged:
+        """Replace whole rows by id; add those that are not there."""
+        return staging.upsert(self._handles, at, rows)
+
+    def delete(self, at: TableVersion, ids: Iterable[str]) -> Staged:
+        """Remove rows by id; answers `at` itself where there is nothing to remove."""
+        return staging.delete(self._handles, at, ids)
+
+    def overwrite(self, at: TableVersion, rows: "pa.Table") -> Staged:
+        """Replace all rows, and the schema by that of `rows`."""
+        return staging.overwrite(self._handles, at, rows)
+
+    def add_columns(self, at: TableVersion, fields: "Sequence[pa.Field[Any]]") -> Staged:
+        """Add nullable columns; writes no data."""
+        return staging.add_columns(self._handles, at, fields)
+
+    def fill_columns(self, at: TableVersion, columns: Sequence[FilledColumn]) -> Staged:
+        """Add columns with values; writes those alone."""
+        return reshaping.fill_columns(self._handles, at, columns)
+
+    def copy_columns(self, at: TableVersion, table_id: str, columns: Sequence[str]) -> Staged:
+        """The same rows in these columns alone, as another table without indexes; `table_id` must be fresh."""
+        return reshaping.copy_columns(self._handles, at, table_id, columns)
+
+    def reindex(self, at: TableVersion, stale: Iterable[str], indexes: Iterable[DeclaredIndex]) -> TableVersion:
+        """Without the indexes named `stale`, with these over all rows; `at` itself if there is nothing to do."""
+        return reshaping.reindex(self._handles, at, stale, indexes)
+
+    def carry(self, at: TableVersion, appended: Carryable) -> Staged:
+        """Take rows appended to another version of this table; the caller knows that no id is in `at`."""
+        return staging.carry(self._handles, at, appended)
+
+    def index_new_rows(
+        self, at: TableVersion, since: TableVersion | None, indexes: Iterable[DeclaredIndex]
+    ) -> TableVersion:
+        """Add index segments over the rows that `since` lacks, as one more version; `at` itself if they are few."""
+        return indexing.add_segments(self._handles, at, since, indexes)
+
+    def commit_operation(self, at: TableVersion, operation: Any) -> Staged:
+        """Commit a `LanceOperation` whose files are written, such as a rewrite or a new index."""
+        return staging.commit(self._handles, at, self.open(at), operation)
+
+    def fold(
+        self,
+        content: Content | None,
+        changes: Overlay,
+        new_table_id: str,
+        schema: "pa.Schema | None" = None,
+    ) -> Staged:
+        """A stored version that has all rows of the content, and these changes: one more detached commit.
+
+        The version itself if there is nothing to do; the table `new_table_id`, which must be fresh, if there is none.
+        """
+        at, overlay = self.parts(content, changes)
+        staged = staging.fold(self._handles, at, overlay, new_table_id, schema)
+        if staged.at != at:
+            self._handles.memo.learn_change(at, overlay, staged.at, staged.rows)
+        return staged
+
+    def same_rows(self, at: TableVersion, other: TableVersion) -> None:
+        """Told that `other` was made of `at` and has the same rows, in other fragments or with other indexes."""
+        self._handles.memo.learn_same(at, other)
+
+    def settled(self, content: Content, new_table_id: str, schema: "pa.Schema | None" = None) -> Staged:
+        """A stored version that has all rows of the content; see `fold`."""
+        return self.fold(content, Overlay.EMPTY, new_table_id, schema)
+
+    def new_files(self, base: TableVersion | None, at: TableVersion, *, ask: bool = False) -> dict[str, FileRecord]:
+        """The records of files that came with `at` after `base`, for the manifest that names it.
+
+        `ask` an object store for those that could not be recorded beside another request.
+        """
+        since = base.table_version if base is not None and base.table_id == at.table_id else None
+        files = self._handles.files
+        if ask:
+            files.attest_new(at.table_id, since, at.table_version)
+        return files.new_files(at.table_id, since, at.table_version)
+
+    # Reads.
+
+    def parts(self, content: Content | None, overlay: Overlay = Overlay.EMPTY) -> tuple[TableVersion | None, Overlay]:
+        """The stored version of a content, and all that lies on top of it, `overlay` last."""
+        if content is None or isinstance(content, TableVersion):
+            return content, overlay
+        return content.stored, self._overlay(content.tail).then(content.pending).then(overlay)
+
+    def _overlay(self, tail: Tail) -> Overlay:
+        if not tail:
+            return Overlay.EMPTY
+        if self.read_tail is None:
+            raise AssertionError("a table with a tail is read by whoever was given a way to read tails")
+        return self.read_tail(tail)
+
+    def release(self) -> None:
+        """Nothing more is read with a session of one's own: it may go, with all that it has cached."""
+        self._handles.release()
+
+    def open(self, at: TableVersion) -> "LanceDataset":
+        """The stored version as Lance has it, without any overlay."""
+        return self._handles.open(at)
+
+    def dataset(
+        self, at: Content | None, overlay: Overlay = Overlay.EMPTY, schema: "pa.Schema | None" = None
+    ) -> "LanceDataset":
+        """A dataset with all rows. Keep it while anything reads from it: a view's files go with it."""
+        stored, on_top = self.parts(at, overlay)
+        return reading.dataset(self._handles, self._views, stored, on_top, schema)
+
+    def scan(
+        self,
+        at: Content | None,
+        columns: Sequence[str] | None = None,
+        filter: "Filter | None" = None,
+        overlay: Overlay = Overlay.EMPTY,
+        schema: "pa.Schema | None" = None,
+    ) -> "pa.Table":
+        """All rows that pass the filter, in no particular order."""
+        of = self.dataset(at, overlay, schema)
+        return reading.scan(self._handles, of, _name(at), columns, filter)
+
+    def batches(
+        self,
+        at: Content | None,
+        columns: Sequence[str] | None = None,
+        filter: "Filter | None" = None,
+        overlay: Overlay = Overlay.EMPTY,
+        schema: "pa.Schema | None" = None,
+    ) -> "Iterator[pa.RecordBatch]":
+        """As `scan`, for tables that memory can't hold."""
+        of = self.dataset(at, overlay, schema)
+        return reading.batches(self._handles, of, _name(at), columns, filter)
+
+    def count(
+        self,
+        at: Content | None,
+        filter: "Filter | None" = None,
+        overlay: Overlay = Overlay.EMPTY,
+        schema: "pa.Schema | None" = None,
+    ) -> int:
+        """How many rows there are, or how many pass the filter."""
+        stored, on_top = self.parts(at, overlay)
+        if filter is None and (stored is None or not on_top.is_empty):
+            return asking.count(self._handles, stored, on_top)
+        of = reading.dataset(self._handles, self._views, stored, on_top, schema)
+        with explained(_name(at)), reading_rows(self._handles, of, filtered=filter is not None):
+            return int(of.count_rows(filter=filter))
+
+    # Point questions: no combination of stored rows and overlay is made for them.
+
+    def lookup(
+        self,
+        at: Content | None,
+        ids: Iterable[str],
+        columns: Sequence[str] | None = None,
+        overlay: Overlay = Overlay.EMPTY,
+        schema: "pa.Schema | None" = None,
+    ) -> "pa.Table":
+        """The rows with these ids; makes no request for ids that the overlay answers, if `schema` is given."""
+        stored, on_top = self.parts(at, overlay)
+        return asking.lookup(self._handles, stored, ids, columns, on_top, schema)
+
+    def lacks(self, at: Content | None, ids: Collection[str]) -> bool:
+        """Whether it is known, without asking the store, that none of these ids has a row."""
+        stored, on_top = self.parts(at)
+        return asking.lacks(self._handles, stored, ids, on_top)
+
+    def exists(self, at: Content | None, ids: Iterable[str], overlay: Overlay = Overlay.EMPTY) -> frozenset[str]:
+        """Which of these ids have a row."""
+        stored, on_top = self.parts(at, overlay)
+        return asking.exists(self._handles, stored, ids, on_top)
+
+    def matching(
+        self, at: Content | None, column: str, values: Iterable[str], overlay: Overlay = Overlay.EMPTY
+    ) -> frozenset[str]:
+        """Which of these values some row has in that column, such as the ends of edges."""
+        stored, on_top = self.parts(at, overlay)
+        return asking.matching(self._handles, stored, column, values, on_top)
+
+    def having(
+        self,
+        at: Content | None,
+        columns: Sequence[str],
+        *either: Values,
+        overlay: Overlay = Overlay.EMPTY,
+        schema: "pa.Schema | None" = None,
+    ) -> "pa.Table":
+        """The rows that have, for one of `either`, one of its values in each of its columns; perhaps a few more.
+
+        A column that is not there is null in the answer, and has no value.
+        """
+        stored, on_top = self.parts(at, overlay)
+        return asking.having(self._handles, stored, columns, either, on_top, schema)
+
+    def forget(self) -> None:
+        """Ask the store again, even what a version has answered before: for whoever checks that it still can."""
+        self._handles.memo.clear()
+
+    def came_with(self, at: Content, since: Content, ids: Iterable[str]) -> frozenset[str]:
+        """Which of these ids are in rows written between `since` and `at`, or moved there by a compaction.
+
+        Both are contents of one stored table. A row that is on top of `at` alone has come too.
+        """
+        wanted = frozenset(ids)
+        newer, older = self._states(at, since)
+        come = wanted & newer.recent.ids
+        if newer.at is None or older.at is None or newer.at == older.at:
+            return come
+        return come | asking.came_with(self._handles, newer.at, older.at, wanted)
+
+    # Differences between two contents; None is a type that had no table yet.
+
+    def difference(self, older: Content | None, newer: Content | None, schema: "pa.Schema | None" = None) -> Difference:
+        """The rows that one content alone has as they are; reads as much as has changed, if the table is the same.
+
+        `schema` names the columns that count and are given, null where a content has none; by default those of both.
+        """
+        return contrasts.difference(self._handles, *self._states(older, newer), schema)
+
+    def differing_ids(self, older: Content | None, newer: Content | None) -> DifferingIds:
+        """The ids of rows in differing parts, without reading anything else: those in both may just have moved."""
+        return contrasts.differing_ids(self._handles, *self._states(older, newer))
+
+    def differing_rows(self, older: Content | None, newer: Content | None) -> tuple[int, int]:
+        """How many rows of either lie in differing parts: known from metadata and deletion files.
+
+        Ids that lie on top are counted on both sides: more than there are, where one side has no row for them.
+        """
+        return contrasts.differing_rows(self._handles, *self._states(older, newer))
+
+    def differing_batches(
+        self, older: Content | None, newer: Content | None, schema: "pa.Schema"
+    ) -> "tuple[Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]":
+        """The rows in differing parts of either as they come, moved ones included; for a join elsewhere."""
+        return contrasts.differing_batches(self._handles, *self._states(older, newer), schema)
+
+    def _states(self, one: Content | None, other: Content | None) -> tuple[State, State]:
+        """The two, and what the end of their tails that they don't share says."""
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(_tail(one), _tail(other), strict=False)))
+        return self._state(one, shared), self._state(other, shared)
+
+    def _state(self, content: Content | None, shared: int) -> State:
+        at, overlay = self.parts(content)
+        if not isinstance(content, Tailed) or not shared:
+            return State(at, overlay, overlay)
+        return State(at, overlay, self._overlay(content.tail[shared:]).then(content.pending))
+
+    # Searches: rows are named by their address in the dataset that `dataset` gives.
+
+    def search_text(
+        self,
+        at: Content | None,
+        column: str,
+        kind: "TextKind",
+        text: str,
+        edits: int = 0,
+        overlay: Overlay = Overlay.EMPTY,
+        schema: "pa.Schema | None" = None,
+        *,
+        limit: int | None = None,
+        among: "Among" = None,
+        with_ids: bool = False,
+    ) -> Found:
+        """The rows whose text is found, with their BM25 scores, whatever part of them is indexed."""
+        stored, on_top = self.parts(at, overlay)
+        index = self._texts.index(stored, on_top, schema, column)
+        if index is None:
+            return searching.nothing(with_ids)
+        return searching.find_text(self._handles, index, kind, text, edits, limit=limit, among=among, with_ids=with_ids)
+
+    def search_nearest(
+        self,
+        at: Content | None,
+        column: str,
+        vector: Sequence[float],
+        metric: str,
+        count: int,
+        overlay: Overlay = Overlay.EMPTY,
+        schema: "pa.Schema | None" = None,
+        *,
+        among: "Addresses | None" = None,
+    ) -> Found:
+        """About the `count` nearest rows, through the vector index; see `has_index`."""
+        of = self.dataset(at, overlay, schema)
+        return searching.find_nearest(self._handles, of, column, vector, metric, count, among)
+
+    def has_index(self, at: TableVersion, index: DeclaredIndex) -> bool:
+        """Whether some rows of the stored version are in this index."""
+        return indexing.has_segments(self._handles, at, index)
+
+    def addresses(self, at: TableVersion) -> "Addresses":
+        """The address of every row of the stored version, in row order, which is ascending."""
+        return searching.addresses(self._handles, self.open(at))
+
+    def overlay_addresses(
+        self, at: Content | None, overlay: Overlay = Overlay.EMPTY, schema: "pa.Schema | None" = None
+    ) -> "Addresses":
+        """The address of every row that lies on top in the combination, in the overlay's order."""
+        stored, on_top = self.parts(at, overlay)
+        fragments = () if stored is None else [int(one.fragment_id) for one in self.open(stored).get_fragments()]
+        of = reading.dataset(self._handles, self._views, stored, on_top, schema)
+        return searching.addresses(self._handles, of, frozenset(fragments))
+
+
+def _tail(content: Content | None) -> Tail:
+    return content.tail if isinstance(content, Tailed) else ()
+
+
+def _name(at: Content | None) -> str:
+    stored = at.stored if isinstance(at, Tailed) else at
+    return str(stored) if stored is not None else "inline rows"

@@ -1,0 +1,1 @@
+"""Writing a table: each change is a new detached version."""

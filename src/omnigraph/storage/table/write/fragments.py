@@ -1,0 +1,316 @@
+"""Lance fragments written and read by the tasks of a bulk job, and the versions made of them by its driver.
+
+A task knows a location, a table's id and a pinned version, all of which can be pickled, and nothing else. What it
+writes belongs to nobody until the driver has made a detached version of it (`staging.commit`), and to nobody outside
+until that version is published.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.errors import AlreadyExists, BadRequest
+from omnigraph.storage.location import Location
+from omnigraph.storage.table.file_records import FileRecord
+from omnigraph.storage.table.file_records import fragment_files as fragment_files_of
+from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
+from omnigraph.storage.table.index.metadata import has_indexes
+from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.overlay import aligned
+from omnigraph.storage.table.read.row_addresses import FILTER_IDS_MAX, chunks, row_addresses
+from omnigraph.storage.table.write import detached_commit as staging
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from lance import LanceDataset
+
+    Addresses = np.ndarray[Any, np.dtype[np.int64]]
+
+ROW_ADDRESS = "rowaddr"
+# Lance reads ahead by up to 2 GiB; the driver's memory is to be the same for any size.
+READ_AHEAD_BYTES, BATCHES_AHEAD, FRAGMENTS_AHEAD = 32 * 2**20, 2, 1
+ROWS_A_BATCH = 131_072  # of key columns
+TAKE_ROWS_MAX = 65_536  # rows that are taken by address in one call
+ROWS_AN_ID_MIN = 50  # of a table that is asked for more ids than one filter names, instead of read
+ROWS_MAX = 1024 * 1024  # of a fragment
+BYTES_MAX = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The table that rows go to: a version that is there, or the id of one that is still to be made."""
+
+    table_id: str
+    base: int | None = None
+
+    @property
+    def at(self) -> TableVersion | None:
+        return None if self.base is None else TableVersion(self.table_id, self.base)
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A fragment that was written and belongs to no version yet, as JSON: what a task answers."""
+
+    document: str
+    rows: int
+    records: tuple[tuple[str, FileRecord], ...] = ()  # of its files, by path below the table's directory
+
+    @property
+    def paths(self) -> frozenset[str]:
+        return frozenset(file["path"] for file in json.loads(self.document)["files"])
+
+
+def handles_of(location: Location) -> Handles:
+    """The open datasets of a store, one set for each in a process: tasks of a job share them."""
+    return _handles(location.uri, tuple(sorted(location.options.items())), location.fsync)
+
+
+@lru_cache(maxsize=16)
+def _handles(uri: str, options: tuple[tuple[str, str], ...], fsync: bool) -> Handles:
+    return Handles(Location(uri, dict(options), fsync))
+
+
+# What tasks do.
+
+
+def write_rows(location: Location, target: Target, rows: "pa.Table", *, replaces_all: bool = False) -> list[Fragment]:
+    """Write rows that will be added to the target, or stand instead of all it has; in their order."""
+    handles = handles_of(location)
+    at = target.at
+    where: Any = handles.uri(target.table_id)
+    options: dict[str, Any] = {"mode": "create", "storage_options": handles.options, "session": handles.session}
+    if at is not None:
+        where = handles.open(at)
+        mode = "overwrite" if replaces_all else "append"
+        options = {"mode": mode, "data_storage_version": where.data_storage_version}
+        rows = rows if replaces_all else aligned(rows, where.schema)
+    with explained(f"table {target.table_id}"):
+        written = lance_module("lance.fragment").write_fragments(
+            rows, where, schema=rows.schema, max_rows_per_file=ROWS_MAX, max_bytes_per_file=BYTES_MAX, **options
+        )
+    return [_written(handles, target.table_id, one) for one in written]
+
+
+def _written(handles: Handles, table_id: str, fragment: Any) -> Fragment:
+    """Told with its checksums on a local disk, so that the driver need not read the files.
+
+    An object store is asked for them by the driver, while it commits.
+    """
+    records: dict[str, FileRecord] = {}
+    if handles.location.is_local:
+        records = handles.files.attest(table_id, fragment_files_of(fragment))
+    return Fragment(json.dumps(fragment.to_json()), int(fragment.physical_rows), tuple(records.items()))
+
+
+def write_deletions(location: Location, at: TableVersion, fragment_id: int, offsets: Sequence[int]) -> str | None:
+    """Write a deletion file for some rows of one fragment: the fragment with it, None if no row is left."""
+    dataset = handles_of(location).open(at)
+    with explained(str(at)):
+        fragment: Any = dataset.get_fragment(fragment_id)
+        left = fragment.delete_rows(list(offsets))
+    return None if left is None else json.dumps(left.to_json())
+
+
+def copy_fragment(location: Location, at: TableVersion, fragment_id: int, target: Target) -> list[Fragment]:
+    """The rows of one fragment, deleted ones too, as fragments of another table: offsets stay what they were."""
+    dataset: Any = handles_of(location).open(at)
+    with explained(str(at)):
+        scanner = dataset.scanner(fragments=[dataset.get_fragment(fragment_id)], scan_in_order=True)
+        rows = scanner.to_table()
+    return write_rows(location, target, rows)
+
+
+def key_batches(
+    location: Location, at: TableVersion, columns: Mapping[str, str], fragments: Sequence[int] | None = None
+) -> "Iterator[pa.RecordBatch]":
+    """Some columns under other names, and the address of each row as `rowaddr`; of these fragments, or of all.
+
+    The two zeros are one value, as they are for every constraint.
+    """
+    import pyarrow as pa
+
+    dataset = handles_of(location).open(at)
+    chosen: Any = None
+    if fragments is not None:  # one that has lost all its rows is no longer there
+        chosen = [part for number in fragments if (part := dataset.get_fragment(number)) is not None]
+        if not chosen:
+            return
+    scanner: Any = dataset.scanner(
+        columns=list(columns),
+        with_row_address=True,
+        batch_size=ROWS_A_BATCH,
+        fragments=chosen,
+        scan_in_order=False,
+        io_buffer_size=READ_AHEAD_BYTES,
+        batch_readahead=BATCHES_AHEAD,
+        fragment_readahead=FRAGMENTS_AHEAD,
+    )
+    with explained(str(at)):
+        for batch in scanner.to_batches():
+            arrays = [one_zero(batch.column(name)) for name in columns]
+            address = batch.column("_rowaddr").view(pa.int64())
+            yield pa.RecordBatch.from_arrays([address, *arrays], names=[ROW_ADDRESS, *columns.values()])
+
+
+def key_schema(location: Location, at: TableVersion, columns: Mapping[str, str]) -> "pa.Schema":
+    """What `key_batches` gives."""
+    import pyarrow as pa
+
+    stored = handles_of(location).open(at).schema
+    fields = [pa.field(alias, stored.field(name).type) for name, alias in columns.items()]
+    return pa.schema([pa.field(ROW_ADDRESS, pa.int64()), *fields])
+
+
+def rows_at(
+    location: Location, at: TableVersion, addresses: "Addresses | Sequence[int]", columns: Sequence[str]
+) -> "pa.Table":
+    """The rows at these addresses, in their order."""
+    import pyarrow as pa
+
+    dataset: Any = handles_of(location).open(at)
+    parts = [pa.schema([dataset.schema.field(name) for name in columns]).empty_table()]
+    with explained(str(at)):
+        for start in range(0, len(addresses), TAKE_ROWS_MAX):
+            wanted = [int(one) for one in addresses[start : start + TAKE_ROWS_MAX]]
+            taken = dataset._take_rows(wanted, columns=list(columns))
+            if taken.num_rows != len(wanted):
+                raise AssertionError(f"{at}: {taken.num_rows} of {len(wanted)} rows were found at their addresses")
+            parts.append(taken)
+    return pa.concat_tables(parts)
+
+
+def looked_up(location: Location, at: TableVersion, ids: Sequence[str]) -> "Addresses | None":
+    """The addresses of these ids by filters; None where one pass over the whole id column is less work."""
+    import numpy as np
+
+    handles = handles_of(location)
+    dataset = handles.open(at)
+    few = len(ids) <= FILTER_IDS_MAX
+    if not few and not (has_indexes(dataset) and dataset.count_rows() > ROWS_AN_ID_MIN * len(ids)):
+        return None
+    found: list[int] = []
+    for chunk in chunks(ids):
+        with explained(str(at)):
+            by_fragment = row_addresses(handles, dataset, chunk)
+        found += [(fragment << 32) | offset for fragment, offsets in by_fragment.items() for offset in offsets]
+    return np.array(found, np.int64)
+
+
+# What the driver does.
+
+
+def fragment_rows(location: Location, at: TableVersion) -> dict[int, int]:
+    """The fragments of a version in their order, each with all rows that were ever written in it."""
+    dataset = handles_of(location).open(at)
+    return {int(one.fragment_id): int(one.physical_rows) for one in dataset.get_fragments()}
+
+
+def fragment_files(location: Location, at: TableVersion) -> dict[int, frozenset[str]]:
+    """The fragments of a version, each with the files that its rows are in: the same ones have the same rows."""
+    dataset = handles_of(location).open(at)
+    return {
+        int(one.fragment_id): frozenset(file.path for file in one.metadata.files) for one in dataset.get_fragments()
+    }
+
+
+def ensure_table(location: Location, table_id: str, schema: "pa.Schema") -> TableVersion:
+    """The empty first version of a table; an earlier run of the same job may have made it."""
+    handles = handles_of(location)
+    with suppress(AlreadyExists):
+        staging.create(handles, table_id, schema.empty_table())
+    return TableVersion(table_id, 1)
+
+
+def appended(location: Location, at: TableVersion, fragments: Sequence[Fragment]) -> tuple[TableVersion, list[int]]:
+    """`at` with more fragments, as one more version; and the ids that they have there, in their order."""
+    handles = handles_of(location)
+    dataset = handles.open(at)
+    _refuse_strangers(dataset, at, fragments)
+    _learn(handles, at, fragments)
+    operation = lance_module().LanceOperation.Append(_metadata(fragments))
+    made = staging.commit(handles, at, dataset, operation).at
+    return made, _ids_of(handles.open(made), fragments)
+
+
+def replaced(
+    location: Location, at: TableVersion, schema: "pa.Schema", fragments: Sequence[Fragment]
+) -> tuple[TableVersion, list[int]]:
+    """These fragments instead of all that `at` has, with their schema."""
+    handles = handles_of(location)
+    _learn(handles, at, fragments)
+    operation = lance_module().LanceOperation.Overwrite(schema, _metadata(fragments))
+    made = staging.commit(handles, at, handles.open(at), operation).at
+    return made, _ids_of(handles.open(made), fragments)
+
+
+def without(
+    location: Location, at: TableVersion, updated: Iterable[str], removed: Sequence[int]
+) -> tuple[TableVersion, int]:
+    """`at` with the deletion files that tasks wrote, and without the fragments that are empty; and its rows."""
+    handles = handles_of(location)
+    from_json = lance_module("lance.fragment").FragmentMetadata.from_json
+    operation = lance_module().LanceOperation.Delete([from_json(one) for one in updated], list(removed), "")
+    made = staging.commit(handles, at, handles.open(at), operation)
+    return made.at, made.rows
+
+
+def row_count(location: Location, at: TableVersion) -> int:
+    return int(handles_of(location).open(at).count_rows())
+
+
+def new_files(location: Location, base: TableVersion | None, at: TableVersion) -> dict[str, FileRecord]:
+    """The records of files that a version has and its base lacks."""
+    since = base.table_version if base is not None and base.table_id == at.table_id else None
+    return handles_of(location).files.new_files(at.table_id, since, at.table_version)
+
+
+def _learn(handles: Handles, at: TableVersion, fragments: Sequence[Fragment]) -> None:
+    for one in fragments:
+        handles.files.learn(at.table_id, dict(one.records))
+
+
+def _metadata(fragments: Sequence[Fragment]) -> list[Any]:
+    from_json = lance_module("lance.fragment").FragmentMetadata.from_json
+    return [from_json(one.document) for one in fragments]
+
+
+def _ids_of(dataset: "LanceDataset", fragments: Sequence[Fragment]) -> list[int]:
+    """Lance numbers fragments when it commits them; rows are found by these numbers, so they must be right."""
+    by_path = {file.path: one.fragment_id for one in dataset.get_fragments() for file in one.metadata.files}
+    found = [int(by_path[next(iter(one.paths))]) for one in fragments]
+    if found != sorted(found):
+        raise AssertionError(f"{dataset.uri}: fragments were numbered out of order")
+    return found
+
+
+def _refuse_strangers(dataset: "LanceDataset", at: TableVersion, fragments: Sequence[Fragment]) -> None:
+    """A file names columns by field id: written for other columns it would be misread."""
+    known = {number for field in dataset.lance_schema.fields() for number in _field_ids(field)}
+    for one in fragments:
+        for file in json.loads(one.document)["files"]:
+            if not known >= {number for number in file["fields"] if number >= 0}:
+                raise BadRequest(
+                    f"rows written with other columns than those of {at} can't be added: stage them again."
+                )
+
+
+def _field_ids(field: Any) -> Iterator[int]:
+    yield int(field.id())
+    for child in field.children():
+        yield from _field_ids(child)
+
+
+def one_zero(column: Any) -> Any:
+    """The column with the two zeros as one value."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_floating(column.type):
+        zero: Any = pa.scalar(0.0, column.type)
+        return pc.add(column, zero)
+    return column

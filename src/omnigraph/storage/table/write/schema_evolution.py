@@ -1,0 +1,119 @@
+"""The rows of a table in other columns: columns that come with values, and columns that go for good.
+
+A new column is a data file beside each fragment's others: nothing else is read, rewritten or renumbered, so indexes
+and row addresses stay. A column that goes physically means another table, because a fragment's files are immutable.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.storage import meter
+from omnigraph.storage.table import fsync as durable
+from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
+from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.index.metadata import segments
+from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.lance_io_stats import Origin
+from omnigraph.storage.table.write import detached_commit as staging
+from omnigraph.storage.table.write.detached_commit import Staged
+from omnigraph.storage.util.parallel import gather
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from lance import LanceDataset
+
+    from omnigraph.schema.indexes import DeclaredIndex
+
+FILL_STAGES = 4  # a column's metadata and pages, then a data file
+BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class FilledColumn:
+    """A column for rows that are there: the values of another one, cast, or one value for all."""
+
+    field: "pa.Field[Any]"
+    source: str | None = None
+    value: Any = None
+
+    def of(self, batch: "pa.RecordBatch") -> "pa.Array[Any]":
+        import pyarrow as pa
+
+        kind: Any = self.field.type
+        if self.source is not None:
+            cast: pa.Array[Any] = batch.column(self.source).cast(kind)
+            return cast
+        value = list(self.value) if isinstance(self.value, tuple) else self.value
+        every: pa.Array[Any] = pa.array([value], kind).take(pa.array([0] * batch.num_rows, pa.int64()))
+        return every
+
+
+def fill_columns(handles: Handles, at: TableVersion, columns: Sequence[FilledColumn]) -> Staged:
+    """Add columns at the end, with values; every fragment by itself, some rows at a time."""
+    import pyarrow as pa
+
+    dataset = handles.open(at)
+    fragments = dataset.get_fragments()
+    if not fragments:
+        return staging.add_columns(handles, at, [column.field for column in columns])
+    schema = pa.schema([column.field for column in columns])
+    sources = sorted({column.source for column in columns if column.source is not None}) or ["id"]
+
+    def made(batch: "pa.RecordBatch") -> "pa.RecordBatch":
+        return pa.record_batch([column.of(batch) for column in columns], schema=schema)
+
+    def fill(fragment: Any) -> tuple[Any, Any]:
+        with explained(str(at)), handles.measured(lambda requests: min(requests, FILL_STAGES)):
+            filled: tuple[Any, Any] = fragment.merge_columns(made, columns=sources, batch_size=BATCH_ROWS)
+            return filled
+
+    results = gather([partial(fill, fragment) for fragment in fragments])
+    wide = results[0][1]
+    staging.require_same_columns(dataset, wide)
+    path = durable.table_path(handles.location, at.table_id)
+    if path is not None:
+        durable.sync_data(path, [str(file.path) for metadata, _ in results for file in metadata.files])
+    operation = lance_module().LanceOperation.Merge([metadata for metadata, _ in results], wide)
+    return staging.commit(handles, at, dataset, operation)
+
+
+def copy_columns(handles: Handles, at: TableVersion, table_id: str, columns: Sequence[str]) -> Staged:
+    """Another table with the same rows in these columns alone; `table_id` must be fresh. Indexes are not copied."""
+    dataset = handles.open(at)
+    path = durable.table_path(handles.location, table_id)
+    made_above = durable.missing_above(path) if path is not None else []
+
+    def make() -> "LanceDataset":
+        scanner: Any = dataset.scanner(columns=list(columns), batch_size=BATCH_ROWS)
+        copied: LanceDataset = lance_module().write_dataset(
+            scanner.to_reader(),
+            handles.uri(table_id),
+            mode="create",
+            storage_options=handles.options,
+            session=handles.session,
+        )
+        return copied
+
+    with explained(f"table {table_id}"), meter.lance_call(staging.CREATE_STAGES):
+        copied = handles.counted(Origin.CREATED, make)
+    made = TableVersion(table_id, int(copied.version))
+    if path is not None:
+        durable.sync_created(path, made_above)
+    staging.record_created(handles, made, copied)
+    return Staged(made, handles.keep(made, copied).count_rows())
+
+
+def reindex(
+    handles: Handles, at: TableVersion, stale: Iterable[str], indexes: "Iterable[DeclaredIndex]"
+) -> TableVersion:
+    """A version without the indexes named `stale`, and with these over all rows if those are many."""
+    dataset = handles.open(at)
+    names = frozenset(stale)
+    gone = [segment for segment in segments(dataset) if segment.name in names] if names else []
+    if gone:
+        operation = lance_module().LanceOperation.CreateIndex([], gone)
+        at = staging.commit(handles, at, dataset, operation).at
+    wanted = tuple(indexes)
+    return indexing.add_segments(handles, at, None, wanted) if wanted else at

@@ -1,0 +1,1 @@
+"""Caches, threads, task runners: what storage is built with."""

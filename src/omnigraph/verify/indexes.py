@@ -1,0 +1,272 @@
+"""Indexes answer like scans: values, words and vectors looked up through an index, and by looking at every row.
+
+Rows that no segment covers are looked through by every search: they are counted, and are no damage. Unless everything
+is asked for, some values of some fragments stand for all.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.schema.catalog import TypeDef
+from omnigraph.schema.indexes import DeclaredIndex, declared_indexes
+from omnigraph.storage.table.handles import TableVersion
+from omnigraph.storage.table.maintain import inspect as checking
+from omnigraph.storage.table.read.search import words
+from omnigraph.storage.table.tables import Tables
+from omnigraph.verify.duckdb_scratch import Scratch, StreamedRows
+from omnigraph.verify.report import Findings
+from omnigraph.write.validate.lookups import isin
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from lance import LanceDataset
+
+    Addresses = np.ndarray[Any, np.dtype[np.uint64]]
+
+FRAGMENTS_SAMPLED = 4
+VALUES_SAMPLED = 32
+WORDS_SAMPLED = 8
+VECTORS_SAMPLED = 8
+NEAREST = 32  # among so many found by an index is the one that is nearest in truth
+VALUES_AT_ONCE = 512
+FOUND_READ_MAX = 256  # rows found by a word whose text is looked at
+REBUILD = "drop the index and build it again with `optimize`"
+
+
+class IndexChecks:
+    """The indexes of stored versions, each once."""
+
+    def __init__(self, tables: Tables, query: Scratch, *, full: bool, seed: int) -> None:
+        self._tables = tables
+        self._query = query
+        self._full = full
+        self._seed = seed
+
+    def check(self, found: Findings, place: str, definition: TypeDef, at: TableVersion) -> None:
+        dataset = self._tables.open(at)
+        for segmented in checking.segmented(dataset, declared_indexes(definition)):
+            found.count("indexes")
+            found.count("unindexed_rows", segmented.unindexed_rows)
+            where = f"{place}, index {segmented.index.name}"
+            with found.trying(where, REBUILD):
+                on = _Indexed(at, dataset, segmented.index)
+                match segmented.index.kind:
+                    case "btree":
+                        self._values(found, where, on)
+                    case "full_text":
+                        self._words(found, where, on)
+                    case "vector":
+                        self._vectors(found, where, on)
+
+    # By value.
+
+    def _values(self, found: Findings, where: str, on: "_Indexed") -> None:
+        """Rows by their value, those without one included."""
+        import numpy as np
+
+        self._compare(found, where, on, f"`{on.column}` IS NULL", "without a value", None)
+        if self._full:
+            self._query("CREATE OR REPLACE TABLE found AS SELECT * FROM rows", {"rows": on.rows()})
+            for rows in _helpings(self._query, on.numbers):
+                values, true = rows.column(0).unique().to_pylist(), np.sort(rows.column(1).to_numpy())
+                self._compare(found, where, on, isin(on.column, values), f"of {_shown(values)}", true)
+            return
+        seen: set[Any] = set()
+        for batch in on.batches(self._fragments(on)):
+            given = [value for value in batch.column(on.column).unique().to_pylist() if value is not None]
+            seen.update(value for value in self._some(on, given, VALUES_SAMPLED) if value == value)
+        values = self._some(on, sorted(seen), VALUES_SAMPLED)
+        if values:
+            self._compare(found, where, on, isin(on.column, values), f"of {_shown(values)}", None)
+
+    def _compare(
+        self, found: Findings, where: str, on: "_Indexed", condition: str, of: str, true: "Addresses | None"
+    ) -> None:
+        """What the index finds beside what is there; `true` where that is known already."""
+        import numpy as np
+
+        found.count("lookups")
+        if true is None:
+            true = checking.matching_addresses(on.at, on.dataset, condition, indexed=False)
+        answered = checking.matching_addresses(on.at, on.dataset, condition, indexed=True)
+        lacking, wrong = np.setdiff1d(true, answered), np.setdiff1d(answered, true)
+        if len(lacking) or len(wrong):
+            told = f"it finds {len(answered):,} rows {of}, there are {len(true):,}"
+            found.add(where, f"{told} ({len(lacking):,} not found, {len(wrong):,} found wrongly)", REBUILD)
+
+    # By words.
+
+    def _words(self, found: Findings, where: str, on: "_Indexed") -> None:
+        """Rows by the words of their text, split as the index splits them."""
+        import numpy as np
+
+        if not self._full:
+            self._words_of_some(found, where, on)
+            return
+        self._query("CREATE OR REPLACE TABLE found AS SELECT * FROM rows", {"rows": on.rows_of_words()})
+        for rows in _helpings(self._query, on.numbers):
+            by_word = rows.group_by("value").aggregate([("address", "list")])
+            pairs: Any = zip(by_word.column("value").to_pylist(), by_word.column("address_list"), strict=True)
+            for word, addresses in pairs:
+                if words(word) != [word]:
+                    continue  # it would be stemmed once more
+                answered, true = np.sort(self._searched(found, on, word)), np.sort(addresses.values.to_numpy())
+                if not np.array_equal(answered, true):
+                    told = f"it finds {len(answered):,} rows with {word!r}, there are {len(true):,}"
+                    found.add(where, told, REBUILD)
+
+    def _words_of_some(self, found: Findings, where: str, on: "_Indexed") -> None:
+        """Some rows are found by a word of theirs, and what else is found has that word too."""
+        import numpy as np
+
+        dice = Random(f"{self._seed} {on.at} {on.column}")
+        texts: dict[int, str] = {}
+        for batch in on.batches(self._fragments(on)):
+            pairs: Any = zip(batch.column("_rowaddr").to_pylist(), batch.column(on.column).to_pylist(), strict=True)
+            given = [(address, text) for address, text in pairs if text]
+            texts |= dict(dice.sample(given, min(len(given), WORDS_SAMPLED)))
+        for address in dice.sample(sorted(texts), min(len(texts), WORDS_SAMPLED)):
+            own = [word for word in words(texts[address]) if words(word) == [word]]
+            if not own:
+                continue
+            word = dice.choice(own)
+            answered = self._searched(found, on, word)
+            if address not in answered:
+                found.add(where, f"it does not find a row by its word {word!r}", REBUILD)
+            others = np.sort(answered)[:FOUND_READ_MAX]
+            read = checking.values_at(on.at, on.dataset, on.column, others)
+            if not all(text is not None and word in words(text) for text in read):
+                found.add(where, f"it finds rows with {word!r} that do not have it", REBUILD)
+
+    def _searched(self, found: Findings, on: "_Indexed", word: str) -> "Addresses":
+        found.count("lookups")
+        answered: Addresses = self._tables.search_text(on.at, on.column, "search", word).addresses
+        return answered
+
+    # By vector.
+
+    def _vectors(self, found: Findings, where: str, on: "_Indexed") -> None:
+        """The nearest row of a stored vector, usually its own, is among the first that the index finds."""
+        import numpy as np
+
+        metric = on.index.metric
+        assert metric is not None
+        missed = asked = 0
+        for vector in self._stored_vectors(on):
+            addresses, distances = checking.nearest_addresses(on.at, on.dataset, on.index, vector, NEAREST)
+            nearest = addresses[distances <= distances.min()] if len(distances) else addresses
+            if len(nearest) == NEAREST or not len(nearest):
+                continue  # so many are as near that any answer is right
+            found.count("lookups")
+            asked += 1
+            answered = self._tables.search_nearest(on.at, on.column, vector.tolist(), metric, NEAREST)
+            missed += not np.isin(nearest, answered.addresses).any()
+        if missed * 10 > asked:
+            found.add(where, f"it misses the nearest row of {missed:,} of {asked:,} stored vectors", REBUILD)
+
+    def _stored_vectors(self, on: "_Indexed") -> Iterator[Any]:
+        """Every one or, unless everything is asked for, some of the first rows of some fragments."""
+        import numpy as np
+
+        dice = Random(f"{self._seed} {on.at} {on.column}")
+        left = VECTORS_SAMPLED
+        for batch in on.batches(self._fragments(on)):
+            vectors = [np.asarray(one, np.float32) for one in batch.column(on.column).drop_null().to_pylist()]
+            given = [one for one in vectors if np.isfinite(one).all() and one.any()]
+            chosen = given if self._full else dice.sample(given, min(len(given), left))
+            left -= len(chosen)
+            yield from chosen
+            if not self._full and not left:
+                return
+
+    def _fragments(self, on: "_Indexed") -> list[int] | None:
+        """Of which values are taken; None for all."""
+        ids = [int(fragment.fragment_id) for fragment in on.dataset.get_fragments()]
+        if self._full or len(ids) <= FRAGMENTS_SAMPLED:
+            return None
+        return sorted(Random(f"{self._seed} {on.at}").sample(ids, FRAGMENTS_SAMPLED))
+
+    def _some(self, on: "_Indexed", values: Sequence[Any], count: int) -> list[Any]:
+        if len(values) <= count:
+            return list(values)
+        return list(Random(f"{self._seed} {on.at} {on.column}").sample(values, count))
+
+
+@dataclass(frozen=True, slots=True)
+class _Indexed:
+    """One index of one stored version."""
+
+    at: TableVersion
+    dataset: "LanceDataset"
+    index: DeclaredIndex
+
+    @property
+    def column(self) -> str:
+        return self.index.column
+
+    @property
+    def numbers(self) -> str:
+        """What passes has a value that can be looked up."""
+        import pyarrow as pa
+
+        kind: pa.DataType = self.dataset.schema.field(self.column).type
+        return "value IS NOT NULL" + (" AND NOT isnan(value)" if pa.types.is_floating(kind) else "")
+
+    def batches(self, fragments: list[int] | None = None) -> "Iterator[pa.RecordBatch]":
+        return checking.column_batches(self.at, self.dataset, self.column, fragments)
+
+    def rows(self) -> StreamedRows:
+        """Values with the addresses of their rows."""
+        import pyarrow as pa
+
+        def read() -> "Iterator[pa.RecordBatch]":
+            for batch in self.batches():
+                columns = [batch.column(self.column), batch.column("_rowaddr")]
+                yield pa.record_batch(columns, names=["value", "address"])
+
+        kind: pa.DataType = self.dataset.schema.field(self.column).type
+        schema: pa.Schema = pa.schema([pa.field("value", kind), pa.field("address", pa.uint64())])
+        return StreamedRows(schema, read)
+
+    def rows_of_words(self) -> StreamedRows:
+        """Words with the addresses of the rows that have them, each word of a row once."""
+        import pyarrow as pa
+
+        kinds: list[pa.Field[Any]] = [pa.field("value", pa.string()), pa.field("address", pa.uint64())]
+        schema = pa.schema(kinds)
+
+        def read() -> "Iterator[pa.RecordBatch]":
+            for batch in self.batches():
+                pairs = zip(batch.column(self.column).to_pylist(), batch.column("_rowaddr").to_pylist(), strict=True)
+                found = [(word, address) for text, address in pairs for word in dict.fromkeys(words(text or ""))]
+                columns = [pa.array([word for word, _ in found], pa.string())]
+                yield pa.record_batch([*columns, pa.array([at for _, at in found], pa.uint64())], schema=schema)
+
+        return StreamedRows(schema, read)
+
+
+def _helpings(query: Scratch, numbers: str) -> "Iterator[pa.Table]":
+    """The values in order, some hundred at a time, each with all its rows; what is no number is left out."""
+    import pyarrow as pa
+
+    kept: list[pa.RecordBatch] = []
+    for batch in query.batches(f"SELECT value, address FROM found WHERE {numbers} ORDER BY value", VALUES_AT_ONCE):
+        last = kept[-1].column(0)[-1].as_py() if kept else None
+        values = batch.column(0).to_pylist()
+        same = next((place for place, value in enumerate(values) if value != last), len(values)) if kept else 0
+        if same:
+            kept.append(batch.slice(0, same))
+        if same < len(values):
+            if kept:
+                yield pa.Table.from_batches(kept)
+            kept = [batch.slice(same)]
+    if kept:
+        yield pa.Table.from_batches(kept)
+
+
+def _shown(values: Sequence[Any]) -> str:
+    named = ", ".join(repr(value) for value in values[:2])
+    return named if len(values) <= 2 else f"{named} and {len(values) - 2:,} more values"

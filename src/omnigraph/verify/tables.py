@@ -1,0 +1,165 @@
+"""Tables as manifests name them: stored versions with all their files, tails, and how many rows that makes."""
+
+from collections.abc import Sequence
+from random import Random
+
+from omnigraph.manifest.model.manifest import Manifest, Point, Stub, TableRef
+from omnigraph.manifest.model.paths import commit_id
+from omnigraph.manifest.model.table_columns import lacking_property
+from omnigraph.manifest.repository import Repository
+from omnigraph.schema.definitions import TypeDef
+from omnigraph.storage.objects.object_store import Listed
+from omnigraph.storage.table.handles import TableVersion
+from omnigraph.storage.table.maintain import inspect as checking
+from omnigraph.storage.table.maintain.inspect import NamedFile
+from omnigraph.storage.table.overlay import Overlay
+from omnigraph.storage.table.table_content import Tail, TailEntry
+from omnigraph.verify.files import FileChecks
+from omnigraph.verify.report import RESTORE, REWRITE, Findings
+
+FRAGMENTS_SAMPLED = 4  # of each table version that is looked into
+WIDEN = "all its rows read as null there: run `optimize` on the branch, which adds the column"
+
+
+class TableChecks:
+    """Each stored version, fragment and tail entry is looked at once, however many manifests name it."""
+
+    def __init__(self, repository: Repository, *, full: bool, seed: int) -> None:
+        self._repository = repository
+        self._full = full
+        self._seed = seed
+        self._listed: dict[str, dict[str, Listed]] = {}
+        self._files = FileChecks(repository)
+
+    def check(self, found: Findings, where: str, key: str, ref: TableRef) -> bool:
+        """Whether all of it reads back: only then is it worth asking what the rows say."""
+        stored = ref.stored
+        place = f"{where}, {key}" + ("" if stored is None else f" ({stored})")
+        if stored is not None and found.first("version", stored) and not self._version(found, place, stored):
+            found.first("unsound", stored)
+        sound = ("unsound", stored) not in found
+        overlay = self._tail(found, f"{where}, {key}", ref.tail)
+        if sound and overlay is not None and found.first("rows", stored, ref.tail, ref.rows):
+            with found.trying(place):
+                self._count(found, place, ref, overlay)
+        return sound and overlay is not None
+
+    def check_columns(self, found: Findings, where: str, ref: TableRef, definition: TypeDef) -> None:
+        """Every property has a column in the stored version, and the table's entry does not deny it."""
+        stored = ref.stored
+        if stored is None or not found.first("columns", stored, ref.columns, definition):
+            return
+        place = f"{where}, {definition.table_key} ({stored})"
+        with found.trying(place):
+            names = frozenset(self._repository.tables.open(stored).schema.names)
+            missing = [prop for prop in definition.properties if prop.column not in names]
+            for prop in missing:
+                remedy = WIDEN if prop.default is None else RESTORE
+                found.add(place, f"it has no column {prop.column!r} for the property {prop.name!r}", remedy)
+            if not missing and ref.columns is not None:
+                denied = lacking_property(self._repository.schemas.read(ref.columns), definition)
+                if denied is not None:
+                    found.add(place, f"its columns were made for a schema that has no {denied!r}", REWRITE)
+
+    def _version(self, found: Findings, place: str, at: TableVersion) -> bool:
+        """Whether its rows can be read; an index that can't is told too, and searches go on without it."""
+        aside, unsound = found.aside(), True
+        with aside.trying(place):
+            dataset = self._repository.tables.open(at)
+            aside.count("table_versions")
+            for file in checking.files_of(at, dataset):
+                if aside.first("file", file.key):
+                    aside.count("files")
+                    self._file(aside, place, file)
+            for fragment in self._chosen(at, checking.fragment_names(dataset), aside):
+                with aside.trying(place):
+                    checking.read_back(at, dataset, fragment)
+                    aside.count("fragments")
+            unsound = aside.damaged
+            for file in checking.index_files_of(self._repository.store, at, dataset):
+                if aside.first("file", file.key):
+                    aside.count("files")
+                    self._file(aside, place, file)
+        found.absorb(aside)
+        return not unsound
+
+    def _chosen(self, at: TableVersion, fragments: dict[int, tuple[str, ...]], found: Findings) -> Sequence[int]:
+        """All fragments that were not read yet or, unless everything is asked for, some of them."""
+        fresh = [one for one, names in fragments.items() if ("fragment", at.table_id, names) not in found]
+        if not self._full and len(fresh) > FRAGMENTS_SAMPLED:
+            fresh = sorted(Random(f"{self._seed} {at}").sample(fresh, FRAGMENTS_SAMPLED))
+        return [one for one in fresh if found.first("fragment", at.table_id, fragments[one])]
+
+    def _file(self, found: Findings, place: str, file: NamedFile) -> None:
+        listed = self._listed_as(file.key)
+        if listed is None:
+            found.add(place, f"the {file.what} {file.key} is missing")
+        elif file.size is not None and listed.size != file.size:
+            found.add(place, f"the {file.what} {file.key} has {listed.size:,} bytes instead of {file.size:,}")
+        elif self._full:
+            self._compare(found, place, file, listed)
+
+    def _compare(self, found: Findings, place: str, file: NamedFile, listed: Listed) -> None:
+        """A version does not name every file of an index, so all that are in its folder are compared."""
+        inside = {file: listed}
+        if file.key.endswith("/"):
+            known = self._listed["/".join(file.key.split("/")[:2])]
+            inside = {NamedFile(key, None, "index file"): one for key, one in known.items() if key.startswith(file.key)}
+        for one, seen in inside.items():
+            if found.first("compared", one.key):
+                self._files.check(found, place, one, seen)
+
+    def _listed_as(self, key: str) -> Listed | None:
+        """From one listing of each table; what is not in it may have come since, and is asked for."""
+        folder = "/".join(key.split("/")[:2])
+        if folder not in self._listed:
+            self._listed = {folder: {listed.key: listed for listed in self._repository.store.list(folder)}}
+        known = self._listed[folder].get(key)
+        if known is not None:
+            return known
+        if key.endswith("/"):
+            return next(self._repository.store.list(key.rstrip("/")), None)
+        return self._repository.store.head(key)
+
+    def _tail(self, found: Findings, place: str, tail: Tail) -> Overlay | None:
+        """The rows of a tail; None where some can't be had."""
+        aside = found.aside()
+        for entry in tail:
+            if aside.first("tail", entry):
+                with aside.trying(place):
+                    self._entry(aside, place, entry)
+        overlay = None
+        if not aside.damaged:
+            with aside.trying(place):
+                overlay = self._repository.tails.overlay(tail)
+        found.absorb(aside)
+        return overlay
+
+    def _entry(self, found: Findings, place: str, entry: TailEntry) -> None:
+        point = Point(entry.branch_id, entry.manifest_version)
+        name = f"manifest {commit_id(point)}, which has rows of its tail,"
+        manifest = self._repository.manifests.read(point, cached=False)
+        found.count("tail_entries")
+        if manifest is None:
+            found.add(place, f"{name} is missing")
+        elif isinstance(manifest, Stub):
+            found.add(place, f"{name} is a stub: its rows are gone")
+        else:
+            self._inline(found, place, name, manifest, entry)
+
+    def _inline(self, found: Findings, place: str, name: str, manifest: Manifest, entry: TailEntry) -> None:
+        groups = manifest.inline if entry.commits is None else manifest.inline[: entry.commits]
+        changes = [group[entry.table_key] for group in groups if entry.table_key in group]
+        if not changes:
+            found.add(place, f"{name} has no rows of {entry.table_key}", RESTORE)
+        self._repository.tails.overlay((entry,))
+
+    def _count(self, found: Findings, place: str, ref: TableRef, overlay: Overlay) -> None:
+        """The stored rows that no later commit replaced or removed, and those of the tail."""
+        tables = self._repository.tables
+        rows = 0 if overlay.rows is None else overlay.rows.num_rows
+        if ref.stored is not None:
+            rows += tables.count(ref.stored)
+            rows -= len(tables.exists(ref.stored, overlay.shadowed)) if overlay.shadowed else 0
+        if rows != ref.rows:
+            found.add(place, f"it has {rows:,} rows, the manifest says {ref.rows:,}", REWRITE)

@@ -1,0 +1,158 @@
+"""`verify`: everything that a graph refers to exists, reads back, and says the same wherever it is said.
+
+It looks through eyes of its own: nothing that this process has cached counts. It changes nothing, runs beside every
+other operation, and never stops at the first problem. A cleanup may expire what it is about to read: that is no
+damage, and it looks at `oldest_retained` again before it says so.
+
+verify_report.py     what was found, as values
+verify_branches.py   refs, manifests, and which states to look into
+lost_heads.py        manifests that are named and gone, with everything above them
+verify_lineage.py    what manifests must say about themselves and each other
+verify_states.py     one manifest with all tables that it names
+verify_tables.py     stored versions, files, tails, row counts
+verify_rows.py       ids, keys, values, ends, uniqueness, cardinality
+verify_indexes.py    indexes beside scans
+verify_adjacency.py  saved adjacency beside a built one
+verify_scratch.py    rows handed to DuckDB
+"""
+
+from dataclasses import replace
+
+from omnigraph.errors import BadRequest, BranchNotFound
+from omnigraph.manifest.branch.tags import Tag
+from omnigraph.manifest.intent.intent import decode_intent
+from omnigraph.manifest.model.document import decode_document
+from omnigraph.manifest.model.manifest import Manifest
+from omnigraph.manifest.model.paths import (
+    RECOVERY,
+    STAMP,
+    TAGS,
+    check_branch_name,
+    intent_txn,
+    parse_commit_id,
+    tag_name,
+)
+from omnigraph.manifest.repository import Repository
+from omnigraph.storage import meter
+from omnigraph.storage.table.maintain.inspect import fresh_session
+from omnigraph.storage.table.tables import Tables
+from omnigraph.verify.branches import BranchChecks, branch_named
+from omnigraph.verify.duckdb_scratch import scratch
+from omnigraph.verify.lost_heads import LostHeads
+from omnigraph.verify.report import Checked, Findings, Problem, VerifyReport
+from omnigraph.verify.snapshot_checks import StateChecks
+
+__all__ = ["Checked", "Problem", "VerifyReport", "verify"]
+
+
+def verify(repository: Repository, *, branch: str | None = None, full: bool = False, seed: int = 0) -> VerifyReport:
+    """Look at one branch, or at all and at tags and intents; at everything with `full`, otherwise at samples.
+
+    The same seed takes the same samples.
+    """
+    if not isinstance(seed, int):
+        raise BadRequest(f"A seed is a whole number, not {seed!r}.")
+    if branch is not None:
+        check_branch_name(branch)
+    eyes, found = _fresh(repository), Findings()
+    try:
+        with meter.operation("verify") as operation, scratch() as query:
+            lost = LostHeads(eyes, repository.manifests.used_numbers())
+            branches = _verified(eyes, StateChecks(eyes, query, full=full, seed=seed), lost, found, branch, full, seed)
+    finally:
+        eyes.tables.release()
+    return replace(found.report(branches, full, seed), cost=operation.cost)
+
+
+def _fresh(repository: Repository) -> Repository:
+    """The same graph, of which nothing was read yet."""
+    tables = Tables(repository.location, session=fresh_session())
+    return Repository(
+        repository.store,
+        repository.stamp,
+        runtime=repository.runtime,
+        read_only=True,
+        tables=tables,
+        settings=repository.settings,
+    )
+
+
+def _verified(
+    repository: Repository,
+    states: StateChecks,
+    lost: LostHeads,
+    found: Findings,
+    branch: str | None,
+    full: bool,
+    seed: int,
+) -> tuple[str, ...]:
+    branches = BranchChecks(repository, states, full=full, seed=seed)
+    with found.trying("the stamp"):
+        _stamp(repository, found)
+    refs = branches.refs(found)
+    if branch is not None:
+        own = branch_named(refs, branch, repository.stamp.main_id)
+        lost.check(found, refs, only=own.branch_id)
+        living = branches.living(found, [own])
+        if not living and not found.damaged:
+            raise BranchNotFound(branch)
+    else:
+        lost.check(found, refs)
+        living = branches.living(found, refs)
+    for ref in living:
+        branches.check(found, ref)
+    if branch is None:
+        _tags(repository, found, states)
+        _intents(repository, found)
+    return tuple(ref.branch for ref in living)
+
+
+def _stamp(repository: Repository, found: Findings) -> None:
+    stored = repository.store.get(STAMP)
+    if stored is None:
+        found.add("the stamp", f"{STAMP} is missing")
+        return
+    document = decode_document(stored.data, "the stamp")
+    if document.get("main") != repository.stamp.main_id or document.get("graph_id") != repository.stamp.graph_id:
+        found.add("the stamp", "it is not the one that the graph was opened with")
+
+
+def _tags(repository: Repository, found: Findings, states: StateChecks) -> None:
+    """Each names a commit that can be read."""
+    names = [name for listed in repository.store.list(TAGS) if (name := tag_name(listed.key)) is not None]
+    for name in sorted(names):
+        where = f"tag {name!r}"
+        aside = found.aside()
+        tag: Tag | None = None
+        with aside.trying(where):
+            tag = repository.tags.find(name)
+            if tag is not None:
+                aside.count("tags")
+                _tagged(repository, aside, states, where, tag)
+        if aside.damaged and tag is not None and repository.tags.find(name) != tag:
+            continue  # deleted meanwhile, so that cleanup need not keep it
+        found.absorb(aside)
+
+
+def _tagged(repository: Repository, found: Findings, states: StateChecks, where: str, tag: Tag) -> None:
+    entry = repository.manifests.read(parse_commit_id(tag.commit_id), cached=False)
+    if not isinstance(entry, Manifest):
+        found.add(where, f"its commit {tag.commit_id} is {'missing' if entry is None else 'a stub'}")
+        return
+    state = repository.state_named(f"tag:{tag.name}")
+    states.check(found, f"{where} ({tag.commit_id})", state, rows=True)
+
+
+def _intents(repository: Repository, found: Findings) -> None:
+    """Each can be read, and what it started from is there; one that ends meanwhile is none any more."""
+    for listed in repository.store.list(RECOVERY):
+        txn_id = intent_txn(listed.key)
+        stored = None if txn_id is None else repository.store.get(listed.key)
+        if txn_id is None or stored is None:
+            continue
+        where = f"the intent of {txn_id}"
+        found.count("intents")
+        with found.trying(where, "discard it with `recover`, and run what it was begun for again"):
+            intent = decode_intent(stored.data, txn_id)
+            if repository.manifests.read(intent.base) is None:
+                found.add(where, f"its base {intent.base} is missing")

@@ -1,0 +1,1 @@
+"""Loads in this process: input, parsing, modes, quarantine."""

@@ -1,0 +1,171 @@
+"""Reading the files of a load: stretches of whole lines in bounded memory, and Parquet, from any store.
+
+Everything that goes wrong with a file as such (it is gone, cut off, not what its name says) is one sentence here.
+"""
+
+import gzip
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from omnigraph.errors import BadRequest
+from omnigraph.storage.objects import input_files as files
+from omnigraph.storage.objects.input_files import StoredFile
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+CHUNK_BYTES = 4 * 1024 * 1024
+TAIL_BYTES = 64 * 1024
+LINE_BYTES_MAX = 16 * 1024 * 1024
+LINE_TOO_LONG = (
+    f"the line is longer than {LINE_BYTES_MAX // 2**20} MiB: an entity has no such size, check that lines end where "
+    "they should"
+)
+SHOWN_BYTES = 1000  # of a line that is too long, in a quarantine
+BOM = b"\xef\xbb\xbf"
+
+
+class Unreadable(NamedTuple):
+    """A line or record that is none by its form, known before anyone looks for an entity in it."""
+
+    raw: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Some whole lines; `too_long` if it is the beginning of one line that nobody should hold."""
+
+    data: bytes
+    too_long: bool = False
+
+
+class FileChunks:
+    """A file's bytes from an offset on, in chunks; gzipped files unpacked."""
+
+    def __init__(self, path: str, shown: str, size: int, options: Mapping[str, str] | None) -> None:
+        self._file: StoredFile = files.opened(path, size, options)
+        self._shown, self._size = shown, size
+
+    def plain(self, offset: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """All from the offset on. Beyond `end` only the rest of a line is wanted, so little is read at once."""
+        more = TAIL_BYTES
+        while offset < self._size:
+            if end is None or offset < end:
+                length = min(CHUNK_BYTES, self._size if end is None else end - offset)
+            else:
+                length, more = more, min(CHUNK_BYTES, 2 * more)
+            data = self._file.read(offset, length)
+            yield data
+            offset += len(data)
+
+    def unpacked(self) -> Iterator[bytes]:
+        """What a gzipped file holds, of all its members."""
+        try:
+            with self._file.open() as packed, gzip.GzipFile(fileobj=packed, mode="rb") as file:
+                while data := file.read(CHUNK_BYTES):
+                    yield data
+        except EOFError as error:
+            raise self._unreadable("is cut off and can't be read to its end", "give a whole file") from error
+        except gzip.BadGzipFile as error:
+            raise self._unreadable("is not gzipped", "gzip it, or name it without .gz") from error
+        except zlib.error as error:
+            raise self._unreadable("is damaged and can't be read to its end", "give a whole file") from error
+
+    def _unreadable(self, what: str, remedy: str) -> BadRequest:
+        return BadRequest(f"{self._shown} {what}: nothing was written, {remedy}.")
+
+
+def line_stretches(chunks: Iterator[bytes], owned: int | None = None) -> Iterator[Stretch]:
+    """The lines of the chunks, each with its newline; with `owned`, those that begin within so many bytes."""
+    rest, before, skipping = b"", 0, False  # `before`: where `rest` begins
+    for chunk in chunks:
+        if skipping:  # the rest of a line that was given up
+            end = chunk.find(b"\n") + 1
+            before += end or len(chunk)
+            if not end:
+                continue
+            chunk, skipping = chunk[end:], False
+        if owned is not None and before >= owned:
+            return
+        data = rest + chunk
+        cut = _cut(data, None if owned is None else owned - before)
+        if cut:
+            yield Stretch(data[:cut])
+            before += cut
+        rest = data[cut:]
+        if owned is not None and before >= owned:
+            return
+        if len(rest) > LINE_BYTES_MAX:
+            yield Stretch(rest[:SHOWN_BYTES], too_long=True)
+            before, rest, skipping = before + len(rest), b"", True
+    if rest:
+        yield Stretch(rest)
+
+
+def _cut(data: bytes, owned: int | None) -> int:
+    """Where the last whole line ends, or the last of those that begin before `owned`; 0 if none does."""
+    if owned is None or owned > len(data):
+        return data.rfind(b"\n") + 1
+    end = data.find(b"\n", owned - 1) + 1
+    return end or data.rfind(b"\n") + 1
+
+
+def owned_stretches(
+    path: str, shown: str, size: int, offset: int, length: int, options: Mapping[str, str] | None
+) -> Iterator[Stretch]:
+    """The lines that begin in a byte range of a plain file; the last one is read to its end, wherever that is."""
+    source = FileChunks(path, shown, size, options)
+    if offset == 0:
+        yield from _without_bom(line_stretches(source.plain(0, length), length))
+        return
+    chunks = source.plain(offset - 1, offset + length)  # whether a line begins at the offset, the byte before it tells
+    skipped = 0
+    for chunk in chunks:
+        end = chunk.find(b"\n") + 1
+        skipped += end or len(chunk)
+        if skipped > length:
+            return
+        if end:
+            rest = chunk[end:]
+            yield from line_stretches(_followed(rest, chunks), length + 1 - skipped)
+            return
+
+
+def gzip_stretches(path: str, shown: str, size: int, options: Mapping[str, str] | None) -> Iterator[Stretch]:
+    return _without_bom(line_stretches(FileChunks(path, shown, size, options).unpacked()))
+
+
+def _followed(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    if first:
+        yield first
+    yield from rest
+
+
+def _without_bom(stretches: Iterator[Stretch]) -> Iterator[Stretch]:
+    for number, stretch in enumerate(stretches):
+        yield stretch if number else Stretch(stretch.data.removeprefix(BOM), stretch.too_long)
+
+
+@contextmanager
+def open_parquet(
+    path: str, shown: str, size: int, options: Mapping[str, str] | None = None
+) -> "Iterator[pq.ParquetFile]":
+    """A Parquet file, whatever store it lies in; what is none, or is damaged, is BadRequest."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    source: Any = path
+    try:
+        if files.is_remote(path):
+            source = pa.PythonFile(files.opened(path, size, options).open(), mode="r")
+        with pq.ParquetFile(source, pre_buffer=True) as file:
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).split("\n", 1)[0].split(". ", 1)[0].strip().rstrip(".")[:200]
+        raise BadRequest(
+            f"{shown} can't be read as Parquet ({reason}): nothing was written, give a whole file."
+        ) from error

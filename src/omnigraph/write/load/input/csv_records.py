@@ -1,0 +1,257 @@
+"""CSV as RFC 4180 has it, with a header: records, and the values that fields mean for a property's type.
+
+An empty field is null, `""` is empty text (null where the type is no String). Lists and vectors are JSON, blobs
+`base64:…`, dates and times as everywhere. A record is told by the line at which it begins.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from omnigraph.errors import BadRequest
+from omnigraph.schema.catalog import TypeDef
+from omnigraph.schema.types import INTEGER_BOUNDS, ListOf, PropertyType, Scalar, Vector
+from omnigraph.write.load.input.chunks import BOM, LINE_BYTES_MAX, LINE_TOO_LONG, SHOWN_BYTES, Unreadable
+from omnigraph.write.load.input.strict_json import DIGITS_MAX, parse_json
+from omnigraph.write.load.input.table_rows import check_columns, end_columns
+
+HEADER_HINT = "; the first line must be a header"
+_FIELD = re.compile(rb'(?:"([^"]*+(?:""[^"]*+)*+)"|([^,"\n]*+))(,|\r?\n|\Z)')
+_OPEN = re.compile(rb'"[^"]*+(?:""[^"]*+)*+\Z')
+_ALL_BUT_NEWLINE = re.compile(rb'"[^"]*+(?:""[^"]*+)*+"\r\Z')
+_INTEGER = re.compile(rf"[+-]?[0-9]{{1,{DIGITS_MAX}}}\Z", re.ASCII)
+_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z", re.ASCII)
+_BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_STRAY_QUOTE = "a quote stands inside a field: put the whole field in quotes, and double those in it"
+_NOT_CLOSED = "a quote is opened and never closed: close it, and double the quotes inside a field"
+_NOT_UTF8 = "the line is not UTF-8: write it in that encoding"
+
+
+class Record(NamedTuple):
+    """Fields, where an unquoted empty one is None; or the problem with the record."""
+
+    line: int
+    raw: bytes
+    fields: tuple[str | None, ...] = ()
+    problem: str | None = None
+
+    @property
+    def is_blank(self) -> bool:
+        return self.problem is None and self.raw.isspace() and len(self.fields) == 1
+
+
+class CsvStretch(NamedTuple):
+    """Some whole records; `regular` if all quotes stand where they should, so that any reader reads them alike."""
+
+    data: bytes
+    line: int  # at which it begins
+    regular: bool = False
+    too_long: bool = False
+
+    @property
+    def lines(self) -> int:
+        newlines = self.data.count(b"\n")
+        return newlines if self.data.endswith(b"\n") else newlines + 1
+
+
+def csv_stretches(chunks: Iterator[bytes]) -> Iterator[CsvStretch]:
+    """Whole records in bounded memory."""
+    rest, line, skipping, first = b"", 1, False, True
+    for chunk in chunks:
+        if skipping:
+            end = chunk.find(b"\n") + 1
+            if not end:
+                continue
+            chunk, skipping = chunk[end:], False
+        data = rest + (chunk.removeprefix(BOM) if first else chunk)
+        first = False
+        cut, regular = whole_records(data)
+        if cut:
+            stretch = CsvStretch(data[:cut], line, regular)
+            yield stretch
+            line += stretch.lines
+        rest = data[cut:]
+        if len(rest) > LINE_BYTES_MAX:
+            yield CsvStretch(rest[:SHOWN_BYTES], line, too_long=True)
+            line += 1 + rest.count(b"\n")
+            rest, skipping = b"", True
+    if rest:
+        yield CsvStretch(rest, line)
+
+
+def whole_records(data: bytes) -> tuple[int, bool]:
+    """Where the last whole record ends, and whether quotes stand only where they should up to there."""
+    import numpy as np
+
+    if b'"' not in data:
+        cut = data.rfind(b"\n") + 1
+        return cut, _plain(data, cut)
+    text = np.frombuffer(data, np.uint8)
+    quotes, newlines = np.flatnonzero(text == 34), np.flatnonzero(text == 10)
+    ends = newlines[np.searchsorted(quotes, newlines) % 2 == 0]
+    if len(ends):
+        cut = int(ends[-1]) + 1
+        if _well_quoted(text, quotes[quotes < cut]) and _plain(data, cut):
+            return cut, True
+    last = 0
+    for record_end in _ends(data):
+        last = record_end
+    return last, False
+
+
+def _plain(data: bytes, cut: int) -> bool:
+    """No characters over which readers of CSV differ: carriage returns within a line, and NUL."""
+    return data.count(b"\r", 0, cut) == data.count(b"\r\n", 0, cut) and data.find(b"\0", 0, cut) < 0
+
+
+def _well_quoted(text: Any, quotes: Any) -> bool:
+    """Every quote opens a field at its beginning, closes it at its end, or is one of two that stand for one."""
+    import numpy as np
+
+    opens, closes = quotes[0::2], quotes[1::2]
+    doubled = closes[:-1] + 1 == opens[1:]
+    before = text[opens - 1]  # of the one at 0 it is the last byte, a newline: as good as what is before a record
+    after = text[closes + 1]
+    good_open = (before == 44) | (before == 10) | np.concatenate(([False], doubled))
+    returned = (after == 13) & (text[np.minimum(closes + 2, len(text) - 1)] == 10)
+    good_close = (after == 44) | (after == 10) | returned | np.concatenate((doubled, [False]))
+    return bool((good_open | (opens == 0)).all() and good_close.all())
+
+
+def _ends(data: bytes) -> Iterator[int]:
+    """Where each record ends that is whole, whatever follows."""
+    at = 0
+    while at < len(data):
+        end, _, problem = _record(data, at, final=False)
+        if problem is None and end == at:
+            return
+        at = end
+        yield at
+
+
+def records(data: bytes, line: int) -> Iterator[Record]:
+    """The records of whole ones; the last may lack its newline."""
+    at = 0
+    while at < len(data):
+        end, fields, problem = _record(data, at, final=True)
+        raw = data[at:end]
+        if problem is None:
+            try:
+                texts = tuple(None if one is None else one.decode() for one in fields)
+                yield Record(line, raw, texts)
+            except UnicodeDecodeError:
+                yield Record(line, raw, (), _NOT_UTF8)
+        else:
+            yield Record(line, raw, (), problem)
+        line += raw.count(b"\n")
+        at = end
+
+
+def _record(data: bytes, at: int, *, final: bool) -> tuple[int, list[bytes | None], str | None]:
+    """Where the record ends, its fields, and what is wrong with it; not `final`: where it begins, if more must come."""
+    start, fields = at, list[bytes | None]()
+    while True:
+        found = _FIELD.match(data, at)
+        if found is None:
+            if not final and _ALL_BUT_NEWLINE.match(data, at):
+                return start, [], None
+            if _OPEN.match(data, at):
+                return (len(data), [], _NOT_CLOSED) if final else (start, [], None)
+            end = data.find(b"\n", at) + 1
+            if not end and not final:
+                return start, [], None
+            return end or len(data), [], _STRAY_QUOTE
+        quoted, plain, stop = found.groups()
+        if not stop and not final:
+            return start, [], None
+        if quoted is not None:
+            fields.append(quoted.replace(b'""', b'"'))
+        else:
+            field = plain.removesuffix(b"\r") if stop != b"," else plain
+            fields.append(field or None)
+        at = found.end()
+        if stop != b",":
+            return at, fields, None
+
+
+class Header(NamedTuple):
+    """The columns of a file: a property's name, `id`, or the ends of an edge, each with its type."""
+
+    names: tuple[str, ...]
+    kinds: tuple[PropertyType, ...]
+
+
+def header_of(record: Record | None, shown: str, definition: TypeDef) -> Header:
+    if record is None or record.is_blank or record.problem is not None:
+        what = "is empty" if record is None else f"does not begin with a header ({record.problem or 'a blank line'})"
+        raise BadRequest(f"{shown} {what}: the first line of CSV names the columns.")
+    names = tuple("" if name is None else name.strip() for name in record.fields)
+    check_columns(shown, definition, names, HEADER_HINT)
+    ends = end_columns(definition)
+    text = Scalar("String")
+    kinds = tuple(text if name == "id" or name in ends else definition.by_name[name].type for name in names)
+    return Header(names, kinds)
+
+
+def record_entity(record: Record, header: Header, definition: TypeDef) -> "dict[str, Any] | Unreadable":
+    """A record as the entity that it means."""
+    if record.problem is not None:
+        return Unreadable(record.raw, record.problem)
+    if len(record.fields) != len(header.names):
+        count, wanted = len(record.fields), len(header.names)
+        reason = f"the line has {count} field{'s' if count > 1 else ''}, the header {wanted}: give each column one"
+        return Unreadable(record.raw, reason)
+    ends = end_columns(definition)
+    entity: dict[str, Any] = {"edge" if ends else "type": definition.name}
+    data: dict[str, Any] = {}
+    for name, kind, text in zip(header.names, header.kinds, record.fields, strict=True):
+        if name in ends:
+            entity[ends[name]] = text  # a node's id may be the empty text, if it is in quotes
+        elif name != "id":
+            data[name] = field_value(text, kind)
+        elif text:
+            data["id"] = text
+    return entity | {"data": data}
+
+
+def field_value(text: str | None, kind: PropertyType) -> Any:
+    """The value of a field in the form of load data; a text that is none of the type's stays one, to be refused."""
+    if text is None or kind == Scalar("String"):
+        return text
+    text = text.strip()
+    if not text:
+        return None
+    match kind:
+        case Scalar("Bool"):
+            return _BOOLS.get(text, text)
+        case Scalar(name) if name in INTEGER_BOUNDS:
+            return int(text) if _INTEGER.match(text) else text
+        case Scalar("F32" | "F64"):
+            if _INTEGER.match(text):
+                return int(text)
+            return float(text) if _FLOAT.match(text) else text
+        case ListOf() | Vector():
+            try:
+                return parse_json(text)
+            except (ValueError, RecursionError):
+                return text
+        case _:
+            return text
+
+
+def csv_entities(
+    chunks: Iterator[bytes], shown: str, definition: TypeDef
+) -> "Iterator[tuple[int, dict[str, Any] | Unreadable, int]]":
+    """Each record with its line, as the entity that it means, and its length."""
+    header: Header | None = None
+    for stretch in csv_stretches(chunks):
+        found: Sequence[Record] | Iterator[Record] = records(stretch.data, stretch.line)
+        if stretch.too_long:
+            found = [Record(stretch.line, stretch.data, (), LINE_TOO_LONG)]
+        for record in found:
+            if header is None:
+                header = header_of(record, shown, definition)
+            elif not record.is_blank:
+                yield record.line, record_entity(record, header, definition), len(record.raw)
+    if header is None:
+        header_of(None, shown, definition)

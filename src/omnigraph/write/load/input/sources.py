@@ -1,0 +1,225 @@
+"""Where a load's input lies: paths, globs, directories and URIs as files of a known kind."""
+
+import glob
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeAlias
+from urllib.parse import unquote
+
+from omnigraph.errors import BadRequest
+from omnigraph.schema.catalog import Catalog
+from omnigraph.storage.objects import input_files as files
+
+FileKind: TypeAlias = Literal["ndjson", "ndjson.gz", "csv", "csv.gz", "parquet"]
+FilePath: TypeAlias = str | os.PathLike[str]
+
+KINDS: Mapping[str, FileKind] = {
+    ".jsonl": "ndjson",
+    ".ndjson": "ndjson",
+    ".jsonl.gz": "ndjson.gz",
+    ".ndjson.gz": "ndjson.gz",
+    ".csv": "csv",
+    ".csv.gz": "csv.gz",
+    ".parquet": "parquet",
+}
+SUFFIXES = tuple(KINDS)
+TYPED_KINDS: frozenset[FileKind] = frozenset({"csv", "csv.gz", "parquet"})  # whose rows do not say their type
+_GLOB = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file to load."""
+
+    path: str  # an absolute path or a URI
+    shown: str  # its name in messages and quarantines
+    kind: FileKind
+    size: int
+    type_name: str | None = None  # None: every line says its type
+
+
+def resolve(
+    source: FilePath | Iterable[FilePath],
+    catalog: Catalog,
+    type_name: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> list[SourceFile]:
+    """The files of a source, each directory's in name order; BadRequest where there are none or one is of no kind.
+
+    A type is needed for CSV and Parquet: `type_name`, or the name of the file or of a folder above it (`Person.csv`,
+    `Person/part-0.parquet`, `type=Person/part-0.parquet`). `storage_options` are the graph's: they serve for files in
+    a store of the same kind, others are reached by what the environment says.
+    """
+    check_type(catalog, type_name)
+    return [typed(file, catalog, type_name) for file in find_files(source, storage_options)]
+
+
+def find_files(
+    source: FilePath | Iterable[FilePath], storage_options: Mapping[str, str] | None = None
+) -> list[SourceFile]:
+    """The files, before anyone asks for their types."""
+    places = [source] if isinstance(source, str | os.PathLike) else list(source)
+    found = [file for place in places for file in _found(os.fspath(place), storage_options)]
+    names = Counter(file.shown for file in found)
+    return [replace(file, shown=file.path) if names[file.shown] > 1 else file for file in found]
+
+
+def is_files(source: object) -> bool:
+    """Whether a source is about files: a path or URI, or a list of them."""
+    if isinstance(source, str | os.PathLike):
+        return True
+    return (
+        isinstance(source, list | tuple) and bool(source) and all(isinstance(one, str | os.PathLike) for one in source)
+    )
+
+
+def check_type(catalog: Catalog, type_name: str | None) -> None:
+    if type_name is not None and type_name not in catalog.by_name:
+        raise BadRequest(f"The schema has no type {type_name!r}: its types are {', '.join(sorted(catalog.by_name))}.")
+
+
+def typed(file: SourceFile, catalog: Catalog, type_name: str | None = None) -> SourceFile:
+    """The file with its type, if its lines don't say it."""
+    if file.kind not in TYPED_KINDS:
+        if type_name is not None:
+            raise BadRequest(f"{file.shown} says the type of every line itself: load it without --type (type=…).")
+        return file
+    name = type_name or _type_by_name(file.path, catalog)
+    if name is None:
+        raise BadRequest(
+            f"{file.shown} does not say of which type its rows are: name the type (--type, type=…), or name the file "
+            "or its folder after it."
+        )
+    return replace(file, type_name=name)
+
+
+def _type_by_name(path: str, catalog: Catalog) -> str | None:
+    """The type that the file, or else the nearest folder above it, is named after."""
+    *folders, name = path.split("/")
+    stem = name.removesuffix(_suffix(name) or "")
+    for part in (stem, *(folder.removeprefix("type=") for folder in reversed(folders))):
+        if part in catalog.by_name:
+            return part
+    return None
+
+
+def _suffix(name: str) -> str | None:
+    return max((suffix for suffix in SUFFIXES if name.endswith(suffix)), key=len, default=None)
+
+
+def _found(place: str, options: Mapping[str, str] | None) -> list[SourceFile]:
+    if not place.strip():
+        raise BadRequest("An input to load is empty: give a path, a glob or a URI.")
+    if files.is_remote(place):
+        return _remote(place, options)
+    path = (
+        place if not place.startswith("file://") else unquote(place.removeprefix("file://").removeprefix("localhost"))
+    )
+    return _local(place, os.path.expanduser(path))
+
+
+def _file(path: str, size: int, asked: str | None = None) -> SourceFile:
+    name = path.rsplit("/", 1)[-1]
+    suffix = _suffix(name)
+    if suffix is None:
+        kinds = ", ".join(SUFFIXES)
+        raise BadRequest(f"{asked or path} is of no kind that can be loaded: give {kinds}, or a directory.")
+    return SourceFile(path, name, KINDS[suffix], size)
+
+
+def _in_folder(relative: str) -> bool:
+    """Whether a directory's file is meant: known by its suffix, and no tool's own note (`_SUCCESS`, `.part.crc`)."""
+    parts = relative.split("/")
+    return _suffix(parts[-1]) is not None and not any(part.startswith((".", "_")) for part in parts)
+
+
+def _nothing_in(place: str) -> BadRequest:
+    return BadRequest(f"{place} holds no {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file: nothing to load.")
+
+
+# Local disks
+
+
+def _local(place: str, text: str) -> list[SourceFile]:
+    path = Path(os.path.abspath(text))
+    try:
+        if path.is_dir():
+            return _directory(place, path)
+        found = (
+            [path] if path.is_file() else [Path(os.path.abspath(n)) for n in sorted(glob.glob(text, recursive=True))]
+        )
+        if not found:
+            what = "matches no file: check the pattern" if _GLOB.search(text) else "does not exist: check the path"
+            raise BadRequest(f"{place} {what}.")
+        sized = [(one, one.stat().st_size) for one in found if not one.is_dir()]
+        if not sized:
+            raise BadRequest(f"{place} matches directories only: end it with /*, or name one of them.")
+        return [_file(str(one), size, place if one == path else None) for one, size in sized]
+    except OSError as error:
+        of = f"{error.filename}, which {place} matches," if _GLOB.search(text) and error.filename else place
+        raise BadRequest(f"{of} can't be read ({error.strerror}): check the path and its permissions.") from error
+
+
+def _directory(place: str, folder: Path) -> list[SourceFile]:
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    found = [folder / name for name in names if _in_folder(name)]
+    if not found:
+        raise _nothing_in(place)
+    return [_file(str(path), path.stat().st_size) for path in found]
+
+
+# Object stores
+
+
+def _remote(uri: str, options: Mapping[str, str] | None) -> list[SourceFile]:
+    root, key = files.bucket_and_key(uri)
+    magic = _GLOB.search(key)
+    if magic is None:
+        whole = None if key.endswith("/") or not key else files.stored_file(uri, options)
+        if whole is not None:
+            return [_file(uri, whole.size)]
+        prefix = f"{key.rstrip('/')}/" if key else ""
+        listed = list(files.listed_below(uri, options))
+        found = [(one.key, one.size) for one in listed if _in_folder(one.key.removeprefix(prefix))]
+        if not listed:
+            raise BadRequest(f"{uri} does not exist: check the URI.")
+        if not found:
+            raise _nothing_in(uri)
+    else:
+        folder = key[: magic.start()].rpartition("/")[0]
+        wanted = re.compile(_pattern(key))
+        every = files.listed_below(f"{root}/{folder}", options)
+        found = [(one.key, one.size) for one in every if wanted.fullmatch(one.key)]
+        if not found:
+            raise BadRequest(f"{uri} matches no object: check the pattern.")
+    return [_file(f"{root}/{key}", size) for key, size in sorted(found)]
+
+
+def _pattern(text: str) -> str:
+    """A glob as a regular expression: `*` and `?` stay within a folder, `**` goes through any number of them."""
+    return "".join(_pieces(text))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    for piece in re.findall(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", text, re.DOTALL):
+        match piece:
+            case "**/":
+                yield "(?:.*/)?"
+            case "**":
+                yield ".*"
+            case "*":
+                yield "[^/]*"
+            case "?":
+                yield "[^/]"
+            case _ if len(piece) > 1:
+                yield f"[^{re.escape(piece[2:-1])}]" if piece[1] == "!" else f"[{_ranges(piece[1:-1])}]"
+            case _:
+                yield re.escape(piece)
+
+
+def _ranges(text: str) -> str:
+    return re.escape(text).replace(r"\-", "-")

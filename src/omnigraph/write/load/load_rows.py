@@ -1,0 +1,255 @@
+"""Entities of a load as the rows of their types: columns, which values were given, ids, and what can't be a row.
+
+Everything here follows from the input and the schema alone. What the graph has to say (stored rows, ends, unique
+values) comes in `load.py`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.errors import Violation
+from omnigraph.manifest.model.manifest import TableKey
+from omnigraph.query.values import shown
+from omnigraph.schema.catalog import Property, TypeDef
+from omnigraph.schema.constraints import Constraint, Key, Required, Unique, ValueType, type_constraints
+from omnigraph.schema.identity import id_of
+from omnigraph.write.load.input.load_input import Entity, Input, Place
+from omnigraph.write.load.parse.arrow_builder import build_column
+from omnigraph.write.validate.row_images import default_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+_ABSENT: Any = object()
+
+
+@dataclass(frozen=True, eq=False)
+class TypeRows:
+    """The rows of one type that a load brings. Values that were not given are the default's, and not in `given`."""
+
+    definition: TypeDef
+    rows: "pa.Table"
+    given: "dict[str, Mask]"  # by column: in which rows it was said
+    minted: "Mask"  # rows whose id was made here
+    places: tuple[Place, ...]
+
+    def where(self, mask: "Mask") -> "TypeRows":
+        """Some of the rows."""
+        import numpy as np
+        import pyarrow as pa
+
+        return TypeRows(
+            self.definition,
+            self.rows.filter(pa.array(mask)),
+            {name: given[mask] for name, given in self.given.items()},
+            self.minted[mask],
+            tuple(self.places[number] for number in np.flatnonzero(mask)),
+        )
+
+    def with_ids(self, ids: "pa.Array[Any]", minted: "Mask") -> "TypeRows":
+        index = self.rows.schema.get_field_index("id")
+        rows = self.rows.set_column(index, self.rows.schema.field(index), ids)
+        return TypeRows(self.definition, rows, self.given, minted, self.places)
+
+
+@dataclass
+class Incoming:
+    """A load in the terms of one schema."""
+
+    types: dict[TableKey, TypeRows] = field(default_factory=dict)
+    seen: dict[TableKey, int] = field(default_factory=dict)  # entities of each type that the input names, taken or not
+    misformed: list[tuple[Place, str]] = field(default_factory=list)
+    refused: list[tuple[Place, Violation]] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        return sum(one.rows.num_rows for one in self.types.values())
+
+
+def understood(
+    found: Input, types: Mapping[str, TypeDef], mint: Callable[[int], str], *, each_once: bool = True
+) -> Incoming:
+    """The input as rows of the schema's types; `mint` makes the id of a row from its number, or in any other way.
+
+    An id that came before is refused here only with `each_once`: a part of an input can't tell.
+    """
+    incoming = Incoming()
+    groups: dict[str, list[Entity]] = {name: [] for name in found.tables if name in types}
+    fields: dict[str, frozenset[str]] = {}
+    for place, entity in found.entities():
+        problem = entity if isinstance(entity, str) else _misformed(entity, types, fields)
+        if not isinstance(entity, str) and (definition := types.get(entity.type_name)) is not None:
+            incoming.seen[definition.table_key] = incoming.seen.get(definition.table_key, 0) + 1
+        if problem is not None:
+            incoming.misformed.append((place, problem))
+        elif not isinstance(entity, str):
+            groups.setdefault(entity.type_name, []).append(entity)
+    while groups:  # what has become columns need not be kept as dicts
+        name, entities = groups.popitem()
+        definition = types[name]
+        incoming.seen.setdefault(definition.table_key, 0)
+        if entities:
+            rows = _type_rows(definition, entities, mint, incoming.refused)
+            incoming.types[definition.table_key] = each_id_once(rows, incoming.refused) if each_once else rows
+    incoming.types = dict(
+        sorted(incoming.types.items(), reverse=True)
+    )  # nodes first: what is wrong with them is told first
+    return incoming
+
+
+def _misformed(entity: Entity, types: Mapping[str, TypeDef], fields: dict[str, frozenset[str]]) -> str | None:
+    """Why an entity can't be a row of its type at all; `fields` are the names that a type's `data` may have, kept."""
+    definition = types.get(entity.type_name)
+    if definition is None:
+        return f"the schema has no type {entity.type_name!r}: see `schema show`"
+    if entity.is_edge != (definition.kind == "edge"):
+        remedy = '{"edge": …, "from": …, "to": …}' if definition.kind == "edge" else '{"type": …, "data": {…}}'
+        return f"{entity.type_name} is {'an edge' if definition.kind == 'edge' else 'a node'} type: write {remedy}"
+    data, known = entity.data, fields.get(definition.name)
+    if known is None:
+        known = fields[definition.name] = frozenset({"id", *definition.by_name})
+    if not data.keys() <= known:
+        unknown = next(name for name in data if name not in known)
+        names = ", ".join(definition.by_name) or "none"
+        return f"{entity.type_name} has no property {unknown!r}: its properties are {names}"
+    if "id" in data and (not isinstance(data["id"], str) or _half(data["id"])):
+        return f"the id {shown(data['id'])} is no text: give one, or leave it out"
+    return None
+
+
+def _half(text: str) -> bool:
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _type_rows(
+    definition: TypeDef,
+    entities: Sequence[Entity],
+    mint: Callable[[int], str],
+    refused: list[tuple[Place, Violation]],
+) -> TypeRows:
+    """The rows of one type, without those that have a value of another type or no key."""
+    import numpy as np
+    import pyarrow as pa
+
+    from omnigraph.schema.arrow import arrow_schema
+
+    schema = arrow_schema(definition)
+    ids: list[str | None] = [entity.data.get("id") for entity in entities]
+    columns: dict[str, Any] = {}
+    if definition.kind == "edge":
+        columns["src"] = pa.array([entity.source for entity in entities], pa.string())
+        columns["dst"] = pa.array([entity.target for entity in entities], pa.string())
+    given: dict[str, Mask] = {}
+    good = np.ones(len(entities), np.bool_)
+    for prop in definition.properties:
+        columns[prop.column], given[prop.column], problems = _property(prop, entities)
+        for number, problem in problems.items():
+            good[number] = False
+            name = entities[number].data.get("id") or _key_text(definition, entities[number])
+            refused.append((entities[number].place, _ill_typed(definition, prop, name, problem)))
+    _derive_ids(definition, entities, columns, ids, good, refused)
+    minted = np.array([entity is None for entity in ids], np.bool_)
+    pairs = zip(ids, entities, strict=True)
+    columns["id"] = pa.array([mint(row.place.number) if own is None else own for own, row in pairs], pa.string())
+    rows = pa.table([columns[name] for name in schema.names], schema=schema)
+    result = TypeRows(definition, rows, given, minted, tuple(entity.place for entity in entities))
+    return result if good.all() else result.where(good)
+
+
+def _property(prop: Property, entities: Sequence[Entity]) -> "tuple[pa.Array[Any], Mask, dict[int, str]]":
+    import numpy as np
+
+    values = [entity.data.get(prop.name, _ABSENT) for entity in entities]
+    given = np.array([value is not _ABSENT for value in values], np.bool_)
+    if not given.all():
+        default = default_of(prop)
+        default = list(default) if isinstance(default, tuple) else default
+        values = [default if value is _ABSENT else value for value in values]
+    column, problems = build_column(values, prop.type)
+    return column, given, problems
+
+
+def _derive_ids(
+    definition: TypeDef,
+    entities: Sequence[Entity],
+    columns: dict[str, Any],
+    ids: list[str | None],
+    good: "Mask",
+    refused: list[tuple[Place, Violation]],
+) -> None:
+    """Ids from keys, where none was given: one that was is compared by the validator."""
+    if not definition.key:
+        return
+    keys = [columns[definition.column(name)].to_pylist() for name in definition.key]
+    for number, values in enumerate(zip(*keys, strict=True)):
+        if not good[number]:
+            continue
+        if None in values:
+            good[number] = False
+            refused.append((entities[number].place, _without_key(definition, values)))
+        elif ids[number] is None:
+            ids[number] = id_of(definition, dict(zip(definition.key, values, strict=True)))
+
+
+def each_id_once(rows: TypeRows, refused: list[tuple[Place, Violation]]) -> TypeRows:
+    """The first row of each id; the others are errors."""
+    import numpy as np
+
+    first: dict[str, int] = {}
+    good = np.ones(rows.rows.num_rows, np.bool_)
+    every: list[Any] = rows.rows.column("id").to_pylist()
+    for number, entity in enumerate(every):
+        before = first.setdefault(entity, number)
+        if before != number:
+            good[number] = False
+            refused.append((rows.places[number], twice(rows.definition, entity, str(rows.places[before]))))
+    return rows if good.all() else rows.where(good)
+
+
+def match_constraint(definition: TypeDef) -> Unique | None:
+    """What tells whether an edge without an id is one that is there: the first `@unique` over both of its ends."""
+    for constraint in type_constraints(definition):
+        if isinstance(constraint, Unique) and {"src", "dst"} <= set(constraint.columns):
+            return constraint
+    return None
+
+
+def _key_text(definition: TypeDef, entity: Entity) -> str | None:
+    """A name for a row that has no id yet."""
+    values = [entity.data.get(name) for name in definition.key]
+    return str(values[0]) if len(values) == 1 and isinstance(values[0], str) else None
+
+
+def _violation(constraint: Constraint, ids: tuple[str, ...], problem: str, remedy: str) -> Violation:
+    name = constraint.properties[0] if len(constraint.properties) == 1 else None
+    return Violation(constraint.name, constraint.type_name, name, ids, problem, remedy, constraint.table_key)
+
+
+def _ill_typed(definition: TypeDef, prop: Property, name: str | None, problem: str) -> Violation:
+    for constraint in type_constraints(definition):
+        if isinstance(constraint, ValueType) and constraint.properties == (prop.name,):
+            what, _, remedy = problem.partition(": ")
+            ids = () if name is None else (name,)
+            return _violation(constraint, ids, f"has a bad {prop.name}, {what}", remedy or f"give {prop.type}")
+    raise AssertionError(f"{definition.name}.{prop.name} has no type")
+
+
+def _without_key(definition: TypeDef, values: Sequence[Any]) -> Violation:
+    missing = definition.key[list(values).index(None)]
+    for constraint in type_constraints(definition):
+        if isinstance(constraint, Required) and constraint.properties == (missing,):
+            return _violation(constraint, (), f"has no {missing}, a part of its key", f"give {missing} a value")
+    raise AssertionError(f"the key {definition.name}.{missing} may be null")
+
+
+def twice(definition: TypeDef, entity: str, first: str) -> Violation:
+    """An id that was given before, at the place `first`."""
+    problem, remedy = f"occurs twice, first at {first}", "keep one of them"
+    for constraint in type_constraints(definition):
+        if isinstance(constraint, Key):
+            return _violation(constraint, (entity,), problem, remedy)
+    return Violation(f"{definition.name} id", definition.name, "id", (entity,), problem, remedy, definition.table_key)

@@ -1,0 +1,1 @@
+"""Parsing splits of input into typed rows."""

@@ -1,0 +1,335 @@
+"""Whole columns, as a reader of JSON, CSV or Parquet gives them, as columns of a property's type.
+
+Each function answers the column and a mask of the rows about which it is not certain: those whose value, taken by
+itself as `columns.py` takes it, might be another or none. Their values in the column mean nothing.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from omnigraph.query.values import EXACT_AS_F64
+from omnigraph.schema.types import INTEGER_BOUNDS, Enumeration, ListOf, PropertyType, Scalar, Vector
+from omnigraph.write.load.input.csv_records import field_value
+from omnigraph.write.load.input.table_rows import printable, within_years
+from omnigraph.write.load.parse.arrow_builder import build_column
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+Converted: TypeAlias = "tuple[Any, Mask | None]"
+
+_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
+_INTEGER = r"^-?[0-9]{1,18}$"
+_FLOAT = r"^-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?$"
+_DIGITS_SURE = 1e90  # a larger number may have been written with more digits than are read
+
+
+def either(one: "Mask | None", other: "Mask | None") -> "Mask | None":
+    if one is None or other is None:
+        return other if one is None else one
+    return one | other
+
+
+# JSON ---------------------------------------------------------------------------------------------------------
+
+
+def json_type(kind: PropertyType) -> "pa.DataType":
+    """As what Arrow's JSON reader is to read a property: it refuses whatever else it meets."""
+    import pyarrow as pa
+
+    from omnigraph.schema.arrow import arrow_type
+
+    match kind:
+        case Scalar("F32" | "F64"):
+            return pa.float64()  # an F32 is rounded from it, as everywhere
+        case Scalar("Date" | "DateTime" | "Blob"):
+            return pa.string()
+        case ListOf(item):
+            return pa.list_(json_type(item))
+        case Vector():
+            return pa.list_(pa.float64())
+        case _:
+            return arrow_type(kind)
+
+
+def from_json(column: Any, kind: PropertyType) -> Converted:
+    """A column that was read as `json_type`."""
+    match kind:
+        case Scalar("F32" | "F64"):
+            return _written_floats(column, kind)
+        case Scalar("Date" | "DateTime" | "Blob"):
+            return _texts(column, kind)
+        case ListOf(item):
+            return _lists(column, item, from_json)
+        case Vector(dimension):
+            return _vectors(column, dimension, from_json)
+        case _:
+            return column, None
+
+
+def _written_floats(column: Any, kind: PropertyType) -> Converted:
+    """Numbers from text. Not certain: -0, which is 0 without a point, and what may have too many digits."""
+    import numpy as np
+
+    numbers = column.fill_null(0.0).to_numpy(zero_copy_only=False)
+    size = np.abs(numbers)
+    bad = (size > (EXACT_AS_F64 if kind == Scalar("F32") else _DIGITS_SURE)) | ((numbers == 0) & np.signbit(numbers))
+    return _finite(column, numbers, kind, bad)
+
+
+def _finite(column: Any, numbers: Any, kind: PropertyType, bad: Any) -> Converted:
+    import numpy as np
+    import pyarrow as pa
+
+    from omnigraph.schema.arrow import arrow_type
+
+    if kind == Scalar("F32"):
+        with np.errstate(over="ignore"):
+            numbers = numbers.astype(np.float32)
+    bad = ~np.isfinite(numbers) | (False if bad is None else bad)
+    typed = column.cast(arrow_type(kind), safe=False) if column.null_count else pa.array(numbers, arrow_type(kind))
+    return typed, bad if bad.any() else None
+
+
+def _texts(column: Any, kind: PropertyType) -> Converted:
+    """Dates, times and blobs from text."""
+    import pyarrow as pa
+
+    try:
+        quick = _dates(column) if kind == Scalar("Date") else _times(column) if kind == Scalar("DateTime") else None
+    except pa.ArrowInvalid:
+        quick = None
+    return (quick, None) if quick is not None else _one_by_one(column.to_pylist(), kind)
+
+
+def _dates(column: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as compute
+
+    pc: Any = compute
+    lengths = pc.min_max(pc.binary_length(column))
+    if lengths["min"].as_py() not in (10, None) or lengths["max"].as_py() not in (10, None):
+        return None
+    dates = column.cast(pa.date32())
+    return dates if within_years(dates) else None
+
+
+def _times(column: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as compute
+
+    pc: Any = compute
+    if pc.all(pc.match_substring_regex(column, f"{_TIME}Z$"), min_count=0).as_py():
+        times = column.cast(pa.timestamp("us", "UTC"))
+    elif pc.all(pc.match_substring_regex(column, f"{_TIME}$"), min_count=0).as_py():
+        times = column.cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+    else:
+        return None
+    return millis(times) if within_years(times) else None
+
+
+def millis(times: Any) -> Any:
+    """Times cut, never rounded up, to the millisecond."""
+    import pyarrow as pa
+    import pyarrow.compute as compute
+
+    pc: Any = compute
+    held = times.type
+    counts = times.cast(pa.int64())
+    if held.unit == "s":
+        counts = pc.multiply_checked(counts, 1000)
+    elif held.unit in ("us", "ns"):
+        parts = 1000 if held.unit == "us" else 1_000_000
+        whole = pc.divide(counts, parts)
+        below = pc.less(counts, pc.multiply(whole, parts))  # division goes towards zero
+        counts = pc.if_else(below, pc.subtract(whole, 1), whole)
+    return counts.cast(pa.timestamp("ms", "UTC"))
+
+
+def _one_by_one(values: list[Any], kind: PropertyType) -> Converted:
+    import numpy as np
+
+    column, problems = build_column(values, kind)
+    if not problems:
+        return column, None
+    bad = np.zeros(len(values), np.bool_)
+    bad[list(problems)] = True
+    return column, bad
+
+
+# CSV ----------------------------------------------------------------------------------------------------------
+
+
+def from_text(column: Any, kind: PropertyType) -> Converted:
+    """A column of fields: null is null, and so is empty text where the type is no String."""
+    import pyarrow as pa
+    import pyarrow.compute as compute
+
+    pc: Any = compute
+    if kind == Scalar("String"):
+        return column, None
+    if pc.any(pc.equal(column, ""), min_count=0).as_py():
+        column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+    try:
+        match kind:
+            case Enumeration() if _all_match(column, "^[A-Za-z0-9_-]+$"):
+                return column, None
+            case Scalar("Bool") if _all_match(column, "^(true|false)$"):
+                return column.cast(pa.bool_()), None
+            case Scalar(name) if name in INTEGER_BOUNDS and _all_match(column, _INTEGER):
+                return column.cast(_arrow(kind)), None
+            case Scalar("F32" | "F64") if _all_match(column, _FLOAT):
+                return _written_floats(column.cast(pa.float64()), kind)
+            case Scalar("Date" | "DateTime"):
+                quick = _dates(column) if kind == Scalar("Date") else _times(column)
+                if quick is not None:
+                    return quick, None
+    except pa.ArrowInvalid:
+        pass  # a value that does not fit: found below
+    return _one_by_one([field_value(text, kind) for text in column.to_pylist()], kind)
+
+
+def _all_match(column: Any, pattern: str) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.all(pc.match_substring_regex(column, pattern), min_count=0).as_py())
+
+
+def nulls(count: int, kind: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.nulls(count, kind)
+
+
+def _arrow(kind: PropertyType) -> "pa.DataType":
+    from omnigraph.schema.arrow import arrow_type
+
+    return arrow_type(kind)
+
+
+# Arrow and Parquet --------------------------------------------------------------------------------------------
+
+
+def from_arrow(column: Any, kind: PropertyType) -> Converted:
+    """A typed column, of a type for which `table_rows.fits` says yes."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_null(column.type):
+        return nulls(len(column), _arrow(kind)), None
+    if column.type == _arrow(kind) and not isinstance(kind, ListOf | Vector) and kind not in _LOOKED_AT:
+        return column, None
+    try:
+        quick = _from_typed(column, kind)
+    except pa.ArrowInvalid:
+        quick = None
+    if quick is not None:
+        return quick
+    return _one_by_one(printable(pa.table({"v": column})).column(0).to_pylist(), kind)
+
+
+_LOOKED_AT = tuple(Scalar(name) for name in ("F32", "F64", "Date", "DateTime"))  # even of the very type
+
+
+def _from_typed(column: Any, kind: PropertyType) -> "Converted | None":
+    """None, or ArrowInvalid, to look at each value."""
+    import pyarrow as pa
+
+    is_type: Any = pa.types
+    text = is_type.is_string(column.type) or is_type.is_large_string(column.type) or is_type.is_string_view(column.type)
+    match kind:
+        case Enumeration() | Scalar("String" | "Bool"):
+            return column.cast(_arrow(kind)), None
+        case Scalar(name) if name in INTEGER_BOUNDS:
+            return None if text else (column.cast(_arrow(kind)), None)
+        case Scalar("F32" | "F64"):
+            return _typed_floats(column, kind)
+        case Scalar("Date") if not text:
+            return (column.cast(_arrow(kind)), None) if within_years(column) else None
+        case Scalar("DateTime") if not text:
+            return (millis(column), None) if within_years(column) else None
+        case Scalar("Date" | "DateTime"):
+            return _texts(column.cast(pa.string()), kind)
+        case Scalar("Blob"):
+            return None if text else (column.cast(pa.binary()).cast(pa.large_binary()), None)
+        case ListOf(item):
+            return _lists(column, item, from_arrow)
+        case Vector(dimension):
+            return _vectors(column, dimension, from_arrow)
+    return None
+
+
+def _typed_floats(column: Any, kind: PropertyType) -> "Converted | None":
+    import numpy as np
+    import pyarrow as pa
+
+    integers = pa.types.is_integer(column.type)
+    wide = column.cast(pa.float64(), safe=False)
+    numbers = wide.fill_null(0.0).to_numpy(zero_copy_only=False)
+    bad = np.abs(numbers) >= EXACT_AS_F64 if integers and kind == Scalar("F32") else None  # rounded once, not twice
+    return _finite(wide, numbers, kind, bad)
+
+
+# Lists --------------------------------------------------------------------------------------------------------
+
+
+def _lists(column: Any, item: Scalar, convert: Callable[[Any, PropertyType], Converted]) -> Converted:
+    import numpy as np
+    import pyarrow as pa
+
+    lengths, items, parents = _flat(column)
+    typed, bad_items = convert(items, item)
+    offsets = np.zeros(len(column) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    nulls = column.is_null() if column.null_count else None
+    made = pa.ListArray.from_arrays(pa.array(offsets), typed, mask=nulls, type=pa.list_(_arrow(item)))  # type: ignore[call-overload]
+    return made, _bad_lists(len(column), parents, items, bad_items)
+
+
+def _vectors(column: Any, dimension: int, convert: Callable[[Any, PropertyType], Converted]) -> Converted:
+    import numpy as np
+    import pyarrow as pa
+
+    lengths, items, parents = _flat(column)
+    typed, bad_items = convert(items, Scalar("F32"))
+    bad = _bad_lists(len(column), parents, items, bad_items)
+    valid = (
+        np.ones(len(column), np.bool_) if not column.null_count else column.is_valid().to_numpy(zero_copy_only=False)
+    )
+    whole = lengths == dimension
+    if not (whole | ~valid).all():
+        bad = either(bad, valid & ~whole)
+        typed = typed.filter(pa.array(whole[parents]))
+    vectors: Any = pa.FixedSizeListArray.from_arrays(typed, dimension)
+    if whole.all():
+        return vectors, bad
+    places = np.cumsum(whole) - 1
+    return vectors.take(pa.array(places, pa.int64(), mask=~whole)), bad
+
+
+def _flat(column: Any) -> tuple[Any, Any, Any]:
+    """Lengths of the lists, 0 of nulls, all their items, and the list of each item."""
+    import numpy as np
+    import pyarrow.compute as compute
+
+    pc: Any = compute
+    lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    if column.null_count:  # those of a fixed size have items even where they are null
+        lengths = np.where(column.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
+    return lengths, pc.list_flatten(column), np.repeat(np.arange(len(column)), lengths)
+
+
+def _bad_lists(count: int, parents: Any, items: Any, bad_items: "Mask | None") -> "Mask | None":
+    """Lists with an item that is null or not certain."""
+    import numpy as np
+
+    bad = either(bad_items, items.is_null().to_numpy(zero_copy_only=False) if items.null_count else None)
+    if bad is None:
+        return None
+    lists = np.zeros(count, np.bool_)
+    lists[parents[bad]] = True
+    return lists

@@ -1,0 +1,190 @@
+"""Columns of one type as rows: defaults, ids, and which rows were certain. And the way for the rows that were not."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.manifest.model.manifest import TableKey
+from omnigraph.schema.catalog import Property, TypeDef
+from omnigraph.write.load.input.load_input import Input, Place
+from omnigraph.write.load.load_rows import TypeRows, understood
+from omnigraph.write.load.parse.arrow_builder import build_column
+from omnigraph.write.load.parse.keyed_ids import derived_ids
+from omnigraph.write.load.parse.parse_columns import either
+from omnigraph.write.load.parse.parsed import Mint, Parsed, ParsedRows, Rejected, minted_ids
+from omnigraph.write.validate.row_images import default_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Mask = np.ndarray[Any, np.dtype[np.bool_]]
+    Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass
+class Columns:
+    """Rows of one type, column by column, as a reader has them; `doubtful` rows are left to the careful way."""
+
+    definition: TypeDef
+    numbers: "Numbers"
+    values: dict[str, Any] = field(default_factory=dict)  # by property; one that is not here was given in no row
+    absent: "dict[str, Mask]" = field(default_factory=dict)  # rows without a property that others have
+    ids: Any = None  # null where a row says none
+    ends: tuple[Any, Any] | None = None
+    doubtful: "Mask | None" = None
+
+    def doubt(self, mask: "Mask | None") -> None:
+        self.doubtful = either(self.doubtful, mask)
+
+
+def finished(columns: Columns, mint: Mint) -> "tuple[ParsedRows, Mask | None]":
+    """The rows that are certain, and a mask of those that are not."""
+    import pyarrow as pa
+
+    from omnigraph.schema.arrow import arrow_schema
+
+    definition = columns.definition
+    table: dict[str, Any] = {}
+    for prop in definition.properties:
+        table[prop.column] = _completed(columns, prop)
+    for end, column in zip(columns.ends or (), ("src", "dst"), strict=False):
+        columns.doubt(_nulls(end))
+        table[column] = end
+    table["id"], minted = _ids(columns, table, mint)
+    schema = arrow_schema(definition)
+    rows = pa.table([table[name] for name in schema.names], schema=schema)
+    result = ParsedRows(definition, rows, _given(columns), minted, columns.numbers)
+    if columns.doubtful is None or not columns.doubtful.any():
+        return result, None
+    return where(result, ~columns.doubtful), columns.doubtful
+
+
+def where(rows: ParsedRows, mask: "Mask") -> ParsedRows:
+    """Some of the rows."""
+    import pyarrow as pa
+
+    given = None if rows.given is None else {name: one[mask] for name, one in rows.given.items()}
+    return ParsedRows(rows.definition, rows.rows.filter(pa.array(mask)), given, rows.minted[mask], rows.numbers[mask])
+
+
+def _nulls(column: Any) -> "Mask | None":
+    mask: Mask | None = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    return mask
+
+
+def _completed(columns: Columns, prop: Property) -> Any:
+    """The property's column, with the default where it was not given."""
+    import numpy as np
+    import pyarrow as pa
+
+    count = len(columns.numbers)
+    values = columns.values.get(prop.name)
+    absent = columns.absent.get(prop.name)
+    if values is not None and (absent is None or prop.default is None):
+        return values
+    default = default_of(prop)
+    one, problems = build_column([list(default) if isinstance(default, tuple) else default], prop.type)
+    assert not problems, f"the default of {prop.name} is none of its values"
+    if values is None:
+        return one.take(np.zeros(count, np.int64))
+    assert absent is not None
+    every: Any = pa.concat_arrays([values, one])
+    return every.take(np.where(absent, count, np.arange(count)))
+
+
+def _ids(columns: Columns, table: dict[str, Any], mint: Mint) -> "tuple[Any, Mask]":
+    """Ids as they were given, else from the key, else new; a row without a whole key is not certain."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as compute
+
+    pc: Any = compute
+    count, given = len(columns.numbers), columns.ids
+    none = np.zeros(count, np.bool_)
+    lacking = np.ones(count, np.bool_) if given is None else _nulls(given)
+    if columns.definition.key:
+        derived = derived_ids(columns.definition, table)
+        for name in columns.definition.key:
+            columns.doubt(_nulls(table[columns.definition.column(name)]))
+        if lacking is not None:  # a given id is compared by the validator
+            given = derived if given is None else pc.coalesce(given, derived)
+            columns.doubt(_nulls(given))
+        return given, none
+    if lacking is None:
+        return given, none
+    fresh = minted_ids(mint, columns.numbers[lacking])
+    return (fresh if lacking.all() else pc.replace_with_mask(given, pa.array(lacking), fresh)), lacking
+
+
+def _given(columns: Columns) -> "dict[str, Mask] | None":
+    import numpy as np
+
+    properties, count = columns.definition.properties, len(columns.numbers)
+    if all(prop.name in columns.values and prop.name not in columns.absent for prop in properties):
+        return None
+    every, none = np.ones(count, np.bool_), np.zeros(count, np.bool_)
+    masks: dict[str, Any] = {}
+    for prop in properties:
+        absent = columns.absent.get(prop.name)
+        masks[prop.column] = none if prop.name not in columns.values else every if absent is None else ~absent
+    return masks
+
+
+# The careful way ----------------------------------------------------------------------------------------------
+
+
+def parse_carefully(raws: Sequence[tuple[int, Any]], unit: str, types: Mapping[str, TypeDef], mint: Mint) -> Parsed:
+    """Lines or entities one by one, by the code that every other load goes through."""
+    found = Input([(Place("", unit, number), raw) for number, raw in raws])
+    incoming = understood(found, types, mint, each_once=False)
+    by_number = dict(raws)
+    rejected = [Rejected(place.number, reason, _kept(by_number[place.number])) for place, reason in incoming.misformed]
+    rejected += [Rejected(place.number, broken, by_number[place.number]) for place, broken in incoming.refused]
+    taken = {key: _as_parsed(rows) for key, rows in incoming.types.items() if rows.rows.num_rows}
+    return Parsed(taken, sorted(rejected, key=lambda one: one.number), incoming.seen)
+
+
+def _kept(raw: Any) -> Any:
+    """What a quarantine keeps of a line or record that is no entity."""
+    return raw.raw if hasattr(raw, "reason") else raw
+
+
+def _as_parsed(rows: TypeRows) -> ParsedRows:
+    import numpy as np
+
+    every = all(mask.all() for mask in rows.given.values())
+    numbers = np.array([place.number for place in rows.places], np.int64)
+    return ParsedRows(rows.definition, rows.rows, None if every else rows.given, rows.minted, numbers)
+
+
+def together(parts: Iterable[Parsed], lines: int) -> Parsed:
+    """Parts of one stretch as one, rows in the order of their lines."""
+    types: dict[TableKey, list[ParsedRows]] = {}
+    rejected: list[Rejected] = []
+    seen: dict[TableKey, int] = {}
+    for part in parts:
+        for key, rows in part.types.items():
+            if rows.rows.num_rows:
+                types.setdefault(key, []).append(rows)
+        for key, count in part.seen.items():
+            seen[key] = seen.get(key, 0) + count
+        rejected += part.rejected
+    merged = {key: _in_order(rows) for key, rows in sorted(types.items(), reverse=True)}  # nodes first, as everywhere
+    return Parsed(merged, sorted(rejected, key=lambda one: one.number), seen, lines)
+
+
+def _in_order(parts: list[ParsedRows]) -> ParsedRows:
+    import numpy as np
+    import pyarrow as pa
+
+    if len(parts) == 1:
+        return parts[0]
+    numbers = np.concatenate([part.numbers for part in parts])
+    order = np.argsort(numbers, kind="stable")
+    given = None
+    if any(part.given is not None for part in parts):
+        columns = [prop.column for prop in parts[0].definition.properties]
+        given = {name: np.concatenate([part.given_in(name) for part in parts])[order] for name in columns}
+    rows = pa.concat_tables([part.rows for part in parts]).combine_chunks().take(order)
+    minted = np.concatenate([part.minted for part in parts])[order]
+    return ParsedRows(parts[0].definition, rows, given, minted, numbers[order])

@@ -1,0 +1,1 @@
+"""Schema changes applied to the stored rows."""

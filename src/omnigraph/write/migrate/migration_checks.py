@@ -1,0 +1,263 @@
+"""What rows have to say about a schema change: how many there are, which have nulls, which break a new constraint.
+
+A table is read once for all constraints that rows fulfil by themselves, in batches; uniqueness and cardinality are
+grouped by DuckDB. Rows are seen in the columns of the wanted schema, with what those would hold after the change.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from omnigraph.errors import Violation
+from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
+from omnigraph.schema.constraints import Cardinality, Constraint, Unique
+from omnigraph.schema.definitions import TypeDef
+from omnigraph.schema.evolve.migration import MigrationPlan, TypeChange, fillings
+from omnigraph.schema.evolve.migration_step import Holds, NoNulls, NoRows, Step
+from omnigraph.storage.table.table_content import Content
+from omnigraph.storage.table.tables import Tables
+from omnigraph.storage.util.duckdb_stream import Streams
+from omnigraph.storage.util.parallel import gather
+from omnigraph.write.migrate.reshape import filled
+from omnigraph.write.validate.lookups import stored_at
+from omnigraph.write.validate.row_checks import broken, value_violations
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    Batches: TypeAlias = Callable[[], Iterator[pa.RecordBatch]]
+
+IDS_KEPT_MAX = 10_000  # of the rows that break one constraint; the count goes on
+EVIDENCE_MAX = 10_000
+
+
+@dataclass(frozen=True)
+class Assessed:
+    """A plan whose steps are decided, and what rows break of the constraints it adds."""
+
+    plan: MigrationPlan
+    violations: tuple[Violation, ...]
+
+    @property
+    def refused(self) -> tuple[Step, ...]:
+        """Steps that can't be, whatever is done about single rows."""
+        return tuple(step for step in self.plan.steps if not step.supported and not isinstance(step.needs, Holds))
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    violation: Violation
+    count: int
+
+    @property
+    def told(self) -> Violation:
+        """The violation, with the true count where it has not all ids."""
+        one = self.violation
+        if len(one.entity_ids) == self.count:
+            return one
+        return replace(one, problem=f"{one.problem} ({_rows(self.count)} in all)")
+
+
+def assess(tables: Tables, base: WriteTxn | Snapshot, plan: MigrationPlan) -> Assessed:
+    """Decide every step from the rows of the base; reads what the steps need, and nothing without need."""
+    changes = {change.before.table_key: change for change in plan.going_on}
+    tasks = [
+        partial(_findings, tables, stored_at(base, key), changes[key], constraints)
+        for key, constraints in _asked(plan).items()
+    ]
+    findings: dict[str, _Finding] = {}
+    for found in gather(tasks):
+        findings |= found
+    decide = [partial(_decided, tables, base, step, findings) for step in plan.steps]
+    steps = tuple(gather(decide))
+    return Assessed(plan.with_steps(steps), tuple(finding.told for finding in findings.values()))
+
+
+def _asked(plan: MigrationPlan) -> dict[str, list[Constraint]]:
+    """The constraints that rows must fulfil, by the table that has the rows."""
+    asked: dict[str, list[Constraint]] = {}
+    for step in plan.steps:
+        if isinstance(step.needs, Holds) and step.table is not None and step.supported:
+            asked.setdefault(step.table, []).append(step.needs.constraint)
+    return asked
+
+
+def _decided(tables: Tables, base: WriteTxn | Snapshot, step: Step, findings: Mapping[str, _Finding]) -> Step:
+    ref = None if step.table is None else base.table(step.table)
+    rows = 0 if ref is None else ref.rows
+    needs = step.needs
+    if not step.supported or ref is None or not rows:
+        return step
+    match needs:
+        case NoRows(code):
+            return step.refused(code, f"{step.message}; {step.type_name} has {_rows(rows)}", rows)
+        case NoNulls(column, code):
+            nulls = _nulls(tables, base, step, column)
+            message = f"{_rows(nulls)} of {step.type_name} {'has' if nulls == 1 else 'have'} null: give them a value"
+            return step.refused(code, message, nulls) if nulls else step
+        case Holds(constraint, code) if constraint.name in findings:
+            finding = findings[constraint.name]
+            return step.refused(code, _broken_by(finding), finding.count)
+        case None if step.counts_rows:
+            return replace(step, count=rows)
+        case _:
+            return step
+
+
+def _nulls(tables: Tables, base: WriteTxn | Snapshot, step: Step, column: str) -> int:
+    from omnigraph.schema.arrow import arrow_schema
+
+    assert step.table is not None
+    schema = arrow_schema(base.catalog.type_of(step.table))
+    return tables.count(stored_at(base, step.table), f"`{column}` IS NULL", schema=schema)
+
+
+def _broken_by(finding: _Finding) -> str:
+    one = finding.violation
+    named = ", ".join(map(repr, one.entity_ids[:3]))
+    return f"{_rows(finding.count)} of {one.type_name} can't stay so, {named} {one.problem}: {one.remedy}"
+
+
+def _findings(
+    tables: Tables, content: Content | None, change: TypeChange, constraints: Sequence[Constraint]
+) -> dict[str, _Finding]:
+    """What the rows of one table break, by the name of the constraint."""
+    if content is None:
+        return {}
+    found: dict[str, _Finding] = {}
+    alone = [one for one in constraints if not isinstance(one, Unique | Cardinality)]
+    if alone:
+        found |= _value_findings(_rows_for(tables, content, change, alone), change.after, alone)
+    for constraint in constraints:
+        rows = _rows_for(tables, content, change, [constraint])
+        finding = None
+        if isinstance(constraint, Unique):
+            finding = _repeated(rows, constraint)
+        elif isinstance(constraint, Cardinality):
+            finding = _outnumbered(rows, constraint)
+        if finding is not None:
+            found[constraint.name] = finding
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows with the columns that some constraints are about, to be read any number of times."""
+
+    schema: "pa.Schema"
+    batches: "Batches"
+
+
+def _rows_for(tables: Tables, content: Content, change: TypeChange, constraints: Iterable[Constraint]) -> _Rows:
+    """The rows as they will be, in the columns that these constraints are about."""
+    import pyarrow as pa
+
+    from omnigraph.schema.arrow import arrow_schema
+
+    names = tuple(dict.fromkeys(("id", *(column for one in constraints for column in one.columns))))
+    whole = arrow_schema(change.after)
+    schema = pa.schema([whole.field(name) for name in names])
+    coming = {entry.column: filled(entry) for entry in fillings(change.before, change.after)}
+    sources = [coming[name].source or "id" if name in coming else name for name in names]
+
+    def batches() -> "Iterator[pa.RecordBatch]":
+        for batch in tables.batches(content, list(dict.fromkeys(sources)), schema=arrow_schema(change.before)):
+            columns = [coming[name].of(batch) if name in coming else batch.column(name) for name in names]
+            yield pa.record_batch(columns, schema=schema)
+
+    return _Rows(schema, batches)
+
+
+def _value_findings(rows: _Rows, definition: TypeDef, constraints: Sequence[Constraint]) -> dict[str, _Finding]:
+    import pyarrow as pa
+
+    found: dict[str, _Finding] = {}
+    for batch in rows.batches():
+        for violation in value_violations(constraints, definition, pa.Table.from_batches([batch])):
+            before = found.get(violation.constraint, _Finding(replace(violation, entity_ids=()), 0))
+            ids = (*before.violation.entity_ids, *violation.entity_ids)[:IDS_KEPT_MAX]
+            count = before.count + len(violation.entity_ids)
+            found[violation.constraint] = _Finding(replace(before.violation, entity_ids=ids), count)
+    return found
+
+
+def _repeated(rows: _Rows, constraint: Unique) -> _Finding | None:
+    """Rows that agree in all values; a second look finds their ids, if there are any."""
+    columns = ", ".join(map(_quoted, constraint.columns))
+    given = " AND ".join(f"{_quoted(column)} IS NOT NULL" for column in constraint.columns)
+    twice = f"SELECT {columns}, count(*) AS n FROM rows WHERE {given} GROUP BY {columns} HAVING count(*) > 1"
+    with _Query(rows) as query:
+        query.run(f"CREATE TEMP TABLE twice AS {twice}")
+        ((count,),) = query.run("SELECT coalesce(sum(n), 0)::BIGINT FROM twice")
+        if not count:
+            return None
+        same = " AND ".join(f"rows.{name} = twice.{name}" for name in map(_quoted, constraint.columns))
+        found = query.again().run(
+            f"SELECT rows.id FROM rows JOIN twice ON {same} ORDER BY {_ordered(constraint)} LIMIT {IDS_KEPT_MAX}"
+        )
+        ids = [str(row[0]) for row in found]
+    named = ", ".join(constraint.properties)
+    problem = f"has a {named} that another one has too"
+    violation = broken(constraint, ids, problem, "give each its own value, or remove one of them")
+    return None if violation is None else _Finding(violation, int(count))
+
+
+def _ordered(constraint: Unique) -> str:
+    return ", ".join([*(f"rows.{_quoted(column)}" for column in constraint.columns), "rows.id"])
+
+
+def _outnumbered(rows: _Rows, constraint: Cardinality) -> _Finding | None:
+    """Sources with more or fewer edges than may leave one; a node without any is asked nothing."""
+    source = _quoted(constraint.columns[0])
+    low, high = constraint.minimum, constraint.maximum
+    beyond = f"count(*) < {low}" + ("" if high is None else f" OR count(*) > {high}")
+    with _Query(rows) as query:
+        query.run(
+            f"CREATE TEMP TABLE odd AS SELECT {source} AS id, count(*) AS n FROM rows GROUP BY {source} HAVING {beyond}"
+        )
+        ((count,),) = query.run("SELECT count(*) FROM odd")
+        found = query.run(f"SELECT id, n FROM odd ORDER BY id LIMIT {IDS_KEPT_MAX}")
+    if not found:
+        return None
+    bound = constraint.name.rpartition(" ")[2]
+    problem = f"has {found[0][1]} {constraint.type_name} edges"
+    violation = broken(constraint, [str(row[0]) for row in found], problem, f"keep within @card({bound})")
+    if violation is None:
+        return None
+    return _Finding(replace(violation, type_name=constraint.source_table.partition(":")[2]), int(count))
+
+
+class _Query:
+    """DuckDB over the rows as they come; `again` reads them once more."""
+
+    def __init__(self, rows: _Rows) -> None:
+        self._rows = rows
+        self._streams = Streams()
+
+    def __enter__(self) -> "_Query":
+        import duckdb
+
+        self._connection: Any = duckdb.connect()
+        return self.again()
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def again(self) -> "_Query":
+        self._connection.register("rows", self._streams.reader(self._rows.schema, self._rows.batches()))
+        return self
+
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        with self._streams.told():
+            rows: list[tuple[Any, ...]] = self._connection.execute(sql).fetchall()
+        return rows
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""The one validator of all writes."""

@@ -1,0 +1,109 @@
+"""What must be true of the graph for a write to be allowed, as values.
+
+A check names the tables that it reads, so that a write which relied on it is validated again when
+one of them changed: that is what makes write skew impossible, in one process or in ten.
+The three here ask for ids; those that the schema's constraints demand of other columns are in `graph_checks.py`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from omnigraph.errors import ConstraintViolation, Violation
+from omnigraph.manifest.commit.plan import Check
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import TableKey
+from omnigraph.storage.table.tables import Tables
+from omnigraph.storage.util.parallel import gather
+from omnigraph.write.validate.lookups import stored_at
+from omnigraph.write.validate.violations import existing, refuse, violations_of
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """What rows broke by themselves: no table was asked, and on another base it would be the same."""
+
+    violations: tuple[Violation, ...]
+
+    @property
+    def reads(self) -> frozenset[TableKey]:
+        return frozenset()
+
+    def run(self, txn: WriteTxn, tables: Tables) -> None:
+        refuse(self.violations)
+
+
+@dataclass(frozen=True, slots=True)
+class IdsAbsent:
+    """Rows with these ids are new: an insert never replaces."""
+
+    table: TableKey
+    ids: frozenset[str]
+    constraint: str = "key"
+
+    @property
+    def reads(self) -> frozenset[TableKey]:
+        return frozenset({self.table})
+
+    def run(self, txn: WriteTxn, tables: Tables) -> None:
+        taken = tables.exists(stored_at(txn, self.table), self.ids)
+        refuse(existing(self.table, taken, self.constraint))
+
+
+@dataclass(frozen=True, slots=True)
+class NodesExist:
+    """The ends of edges: nodes that must be there."""
+
+    table: TableKey
+    ids: frozenset[str]
+    edges: TableKey
+
+    @property
+    def reads(self) -> frozenset[TableKey]:
+        return frozenset({self.table})
+
+    def run(self, txn: WriteTxn, tables: Tables) -> None:
+        missing = self.ids - tables.exists(stored_at(txn, self.table), self.ids)
+        remedy = f"insert it before {self.edges.partition(':')[2]} edges to it"
+        refuse(_violation("endpoint", self.table, missing, "does not exist", remedy))
+
+
+@dataclass(frozen=True, slots=True)
+class Unreferenced:
+    """Nodes that go away must not be the end of an edge that stays."""
+
+    table: TableKey
+    ids: frozenset[str]
+    edges: TableKey
+    column: str  # "src" or "dst"
+
+    @property
+    def reads(self) -> frozenset[TableKey]:
+        return frozenset({self.edges})
+
+    def run(self, txn: WriteTxn, tables: Tables) -> None:
+        at = stored_at(txn, self.edges)
+        referenced = tables.matching(at, self.column, self.ids) if at is not None else ()
+        what = f"still has {self.edges.partition(':')[2]} edges"
+        refuse(_violation("endpoint", self.table, referenced, what, "delete them as well"))
+
+
+def run_checks(checks: Sequence[Check], txn: WriteTxn, tables: Tables) -> None:
+    """All checks at once; what they find is one error."""
+    if not checks:
+        return
+    found = gather([partial(_violations, check, txn, tables) for check in checks])
+    refuse(violation for violations in found for violation in violations)
+
+
+def _violations(check: Check, txn: WriteTxn, tables: Tables) -> tuple[Violation, ...]:
+    try:
+        check.run(txn, tables)
+    except ConstraintViolation as error:
+        return violations_of(error)
+    return ()
+
+
+def _violation(constraint: str, key: TableKey, ids: Iterable[str], what: str, remedy: str) -> list[Violation]:
+    every = tuple(sorted(ids))
+    return [Violation(constraint, key.partition(":")[2], None, every, what, remedy, key)] if every else []

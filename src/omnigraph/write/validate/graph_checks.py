@@ -1,0 +1,246 @@
+"""Constraints between rows and the rest of the graph, evaluated by point lookups: one check value each.
+
+A check has what it needs of the delta and nothing else, so that it can be run again on another base. Rows that the
+write itself replaces or removes are in `ignoring`: about them the delta has the last word.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from omnigraph.errors import Violation
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import TableKey
+from omnigraph.schema.constraints import Cardinality, Endpoint, Unique
+from omnigraph.storage.table.tables import Tables
+from omnigraph.write.delta import texts
+from omnigraph.write.validate.lookups import Answers, rows_having, stored_at
+from omnigraph.write.validate.row_checks import broken, unique_values
+from omnigraph.write.validate.violations import refuse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_ROLES = {"src": "from", "dst": "to"}  # as a user writes them
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ends:
+    """The nodes that some edges need at one end."""
+
+    endpoint: Endpoint
+    edges: Mapping[str, tuple[str, ...]]  # the node's id → the edges that need it
+
+    def without(self, nodes: frozenset[str]) -> list[Violation]:
+        """What is broken if only these nodes are there."""
+        end = self.endpoint
+        missing = sorted(frozenset(self.edges) - nodes)
+        rows = [edge for node in missing for edge in self.edges[node]]
+        problem = f"does not exist, and {end.type_name} edges have it as {_ROLES[end.columns[0]]}"
+        found = broken(end, missing, problem, "insert it first or in the same write", rows)
+        return [replace(violation, type_name=end.node_type) for violation in _one(found)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EndsExist:
+    """Every end of the edges written is a node: of the graph, unless the write itself decides about it.
+
+    All ends in one node table are one question to it.
+    """
+
+    node_table: TableKey
+    ends: tuple[Ends, ...]
+    gone: frozenset[str] = frozenset()  # removed by this write, or not among the rows that replace all others
+
+    @property
+    def reads(self) -> frozenset[TableKey]:
+        return frozenset({self.node_table})
+
+    def run(self, txn: WriteTxn, tables: Tables) -> None:
+        asked = frozenset(node for end in self.ends for node in end.edges) - self.gone
+        there = tables.exists(stored_at(txn, self.node_table), asked) if asked else frozenset()
+        refuse(violation for end in self.ends for violation in end.without(there))
+
+
+@dataclass(frozen=True, slots=True)
+class StillUnreferenced:
+    """Nodes that go are the end of no edge that stays."""
+
+    endpoint: Endpoint
+    ids: frozenset[str]
+    ignoring: frozenset[str]
+
+    @property
+    def reads(self) -> frozenset[TableKey]:
+        return frozenset({self.endpoint.table_key})
+
+    def run(self, txn: WriteTxn, tables: Tables) -> None:
+        at, column = stored_at(txn, self.endpoint.table_key), self.endpoint.columns[0]
+        if at is None:
+            return
+        rows = rows_having(tables, at, ["id", column], {column: self.ids})
+        refuse(_dangling(self.endpoint, _pairs(rows, column, self.ignoring)))
+
+
+@dataclass(frozen=True, slots=True)
+class EdgesKeepTheirNodes:
+    """All rows of a node type are replaced: the edges that stay must find their nodes among the new ones."""
+
+    endpoint: Endpoint
+    nodes: frozenset[str]
+    ignoring: frozenset[str]
+
+    @property
+    def reads(self) -> frozenset[TableKey]:
+        return frozenset({self.endpoint.table_key})
+
+    def run(self, txn: WriteTxn, tables: Tables) -> None:
+        at, column = stored_at(txn, self.endpoint.table_key), self.endpoint.columns[0]
+        if at is None:
+            return
+        found: list[tuple[str, str]] = []
+        for batch in tables.batches(at, ["id", column]):
+            found += [pair for pair in _pairs(batch, column, self.ignoring) if pair[1] not in self.nodes]
+        refuse(_dangling(self.endpoint, found))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UniqueInGraph:
+    """No stored row has the values of one that is written."""
+
+    unique: Unique
+    rows: "pa.Table"
+    ignoring: frozenset[str]
+    answers: Answers
+
+    @property
+    def reads(self) -> frozenset[TableKey]:
+        return frozenset({self.unique.table_key})
+
+    @property
+    def question(self) -> dict[str, list[object]]:
+        """Which values stored rows must not have, column by column; nothing where all rows have a null among them."""
+        wanted = dict.fromkeys(values for _, values in unique_values(self.unique, self.rows))
+        if not wanted:
+            return {}
+        return {
+            name: list(dict.fromkeys(each))
+            for name, each in zip(self.unique.columns, zip(*wanted, strict=True), strict=True)
+        }
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return "id", *self.unique.columns
+
+    def run(self, txn: WriteTxn, tables: Tables) -> None:
+        at, question = stored_at(txn, self.unique.table_key), self.question
+        if at is None or not question:
+            return
+        stored = self.answers.rows_having(tables, at, self.columns, question)
+        wanted = {values: entity for entity, values in unique_values(self.unique, self.rows)}
+        taken = {
+            wanted[values]: entity
+            for entity, values in unique_values(self.unique, stored)
+            if values in wanted and entity not in self.ignoring
+        }
+        bad = [entity for entity in wanted.values() if entity in taken]
+        refuse(same_as_stored(self.unique, bad, taken[bad[0]] if bad else ""))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CardinalityHolds:
+    """So many edges leave each source whose edges the write changes, counted after it."""
+
+    cardinality: Cardinality
+    written: Mapping[str, tuple[str, ...]]  # source → its edges among the rows written
+    lost: frozenset[str]  # sources of edges that go
+    gone: frozenset[str]  # sources that are removed themselves
+    ignoring: frozenset[str]
+    replaces_all: bool = False
+
+    @property
+    def reads(self) -> frozenset[TableKey]:
+        return frozenset({self.cardinality.table_key})
+
+    def run(self, txn: WriteTxn, tables: Tables) -> None:
+        stays, sources = self._stored(txn, tables)
+        low, high = self.cardinality.minimum, self.cardinality.maximum
+        counts = {source: stays[source] + len(self.written.get(source, ())) for source in sources}
+        over = sorted(source for source, count in counts.items() if high is not None and count > high)
+        under = sorted(source for source, count in counts.items() if count < low and source not in self.gone)
+        surplus = [edge for source in over for edge in self._surplus(source, counts[source] - (high or 0))]
+        many = too_many(self.cardinality, over, counts[over[0]] if over else 0, surplus)
+        refuse([*many, *too_few(self.cardinality, under, counts[under[0]] if under else 0)])
+
+    def _stored(self, txn: WriteTxn, tables: Tables) -> tuple[Counter[str], frozenset[str]]:
+        """How many stored edges stay for each source, and which sources count."""
+        at, column = stored_at(txn, self.cardinality.table_key), self.cardinality.columns[0]
+        sources = frozenset(self.written) | self.lost
+        stays: Counter[str] = Counter()
+        if at is None:
+            return stays, sources
+        if self.replaces_all:
+            if self.cardinality.minimum:
+                for batch in tables.batches(at, [column]):
+                    sources |= frozenset(texts(batch, column))
+            return stays, sources
+        if sources:
+            rows = rows_having(tables, at, ["id", column], {column: sources})
+            stays.update(source for _, source in _pairs(rows, column, self.ignoring))
+        return stays, sources
+
+    def _surplus(self, source: str, count: int) -> tuple[str, ...]:
+        """The last edges written for a source, so many as are too many: without them it would do."""
+        return self.written.get(source, ())[-count:]
+
+
+def same_as_stored(unique: Unique, ids: Sequence[str], other: str) -> list[Violation]:
+    """Rows with values that stored rows have; `other` is the one that the first of them meets."""
+    named = ", ".join(unique.properties)
+    problem = f"has the same {named} as the stored {other!r}"
+    return _one(broken(unique, ids, problem, f"give another {named}, or update that one"))
+
+
+def too_many(cardinality: Cardinality, sources: Sequence[str], first: int, surplus: Sequence[str]) -> list[Violation]:
+    """Sources with more edges than may leave them: so many the first, and the edges without which it would do."""
+    problem = f"would have {first} {cardinality.type_name} edges, at most {cardinality.maximum} may leave it"
+    return _out_of_bounds(cardinality, sources, problem, surplus)
+
+
+def too_few(cardinality: Cardinality, sources: Sequence[str], first: int) -> list[Violation]:
+    problem = f"would have {first} {cardinality.type_name} edges, at least {cardinality.minimum} must leave it"
+    return _out_of_bounds(cardinality, sources, problem)
+
+
+def _out_of_bounds(
+    cardinality: Cardinality, sources: Sequence[str], problem: str, rows: Sequence[str] = ()
+) -> list[Violation]:
+    bound = cardinality.name.rpartition(" ")[2]
+    found = _one(broken(cardinality, sources, problem, f"keep within @card({bound})", rows))
+    return [replace(violation, type_name=cardinality.source_table.partition(":")[2]) for violation in found]
+
+
+def _pairs(rows: "pa.Table | pa.RecordBatch", column: str, ignoring: frozenset[str]) -> Iterable[tuple[str, str]]:
+    """Edges with one of their ends, without those that the write decides about."""
+    pairs = zip(texts(rows, "id"), texts(rows, column), strict=True)
+    return [(edge, node) for edge, node in pairs if edge not in ignoring]
+
+
+def _dangling(endpoint: Endpoint, pairs: Iterable[tuple[str, str]]) -> list[Violation]:
+    return missed(endpoint, tuple(sorted({node for _, node in pairs})))
+
+
+def missed(endpoint: Endpoint, nodes: tuple[str, ...]) -> list[Violation]:
+    """Nodes that edges would miss; they, not the edges, are what the write would have to leave."""
+    problem = f"would go, and {endpoint.type_name} edges still have it as {_ROLES[endpoint.columns[0]]}"
+    remedy = f"remove those {endpoint.type_name} edges in the same write, or keep the node"
+    if not nodes:
+        return []
+    name = endpoint.columns[0]
+    return [Violation(endpoint.name, endpoint.node_type, name, nodes, problem, remedy, endpoint.node_table)]
+
+
+def _one(violation: Violation | None) -> list[Violation]:
+    return [] if violation is None else [violation]

@@ -1,0 +1,245 @@
+"""Constraints that rows fulfil by themselves, evaluated column by column on Arrow: no table is read for them.
+
+Each function answers with the rows that break one constraint. What two rows of one write break together (an id or a
+unique value given twice) belongs here as well.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from omnigraph.errors import Violation
+from omnigraph.query.values import shown
+from omnigraph.schema.catalog import TypeDef
+from omnigraph.schema.constraints import (
+    CheckPattern,
+    Constraint,
+    EnumValue,
+    Key,
+    Range,
+    Required,
+    Unique,
+    ValueType,
+    type_constraints,
+)
+from omnigraph.schema.identity import id_of
+from omnigraph.schema.ipc_row import Row
+from omnigraph.schema.types import ListOf, Scalar, Vector
+from omnigraph.write.delta import texts
+from omnigraph.write.load.parse.keyed_ids import derived_ids
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FLOATS = (Scalar("F32"), Scalar("F64"))
+_OWN = frozenset(
+    {Required, ValueType, EnumValue, Range, CheckPattern, Key, Unique}
+)  # the others are not the rows' alone
+
+
+def plainly_fine(definition: TypeDef, row: Row) -> bool:
+    """Whether a row of values is seen to break no rule of its type; if not, that is still to be found out.
+
+    Most rows that are written one by one are fine, and to see that takes no column.
+    """
+    tests: list[Callable[[Row], bool]] | None = definition.__dict__.get(_KEPT)
+    if tests is None:
+        own = [constraint for constraint in type_constraints(definition) if type(constraint) in _OWN]
+        found = [_plain_test(constraint, definition) for constraint in own]
+        tests = definition.__dict__[_KEPT] = [test for test in found if test is not None]
+    return all(test(row) for test in tests)
+
+
+_KEPT = "_plain_tests"
+
+
+def _plain_test(constraint: Constraint, definition: TypeDef) -> Callable[[Row], bool] | None:
+    """Whether a row is seen to fulfil the constraint; None where every single row does."""
+    column = constraint.columns[0]
+    match constraint:
+        case Required():
+            return lambda row: row.get(column) is not None
+        case ValueType(type=Scalar("F32" | "F64")):
+            return lambda row: (value := row.get(column)) is None or (type(value) is float and isfinite(value))
+        case ValueType() if not isinstance(constraint.type, ListOf | Vector):
+            return None  # Arrow sees to that
+        case Unique():
+            return None  # there is no second
+        case EnumValue(values=values):
+            return lambda row: (value := row.get(column)) is None or value in values
+        case Key():
+            columns = {name: definition.column(name) for name in definition.key}
+            return lambda row: _has_its_id(definition, columns, row)
+        case _:
+            return lambda row: row.get(column) is None
+
+
+def _has_its_id(definition: TypeDef, columns: Mapping[str, str], row: Row) -> bool:
+    given = {name: row.get(column) for name, column in columns.items()}
+    return None not in given.values() and row.get("id") == id_of(definition, given)
+
+
+def value_violations(constraints: Sequence[Constraint], definition: TypeDef, rows: "pa.Table") -> list[Violation]:
+    """What these rows break by themselves."""
+    found = [_evaluated(constraint, definition, rows) for constraint in constraints if type(constraint) in _OWN]
+    return [violation for violation in found if violation is not None]
+
+
+def _evaluated(constraint: Constraint, definition: TypeDef, rows: "pa.Table") -> Violation | None:
+    match constraint:
+        case Required():
+            return _required(constraint, rows)
+        case ValueType():
+            return _value_type(constraint, rows)
+        case EnumValue():
+            return _enum(constraint, rows)
+        case Range():
+            return _range(constraint, rows)
+        case CheckPattern():
+            return _pattern(constraint, rows)
+        case Key():
+            return _key(constraint, definition, rows)
+        case Unique():
+            return _unique_within(constraint, rows)
+        case _:
+            return None
+
+
+def broken(
+    constraint: Constraint, ids: Sequence[str], problem: str, remedy: str, rows: Sequence[str] = ()
+) -> Violation | None:
+    """A violation of a constraint by these rows; None if there are none."""
+    if not ids:
+        return None
+    name = constraint.properties[0] if len(constraint.properties) == 1 else None
+    return Violation(
+        constraint.name, constraint.type_name, name, tuple(ids), problem, remedy, constraint.table_key, tuple(rows)
+    )
+
+
+def _required(constraint: Required, rows: "pa.Table") -> Violation | None:
+    column = rows.column(constraint.columns[0])
+    if not column.null_count:
+        return None
+    name = constraint.properties[0]
+    return broken(constraint, _ids(rows, column.is_null()), f"has no {name}", f"give {name} a value")
+
+
+def _value_type(constraint: ValueType, rows: "pa.Table") -> Violation | None:
+    """Arrow sees to the type itself; what it lets through is no number, and no item."""
+    kind = constraint.type
+    if not isinstance(kind, ListOf | Vector) and kind not in _FLOATS:
+        return None
+    import pyarrow.compute as pc
+
+    column, name = rows.column(constraint.columns[0]), constraint.properties[0]
+    if not isinstance(kind, ListOf | Vector):
+        bad = pc.invert(pc.is_finite(column))
+        return broken(constraint, _ids(rows, bad), f"has a {name} that is no finite number", "give a number or null")
+    given = rows.select(["id", constraint.columns[0]]).filter(column.is_valid()).combine_chunks()
+    if not given.num_rows:
+        return None
+    lists = given.column(1).chunk(0)
+    items: Any = pc.list_flatten(lists)
+    bad_items: Any = pc.is_null(items)
+    if isinstance(kind, Vector) or kind.item in _FLOATS:
+        bad_items = pc.or_(bad_items, pc.fill_null(pc.invert(pc.is_finite(items)), True))
+    bad_lists = pc.unique(pc.filter(pc.list_parent_indices(lists), bad_items))
+    ids = texts(given.take(bad_lists), "id")
+    return broken(constraint, ids, f"has null or no number among the items of {name}", "give every item a value")
+
+
+def _enum(constraint: EnumValue, rows: "pa.Table") -> Violation | None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = rows.column(constraint.columns[0])
+    bad = pc.invert(pc.is_in(column, value_set=pa.array([*constraint.values, None], column.type)))
+    values = ", ".join(constraint.values)
+    problem = f"has {constraint.properties[0]} {_example(column, bad)}, which is not in the enum"
+    return broken(constraint, _ids(rows, bad), problem, f"give one of {values}")
+
+
+def _range(constraint: Range, rows: "pa.Table") -> Violation | None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = rows.column(constraint.columns[0])
+    bad: Any = pa.scalar(False)
+    for bound, inside in ((constraint.low, pc.greater_equal), (constraint.high, pc.less_equal)):
+        if bound is not None:
+            bad = pc.or_(bad, pc.invert(inside(column, pa.scalar(_bound(bound, column.type), column.type))))
+    low, high = constraint.low, constraint.high
+    bounds = f"{'' if low is None else low}..{'' if high is None else high}"
+    problem = f"has {constraint.properties[0]} {_example(column, bad)}, outside {bounds}"
+    return broken(constraint, _ids(rows, bad), problem, "give a value within the range")
+
+
+def _bound(bound: Any, kind: "pa.DataType") -> Any:
+    import pyarrow as pa
+
+    if not isinstance(bound, str):
+        return bound
+    return date.fromisoformat(bound) if pa.types.is_date(kind) else datetime.fromisoformat(bound)
+
+
+def _pattern(constraint: CheckPattern, rows: "pa.Table") -> Violation | None:
+    import pyarrow.compute as pc
+
+    column = rows.column(constraint.columns[0])
+    bad = pc.invert(pc.match_substring_regex(column, f"\\A(?:{constraint.pattern})\\z"))
+    problem = f"has {constraint.properties[0]} {_example(column, bad)}, which does not match {constraint.pattern}"
+    return broken(constraint, _ids(rows, bad), problem, "give a value that matches from beginning to end")
+
+
+def _key(constraint: Key, definition: TypeDef, rows: "pa.Table") -> Violation | None:
+    """The id is the key's, which a changed key no longer gives. A null in a key is `Required`'s to refuse."""
+    import pyarrow.compute as compute
+
+    pc: Any = compute
+    derived = derived_ids(definition, rows)
+    ids: Any = rows.column("id")
+    ids = ids.chunk(0) if ids.num_chunks == 1 else ids.combine_chunks()
+    if ids.equals(derived):
+        return None
+    other = pc.not_equal(ids, derived)  # null for what is no key: its type says so
+    bad = _ids(rows, other)
+    wanted = str(derived.filter(other)[0]) if bad else ""
+    problem = f"has the key of {wanted!r}"
+    return broken(constraint, bad, problem, "leave the id out, or insert a row with the new key: a key never changes")
+
+
+def _unique_within(constraint: Unique, rows: "pa.Table") -> Violation | None:
+    seen: dict[tuple[object, ...], str] = {}
+    bad, first = [], ""
+    for entity, values in unique_values(constraint, rows):
+        other = seen.setdefault(values, entity)
+        if other != entity:
+            bad.append(entity)
+            first = first or other
+    return same_as_written(constraint, bad, first)
+
+
+def same_as_written(constraint: Unique, ids: Sequence[str], first: str) -> Violation | None:
+    """Rows with values that another row of the same write has; `first` is the one that the first of them meets."""
+    named = ", ".join(constraint.properties)
+    return broken(constraint, ids, f"has the same {named} as {first!r} in this write", "keep one of them")
+
+
+def unique_values(constraint: Unique, rows: "pa.Table") -> list[tuple[str, tuple[object, ...]]]:
+    """Ids with the values that must be theirs alone; rows with a null among them agree with none."""
+    columns = [rows.column(name).to_pylist() for name in constraint.columns]
+    pairs = zip(texts(rows, "id"), zip(*columns, strict=True), strict=True)
+    return [(entity, values) for entity, values in pairs if None not in values]
+
+
+def _ids(rows: "pa.Table", mask: Any) -> list[str]:
+    """The ids of the rows for which the mask is true; null is not."""
+    return [str(entity) for entity in rows.column("id").filter(mask).to_pylist()]
+
+
+def _example(column: Any, mask: Any) -> str:
+    """One of the values that break a constraint, for the message."""
+    values = column.filter(mask)
+    return shown(values[0].as_py()) if len(values) else ""

@@ -1,0 +1,158 @@
+"""Row images: the rows of one table before and after a write, compared and completed column by column."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from omnigraph.query.values import parse_value
+from omnigraph.schema.catalog import Property, TypeDef
+from omnigraph.storage.table.overlay import with_ids
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+Row: TypeAlias = dict[str, Any]  # by column
+
+
+def defaults_of(definition: TypeDef) -> Row:
+    """What a new row has where nothing is said: the declared default, or null."""
+    return {prop.column: default_of(prop) for prop in definition.properties}
+
+
+def default_of(prop: Property) -> Any:
+    return None if prop.default is None else parse_value(prop.default, prop.type)
+
+
+def stale_vectors(definition: TypeDef, given: Iterable[str]) -> list[tuple[str, str]]:
+    """Columns (source, vector) of vectors that are made from a text: given is the text, and not the vector.
+
+    No write calls an embedding provider, so a vector whose text changes is null until `embed` fills it.
+    """
+    named = frozenset(given)
+    return [
+        (definition.column(prop.embed.source), prop.column)
+        for prop in definition.properties
+        if prop.embed is not None and prop.embed.source in named and prop.name not in named
+    ]
+
+
+def changed(rows: "pa.Table", before: "pa.Table | None") -> "pa.Table":
+    """The rows that are not exactly as they were before, then the new ones."""
+    import pyarrow as pa
+
+    if before is None or not before.num_rows or not rows.num_rows:
+        return rows
+    there, same = compared(rows, before)
+    return pa.concat_tables([rows.filter(pa.array(there & ~same)), rows.filter(pa.array(~there))])
+
+
+def compared(rows: "pa.Table", before: "pa.Table") -> "tuple[Mask, Mask]":
+    """Which rows have an id that was there before, and which of them are exactly as they were."""
+    import numpy as np
+    import pyarrow as pa
+
+    place = places_in(rows, before)
+    there = place >= 0
+    old, was = rows.filter(pa.array(there)), before.take(place[there])
+    same: Any = pa.array(np.ones(old.num_rows, np.bool_))
+    for name in old.column_names:
+        same = _both(same, equal(old.column(name), was.column(name)))
+    unchanged = np.zeros(rows.num_rows, np.bool_)
+    unchanged[there] = np.asarray(same.to_numpy(zero_copy_only=False), np.bool_) if old.num_rows else same
+    return there, unchanged
+
+
+def places_in(rows: "pa.Table", before: "pa.Table") -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """The number of the row in `before` that has each row's id; -1 where none has it."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    found: Any = pc.index_in(rows.column("id"), value_set=before.column("id").combine_chunks())
+    place: np.ndarray[Any, np.dtype[np.int64]] = np.asarray(pc.fill_null(found, -1).to_numpy(), np.int64)
+    return place
+
+
+def touched_before(before: "pa.Table | None", rows: "pa.Table", removed: frozenset[str]) -> "pa.Table | None":
+    """Of the rows that were read, those that the write replaces or removes."""
+    if before is None or not before.num_rows:
+        return before
+    return with_ids(before, removed.union(_ids(rows)))
+
+
+def completed(rows: "pa.Table", given: "Mapping[str, Any]", before: "pa.Table") -> "pa.Table":
+    """The rows with what was not given taken from the stored rows with their ids; `given` are masks by column."""
+    import numpy as np
+    import pyarrow as pa
+
+    stored = places_in(rows, before)
+    own = np.arange(rows.num_rows)
+    for name, said in given.items():
+        keeps = (stored >= 0) & ~said
+        if keeps.any():
+            index = rows.schema.get_field_index(name)
+            both = pa.chunked_array([*rows.column(index).chunks, *before.column(name).chunks], rows.column(index).type)
+            taken: Any = pa.array(np.where(keeps, rows.num_rows + stored, own))
+            rows = rows.set_column(index, rows.schema.field(index), both.take(taken))
+    return rows
+
+
+def stale_where(rows: "pa.Table", given: "Mapping[str, Any]", before: "pa.Table", source: str, vector: str) -> Any:
+    """Rows whose text was given and is another than the stored one, while the vector was not given."""
+    import numpy as np
+    import pyarrow as pa
+
+    place = places_in(rows, before)
+    there = place >= 0
+    was = before.column(source).take(place[there])
+    same: Any = equal(rows.column(source).filter(pa.array(there)), was)
+    differs = np.zeros(rows.num_rows, np.bool_)
+    differs[there] = ~np.asarray(same.to_numpy(zero_copy_only=False), np.bool_)
+    return differs & given[source] & ~given[vector]
+
+
+def equal(left: Any, right: Any) -> Any:
+    """Where two columns agree, null being a value; lists are compared as a whole."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_nested(left.type):
+        pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
+        return pa.array([one == other for one, other in pairs], pa.bool_())
+    both_null = pc.and_(left.is_null(), right.is_null())
+    return pc.or_(both_null, pc.fill_null(pc.equal(left, right), False))
+
+
+def assigned(rows: "pa.Table", values: Mapping[str, Any]) -> "pa.Table":
+    """The rows with these values in all of them."""
+    import pyarrow as pa
+
+    for name, value in values.items():
+        index = rows.schema.get_field_index(name)
+        field = rows.schema.field(index)
+        plain = list(value) if isinstance(value, tuple) else value
+        rows = rows.set_column(index, field, pa.array([plain] * rows.num_rows, field.type))
+    return rows
+
+
+def emptied(rows: "pa.Table", column: str, where: Any) -> "pa.Table":
+    """The rows with null in a column wherever the mask is true."""
+    import numpy as np
+    import pyarrow as pa
+
+    index = rows.schema.get_field_index(column)
+    flags = np.asarray(where.to_numpy(zero_copy_only=False) if hasattr(where, "to_numpy") else where, dtype=bool)
+    kept: Any = pa.array(np.arange(rows.num_rows), mask=flags)
+    return rows.set_column(index, rows.schema.field(index), rows.column(index).take(kept))
+
+
+def _ids(rows: "pa.Table") -> list[str]:
+    ids: list[Any] = rows.column("id").to_pylist()
+    return ids
+
+
+def _both(left: Any, right: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.and_(left, right)

@@ -1,0 +1,181 @@
+"""The one validator: what a delta must fulfil, derived from the constraints of the schema.
+
+Mutation, load and merge all come through here, so that they can't drift apart. Rows are judged by themselves at once
+(`value_checks.py`); what concerns the rest of the graph becomes check values (`graph_checks.py`), which `commit.py`
+runs all at the same time, and again whenever a table that they read has changed.
+"""
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from omnigraph.errors import Violation
+from omnigraph.manifest.commit.plan import Check
+from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.manifest import TableKey
+from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.constraints import Cardinality, Constraint, Constraints, Endpoint, Key, Unique, constraints_of
+from omnigraph.write.delta import Delta, TableDelta, values_by_id
+from omnigraph.write.validate.checks import Broken, IdsAbsent
+from omnigraph.write.validate.graph_checks import (
+    CardinalityHolds,
+    EdgesKeepTheirNodes,
+    Ends,
+    EndsExist,
+    StillUnreferenced,
+    UniqueInGraph,
+)
+from omnigraph.write.validate.lookups import Answers
+from omnigraph.write.validate.row_checks import plainly_fine, value_violations
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCHEMAS_MAX = 16
+_derived: "OrderedDict[str, Constraints]" = OrderedDict()
+_lock = Lock()
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def constraints_for(txn: WriteTxn) -> Constraints:
+    """The constraints of the transaction's schema, derived once: with 500 types that takes a while."""
+    name = txn.base.schema
+    with _lock:
+        if name in _derived:
+            _derived.move_to_end(name)
+            return _derived[name]
+    constraints = constraints_of(txn.catalog)
+    with _lock:
+        _derived[name] = constraints
+        while len(_derived) > SCHEMAS_MAX:
+            _derived.popitem(last=False)
+    return constraints
+
+
+def checks_for(
+    txn: WriteTxn, delta: Delta, already: Iterable[Violation] = (), answers: Answers | None = None
+) -> tuple[Check, ...]:
+    """All that must hold for a delta.
+
+    `already` is what the caller found broken before there were rows, `answers` what it has asked in advance.
+    """
+    constraints = constraints_for(txn)
+    found = [*already, *own_violations(txn.catalog, constraints, delta)]
+    checks = graph_checks(constraints, delta, answers or Answers())
+    return (Broken(tuple(found)), *checks) if found else tuple(checks)
+
+
+def own_violations(catalog: Catalog, constraints: Constraints, delta: Delta) -> list[Violation]:
+    """What the rows of a delta break by themselves."""
+    found: list[Violation] = []
+    for key, table in delta.tables.items():
+        definition, made = catalog.type_of(key), table.made
+        if table.count and not (made is not None and plainly_fine(definition, made.values)):
+            found += value_violations(constraints.of(key), definition, table.rows)
+    return found
+
+
+def graph_checks(constraints: Constraints, delta: Delta, answers: Answers) -> list[Check]:
+    """What must hold between a delta and the graph around it."""
+    checks: list[Check] = []
+    ends: list[Ends] = []
+    for key, table in delta.tables.items():
+        if table.ids_must_be_new and not table.fresh_ids and not table.replaces_all and table.ids:
+            checks.append(IdsAbsent(key, table.ids, identity_name(constraints.of(key), key)))
+        for constraint in constraints.between_rows(key):
+            if isinstance(constraint, Unique) and not table.replaces_all:
+                checks += unique_checks(constraint, table, answers)
+            elif isinstance(constraint, Endpoint):
+                ends += _ends(constraint, table, delta)
+            elif isinstance(constraint, Cardinality):
+                checks += _cardinality(constraint, table, delta)
+        for endpoint in constraints.referring_to(key):
+            checks += _removals(endpoint, table, delta)
+    return [*checks, *_ends_exist(ends, delta)]
+
+
+def identity_name(constraints: Iterable[Constraint], key: TableKey) -> str:
+    """How reports name the rule that an id is there once."""
+    keys = (constraint.name for constraint in constraints if isinstance(constraint, Key))
+    return next(keys, f"{key.partition(':')[2]} id")
+
+
+def unique_checks(constraint: Unique, table: TableDelta, answers: Answers) -> list[UniqueInGraph]:
+    """Only rows whose values are not what they were: an update of something else asks nothing."""
+    if not table.count:
+        return []
+    rows = table.rows.select(["id", *constraint.columns])
+    before = table.before_by_id(constraint.columns)
+    if before:
+        now = values_by_id(rows, constraint.columns)
+        rows = _rows_of(rows, [entity for entity, values in now.items() if before.get(entity) != values])
+    return [UniqueInGraph(constraint, rows, table.touched, answers)] if rows.num_rows else []
+
+
+def _ends(constraint: Endpoint, table: TableDelta, delta: Delta) -> list[Ends]:
+    """Ends that the delta does not bring itself; those of an edge that keeps them are there, unless they go now."""
+    nodes = delta.of_table(constraint.node_table)
+    written: frozenset[str] = frozenset() if nodes is None else nodes.ids
+    removed, all_replaced = delta.removed(constraint.node_table), delta.replaces_all(constraint.node_table)
+    before = table.before_by_id(constraint.columns)
+    edges: dict[str, list[str]] = {}
+    for edge, node in zip(table.texts("id"), table.texts(constraint.columns[0]), strict=True):
+        if node not in written and (all_replaced or node in removed or before.get(edge) != (node,)):
+            edges.setdefault(node, []).append(edge)
+    return [Ends(constraint, {node: tuple(needing) for node, needing in edges.items()})] if edges else []
+
+
+def _ends_exist(ends: Iterable[Ends], delta: Delta) -> list[Check]:
+    by_table: dict[TableKey, list[Ends]] = {}
+    for one in ends:
+        by_table.setdefault(one.endpoint.node_table, []).append(one)
+    checks: list[Check] = []
+    for key, group in sorted(by_table.items()):
+        needed = frozenset(node for one in group for node in one.edges)
+        gone = needed if delta.replaces_all(key) else needed & delta.removed(key)
+        checks.append(EndsExist(key, tuple(group), gone))
+    return checks
+
+
+def _cardinality(constraint: Cardinality, table: TableDelta, delta: Delta) -> list[Check]:
+    if not constraint.minimum and constraint.maximum is None:
+        return []
+    before, now = table.before_by_id(constraint.columns), values_by_id(table.rows, constraint.columns)
+    changed = {source for edge, (source,) in now.items() if before.get(edge) != (source,)}
+    written: dict[str, list[str]] = {}
+    for edge, (source,) in now.items():
+        written.setdefault(str(source), []).append(edge)
+    lost = frozenset(str(source) for edge, (source,) in before.items() if now.get(edge) != (source,))
+    counted = {source: tuple(edges) for source, edges in written.items() if source in changed or source in lost}
+    if not counted and not lost and not table.replaces_all:
+        return []
+    gone = delta.removed(constraint.source_table)
+    return [CardinalityHolds(constraint, counted, lost, gone, table.touched, table.replaces_all)]
+
+
+def _removals(endpoint: Endpoint, table: TableDelta, delta: Delta) -> list[Check]:
+    """Nodes that go. Edges that are all replaced were judged as rows of the delta."""
+    if not table.removed and not table.replaces_all:
+        return []
+    if delta.replaces_all(endpoint.table_key) or table.edges_went_along:
+        return []
+    ignoring = delta.touched(endpoint.table_key)
+    if table.replaces_all:
+        return [EdgesKeepTheirNodes(endpoint, table.ids, ignoring)]
+    removed = delta.removed(table.table)
+    return [StillUnreferenced(endpoint, removed, ignoring)] if removed else []
+
+
+def _rows_of(rows: "pa.Table", ids: Iterable[str]) -> "pa.Table":
+    from omnigraph.storage.table.overlay import with_ids
+
+    return with_ids(rows, ids)
