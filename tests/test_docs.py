@@ -194,12 +194,24 @@ def test_the_hooks_before_a_commit_are_the_parts_of_make_check() -> None:
 
 
 def test_the_architecture_names_every_package_and_module_of_the_code() -> None:
+    """Packages with their paths, and the modules beside them; those inside are on the map of their package."""
     text = (ROOT / "docs" / "architecture.md").read_text()
     source = ROOT / "src" / "omnigraph"
     modules = [path.relative_to(source) for path in source.rglob("*.py") if not path.name.startswith("__")]
+    packages = {module.parent.as_posix() for module in modules} - {"."}
 
-    assert [str(module) for module in modules if module.name not in text and str(module.parent) == "."] == []
-    assert [str(module.parent) for module in modules if f"{module.parent}/" not in text and module.parent.name] == []
+    assert [str(module) for module in modules if f"`{module}`" not in text and str(module.parent) == "."] == []
+    assert sorted(package for package in packages if f"`{package}/`" not in text) == []
+
+
+def test_modules_that_the_architecture_names_are_in_the_package_that_the_paragraph_is_about() -> None:
+    code_map = (ROOT / "docs" / "architecture.md").read_text().partition("## Code map")[2].partition("## Invariants")[0]
+    source = ROOT / "src" / "omnigraph"
+
+    for package, text in re.findall(r"^\*\*`(\w+)/`\*\*:(.*?)\n\n", code_map, re.MULTILINE | re.DOTALL):
+        there = {path.name for path in (source / package).rglob("*.py")}
+        assert set(re.findall(r"`(\w+\.py)`", text)) <= there, package
+        assert [path for path in re.findall(r"`(\w+/[\w/]*)`", text) if not (source / path).is_dir()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -212,8 +224,16 @@ def test_files_that_pages_name_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_names_of_the_package_on_pages_exist(page: Path) -> None:
-    for dotted in set(re.findall(r"`(omnigraph(?:\.\w+)+)`", page.read_text())):
+    for dotted in set(re.findall(r"(?<!logger )`(omnigraph(?:\.\w+)+)`", page.read_text())):
         pkgutil.resolve_name(dotted)
+
+
+def test_the_loggers_that_pages_name_are_used() -> None:
+    named = {found for page in PAGES for found in re.findall(r"logger `([\w.]+)`", page.read_text())}
+    code = "\n".join(path.read_text() for path in (ROOT / "src" / "omnigraph").rglob("*.py"))
+
+    assert "omnigraph.maintain" in named
+    assert [logger for logger in named if f'getLogger("{logger}")' not in code] == []
 
 
 def test_the_format_page_explains_every_field_that_is_stored() -> None:

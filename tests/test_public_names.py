@@ -106,7 +106,7 @@ def imports(code: str) -> Iterator[str]:
 
 def attributes(text: str) -> set[str]:
     """What is called or named as an attribute of the package, in code or in a code span: `omnigraph.open(…)`."""
-    return set(re.findall(r"(?<![\w./\"'-])omnigraph\.([A-Za-z]\w*)(?=[\s(),\]:.|`])", text))
+    return set(re.findall(r"(?<!logger `)(?<![\w./\"'-])omnigraph\.([A-Za-z]\w*)(?=[\s(),\]:.|`])", text))
 
 
 def code_of(page: Path) -> str:

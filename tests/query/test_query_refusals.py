@@ -253,7 +253,7 @@ def test_the_first_query_that_does_not_parse_refuses_the_file() -> None:
 
 def test_every_code_is_tested_and_explained() -> None:
     source = Path(omnigraph.query.__file__).parent
-    used = {code for file in source.glob("*.py") for code in re.findall(r"OG-G[QW]-\d+", file.read_text())}
+    used = {code for file in source.rglob("*.py") for code in re.findall(r"OG-G[QW]-\d+", file.read_text())}
     tests = "".join(file.read_text() for file in Path(__file__).parent.glob("test_*.py"))
     page = (Path(__file__).parents[2] / "docs" / "language-errors.md").read_text()
 
