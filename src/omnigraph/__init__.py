@@ -3,6 +3,30 @@
 Everything public can be imported from here: the ways to a graph (`init`, `open`, `connect`), what `Graph.write` takes,
 results, and errors. Names whose modules `import omnigraph` does not need are imported on first use. `__all__` has what
 every installation can import: not `OmnigraphDataSource` and `graph_frames`, which need pyspark.
+
+graph/           init, open, Graph: the façade
+api/             the interface GraphLike, and JSON documents
+cli/             the command line
+server/          the HTTP server
+remote/          the HTTP client
+pipeline/        operations over whole tables, here or on Spark
+merge/           three-way merge, revert
+diff/            differences between states, the change feed
+gc/              garbage collection and recovery
+maintenance/     fold, compaction, indexes
+verify/          verification of everything stored
+write/           the write path: mutations, loads, schema changes
+read/            the query engine
+manifest/        the state of a graph, and the commit protocol
+storage/         object stores and Lance tables: all I/O
+query/           the query language
+schema/          the schema language and the types of a graph
+errors/          every error a caller may see
+lexer.py         tokens of both languages
+cancellation.py  deadlines and cancellation
+runtime.py       clock, random numbers and ids, as arguments
+fast_frozen.py   dataclasses that only the type checker protects
+fork_safety.py   locks and caches after a fork
 """
 
 from typing import TYPE_CHECKING, Any

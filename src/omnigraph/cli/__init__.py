@@ -1,17 +1,13 @@
-"""The command line: the façade in words.
+"""The command line.
 
-main.py       the `omnigraph` command: what a run prints and how it exits, whatever happens
-common.py     the flags that every command understands, and opening the store they name
-files.py      schema and query texts, and parameters: from files, stdin or the command line
-output.py     answers as text or as JSON; data to stdout, everything else to stderr
-formats.py    the rows of a query as table, json, jsonl, csv or kv
-published.py  what a write answers
-progress.py   a sign of life on a terminal
-schema.py     init, schema show
-data.py       load, export
-query.py      query, mutate, lint
-graph.py      snapshot, version
-branch.py     branch create, list, delete
-commit.py     commit list, show
-demo.py       demo: a sample graph, and a walk through the main job
+main.py      the `omnigraph` command, and exit codes
+options.py   global flags, and opening the graph they name
+inputs.py    schema and query texts and parameters, from files, stdin or arguments
+output.py    results to stdout as text or JSON, everything else to stderr
+progress.py  progress on a terminal
+demo.py      `demo`: a sample graph and a walk-through
+data/        commands that read and write data and schemas
+history/     commands for branches, commits, changes and tags
+operate/     commands that operate a graph or a server
+render/      rendering of results as text
 """

@@ -1,7 +1,13 @@
-"""Every error a caller may meet: few kinds, each says what to do.
+"""Every error a caller may see; each says what to do.
 
-A kind has one `code`; the exit code of the command line and the status of the server follow from
-the code by one table each. Anything that is not an `OmnigraphError` is a bug of ours.
+A kind has one `code`; the exit code of the command line and the status of the server follow from the code by one table
+each. Anything that is not an `OmnigraphError` is a bug in this package.
+
+base.py         the base class, families, and the tables of exit codes and statuses
+conflicts.py    conflicts with other writers, and writes with an unknown outcome
+constraints.py  rows that violate the schema
+environment.py  permissions, storage and configuration
+not_found.py    names that do not exist, and malformed cursors
 """
 
 from omnigraph.errors.base import (

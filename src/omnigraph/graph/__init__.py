@@ -1,1 +1,7 @@
-"""The public façade: `init`, `open` and `Graph`."""
+"""The public façade: `init`, `open` and `Graph`.
+
+graph.py        init, open, Graph
+history.py      commits, changes, the feed, tags, revert
+bulk.py         load, export, analyze, embed
+maintenance.py  optimize, cleanup, recover, verify
+"""

@@ -1,4 +1,16 @@
-"""Bulk data through many workers, on Spark or in this process: load, export, data source, queries, analytics."""
+"""Operations over whole tables, as tasks in this process or on Spark.
+
+spark/          sessions, Java, tasks on executors
+bulk/           bulk load
+exporting/      parallel export
+source/         the Spark data source and sink
+querying/       queries on Spark
+analytics/      graph algorithms
+embedding/      vectors for texts
+merge.py        branch merge with Spark for large tables
+maintenance.py  optimize with its tasks on executors
+progress.py     progress of a bulk job
+"""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,21 +1,16 @@
 """A graph on a server, with the interface of the embedded one: `connect`.
 
-graph.py        `RemoteGraph`: queries, mutations, branches, the schema
-history.py      commits, changes, the feed, tags, revert
-changes.py      changes that are read while they come
-bulk.py         load and export: streams, jobs, files of this process
-sending.py      what a load sends, and what places in it are called here
-maintenance.py  optimize, cleanup, verify, recover, analyze, embed
-snapshots.py    a pinned state
-migration.py    the plan of a schema change
-stored.py       what only a server has: its jobs, and stored queries
-session.py      one graph on one server: writes under their ids, jobs, schemas
-transport.py    requests: what is asked again, what a lost answer means
-errors.py       error bodies as the errors they were
-results.py      documents as results
-tables.py       Arrow as the result of a query
-documents.py    long JSON documents, read piece by piece
-values.py       values as JSON, and back
+graph.py           RemoteGraph: queries, mutations, branches, the schema
+history.py         commits, changes, the feed, tags, revert
+changes.py         changes as a stream
+bulk.py            load and export
+maintenance.py     optimize, cleanup, verify, recover, analyze, embed
+snapshots.py       a pinned state
+migration.py       the plan of a schema change
+server_queries.py  jobs and stored queries
+session.py         a graph on a server: addresses, write ids, jobs, schemas
+transport.py       requests: retries, lost responses, errors
+wire/              encoding and decoding of what is sent
 """
 
 import os

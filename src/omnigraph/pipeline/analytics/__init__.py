@@ -1,1 +1,8 @@
-"""PageRank, components, degrees, triangles: numpy on one machine, DataFrames on many."""
+"""PageRank, components, degrees, triangles: numpy on one machine, DataFrames on many.
+
+analyze.py  analyze: the verb
+spec.py     AnalysisSpec: algorithm, part of the graph, destination
+local.py    algorithms in numpy
+spark.py    algorithms on DataFrames
+write.py    results written into a column
+"""

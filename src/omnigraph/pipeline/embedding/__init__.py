@@ -1,1 +1,6 @@
-"""Vectors for texts, in batches: `embed`."""
+"""Vectors for texts, in batches: `embed`.
+
+embed.py  embed: the verb
+tasks.py  batches of requests to a provider
+rows.py   rows without vectors, and the schema of the column
+"""

@@ -1,1 +1,6 @@
-"""Adjacency of edges as compressed arrays."""
+"""Adjacency of edges as compressed arrays.
+
+csr.py             compressed sparse rows
+adjacency.py       the adjacency of an edge table
+adjacency_file.py  adjacency saved beside the table
+"""

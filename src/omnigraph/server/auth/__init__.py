@@ -1,1 +1,5 @@
-"""Who asks, and what they may do."""
+"""Who asks, and what they may do.
+
+tokens.py  authentication: bearer tokens in a file
+access.py  authorization, for every route
+"""

@@ -9,5 +9,6 @@ branches.py     branches, tags, merge, revert
 history.py      commits, changes, the feed
 schema.py       the schema, plan and apply
 maintenance.py  optimize, cleanup, verify, recover, analyze, embed
-jobs.py         jobs: look, cancel, fetch
+jobs.py         jobs: status, cancel, result
+shared.py       descriptions and headers that routes share
 """

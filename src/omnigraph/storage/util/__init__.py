@@ -1,1 +1,10 @@
-"""Caches, threads, task runners: what storage is built with."""
+"""Caches, threads, task runners: what storage is built with.
+
+single_flight_cache.py  LRU cache with single-flight construction
+schema_cache.py         values derived from an Arrow schema
+parallel.py             independent calls at once
+blocking_hook.py        a hook called before blocking I/O
+runner.py               where tasks run
+one_process.py          refuses libraries that do not survive a fork
+duckdb_stream.py        rows into DuckDB
+"""

@@ -1,1 +1,7 @@
-"""Tasks that parse splits and write fragments, and the versions made of them."""
+"""Tasks that parse splits and write fragments, and the versions made of them.
+
+stage.py     the task: parses a split and writes fragments
+upsert.py    merges input rows with stored rows
+spool.py     rows that are not in files, spooled
+assemble.py  table versions made of fragments, on the driver
+"""

@@ -1,1 +1,7 @@
-"""How tables are stored: layout, compaction, orphaned files, inspection."""
+"""How tables are stored: layout, compaction, orphaned files, inspection.
+
+compaction.py  groups of fragments rewritten by tasks
+layout.py      fragments and index segments of a version, as values
+orphans.py     files of tables: which are referenced, which may go
+inspect.py     inspection of versions for `verify`
+"""

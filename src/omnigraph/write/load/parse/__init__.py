@@ -1,1 +1,12 @@
-"""Parsing splits of input into typed rows."""
+"""Parsing splits of input into typed rows.
+
+parse.py          a split as typed rows
+parse_ndjson.py   NDJSON, with Arrow's reader where that is exact
+parse_csv.py      CSV, with Arrow's reader where that is exact
+parse_parquet.py  Parquet and Arrow
+parse_columns.py  whole columns -> columns of a property's type
+parse_rows.py     columns of one type -> rows, with defaults and ids
+parsed.py         the result: rows and rejected lines
+arrow_builder.py  values -> Arrow columns
+keyed_ids.py      ids of keyed rows, by column
+"""
