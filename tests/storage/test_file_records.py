@@ -26,7 +26,7 @@ from omnigraph.storage.table.index import segments as indexing
 from omnigraph.storage.table.maintain.orphans import needed_by
 from omnigraph.storage.table.tables import Tables, TableVersion
 from omnigraph.storage.table.write.schema_evolution import FilledColumn
-from support.proxy import Proxy
+from support.proxy import Delay, Proxy, puts
 from support.s3 import S3Location
 
 RECORDED = ("data/", "_deletions/", "_indices/")
@@ -173,10 +173,10 @@ def test_a_deletion_file_is_asked_for_while_its_commit_is_under_way(s3_proxied: 
     tables = Tables(location)
     base = tables.append(tables.create("t", rows("a")).at, rows("b", "c")).at
     tables.exists(base, ["b"])
-    proxy.delay_s = 0.02
+    proxy.on(lambda request: request.method == "HEAD", Delay(1.0), times=None)
+    proxy.on(puts("_versions/"), Delay(0.3))  # so that a busy processor has sent the HEADs before it ends
     with proxy.recording() as log:
         at = tables.delete(base, ["b"]).at
-    proxy.delay_s = 0.0
     assert log.count("HEAD", "_deletions") == 1
     assert log.serial == len(log) - 1 - log.count("HEAD", "data/"), log.describe()
     assert any(path.startswith("_deletions/") for path in tables.new_files(base, at))
