@@ -370,7 +370,7 @@ def test_a_command_that_wrote_nothing_has_nothing_to_finish(make: Callable[..., 
 WRITER = """
 import sys, omnigraph
 sys.path[:0] = sys.argv[3].split(":")
-from omnigraph.manifest.plan import Append
+from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.settings import Settings
 from support.catalogs import PERSON, person_rows
 graph = omnigraph.open(sys.argv[1], {"fsync": "false"}, settings=Settings(tail_manifests=4))

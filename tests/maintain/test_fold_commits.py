@@ -403,7 +403,7 @@ def test_a_fold_killed_before_any_of_its_requests_leaves_the_graph_as_it_was(wor
 
 FOLDER = """
 import sys, omnigraph
-from omnigraph.maintain.fold import fold_due
+from omnigraph.maintenance.fold import fold_due
 from omnigraph.manifest.settings import Settings
 graph = omnigraph.open(sys.argv[1], {"fsync": "false"}, settings=Settings(tail_manifests=2, maintenance=0))
 print("ready", flush=True)

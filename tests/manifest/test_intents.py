@@ -440,11 +440,11 @@ def test_a_lost_answer_to_a_takeover_is_settled(store: ObjectStore, fault: Any) 
 
 BEGIN_AND_WAIT = """
 import sys
-from omnigraph.manifest.intents import Intents
-from omnigraph.manifest.model import Point
+from omnigraph.manifest.intent.intent_store import Intents
+from omnigraph.manifest.model.manifest import Point
 from omnigraph.runtime import Runtime
 from omnigraph.storage.location import locate
-from omnigraph.storage.objects import open_store
+from omnigraph.storage.objects.object_store import open_store
 options = dict(pair.split("=", 1) for pair in sys.argv[2:])
 Intents(open_store(locate(sys.argv[1], options)), Runtime()).begin("job", "main", Point("aaaaaaaaaaaaa", 7), "load")
 print("begun", flush=True)

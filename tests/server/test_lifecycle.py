@@ -97,7 +97,7 @@ def test_a_signal_lets_what_is_in_flight_end(store: Path, graph: Graph) -> None:
 
 SLOW_VERIFY = """
 import time
-from omnigraph.graph import Graph
+from omnigraph.graph.graph import Graph
 verify = Graph.verify
 def slowly(graph, *words, **named):
     time.sleep({seconds})

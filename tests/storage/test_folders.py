@@ -105,7 +105,7 @@ def test_a_directory_that_is_not_the_same_any_more_is_made_again(
 FORKING = """
 import os, sys, time
 from pathlib import Path
-from omnigraph.storage.local import LocalBackend
+from omnigraph.storage.objects.local import LocalBackend
 
 backend, objects = LocalBackend(Path(sys.argv[1]), fsync=False), int(sys.argv[2])
 for number in range(3):

@@ -307,7 +307,8 @@ def test_scratch_files_are_gone_after_exit(tmp_path: Path) -> None:
 import sys, pyarrow as pa
 from pathlib import Path
 from omnigraph.storage.location import Location
-from omnigraph.storage.tables import Overlay, Tables
+from omnigraph.storage.table.overlay import Overlay
+from omnigraph.storage.table.tables import Tables
 root = Path(sys.argv[1])
 tables = Tables(Location(str(root / "graph"), fsync=False), scratch=root / "scratch")
 at = tables.create("t1", pa.table({"id": ["ada"]})).at

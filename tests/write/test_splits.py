@@ -149,7 +149,7 @@ def test_a_line_of_any_length_takes_no_more_memory_than_the_limit() -> None:
     """In a process of its own: of 200 MB without a newline never more than a few times the limit is held."""
     code = """
 import resource
-from omnigraph.write.input_files import line_stretches
+from omnigraph.write.load.input.chunks import line_stretches
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 chunks = (b"x" * 2**22 for _ in range(50))
 found = list(line_stretches(chunks))
