@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 import omnigraph
+from omnigraph.engine import Engine
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Upsert
-from omnigraph.merge.merge import Engine
 from omnigraph.storage.table.table_content import content_of
 
 SCHEMA = """

@@ -24,6 +24,7 @@ schema/          the schema language and the types of a graph
 errors/          every error a caller may see
 lexer.py         tokens of both languages
 cancellation.py  deadlines and cancellation
+engine.py        where an operation runs: auto, local or spark
 runtime.py       clock, random numbers and ids, as arguments
 fast_frozen.py   dataclasses that only the type checker protects
 fork_safety.py   locks and caches after a fork

@@ -173,7 +173,7 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(graph: Graph) -> None:
         graph.optimize(types=["Robot"])
     with pytest.raises(BranchNotFound):
         graph.optimize("nowhere")
-    with pytest.raises(BadRequest, match="no engine 'duck'"):
+    with pytest.raises(BadRequest, match="Unknown engine 'duck'"):
         graph.optimize(engine="duck")  # type: ignore[arg-type]
     with pytest.raises(ReadOnly):
         omnigraph.open(graph.uri, read_only=True).optimize()

@@ -463,7 +463,7 @@ REFUSALS = {
     "0 iterations": {"iterations": 0},
     "'up' is no direction": {"direction": "up"},
     "triangles takes edges both ways": {"algorithm": "triangles", "direction": "out"},
-    "'gpu' is no engine": {"engine": "gpu"},
+    "Unknown engine 'gpu'": {"engine": "gpu"},
     "A limit of -1": {"limit": -1},
 }
 

@@ -353,7 +353,7 @@ REFUSALS: dict[str, dict[str, Any]] = {
     "Concurrency of 0": {"concurrency": 0},
     "commit_every of 0": {"commit_every": 0},
     "A price of -1": {"price_per_1k": -1},
-    "'gpu' is no engine": {"engine": "gpu"},
+    "Unknown engine 'gpu'": {"engine": "gpu"},
 }
 
 

@@ -401,7 +401,7 @@ def test_a_column_that_older_rows_lack_is_null_in_an_export(people: Graph, tmp_p
     [
         ("out", {"format": "xml"}, "no format"),
         ("out", {"format": "csv", "types": ["Ghost"]}, "no type 'Ghost'"),
-        ("out", {"format": "csv", "engine": "duck"}, "no engine"),
+        ("out", {"format": "csv", "engine": "duck"}, "Unknown engine"),
         ("out.jsonl", {"engine": "spark"}, "directories"),
         ("people", {"format": "csv"}, "inside the graph"),
         ("people/tables/x", {"format": "csv"}, "inside the graph"),

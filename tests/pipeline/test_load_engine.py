@@ -116,7 +116,7 @@ def test_a_job_id_makes_a_small_load_one_that_can_be_gone_on_with(graph: Graph, 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"engine": "duck"}, "There is no engine 'duck': use auto, local, spark"),
+        ({"engine": "duck"}, "Unknown engine 'duck': use auto, local or spark"),
         ({"engine": "spark"}, "write the entities to a .jsonl file first"),
         ({"job_id": "monday"}, "A job id is for loads of files"),
         ({"engine": "local", "master": "local[2]"}, "makes no sense"),

@@ -369,7 +369,7 @@ def test_without_spark_the_reason_to_use_it_is_what_is_told(graph: Graph, monkey
 
 
 def test_an_unknown_engine_and_a_sum_that_overflows_are_sentences(spark: Any, graph: Graph) -> None:
-    with pytest.raises(BadRequest, match="no engine"):
+    with pytest.raises(BadRequest, match="Unknown engine"):
         graph.query(TEXT, engine="duck")  # type: ignore[arg-type]
     text = "query q() { match { $a: Person } return { sum($a.vast) } }"
     said = []

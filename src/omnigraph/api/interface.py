@@ -17,25 +17,21 @@ if TYPE_CHECKING:
     from omnigraph.diff.changes import Explained
     from omnigraph.diff.entity_changes import EntityChange
     from omnigraph.diff.feed import FeedChange, FeedPage
+    from omnigraph.engine import Engine
     from omnigraph.gc.cleanup import Cleaned
     from omnigraph.gc.recovery import Recovery
     from omnigraph.graph.graph import TypeSummary
     from omnigraph.graph.history import CommitDetails
-    from omnigraph.maintenance.engines import Engine as MaintenanceEngine
     from omnigraph.maintenance.report import OptimizeResult
     from omnigraph.manifest.branch.tags import Tag
     from omnigraph.manifest.commit.publish import PublishedCommit
     from omnigraph.manifest.history.log_graph import LoggedCommit
     from omnigraph.manifest.model.manifest import Commit, CommitId, TxnId
-    from omnigraph.merge.merge import Engine as MergeEngine
     from omnigraph.merge.merge import MergeResult
     from omnigraph.pipeline.analytics.analyze import Analysis
-    from omnigraph.pipeline.analytics.analyze import Engine as AnalyticsEngine
     from omnigraph.pipeline.analytics.spec import Algorithm, Direction
     from omnigraph.pipeline.embedding.embed import EmbedResult
-    from omnigraph.pipeline.exporting.export import Engine as ExportEngine
     from omnigraph.pipeline.progress import Progress
-    from omnigraph.pipeline.querying.engines import QueryEngine
     from omnigraph.read.export.export import Exported
     from omnigraph.read.export.export_formats import Format
     from omnigraph.read.result import QueryResult
@@ -45,7 +41,7 @@ if TYPE_CHECKING:
     from omnigraph.verify.report import VerifyReport
     from omnigraph.write.commit import OnConflict
     from omnigraph.write.load.input.load_input import Source
-    from omnigraph.write.load.load import Engine, LoadResult, OnError
+    from omnigraph.write.load.load import LoadResult, OnError
     from omnigraph.write.load.load_modes import Mode
     from omnigraph.write.migrate.migrate import SchemaApplied
 
@@ -112,7 +108,7 @@ class BranchesLike(Protocol):
         actor: str | None = None,
         if_commit: "CommitId | None" = None,
         txn_id: "TxnId | None" = None,
-        engine: "MergeEngine" = "auto",
+        engine: "Engine" = "auto",
         spark: "SparkSession | None" = None,
         master: str | None = None,
     ) -> "MergeResult": ...
@@ -175,7 +171,7 @@ class GraphLike(Protocol):
         at: str | datetime | None = None,
         *,
         explain: bool = False,
-        engine: "QueryEngine" = "auto",
+        engine: "Engine" = "auto",
         spark: "SparkSession | None" = None,
         master: str | None = None,
         on_start: Callable[[str], None] | None = None,
@@ -276,7 +272,7 @@ class GraphLike(Protocol):
         branch: str = MAIN,
         at: str | datetime | None = None,
         types: Sequence[str] | None = None,
-        engine: "ExportEngine" = "auto",
+        engine: "Engine" = "auto",
         *,
         format: "Format | None" = None,
         overwrite: bool = False,
@@ -290,7 +286,7 @@ class GraphLike(Protocol):
         algorithm: "Algorithm",
         edges: Sequence[str] | None = None,
         write: str | None = None,
-        engine: "AnalyticsEngine" = "auto",
+        engine: "Engine" = "auto",
         *,
         direction: "Direction | None" = None,
         damping: float = 0.85,
@@ -331,7 +327,7 @@ class GraphLike(Protocol):
         self,
         branch: str = MAIN,
         types: Sequence[str] | None = None,
-        engine: "MaintenanceEngine" = "auto",
+        engine: "Engine" = "auto",
         spark: "SparkSession | None" = None,
         master: str | None = None,
         *,

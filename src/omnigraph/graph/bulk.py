@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import IO, TYPE_CHECKING
 
+from omnigraph.engine import Engine
 from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.storage import meter
@@ -14,19 +15,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from omnigraph.gc.recovery import Completers
-    from omnigraph.maintenance.engines import Engine as MaintenanceEngine
     from omnigraph.maintenance.table_maintenance import ChooseRunner
     from omnigraph.pipeline.analytics.analyze import Analysis
-    from omnigraph.pipeline.analytics.analyze import Engine as AnalyticsEngine
     from omnigraph.pipeline.analytics.spec import Algorithm, Direction
     from omnigraph.pipeline.embedding.embed import EmbedResult
-    from omnigraph.pipeline.exporting.export import Engine as ExportEngine
     from omnigraph.pipeline.progress import Progress
     from omnigraph.read.export.export import Exported
     from omnigraph.read.export.export_formats import Format
     from omnigraph.read.search.embedding import Embedder
     from omnigraph.write.load.input.load_input import Source
-    from omnigraph.write.load.load import Engine, LoadResult, OnError
+    from omnigraph.write.load.load import LoadResult, OnError
     from omnigraph.write.load.load_modes import Mode
 
 
@@ -40,7 +38,7 @@ class BulkCommands:
         source: "Source",
         mode: "Mode" = "append",
         branch: str = MAIN,
-        engine: "Engine" = "auto",
+        engine: Engine = "auto",
         spark: "SparkSession | None" = None,
         on_error: "OnError" = "fail",
         *,
@@ -88,7 +86,7 @@ class BulkCommands:
         branch: str = MAIN,
         at: str | datetime | None = None,
         types: Sequence[str] | None = None,
-        engine: "ExportEngine" = "auto",
+        engine: Engine = "auto",
         *,
         format: "Format | None" = None,
         overwrite: bool = False,
@@ -123,7 +121,7 @@ class BulkCommands:
         algorithm: "Algorithm",
         edges: Sequence[str] | None = None,
         write: str | None = None,
-        engine: "AnalyticsEngine" = "auto",
+        engine: Engine = "auto",
         *,
         direction: "Direction | None" = None,
         damping: float = 0.85,
@@ -216,7 +214,7 @@ class BulkCommands:
         return {"load": COMPLETER}
 
     def _workers(
-        self, engine: "MaintenanceEngine", spark: "SparkSession | None", master: str | None
+        self, engine: Engine, spark: "SparkSession | None", master: str | None
     ) -> "AbstractContextManager[ChooseRunner]":
         """Who runs the tasks of `optimize`."""
         from omnigraph.pipeline.maintenance import workers

@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.engine import Engine
 from omnigraph.errors import BadRequest
 from omnigraph.graph.bulk import BulkCommands
 from omnigraph.graph.history import HistoryCommands, TagCommands
@@ -31,9 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from omnigraph.merge.merge import Engine as MergeEngine
     from omnigraph.merge.merge import MergeResult
-    from omnigraph.pipeline.querying.engines import QueryEngine
     from omnigraph.query.ir import MutationQuery
     from omnigraph.read.result import QueryResult
     from omnigraph.read.tables.read_cache import CacheCounts, ReadCaches
@@ -193,7 +192,7 @@ class BranchCommands:
         actor: str | None = None,
         if_commit: CommitId | None = None,
         txn_id: TxnId | None = None,
-        engine: "MergeEngine" = "auto",
+        engine: Engine = "auto",
         spark: "SparkSession | None" = None,
         master: str | None = None,
     ) -> "MergeResult":
@@ -291,7 +290,7 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         at: str | datetime | None = None,
         *,
         explain: bool = False,
-        engine: "QueryEngine" = "auto",
+        engine: Engine = "auto",
         spark: "SparkSession | None" = None,
         master: str | None = None,
         on_start: "Callable[[str], None] | None" = None,

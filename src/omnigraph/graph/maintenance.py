@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
+from omnigraph.engine import Engine
 from omnigraph.manifest.model.manifest import MAIN
 from omnigraph.manifest.repository import Repository
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from omnigraph.gc.cleanup import Cleaned
     from omnigraph.gc.recovery import Completers, Recovery
-    from omnigraph.maintenance.engines import Engine
     from omnigraph.maintenance.report import OptimizeResult
     from omnigraph.maintenance.table_maintenance import ChooseRunner
     from omnigraph.verify.verify import VerifyReport
@@ -29,7 +29,7 @@ class MaintenanceCommands:
         self,
         branch: str = MAIN,
         types: Sequence[str] | None = None,
-        engine: "Engine" = "auto",
+        engine: Engine = "auto",
         spark: "SparkSession | None" = None,
         master: str | None = None,
         *,
@@ -91,10 +91,10 @@ class MaintenanceCommands:
         return {}
 
     def _workers(
-        self, engine: "Engine", spark: "SparkSession | None", master: str | None
+        self, engine: Engine, spark: "SparkSession | None", master: str | None
     ) -> "AbstractContextManager[ChooseRunner]":
         """Who runs the tasks of `optimize`: here, unless the façade knows more (`graph/bulk.py`)."""
-        from omnigraph.maintenance.engines import require_engine
+        from omnigraph.engine import require_engine
         from omnigraph.storage.util.runner import InProcess
 
         require_engine(engine)

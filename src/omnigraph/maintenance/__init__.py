@@ -8,5 +8,4 @@ commit.py             one maintenance commit
 optimize.py           the verb
 background.py         maintenance behind the writers of a process
 report.py             what a run did for each type
-engines.py            the engines that `optimize` accepts
 """

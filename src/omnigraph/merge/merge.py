@@ -8,9 +8,10 @@ for so long that either is swept while it is read begins anew.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from omnigraph.diff.graph_state import TypeState, identity, state_of
+from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import BadRequest, MergeConflict, MergeConflicts, OmnigraphError, PreconditionFailed
 from omnigraph.manifest.commit.plan import Change, Drop, Merged, Move, PublishPlan, Stance
 from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
@@ -29,9 +30,6 @@ from omnigraph.write.stage import Stager
 
 if TYPE_CHECKING:
     from omnigraph.storage.table.tables import Tables
-
-Engine: TypeAlias = Literal["auto", "local", "spark"]
-ENGINES = ("auto", "local", "spark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +94,7 @@ def _require_sensible(source: str, into: str, delete_branch: bool, engine: str) 
         raise BadRequest(f"The branch {source!r} can't be merged into itself: name another one.")
     if delete_branch and source == MAIN:
         raise BadRequest(f"The branch {MAIN!r} can't be deleted: merge it without delete_branch.")
-    if engine not in ENGINES:
-        raise BadRequest(f"There is no engine {engine!r}: it is one of {', '.join(ENGINES)}.")
+    require_engine(engine)
 
 
 def _choice(engine: Engine, runner: Callable[[], Runner] | None) -> ChooseRunner:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import SparkNotReady
-from omnigraph.maintenance.engines import Engine, require_engine
 from omnigraph.maintenance.table_maintenance import ChooseRunner
 from omnigraph.storage.util.runner import InProcess, Runner
 

@@ -7,10 +7,11 @@ run in this process one after another: slower, and in no more memory.
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from omnigraph.engine import Engine
 from omnigraph.errors import SparkNotReady
 from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
 from omnigraph.manifest.repository import Repository
-from omnigraph.merge.merge import Engine, MergeResult, merge
+from omnigraph.merge.merge import MergeResult, merge
 from omnigraph.storage.util.runner import InProcess, Runner
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import BadRequest, ConstraintViolation, InvalidInput
 from omnigraph.remote.session import Session, refuse_actor, refuse_spark
 from omnigraph.remote.transport import IF_COMMIT, Ask, Readable, Write, header
@@ -21,13 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from omnigraph.manifest.model.manifest import CommitId, TxnId
-    from omnigraph.pipeline.exporting.export import Engine as ExportEngine
     from omnigraph.pipeline.progress import Progress
     from omnigraph.read.export.export import Exported
     from omnigraph.read.export.export_formats import Format
     from omnigraph.schema.catalog import Catalog
     from omnigraph.write.load.input.load_input import Source
-    from omnigraph.write.load.load import Engine, LoadResult, OnError
+    from omnigraph.write.load.load import LoadResult, OnError
     from omnigraph.write.load.load_modes import Mode
 
 MAIN = "main"
@@ -135,7 +135,7 @@ class RemoteBulk:
         branch: str = MAIN,
         at: str | datetime | None = None,
         types: Sequence[str] | None = None,
-        engine: "ExportEngine" = "auto",
+        engine: "Engine" = "auto",
         *,
         format: "Format | None" = None,
         overwrite: bool = False,
@@ -149,8 +149,7 @@ class RemoteBulk:
         from omnigraph.read.export.export_formats import FORMATS
 
         refuse_spark(spark, master)
-        if engine not in ("auto", "local", "spark"):
-            raise BadRequest(f"{engine!r} is no engine: use auto, local or spark.")
+        require_engine(engine)
         if format is not None and format not in FORMATS:
             raise BadRequest(f"{format!r} is no format: use {', '.join(FORMATS)}.")
         whole = file_format(dest, format)

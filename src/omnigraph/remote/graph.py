@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from omnigraph.api.interface import GraphLike
+    from omnigraph.engine import Engine
     from omnigraph.graph.graph import Graph
     from omnigraph.manifest.commit.publish import PublishedCommit
     from omnigraph.manifest.model.manifest import CommitId, TxnId
-    from omnigraph.merge.merge import Engine as MergeEngine
     from omnigraph.merge.merge import MergeResult
-    from omnigraph.pipeline.querying.engines import QueryEngine
     from omnigraph.read.explain import Plan
     from omnigraph.read.result import QueryResult
     from omnigraph.schema.evolve.migration import MigrationPlan
@@ -72,7 +71,7 @@ class RemoteBranches:
         actor: str | None = None,
         if_commit: "CommitId | None" = None,
         txn_id: "TxnId | None" = None,
-        engine: "MergeEngine" = "auto",
+        engine: "Engine" = "auto",
         spark: "SparkSession | None" = None,
         master: str | None = None,
     ) -> "MergeResult":
@@ -179,7 +178,7 @@ class RemoteGraph(RemoteHistory, RemoteBulk, RemoteMaintenance):
         at: str | datetime | None = None,
         *,
         explain: bool = False,
-        engine: "QueryEngine" = "auto",
+        engine: "Engine" = "auto",
         spark: "SparkSession | None" = None,
         master: str | None = None,
         on_start: Callable[[str], None] | None = None,

@@ -13,13 +13,12 @@ from omnigraph.remote.wire.values import wire_time
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from omnigraph.engine import Engine
     from omnigraph.gc.cleanup import Cleaned
     from omnigraph.gc.recovery import Recovery
-    from omnigraph.maintenance.engines import Engine as MaintenanceEngine
     from omnigraph.maintenance.report import OptimizeResult
     from omnigraph.manifest.model.manifest import CommitId, TxnId
     from omnigraph.pipeline.analytics.analyze import Analysis
-    from omnigraph.pipeline.analytics.analyze import Engine as AnalyticsEngine
     from omnigraph.pipeline.analytics.spec import Algorithm, Direction
     from omnigraph.pipeline.embedding.embed import EmbedResult
     from omnigraph.read.search.embedding import Embedder
@@ -38,7 +37,7 @@ class RemoteMaintenance:
         self,
         branch: str = MAIN,
         types: Sequence[str] | None = None,
-        engine: "MaintenanceEngine" = "auto",
+        engine: "Engine" = "auto",
         spark: "SparkSession | None" = None,
         master: str | None = None,
         *,
@@ -85,7 +84,7 @@ class RemoteMaintenance:
         algorithm: "Algorithm",
         edges: Sequence[str] | None = None,
         write: str | None = None,
-        engine: "AnalyticsEngine" = "auto",
+        engine: "Engine" = "auto",
         *,
         direction: "Direction | None" = None,
         damping: float = 0.85,

@@ -18,9 +18,9 @@ from omnigraph.cli.options import (
 from omnigraph.cli.output import Paint, counted, table
 from omnigraph.cli.progress import working
 from omnigraph.cli.render.commit import commit_sentence
+from omnigraph.engine import ENGINES
 
 ALGORITHMS = ("pagerank", "components", "degrees", "triangles")
-ENGINES = ("auto", "local", "spark")
 
 
 @click.command()

@@ -24,6 +24,7 @@ from omnigraph.cli.options import (
 from omnigraph.cli.output import counted, paint_for, table, write_bytes
 from omnigraph.cli.progress import working
 from omnigraph.cli.render.commit import commit_sentence
+from omnigraph.engine import ENGINES, Engine
 from omnigraph.errors import BadRequest
 from omnigraph.pipeline.progress import Progress
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 DATA_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".parquet", ".gz")
 MODES = ("append", "merge", "overwrite")
 EXPORT_FORMATS = ("jsonl", "parquet", "csv")
-ENGINES = ("auto", "local", "spark")
 
 
 @click.command()
@@ -112,7 +112,7 @@ def load(
             sources,
             cast(Literal["append", "merge", "overwrite"], mode),
             settings.branch_or_main,
-            cast(Literal["auto", "local", "spark"], engine),
+            cast(Engine, engine),
             on_error=cast(Literal["fail", "quarantine"], on_error),
             from_=base,
             type=type_name,
@@ -175,7 +175,7 @@ def export(
             settings.branch_or_main,
             at,
             types or None,
-            cast(Literal["auto", "local", "spark"], engine),
+            cast(Engine, engine),
             format=cast(Literal["jsonl", "csv", "parquet"] | None, format_),
             overwrite=overwrite,
             master=master,

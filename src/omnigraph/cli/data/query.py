@@ -1,7 +1,7 @@
 """`query`, `mutate`: run a query of a text. `lint`: check all of them without running any."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -12,6 +12,7 @@ from omnigraph.cli.output import Paint, counted, excerpt_lines, printable
 from omnigraph.cli.progress import working
 from omnigraph.cli.render.commit import commit_sentence
 from omnigraph.cli.render.formats import FORMATS, write_result
+from omnigraph.engine import ENGINES, Engine
 from omnigraph.pipeline.progress import Progress
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def text_options(command: Command) -> Command:
 @click.option("--format", "format_", type=click.Choice(FORMATS), help="How to print rows.  [default: table]")
 @click.option(
     "--engine",
-    type=click.Choice(("auto", "local", "spark")),
+    type=click.Choice(ENGINES),
     default="auto",
     help="Where to run: auto is here, and on Spark what outgrows this process.",
 )
@@ -79,7 +80,7 @@ def query(
             settings.branch_or_main,
             at,
             explain=explain,
-            engine=cast(Literal["auto", "local", "spark"], engine),
+            engine=cast(Engine, engine),
             master=master,
             on_start=progress.stage,
         )

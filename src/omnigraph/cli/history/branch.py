@@ -1,7 +1,5 @@
 """`branch`: create, list, delete, merge."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from omnigraph.api.documents import branch_document
@@ -16,9 +14,7 @@ from omnigraph.cli.options import (
 )
 from omnigraph.cli.output import counted
 from omnigraph.cli.render.merge import merge_document, merge_text
-
-if TYPE_CHECKING:
-    from omnigraph.merge.merge import Engine
+from omnigraph.engine import ENGINES, Engine
 
 
 @click.group()
@@ -74,7 +70,7 @@ def delete(settings: Settings, name: str, txn_id: str | None) -> None:
 @click.option("--into", metavar="BRANCH", help="The branch to merge into.  [default: --branch, or main]")
 @click.option("--delete-branch", is_flag=True, help="Delete SRC afterwards, unless it has moved on.")
 @click.option("--dry-run", is_flag=True, help="Show what would happen, conflicts included, and change nothing.")
-@click.option("--engine", type=click.Choice(["auto", "local", "spark"]), default="auto", help="Where rows are decided.")
+@click.option("--engine", type=click.Choice(ENGINES), default="auto", help="Where rows are decided.")
 @if_commit_option
 @txn_id_option
 @common_options
@@ -85,7 +81,7 @@ def merge(
     into: str | None,
     delete_branch: bool,
     dry_run: bool,
-    engine: "Engine",
+    engine: Engine,
     if_commit: str | None,
     txn_id: str | None,
 ) -> None:

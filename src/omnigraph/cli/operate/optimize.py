@@ -1,6 +1,6 @@
 """`optimize`: fold, compact, index, and save the adjacency of edges."""
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -9,7 +9,7 @@ from omnigraph.cli.options import Settings, common_options, pass_settings, store
 from omnigraph.cli.output import counted, printable
 from omnigraph.cli.progress import working
 from omnigraph.cli.render.commit import spent_text
-from omnigraph.maintenance.engines import ENGINES
+from omnigraph.engine import ENGINES, Engine
 
 if TYPE_CHECKING:
     from omnigraph.maintenance.report import OptimizeResult, TypeReport
@@ -30,7 +30,7 @@ def optimize(settings: Settings, place: str | None, types: tuple[str, ...], engi
     graph = settings.open_graph(place)
     with working("Optimizing", settings.branch_or_main, quiet=settings.quiet or settings.json):
         result = graph.optimize(
-            settings.branch_or_main, types or None, cast(Any, engine), master=master, actor=settings.actor
+            settings.branch_or_main, types or None, cast(Engine, engine), master=master, actor=settings.actor
         )
     settings.output.done(optimize_document(result), optimize_text(result))
 

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
+from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import BadRequest, PreconditionFailed
 from omnigraph.manifest.commit.plan import Bulk, Change, PublishPlan, Stance
 from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from omnigraph.pipeline.analytics.write import Answer
-
-Engine: TypeAlias = Literal["auto", "local", "spark"]
 
 BYTES_A_VERTEX, BYTES_AN_EDGE = 300, 200  # that an analysis takes in memory, ids included
 MEMORY_SHARE = 0.5  # of what is free
@@ -81,7 +80,7 @@ def analyze(
     branch: str = MAIN,
     at: str | datetime | None = None,
     limit: int | None = LIMIT,
-    engine: str = "auto",
+    engine: Engine = "auto",
     spark: "SparkSession | None" = None,
     master: str | None = None,
     actor: str | None = None,
@@ -90,8 +89,7 @@ def analyze(
     on_start: Callable[[str], None] | None = None,
 ) -> Analysis:
     """Analyse a state of the graph; with `write`, such as `Person.rank`, every row of that type gets its value."""
-    if engine not in ("auto", "local", "spark"):
-        raise BadRequest(f"{engine!r} is no engine: use auto, local or spark.")
+    require_engine(engine)
     if limit is not None and limit < 0:
         raise BadRequest(f"A limit of {limit} makes no sense: give 0 or more.")
 

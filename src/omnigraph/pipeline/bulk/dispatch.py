@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import BadRequest, SparkNotReady
 from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
 from omnigraph.manifest.repository import Repository
@@ -17,13 +18,11 @@ from omnigraph.pipeline.spark.dataframes import has_frames
 from omnigraph.storage.util.runner import InProcess, Runner
 from omnigraph.write.load.input.load_input import TooLargeForProcess
 from omnigraph.write.load.input.sources import is_files
-from omnigraph.write.load.load import Engine, LoadResult, OnError, load
+from omnigraph.write.load.load import LoadResult, OnError, load
 from omnigraph.write.load.load_modes import Mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-ENGINES = ("auto", "local", "spark")
 
 
 def load_with(
@@ -47,8 +46,7 @@ def load_with(
     progress: Progress | None = None,
 ) -> LoadResult:
     """Load everything or nothing as one commit. A `job_id` makes it a bulk load, whatever its size."""
-    if engine not in ENGINES:
-        raise BadRequest(f"There is no engine {engine!r}: use {', '.join(ENGINES)}.")
+    require_engine(engine)
     progress = progress or Progress()
     options: dict[str, Any] = {
         "mode": mode,

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.engine import require_engine
 from omnigraph.errors import BadRequest, OmnigraphError
 from omnigraph.manifest.commit.plan import Change, PublishPlan, Stance, Upsert
 from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
@@ -332,8 +333,7 @@ def _require_sense(
         raise BadRequest(f"A rate limit of {rate_limit} makes no sense: give the requests a minute, or leave it out.")
     if price_per_1k is not None and price_per_1k < 0:
         raise BadRequest(f"A price of {price_per_1k} makes no sense: give what 1,000 tokens cost.")
-    if engine not in ("local", "spark"):
-        raise BadRequest(f"{engine!r} is no engine for embedding: use local or spark.")
+    require_engine(engine, ("local", "spark"))
 
 
 @contextmanager

@@ -13,8 +13,9 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import IO, TYPE_CHECKING, cast
 
+from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import BadRequest
 from omnigraph.manifest.commit.txn import Snapshot
 from omnigraph.manifest.repository import Repository
@@ -34,8 +35,6 @@ from omnigraph.storage.util.runner import InProcess, Runner
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
-
-Engine: TypeAlias = Literal["auto", "local", "spark"]
 
 SPARK_ROWS_MIN = 1_000_000  # fewer are exported here before a session has started
 PART_BYTES = 64 * 1024 * 1024  # of rows in memory
@@ -91,8 +90,7 @@ def export(
 
     An open file, or a path without a `format` or with the ending of it, gets one file; everything else a directory.
     """
-    if engine not in ("auto", "local", "spark"):
-        raise BadRequest(f"{engine!r} is no engine: use auto, local or spark.")
+    require_engine(engine)
     if format is not None and format not in FORMATS:
         raise BadRequest(f"{format!r} is no format: use {', '.join(FORMATS)}.")
     whole = file_format(dest, format)

@@ -1,8 +1,9 @@
 """Which engine runs a query. Importing this loads neither of them."""
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
-from omnigraph.errors import BadRequest, SparkNotReady
+from omnigraph.engine import Engine, require_engine
+from omnigraph.errors import SparkNotReady
 from omnigraph.query.ir import ReadQuery
 from omnigraph.storage.location import Location
 
@@ -14,11 +15,9 @@ if TYPE_CHECKING:
     from omnigraph.read.reader import Reader
     from omnigraph.read.result import QueryResult
 
-QueryEngine: TypeAlias = Literal["auto", "local", "spark"]
-
 
 def run_with(
-    engine: QueryEngine,
+    engine: Engine,
     reader: "Reader",
     location: Location,
     query: ReadQuery,
@@ -35,8 +34,7 @@ def run_with(
     from omnigraph.read.execute import run_query
     from omnigraph.read.graph.csr import NoRoom
 
-    if engine not in ("auto", "local", "spark"):
-        raise BadRequest(f"{engine!r} is no engine: use auto, local or spark.")
+    require_engine(engine)
     if engine != "spark":
         try:
             return run_query(reader, query, explain=explain)

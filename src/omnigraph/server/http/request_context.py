@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from omnigraph.api.documents import Document
 from omnigraph.cancellation import Stop, Stopped
+from omnigraph.engine import Engine
 from omnigraph.errors import BadRequest, OmnigraphError
 from omnigraph.manifest.model.manifest import MAIN, Entry
 from omnigraph.server.auth import access
@@ -20,7 +21,6 @@ from omnigraph.server.http.errors import TooLarge, json_response
 from omnigraph.server.http.pipe import Pipe, heard, written
 from omnigraph.server.jobs import Job
 from omnigraph.server.metrics import REQUEST
-from omnigraph.server.models.request_models import Engine
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
 

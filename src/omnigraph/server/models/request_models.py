@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Engine = Literal["auto", "local", "spark"]
+from omnigraph.engine import Engine
+
 BranchName = Annotated[str, Field(min_length=1, max_length=200, description="A branch.", examples=["main", "agent/42"])]
 Reference = Annotated[
     str, Field(min_length=1, max_length=300, description="A commit id, a tag, or a time such as 2026-01-31T12:00Z.")

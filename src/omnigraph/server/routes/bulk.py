@@ -12,6 +12,7 @@ from fastapi import Query
 from starlette.responses import Response
 
 from omnigraph.api.documents import Document, export_document, load_document
+from omnigraph.engine import Engine
 from omnigraph.errors import BadRequest
 from omnigraph.graph.graph import Graph
 from omnigraph.server.auth.access import Action
@@ -20,7 +21,7 @@ from omnigraph.server.http.pipe import Pipe
 from omnigraph.server.http.request_body import unpacked
 from omnigraph.server.http.request_context import Call, TheCall
 from omnigraph.server.jobs import Job
-from omnigraph.server.models.request_models import Engine, ExportRequest
+from omnigraph.server.models.request_models import ExportRequest
 from omnigraph.server.models.response_models import LoadAnswer
 from omnigraph.server.routes.shared import NDJSON, IfCommit, TxnId, described, graph_router
 from omnigraph.storage.util.runner import InProcess

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import (
     AlreadyExists,
     BadRequest,
@@ -33,7 +34,6 @@ from omnigraph.write.validate.validate import checks_for
 from omnigraph.write.validate.violations import placed, violations_of
 
 OnError: TypeAlias = Literal["fail", "quarantine"]
-Engine: TypeAlias = Literal["auto", "local", "spark"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,7 @@ def _check_options(mode: str, engine: str, on_error: str, max_errors: int | None
         raise BadRequest(f"on_error={on_error!r} makes no sense: use fail or quarantine.")
     if max_errors is not None and max_errors < 0:
         raise BadRequest(f"max_errors={max_errors} makes no sense: give 0 or more.")
-    if engine not in ("auto", "local"):
-        raise BadRequest(f'This release has no engine {engine!r} for loads: use "auto" or "local".')
+    require_engine(engine, ("auto", "local"))
 
 
 def _catalog(repository: Repository, branch: str, from_: str | None) -> Catalog:
