@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import omnigraph
-from omnigraph.manifest.model.manifest import Point, Touch
+from omnigraph.manifest.model.manifest import Point, RowCounts
 
-CHANGED = "from omnigraph.manifest.model.manifest import Touch\nTouch(1).inserted = 2\n"
+CHANGED = "from omnigraph.manifest.model.manifest import RowCounts\nRowCounts(1).inserted = 2\n"
 
 
 def test_the_type_checker_refuses_to_change_one(tmp_path: Path) -> None:
@@ -28,11 +28,11 @@ def test_the_type_checker_refuses_to_change_one(tmp_path: Path) -> None:
     )
 
     assert told.returncode == 1, told.stdout + told.stderr
-    assert 'changed.py:2: error: Property "inserted" defined in "Touch" is read-only' in told.stdout
+    assert 'changed.py:2: error: Property "inserted" defined in "RowCounts" is read-only' in told.stdout
 
 
 def test_equal_values_are_one_in_a_set_and_survive_copies_and_pickles() -> None:
     point = Point("b", 1)
 
     assert {point, Point("b", 1), copy.copy(point), pickle.loads(pickle.dumps(point))} == {point}
-    assert replace(Touch(1), updated=2) == Touch(1, 2)
+    assert replace(RowCounts(1), updated=2) == RowCounts(1, 2)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import MergeBaseExpired
 from omnigraph.manifest.branch.merge_base import base_positions, find_bases
-from omnigraph.manifest.model.ancestry import common_ancestors, contains_commit, contains_manifest, united
+from omnigraph.manifest.model.ancestry import all_ancestors, common_ancestors, contains_commit, contains_manifest
 from omnigraph.manifest.model.manifest import Ancestry, Commit, CommitClass, Entry, Manifest, Point, Position, stub_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -42,7 +42,7 @@ class History:
         number = self.heads.get(branch, 0) + 1
         vector: Ancestry = {}
         for parent in parents:
-            vector = united(vector, self.vector(parent))
+            vector = all_ancestors(vector, self.vector(parent))
         made = tuple(_commit(f"{branch}.{number}.{index}") for index in range(commits))
         own = {**vector, branch: Position(number)}
         self.entries[Point(branch, number)] = Manifest(branch, branch, number, "", "", NOON, own, commits=made)

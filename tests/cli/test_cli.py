@@ -301,7 +301,7 @@ def test_as_names_the_actor_of_a_deleted_branch(graph: Graph, store: str, cli: C
 
     cli("branch", "delete", "try", "--store", store, "--as", "ada")
 
-    tombstone = graph.repository.manifests.newest(branch_id)
+    tombstone = graph.repository.manifests.find_head(branch_id)
     assert tombstone is not None
     assert tombstone.tombstone is not None
     assert tombstone.tombstone.actor == "ada"

@@ -10,7 +10,7 @@ import omnigraph
 from concurrency.workers import workers
 from omnigraph.manifest.commit.commit_queue import Lines
 from omnigraph.manifest.commit.compose import compose
-from omnigraph.manifest.commit.plan import Bury, Change, PublishPlan, Stance
+from omnigraph.manifest.commit.plan import Change, DeleteBranch, PublishPlan, Stance
 from omnigraph.manifest.commit.write_reservation import ASK_AFTER_LOSSES, Turns, asking
 from omnigraph.manifest.settings import Settings
 from omnigraph.runtime import Runtime
@@ -71,7 +71,9 @@ def test_a_turn_changes_nothing_and_is_nobodys_parent(tmp_path: Path) -> None:
 
     assert (asked.tables, asked.schema, asked.logical_head) == (base.tables, base.schema, base.logical_head)
     assert asked.commits[0].commit_class == "maintenance"
-    assert compose(asked, PublishPlan("01END", Stance.MAINTENANCE, Bury()), asked.authored_at).turn is None
+    assert (
+        compose(asked, PublishPlan("01END", Stance.MAINTENANCE, DeleteBranch()), asked.authored_at).reservation is None
+    )
 
 
 @pytest.mark.s3

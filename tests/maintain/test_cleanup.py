@@ -20,7 +20,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest.model.manifest import Manifest, Point, Stub
 from omnigraph.manifest.model.paths import parse_commit_id
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.store.stub_index import Stubbed
+from omnigraph.manifest.store.stub_index import StubIndex
 from support.cleaning import assert_sound, clean, table_files
 from support.s3 import S3Location
 
@@ -191,7 +191,7 @@ def test_a_manifest_whose_rows_a_tail_needs_stays_until_they_are_folded(tmp_path
     named = [Point(entry.branch_id, entry.manifest_version) for entry in ref.tail]
     assert len(named) == 5
     assert all(isinstance(stored(graph, point), Manifest) for point in named)
-    assert graph.repository.manifests.stubbed(named[0].branch_id).rows == (2, 3, 4, 5)
+    assert graph.repository.manifests.read_stub_index(named[0].branch_id).rows == (2, 3, 4, 5)
     graph.optimize()
     put(graph, "p9")
     clean(graph)
@@ -493,20 +493,20 @@ def test_a_stalled_cleanup_does_not_take_back_what_another_has_noted_on_stubs(
     put(graph, "p3")
     slow = fresh(graph)
     manifests = slow.repository.manifests
-    note, point = manifests.note_stubbed, parse_commit_id(tagged)
+    note, point = manifests.update_stub_index, parse_commit_id(tagged)
 
-    def late(branch_id: str, stubbed: Stubbed) -> None:
+    def late(branch_id: str, stubbed: StubIndex) -> None:
         monkeypatch.undo()
         assert point.manifest_version in stubbed.states
         graph.tags.delete("then")
         clean(fresh(graph))
-        assert manifests.stubbed(branch_id).rows != ()
+        assert manifests.read_stub_index(branch_id).rows != ()
         note(branch_id, stubbed)
 
-    monkeypatch.setattr(manifests, "note_stubbed", late)
+    monkeypatch.setattr(manifests, "update_stub_index", late)
     clean(slow)
 
-    now = manifests.stubbed(point.branch_id)
+    now = manifests.read_stub_index(point.branch_id)
     assert point.manifest_version in now.rows
     assert point.manifest_version not in now.states
     manifest = stored(graph, point)
@@ -517,18 +517,18 @@ def test_a_stalled_cleanup_does_not_take_back_what_another_has_noted_on_stubs(
 
 
 NOTES = [
-    (Stubbed(), Stubbed(5, (2,), (3,)), Stubbed(5, (2,), (3,))),
-    (Stubbed(5, (2,), (3,)), Stubbed(9, (), (2, 6)), Stubbed(9, (), (2, 6))),
-    (Stubbed(5, (2, 4)), Stubbed(5, (4,), (2,)), Stubbed(5, (4,), (2,))),
-    (Stubbed(5, (2,)), Stubbed(9, (2, 7), ()), Stubbed(9, (2, 7), ())),
-    (Stubbed(5, (), (2,)), Stubbed(5), Stubbed(5)),
+    (StubIndex(), StubIndex(5, (2,), (3,)), StubIndex(5, (2,), (3,))),
+    (StubIndex(5, (2,), (3,)), StubIndex(9, (), (2, 6)), StubIndex(9, (), (2, 6))),
+    (StubIndex(5, (2, 4)), StubIndex(5, (4,), (2,)), StubIndex(5, (4,), (2,))),
+    (StubIndex(5, (2,)), StubIndex(9, (2, 7), ()), StubIndex(9, (2, 7), ())),
+    (StubIndex(5, (), (2,)), StubIndex(5), StubIndex(5)),
 ]
 
 
 @pytest.mark.parametrize(("one", "other", "both"), NOTES)
-def test_two_notes_on_stubs_say_of_each_manifest_the_less(one: Stubbed, other: Stubbed, both: Stubbed) -> None:
-    assert one.merged(other) == other.merged(one) == both
-    assert both.merged(one) == both
+def test_two_notes_on_stubs_say_of_each_manifest_the_less(one: StubIndex, other: StubIndex, both: StubIndex) -> None:
+    assert one.merge(other) == other.merge(one) == both
+    assert both.merge(one) == both
 
 
 def test_without_the_note_on_stubs_all_is_looked_at_again(graph: Graph) -> None:

@@ -157,7 +157,7 @@ def test_the_note_of_a_cleanup(open_graph: Open) -> None:
     clean(graph)
     main = branch_id_of(graph)
     store = graph.repository.store
-    below = graph.repository.manifests.stubbed(main).below
+    below = graph.repository.manifests.read_stub_index(main).below
     lose_hint(store, main)
     lose_newest(store, main, len(numbers(store, main)) - 2)
 

@@ -236,7 +236,7 @@ def stand_in_retire(client: Client, branch_id: str, numbers: range) -> None:
     for number in numbers:
         entry = client.stored(branch_id, number)
         if isinstance(entry, Manifest) and entry.point not in kept:
-            client.repository.manifests.retire(entry)
+            client.repository.manifests.replace_with_stub(entry)
 
 
 def a_put_of_manifest(number: int) -> Callable[[Call], bool]:

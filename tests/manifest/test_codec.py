@@ -23,10 +23,10 @@ from omnigraph.manifest.model.manifest import (
     Manifest,
     Point,
     Position,
+    RowCounts,
     Stub,
     TableRef,
     Tombstone,
-    Touch,
     stub_of,
     txn_ids,
 )
@@ -40,7 +40,7 @@ text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 numbers = st.integers(0, 2**64 - 1)
 times = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30), timezones=st.just(UTC))
 points = st.builds(Point, text, numbers)
-touches = st.builds(Touch, st.integers(0, 10**12), st.integers(0, 10**12), st.integers(0, 10**12))
+touches = st.builds(RowCounts, st.integers(0, 10**12), st.integers(0, 10**12), st.integers(0, 10**12))
 commits = st.builds(
     Commit,
     id=text,

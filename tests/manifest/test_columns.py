@@ -9,7 +9,7 @@ import pytest
 from omnigraph.manifest.commit.compose import compose
 from omnigraph.manifest.commit.conflicts import PlanAgain, Proceed, decide
 from omnigraph.manifest.commit.plan import Adopted, Change, Merged, Move, PublishPlan, Reshape, StagedTable, Stance
-from omnigraph.manifest.model.manifest import Manifest, TableKey, TableRef, Touch
+from omnigraph.manifest.model.manifest import Manifest, RowCounts, TableKey, TableRef
 from omnigraph.manifest.model.table_columns import lacking_property, missing_columns
 from omnigraph.schema.catalog import Schema
 from omnigraph.schema.lang.compile import compile_schema
@@ -54,7 +54,7 @@ def missing(base: Manifest, change: Change, reads: Reads | None = None) -> dict[
 
 def staged(base: TableRef, columns: Schema | None) -> StagedTable:
     made = TableVersion("t1", 9)
-    return StagedTable(made, 1, Touch(updated=1), base.stored, columns=None if columns is None else columns.hash)
+    return StagedTable(made, 1, RowCounts(updated=1), base.stored, columns=None if columns is None else columns.hash)
 
 
 def test_a_table_that_the_new_schema_wants_another_column_of_lacks_it() -> None:

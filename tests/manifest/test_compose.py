@@ -10,24 +10,24 @@ from hypothesis import strategies as st
 
 from omnigraph.manifest.commit.compose import compose
 from omnigraph.manifest.commit.plan import (
-    Birth,
-    Bury,
     Change,
     Create,
+    CreateBranch,
+    DeleteBranch,
     Drop,
+    EmptyBranch,
     PublishPlan,
     RaiseFence,
     StagedTable,
     Stance,
-    Unborn,
 )
-from omnigraph.manifest.model.manifest import CommitClass, Fence, Point, Position, TableRef, Tombstone, Touch
+from omnigraph.manifest.model.manifest import CommitClass, Fence, Point, Position, RowCounts, TableRef, Tombstone
 from omnigraph.storage.table.handles import TableVersion
 
 from .values import BRANCH_ID, NOON, manifest, plan, ref, staged_on
 
 PERSON, COMPANY = "node:Person", "node:Company"
-UNBORN = Unborn("b", "bbbbbbbbbbbbb")
+UNBORN = EmptyBranch("b", "bbbbbbbbbbbbb")
 LATER = NOON + timedelta(hours=1)
 
 
@@ -42,13 +42,13 @@ def test_a_commit_takes_the_next_number_and_the_tables_that_it_staged() -> None:
     (commit,) = made.commits
     assert (commit.id, commit.parent, commit.txn_id) == (f"{BRANCH_ID}.5", f"{BRANCH_ID}.4", "txn")
     assert (commit.actor, commit.authored_at, commit.commit_class) == ("ada", LATER, CommitClass.LOGICAL)
-    assert commit.touched == {PERSON: Touch(inserted=1)}
+    assert commit.touched == {PERSON: RowCounts(inserted=1)}
     assert made.ancestry == {BRANCH_ID: Position(5)}
 
 
 def test_a_first_table_is_a_change_even_without_rows() -> None:
     base = manifest(4)
-    empty = {PERSON: StagedTable(TableVersion("t9", 1), 0, Touch(), None)}
+    empty = {PERSON: StagedTable(TableVersion("t9", 1), 0, RowCounts(), None)}
     creating = PublishPlan("txn", Stance.CONSTRUCTIVE, Change("schema", (Create(PERSON, None),), empty))  # type: ignore[arg-type]
 
     assert not creating.changes_nothing
@@ -58,7 +58,7 @@ def test_a_first_table_is_a_change_even_without_rows() -> None:
 
 def test_a_table_of_which_no_row_changes_stays_as_it_was() -> None:
     base = manifest(4, {PERSON: ref(1)})
-    untouched = {PERSON: staged_on(base, PERSON, Touch())}
+    untouched = {PERSON: staged_on(base, PERSON, RowCounts())}
     writing = PublishPlan("txn", Stance.CONSTRUCTIVE, Change("mutation", (), untouched))
 
     assert writing.changes_nothing
@@ -72,7 +72,7 @@ def test_a_dropped_table_is_gone_and_its_rows_are_counted() -> None:
     made = compose(base, dropping, NOON)
 
     assert (made.tables, made.schema) == ({}, "sha256:two")
-    assert made.commits[0].touched == {PERSON: Touch(deleted=3)}
+    assert made.commits[0].touched == {PERSON: RowCounts(deleted=3)}
 
 
 def test_maintenance_changes_where_rows_are_and_nothing_else() -> None:
@@ -120,7 +120,7 @@ def test_authored_at_is_at_least_the_parents(offset: timedelta) -> None:
     """Its own time is kept in milliseconds, as it is shown, so that a shown time finds the commit."""
     base, now = manifest(4), NOON + offset
     shown = now.replace(microsecond=now.microsecond // 1000 * 1000)
-    for effect in (Change("mutation"), RaiseFence(1), Bury()):
+    for effect in (Change("mutation"), RaiseFence(1), DeleteBranch()):
         made = compose(base, PublishPlan("txn", Stance.MAINTENANCE, effect), now)
 
         assert made.authored_at == max(NOON, shown)
@@ -130,7 +130,7 @@ def test_authored_at_is_at_least_the_parents(offset: timedelta) -> None:
 def test_a_fork_is_a_copy_of_the_fork_points_state_and_no_commit() -> None:
     fork = manifest(7, {PERSON: ref(1)}, fenced_at=5, oldest_retained=4, logical_head=f"{BRANCH_ID}.6")
 
-    born = compose(UNBORN, PublishPlan("txn", Stance.CONSTRUCTIVE, Birth("b", fork.schema, fork)), LATER)
+    born = compose(UNBORN, PublishPlan("txn", Stance.CONSTRUCTIVE, CreateBranch("b", fork.schema, fork)), LATER)
 
     assert (born.branch, born.branch_id, born.manifest_version) == ("b", UNBORN.branch_id, 1)
     assert (born.tables, born.schema, born.logical_head) == (fork.tables, fork.schema, fork.logical_head)
@@ -140,7 +140,7 @@ def test_a_fork_is_a_copy_of_the_fork_points_state_and_no_commit() -> None:
 
 
 def test_a_branch_keeps_the_ancestry_of_its_source_and_counts_its_own() -> None:
-    born = compose(UNBORN, PublishPlan("txn", Stance.CONSTRUCTIVE, Birth("b", "s", manifest(7))), NOON)
+    born = compose(UNBORN, PublishPlan("txn", Stance.CONSTRUCTIVE, CreateBranch("b", "s", manifest(7))), NOON)
 
     second = compose(born, plan(Stance.CONSTRUCTIVE, born, writes=[PERSON]), NOON)
 
@@ -150,7 +150,7 @@ def test_a_branch_keeps_the_ancestry_of_its_source_and_counts_its_own() -> None:
 
 
 def test_main_begins_with_a_commit_that_has_no_parent() -> None:
-    born = compose(UNBORN, PublishPlan("txn", Stance.CONSTRUCTIVE, Birth("main", "sha256:one")), NOON)
+    born = compose(UNBORN, PublishPlan("txn", Stance.CONSTRUCTIVE, CreateBranch("main", "sha256:one")), NOON)
 
     (first,) = born.commits
     assert (first.id, first.parent, first.kind) == (f"{UNBORN.branch_id}.1", None, "init")
@@ -160,16 +160,16 @@ def test_main_begins_with_a_commit_that_has_no_parent() -> None:
 def test_a_tombstone_keeps_the_number_and_lets_go_of_the_tables() -> None:
     base = manifest(4, {PERSON: ref(1)}, oldest_retained=2, fork=Point("ccccccccccccc", 1))
 
-    grave = compose(base, PublishPlan("txn", Stance.MAINTENANCE, Bury(), actor="ada"), NOON)
+    grave = compose(base, PublishPlan("txn", Stance.MAINTENANCE, DeleteBranch(), actor="ada"), NOON)
 
     assert (grave.manifest_version, grave.tombstone) == (5, Tombstone("txn", "ada"))
     assert (grave.tables, grave.commits, grave.fork) == ({}, (), base.fork)
-    assert compose(UNBORN, PublishPlan("txn", Stance.MAINTENANCE, Bury()), NOON).manifest_version == 1
+    assert compose(UNBORN, PublishPlan("txn", Stance.MAINTENANCE, DeleteBranch()), NOON).manifest_version == 1
 
 
 @pytest.mark.parametrize("effect", [Change("mutation"), RaiseFence(1)])
 def test_nothing_but_a_birth_or_an_end_comes_first(effect: Change | RaiseFence) -> None:
-    with pytest.raises(AssertionError, match=rf"^{type(effect).__name__} can't follow Unborn$"):
+    with pytest.raises(AssertionError, match=rf"^{type(effect).__name__} can't follow EmptyBranch$"):
         compose(UNBORN, PublishPlan("txn", Stance.CONSTRUCTIVE, effect), NOON)
-    with pytest.raises(AssertionError, match=r"^Birth can't follow Manifest$"):
-        compose(manifest(1), PublishPlan("txn", Stance.CONSTRUCTIVE, Birth("b", "s")), NOON)
+    with pytest.raises(AssertionError, match=r"^CreateBranch can't follow Manifest$"):
+        compose(manifest(1), PublishPlan("txn", Stance.CONSTRUCTIVE, CreateBranch("b", "s")), NOON)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.manifest.commit.conflicts import BranchIsGone, Decision, PlanAgain, Proceed, Refuse, decide
-from omnigraph.manifest.commit.plan import Bury, Change, Delete, Drop, PublishPlan, RaiseFence, Stance
+from omnigraph.manifest.commit.plan import Change, Delete, DeleteBranch, Drop, PublishPlan, RaiseFence, Stance
 from omnigraph.manifest.model.manifest import Manifest, TableKey, TableRef
 
 from .values import BRANCH_ID, TOMBSTONE, entry, fence, manifest, plan, ref
@@ -235,8 +235,8 @@ def test_a_plan_that_staged_nothing_takes_a_fence_for_plain_maintenance(stance: 
     assert decide(nothing_staged, BASE, after(**FENCED)) == Proceed()
 
 
-@pytest.mark.parametrize("effect", [RaiseFence(1), Bury()], ids=["a fence", "a tombstone"])
-def test_a_fence_or_a_tombstone_goes_on_any_living_head(effect: RaiseFence | Bury) -> None:
+@pytest.mark.parametrize("effect", [RaiseFence(1), DeleteBranch()], ids=["a fence", "a tombstone"])
+def test_a_fence_or_a_tombstone_goes_on_any_living_head(effect: RaiseFence | DeleteBranch) -> None:
     ending = PublishPlan("txn", MAINTENANCE, effect)
 
     for row in ROWS:

@@ -18,7 +18,7 @@ from omnigraph.manifest.intent.intent_store import Intents
 from omnigraph.manifest.model.codec import decode_entry, encode_entry
 from omnigraph.manifest.model.manifest import InlineChange, Manifest, stub_of
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.store.inline_rows import decoded, encoded
+from omnigraph.manifest.store.inline_rows import decode_change, encode_change
 from omnigraph.storage.objects.object_store import Stored
 from omnigraph.storage.table.overlay import Overlay
 
@@ -154,13 +154,13 @@ ROWS = pa.table(
 
 def test_damaged_inline_rows_are_a_typed_error_or_rows_and_nothing_else() -> None:
     """Arrow itself raises an OSError for some, and ends the process when it follows a wrong offset."""
-    stream = encoded(Overlay.of(ROWS), (), new=True).upserts
+    stream = encode_change(Overlay.of(ROWS), (), new=True).upserts
     assert stream is not None
     damaged = 0
     for place in range(len(stream)):
         for bit in range(BITS):
             try:
-                overlay = decoded(InlineChange(flipped(stream, place, bit), (), True), "manifest x.1")
+                overlay = decode_change(InlineChange(flipped(stream, place, bit), (), True), "manifest x.1")
             except Damaged as error:
                 assert "its inline rows can't be read" in str(error)  # noqa: PT017
                 damaged += 1
@@ -171,7 +171,7 @@ def test_damaged_inline_rows_are_a_typed_error_or_rows_and_nothing_else() -> Non
 
 @pytest.mark.parametrize("kept", [0, 1, 8, 100, 200])
 def test_inline_rows_that_end_early_are_a_typed_error(kept: int) -> None:
-    stream = encoded(Overlay.of(ROWS), (), new=True).upserts
+    stream = encode_change(Overlay.of(ROWS), (), new=True).upserts
     assert stream is not None
     with pytest.raises(Damaged):
-        decoded(InlineChange(stream[:kept], (), True), "manifest x.1")
+        decode_change(InlineChange(stream[:kept], (), True), "manifest x.1")

@@ -125,7 +125,7 @@ def test_a_writer_that_is_many_manifests_behind_what_it_has_seen_refuses(any_wor
     lose_newest(writer.repository.store, any_world.main_id, 2)
 
     with pytest.raises(HeadLost) as refused:
-        writer.repository.manifests.confirm(old)
+        writer.repository.manifests.refresh_head(old)
 
     assert (refused.value.head, refused.value.used) == (7, 9)
 

@@ -11,7 +11,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Change, Delete, Index, PublishPlan, Rewrite, StagedTable, Stance
 from omnigraph.manifest.commit.publish import Recourse
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.model.manifest import Touch
+from omnigraph.manifest.model.manifest import RowCounts
 from omnigraph.manifest.settings import Settings
 from omnigraph.storage.table.tables import TableVersion
 from support.catalogs import PERSON, ids_of, people, person_rows
@@ -47,7 +47,7 @@ def compaction_plan(graph: Graph, txn: WriteTxn) -> PublishPlan:
 def maintenance(graph: Graph, txn: WriteTxn, action: Index | Rewrite, made: TableVersion) -> PublishPlan:
     ref = txn.base.tables[PERSON]
     base = ref.stored
-    staged = StagedTable(made, ref.rows, Touch(), base)
+    staged = StagedTable(made, ref.rows, RowCounts(), base)
     change = Change("optimize", (action,), {PERSON: staged})
     return PublishPlan(graph.repository.runtime.ids.txn_id(), Stance.MAINTENANCE, change)
 

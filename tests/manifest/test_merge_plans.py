@@ -10,7 +10,7 @@ from omnigraph.manifest.commit.compose import compose
 from omnigraph.manifest.commit.conflicts import PlanAgain, Proceed, Refuse, decide, may_have_removed
 from omnigraph.manifest.commit.plan import Adopted, Change, Drop, Merged, PublishPlan, StagedTable, Stance
 from omnigraph.manifest.model.codec import decode_entry, encode_entry
-from omnigraph.manifest.model.manifest import Position, TableRef, Touch
+from omnigraph.manifest.model.manifest import Position, RowCounts, TableRef
 from omnigraph.storage.table.handles import TableVersion
 
 from .values import BRANCH_ID, NOON, fence, manifest, plan, ref, staged_on
@@ -39,7 +39,7 @@ def test_a_merge_has_the_ancestors_of_both_sides_and_adopts_references_as_they_a
     assert made.tables == {PERSON: THEIRS, COMPANY: base.tables[COMPANY]}
     (commit,) = made.commits
     assert (commit.parent, commit.merged_parent, commit.kind) == (f"{BRANCH_ID}.4", f"{OTHER}.3", "merge")
-    assert commit.touched == {PERSON: Touch(inserted=4)}
+    assert commit.touched == {PERSON: RowCounts(inserted=4)}
     assert decode_entry(encode_entry(made), "it") == made
 
 
@@ -78,7 +78,7 @@ def test_a_merge_is_strict_in_what_it_adopts() -> None:
 @pytest.mark.parametrize(("deleted", "told"), [(0, False), (1, True)])
 def test_a_commit_that_removes_rows_leaves_its_stamp(deleted: int, told: bool) -> None:
     base = manifest(4, {PERSON: ref(1)})
-    touch = Touch(inserted=2, deleted=deleted)
+    touch = RowCounts(inserted=2, deleted=deleted)
     writing = PublishPlan("txn", Stance.STRICT, Change("mutation", (), {PERSON: staged_on(base, PERSON, touch)}))
 
     after = compose(base, writing, NOON).tables[PERSON]
@@ -114,7 +114,7 @@ def test_a_dropped_table_is_not_kept_by_its_stamp() -> None:
 
 def test_a_staged_table_beside_an_adopted_one_is_new_with_the_merge() -> None:
     base = manifest(4, {COMPANY: ref(1)})
-    staged = {COMPANY: StagedTable(TableVersion("t1", 8), 3, Touch(updated=1), TableVersion("t1", 1))}
+    staged = {COMPANY: StagedTable(TableVersion("t1", 8), 3, RowCounts(updated=1), TableVersion("t1", 1))}
 
     made = compose(base, merging(staged=staged), NOON)
 

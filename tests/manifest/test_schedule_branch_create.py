@@ -38,7 +38,7 @@ def branch_ids(world: World) -> list[str]:
 
 def tombstones(client: Client, world: World) -> list[bool]:
     """Of every branch id that has a manifest: does its newest one end it?"""
-    heads = [client.repository.manifests.newest(branch_id) for branch_id in branch_ids(world)]
+    heads = [client.repository.manifests.find_head(branch_id) for branch_id in branch_ids(world)]
     return [head is not None and head.tombstone is not None for head in heads]
 
 

@@ -146,7 +146,7 @@ HINTS = st.one_of(st.none(), st.integers(-5, 10**25).map(lambda number: str(numb
 def test_any_hint_leads_to_the_head(head: int, hint: bytes | None) -> None:
     shelf = Shelf(head, hint)
 
-    newest = Manifests(shelf).newest("b")  # type: ignore[arg-type]
+    newest = Manifests(shelf).find_head("b")  # type: ignore[arg-type]
 
     assert (newest.manifest_version if newest else 0) == head
     assert shelf.requests <= 2 * head.bit_length() + 6
@@ -157,7 +157,7 @@ def test_any_hint_leads_to_the_head(head: int, hint: bytes | None) -> None:
 def test_from_a_fresh_hint_the_head_is_a_few_requests_away_whatever_the_depth(head: int, behind: int) -> None:
     shelf = Shelf(head, str(max(1, head - behind)).encode())
 
-    newest = Manifests(shelf).newest("b")  # type: ignore[arg-type]
+    newest = Manifests(shelf).find_head("b")  # type: ignore[arg-type]
 
     assert newest == entry(head)
     assert shelf.requests <= 14

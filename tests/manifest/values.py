@@ -25,10 +25,10 @@ from omnigraph.manifest.model.manifest import (
     InlineChange,
     Manifest,
     Position,
+    RowCounts,
     TableKey,
     TableRef,
     Tombstone,
-    Touch,
 )
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.overlay import Overlay
@@ -36,7 +36,7 @@ from omnigraph.storage.table.table_content import Tail, TailEntry
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BRANCH_ID = "aaaaaaaaaaaaa"
-ONE_INSERTED = Touch(inserted=1)
+ONE_INSERTED = RowCounts(inserted=1)
 ONE_ROW = pa.table({"id": ["new"]})
 
 
@@ -82,7 +82,7 @@ class Relies:
         pass
 
 
-def staged_on(base: Manifest, key: TableKey, touch: Touch = ONE_INSERTED, version: int = 77) -> StagedTable:
+def staged_on(base: Manifest, key: TableKey, touch: RowCounts = ONE_INSERTED, version: int = 77) -> StagedTable:
     """What staging a change of this table on this base makes."""
     found = base.tables.get(key)
     if found is None:
@@ -116,7 +116,7 @@ def plan(
     actions: tuple[TableAction, ...] = tuple(
         Rewrite(key) if stance is Stance.MAINTENANCE else Append(key, ONE_ROW) for key in keys
     )
-    touch = Touch() if stance is Stance.MAINTENANCE else ONE_INSERTED
+    touch = RowCounts() if stance is Stance.MAINTENANCE else ONE_INSERTED
     staged = {key: staged_on(base, key, touch) for key in keys} if stages and not inline else {}
     small = {key: inline_on(base, key) for key in keys} if inline else {}
     return PublishPlan(

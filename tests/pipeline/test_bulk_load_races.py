@@ -15,7 +15,7 @@ import omnigraph
 from omnigraph.errors import BranchNotFound, ConstraintViolation, ExpectedVersionMismatch
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Change, PublishPlan, RaiseFence, Rewrite, StagedTable, Stance
-from omnigraph.manifest.model.manifest import Touch
+from omnigraph.manifest.model.manifest import RowCounts
 from omnigraph.manifest.repository import open_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import BulkSettings, bulk_load
@@ -89,7 +89,7 @@ def compacted(world: BulkWorld, type_name: str) -> None:
     assert content is not None
     at = repository.tables.settled(content, repository.runtime.ids.short_id()).at
     made = repository.tables.overwrite(at, repository.tables.scan(at)).at
-    staged = StagedTable(made, ref.rows, Touch(), ref.stored, ref.tail)
+    staged = StagedTable(made, ref.rows, RowCounts(), ref.stored, ref.tail)
     change = Change("optimize", (Rewrite(key),), {key: staged})
     plan = PublishPlan(repository.runtime.ids.txn_id(), Stance.MAINTENANCE, change)
     assert repository.publisher.publish(txn, plan) is not None

@@ -176,12 +176,12 @@ def splits_of(given: str) -> int:
 
 def commits(world: BulkWorld) -> list[Any]:
     from omnigraph.manifest.commit.publish import PublishedCommit
-    from omnigraph.manifest.history.history import log
+    from omnigraph.manifest.history.history import read_log
 
     head = world.repository.snapshot().manifest
     return [
         PublishedCommit(commit, entry.branch, entry.manifest_version)
-        for entry, commit in log(world.repository.manifests, head)
+        for entry, commit in read_log(world.repository.manifests, head)
     ]
 
 

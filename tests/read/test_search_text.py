@@ -21,7 +21,7 @@ import omnigraph
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Change, Delete, Index, PublishPlan, StagedTable, Stance, Upsert
 from omnigraph.manifest.commit.publish import Recourse
-from omnigraph.manifest.model.manifest import Touch
+from omnigraph.manifest.model.manifest import RowCounts
 from omnigraph.manifest.settings import Settings
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.ir import Bm25, Literal, Prop, TextKind, TextSearch
@@ -80,7 +80,7 @@ def indexed(graph: Graph) -> None:
         return
     segment = indexing.full_text_segment(dataset, BODY, missing)
     made = repository.tables.commit_operation(at, lance.LanceOperation.CreateIndex([segment], []))
-    staged = {DOC: StagedTable(made.at, made.rows, Touch(), ref.stored)}
+    staged = {DOC: StagedTable(made.at, made.rows, RowCounts(), ref.stored)}
     plan = PublishPlan("x" * 26, Stance.MAINTENANCE, Change("index", (Index(DOC),), staged))
     repository.publisher.publish(txn, plan, Recourse())
 

@@ -28,8 +28,8 @@ from omnigraph.manifest.commit.commit_batch import Forming
 from omnigraph.manifest.commit.plan import PublishPlan
 from omnigraph.manifest.commit.publish import Publisher
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.history.history import fork_head, partial_state, up_to
-from omnigraph.manifest.history.txn_lookup import entries_back, fences_honour
+from omnigraph.manifest.history.history import commits_up_to, fork_head, partial_state
+from omnigraph.manifest.history.txn_lookup import fences_honour, read_entries_back
 from omnigraph.manifest.intent.guard import JobGuard
 from omnigraph.manifest.intent.intent_store import SeenIntent
 from omnigraph.manifest.model.manifest import Ancestry, BranchId, Commit, CommitId, Entry, Manifest, Point
@@ -79,7 +79,7 @@ def _survived_under_txn_id(self: BulkLoad, before: Manifest, now: Manifest) -> b
     assert self._held is not None
     manifests = self.repository.manifests
     if before.branch_id != now.branch_id:
-        source = manifests.confirm(before)
+        source = manifests.refresh_head(before)
         survived = partial(_survived_under_txn_id, self)
         return survived(before, source) and survived(replace(now, fenced_at=0), now)
     return before.fenced_at == now.fenced_at or fences_honour(manifests, before, now, self._held.txn_id)
@@ -130,7 +130,7 @@ def _find_older_bases(
 
 
 def _newest_kept(manifests: Manifests, point: Point) -> Manifest | None:
-    for entry in entries_back(manifests, point.manifest_version, 1, point.branch_id):
+    for entry in read_entries_back(manifests, point.manifest_version, 1, point.branch_id):
         if isinstance(entry, Manifest) and entry.tombstone is None and manifests.is_state(entry):
             return entry
     return None
@@ -177,7 +177,7 @@ def _forked_within(manifests: Manifests, head: Manifest, point: Point) -> tuple[
         if entry is None:
             return ()
         if fork == point:
-            return up_to(entry, fork_head(manifests, branch_id))
+            return commits_up_to(entry, fork_head(manifests, branch_id))
         branch_id, fork = fork.branch_id, entry.fork
     return ()
 

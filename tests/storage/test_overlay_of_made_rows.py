@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from omnigraph.manifest.commit.plan import Append, Upsert
-from omnigraph.manifest.store.inline_rows import decoded, encoded
+from omnigraph.manifest.store.inline_rows import decode_change, encode_change
 from omnigraph.schema.ipc_row import MadeRow, OneRow
 from omnigraph.storage.table.overlay import Overlay, Part
 
@@ -194,10 +194,10 @@ def test_an_overlay_that_was_sent_elsewhere_answers_as_before(steps: list[Step])
 @given(PUTS, st.frozensets(IDS, max_size=2), st.booleans())
 def test_a_made_row_is_stored_as_the_table_of_it_is(put: Put, deletes: frozenset[str], new: bool) -> None:
     made, table = (Overlay.of_rows(part(put), frozenset({put.values["id"]})) for part in (as_made, as_table))
-    change = encoded(made, deletes, new=new)
+    change = encode_change(made, deletes, new=new)
 
-    assert change == encoded(table, deletes, new=new)
-    assert by_id(decoded(change, "it").rows) == by_id(table.rows)
+    assert change == encode_change(table, deletes, new=new)
+    assert by_id(decode_change(change, "it").rows) == by_id(table.rows)
 
 
 def test_a_row_that_was_made_and_deleted_again_leaves_the_columns() -> None:

@@ -21,8 +21,8 @@ from omnigraph.manifest.commit.plan import (
     TableAction,
     Upsert,
 )
-from omnigraph.manifest.model.manifest import MAIN, Manifest, Point, Touch
-from omnigraph.manifest.store.stub_index import Stubbed
+from omnigraph.manifest.model.manifest import MAIN, Manifest, Point, RowCounts
+from omnigraph.manifest.store.stub_index import StubIndex
 from omnigraph.schema.arrow import arrow_schema
 
 SCHEMA = """
@@ -97,7 +97,7 @@ def compact(graph: Graph, key: str = "node:Person", branch: str = MAIN) -> str:
     assert content is not None
     at = tables.settled(content, graph.repository.runtime.ids.short_id()).at
     made = tables.overwrite(at, tables.scan(at)).at
-    staged = StagedTable(made, ref.rows, Touch(), ref.stored, ref.tail)
+    staged = StagedTable(made, ref.rows, RowCounts(), ref.stored, ref.tail)
     change = Change("optimize", (Rewrite(key),), {key: staged})
     plan = PublishPlan(graph.repository.runtime.ids.txn_id(), Stance.MAINTENANCE, change)
     published = graph.repository.publisher.publish(txn, plan)
@@ -127,7 +127,7 @@ def expire(graph: Graph, oldest_retained: int, branch: str = MAIN, *, keep: tupl
     for number in range(1, oldest_retained):
         entry = entries[number]
         if isinstance(entry, Manifest) and number not in {*keep, *named}:
-            manifests.retire(entry)
+            manifests.replace_with_stub(entry)
     rows = tuple(sorted(number for number in named if number < oldest_retained and number not in keep))
-    manifests.note_stubbed(txn.base.branch_id, Stubbed(oldest_retained, keep, rows))
+    manifests.update_stub_index(txn.base.branch_id, StubIndex(oldest_retained, keep, rows))
     return graph.repository.branches.find(branch).head

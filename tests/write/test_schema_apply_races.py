@@ -17,7 +17,7 @@ from omnigraph.errors import ConflictError, ExpectedVersionMismatch, OmnigraphEr
 from omnigraph.graph.graph import Graph
 from omnigraph.lexer import LanguageError
 from omnigraph.manifest.commit.plan import Append, Change, PublishPlan, Rewrite, StagedTable, Stance
-from omnigraph.manifest.model.manifest import Touch
+from omnigraph.manifest.model.manifest import RowCounts
 from omnigraph.manifest.repository import Repository
 from omnigraph.runtime import Runtime
 from omnigraph.storage.meter import Cost
@@ -237,6 +237,6 @@ def compact(graph: Graph, key: str) -> None:
     assert content is not None
     at = repository.tables.settled(content, repository.runtime.ids.short_id()).at
     moved = repository.tables.overwrite(at, repository.tables.scan(at))
-    staged = StagedTable(moved.at, moved.rows, Touch(), ref.stored, ref.tail)
+    staged = StagedTable(moved.at, moved.rows, RowCounts(), ref.stored, ref.tail)
     effect = Change("optimize", (Rewrite(key),), {key: staged})
     repository.publisher.publish(txn, PublishPlan(repository.runtime.ids.txn_id(), Stance.MAINTENANCE, effect))

@@ -28,7 +28,7 @@ from omnigraph.diff.type_diff import TypeHistory, net_difference, type_histories
 from omnigraph.errors import BadRequest, CommitNotFound, ConflictError
 from omnigraph.manifest.branch.merge_base import find_bases
 from omnigraph.manifest.commit.txn import Snapshot
-from omnigraph.manifest.history.history import is_partial, retained, state_at_commit, state_before
+from omnigraph.manifest.history.history import is_partial, require_retained, state_at_commit, state_before
 from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, Point
 from omnigraph.manifest.model.paths import branch_id_of, commit_id
 from omnigraph.manifest.repository import Repository
@@ -317,7 +317,7 @@ def _at_place(repository: Repository, point: Point, commits: int | None) -> Snap
     if commits is not None:
         last = entry.commits[commits - 1].id
         return _pinned(repository, state_at_commit(repository.manifests, last, repository.tags))
-    return _pinned(repository, retained(repository.manifests, entry, name, repository.tags))
+    return _pinned(repository, require_retained(repository.manifests, entry, name, repository.tags))
 
 
 def _pinned(repository: Repository, manifest: Manifest) -> Snapshot:

@@ -18,7 +18,7 @@ from omnigraph.diff.lineage import is_logical
 from omnigraph.errors import BadRequest, CommitNotFound, CursorExpired, CursorRefused, Damaged
 from omnigraph.manifest.branch.tags import BEGINNING, NOW
 from omnigraph.manifest.commit.txn import Snapshot
-from omnigraph.manifest.history.history import fork_head, partial_state, retained, up_to
+from omnigraph.manifest.history.history import commits_up_to, fork_head, partial_state, require_retained
 from omnigraph.manifest.history.txn_lookup import READ_AHEAD
 from omnigraph.manifest.model.manifest import MAIN, BranchId, Commit, CommitClass, CommitId, Entry, Manifest, Point
 from omnigraph.manifest.model.paths import branch_id_of, commit_id, parse_commit_id
@@ -237,7 +237,7 @@ class _Stretch:
         return point.branch_id == self.branch_id and point.manifest_version <= self.last
 
     def commits_of(self, entry: Entry) -> tuple[Commit, ...]:
-        return up_to(entry, self.head) if entry.manifest_version == self.last else entry.commits
+        return commits_up_to(entry, self.head) if entry.manifest_version == self.last else entry.commits
 
 
 def _points_after(repository: Repository, head: Manifest, behind: Point) -> Iterator[tuple[_Stretch, Point]]:
@@ -296,10 +296,10 @@ def _both_retained(
     """A commit's state and one before it; both are needed to say what it changed."""
     name = commit_id(Point(entry.branch_id, entry.manifest_version))
     with suppress(CommitNotFound):
-        after = retained(repository.manifests, entry, name, repository.tags)
+        after = require_retained(repository.manifests, entry, name, repository.tags)
         for previous in before:
             with suppress(CommitNotFound):
-                return retained(repository.manifests, previous, name, repository.tags), after
+                return require_retained(repository.manifests, previous, name, repository.tags), after
     raise CursorExpired(head.branch, name, _baseline(repository, head))
 
 

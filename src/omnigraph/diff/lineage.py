@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from omnigraph.errors import CommitNotFound
 from omnigraph.manifest.history.history import fork_state, state_within
-from omnigraph.manifest.history.txn_lookup import entries_back
+from omnigraph.manifest.history.txn_lookup import read_entries_back
 from omnigraph.manifest.model.manifest import (
     NOTHING,
     BranchId,
@@ -127,7 +127,7 @@ def _line_below(manifests: Manifests, start: Manifest, branch_id: BranchId, plac
     on_its_branch = start.branch_id == branch_id
     oldest = place.number if on_its_branch else 1
     lowest: Entry = start
-    for entry in entries_back(manifests, start.manifest_version - 1, oldest, start.branch_id):
+    for entry in read_entries_back(manifests, start.manifest_version - 1, oldest, start.branch_id):
         lowest = entry
         yield entry
     if not on_its_branch and isinstance(lowest, Manifest) and lowest.fork is not None:

@@ -197,7 +197,7 @@ class _Cleanup:
         new = {branch_id: head for branch_id, head in census.heads.items() if branch_id not in found.census.heads}
         if new:
             self._fence(new, {branch_id: head.oldest_retained for branch_id, head in new.items()}, jobs, frozenset())
-        heads = {branch_id: self._repository.manifests.confirm(head) for branch_id, head in new.items()}
+        heads = {branch_id: self._repository.manifests.refresh_head(head) for branch_id, head in new.items()}
         census = replace(census, heads={**census.heads, **heads})
         honoured = (*jobs.honoured, *now.honoured)
         self._mark(marks, found, oldest, census, pins, honoured)
@@ -257,7 +257,7 @@ class _Cleanup:
         """What was marked may be gone where another cleanup has raised a fence since."""
         manifests = self._repository.manifests
         for branch_id, known in self._fences.items():
-            entry: Entry | None = manifests.newest(branch_id)
+            entry: Entry | None = manifests.find_head(branch_id)
             number = entry.fenced_at if isinstance(entry, Manifest) else known[0]
             while number != known[0]:
                 if number not in known:

@@ -75,7 +75,7 @@ def take_census(repository: Repository) -> Census:
     heads: dict[BranchId, Manifest] = {}
     graves: dict[BranchId, Manifest] = {}
     unfinished: list[Point] = []
-    for ref, head in zip(found, gather([partial(manifests.head, ref.branch_id) for ref in found]), strict=True):
+    for ref, head in zip(found, gather([partial(manifests.read_head, ref.branch_id) for ref in found]), strict=True):
         if head is None:
             unfinished.extend([] if ref.fork is None else [ref.fork])
         else:

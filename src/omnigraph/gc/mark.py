@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from omnigraph.errors import ConflictError, Damaged
-from omnigraph.manifest.history.txn_lookup import entries_back
+from omnigraph.manifest.history.txn_lookup import read_entries_back
 from omnigraph.manifest.model.manifest import Ancestry, BranchId, Manifest, Point, Position, Stub
 from omnigraph.manifest.model.paths import commit_place
 from omnigraph.manifest.store.manifest_store import Manifests
@@ -79,7 +79,7 @@ def _require(manifests: Manifests, point: Point) -> None:
 def mark_branch(marks: Marks, manifests: Manifests, head: Manifest, oldest: int) -> None:
     """All retained states of a branch, up to a head; a tombstone has none."""
     expected = head.manifest_version
-    for entry in entries_back(manifests, head.manifest_version, oldest, head.branch_id):
+    for entry in read_entries_back(manifests, head.manifest_version, oldest, head.branch_id):
         if entry.manifest_version != expected:
             break
         expected -= 1

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from omnigraph.gc.mark import Holder, Marks, Overtaken
 from omnigraph.manifest.branch.merge_base import BasePosition, maximal_positions
-from omnigraph.manifest.model.ancestry import common_ancestors, united
+from omnigraph.manifest.model.ancestry import all_ancestors, common_ancestors
 from omnigraph.manifest.model.manifest import NOTHING, Ancestry, BranchId, Manifest, Point, Position
 from omnigraph.manifest.store.manifest_store import Manifests
 
@@ -73,7 +73,7 @@ def _under_virtual_base(bases: Sequence[BasePosition]) -> Iterator[_Vector]:
     whole: Ancestry = bases[0].ancestry if bases else {}
     for another in bases[1:]:
         yield frozenset(common_ancestors(whole, another.ancestry).items())
-        whole = united(whole, another.ancestry)
+        whole = all_ancestors(whole, another.ancestry)
 
 
 def _mark(marks: Marks, manifests: Manifests, base: BasePosition, heads: Mapping[BranchId, Manifest]) -> None:

@@ -20,7 +20,7 @@ from omnigraph.errors import BadRequest, BranchNotFound, ConflictError, NotFound
 from omnigraph.manifest.commit.plan import LABEL_LENGTH_MAX, Discard, PublishPlan, Stance
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.history.txn_lookup import landed_since
+from omnigraph.manifest.history.txn_lookup import find_txn_since
 from omnigraph.manifest.intent.guard import DiscardGuard, HasCommitted
 from omnigraph.manifest.intent.intent_store import HeldIntent, SeenIntent
 from omnigraph.manifest.model.manifest import MAIN, CommitId, Entry, Manifest, Point, Recovered, TxnId
@@ -152,7 +152,7 @@ def _record(repository: Repository, closed: SeenIntent) -> PublishedCommit:
         recovered=whose,
     )
     since = _place(repository, closed)
-    head = repository.manifests.head(since.branch_id)
+    head = repository.manifests.read_head(since.branch_id)
     while head is not None:
         guard = DiscardGuard(repository.manifests, since, intent.txn_id, intent.token)
         recorded = guard.search(head)
@@ -163,7 +163,7 @@ def _record(repository: Repository, closed: SeenIntent) -> PublishedCommit:
         try:
             return _published(repository, head, replace(plan, guard=guard))
         except BranchNotFound:  # deleted meanwhile, perhaps after the job was committed
-            head = repository.manifests.head(since.branch_id)
+            head = repository.manifests.read_head(since.branch_id)
     main = repository.open_txn(MAIN)
     earlier = repository.publisher.landed_earlier(main, plan.txn_id)
     return earlier or _published(repository, main.base, replace(plan, idempotent=True))
@@ -209,8 +209,8 @@ def _end_if_committed(repository: Repository, seen: SeenIntent) -> RecoveredJob 
     It is looked for in all manifests since its first base, stubs too.
     """
     since = _place(repository, seen)
-    head = repository.manifests.head(since.branch_id)
-    entry = None if head is None else landed_since(repository.manifests, since, head, seen.intent.txn_id)
+    head = repository.manifests.read_head(since.branch_id)
+    entry = None if head is None else find_txn_since(repository.manifests, since, head, seen.intent.txn_id)
     if entry is None:
         return None
     repository.intents.remove(seen)  # if it has changed, another has it, and finds the same

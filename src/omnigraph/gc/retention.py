@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from omnigraph.errors import BadRequest
-from omnigraph.manifest.history.txn_lookup import entries_back
+from omnigraph.manifest.history.txn_lookup import read_entries_back
 from omnigraph.manifest.model.manifest import CommitClass, Manifest
 from omnigraph.manifest.store.manifest_store import Manifests
 
@@ -49,7 +49,7 @@ def oldest_retained(manifests: Manifests, head: Manifest, retention: Retention, 
     except OverflowError:
         return head.oldest_retained
     kept, oldest = 0, head.oldest_retained
-    for entry in entries_back(manifests, head.manifest_version, oldest, head.branch_id):
+    for entry in read_entries_back(manifests, head.manifest_version, oldest, head.branch_id):
         if not isinstance(entry, Manifest):
             return min(entry.manifest_version + 1, head.manifest_version)
         logical = sum(commit.commit_class is CommitClass.LOGICAL for commit in entry.commits)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from omnigraph.errors import AlreadyExists, BadRequest, BranchNotFound
 from omnigraph.manifest.branch.tags import Tag, check_tag_name
 from omnigraph.manifest.commit.publish import PublishedCommit
-from omnigraph.manifest.history.history import entry_point, find_commit, log
-from omnigraph.manifest.history.log_graph import LoggedCommit, graph_log
+from omnigraph.manifest.history.history import entry_point, find_commit, read_log
+from omnigraph.manifest.history.log_graph import LoggedCommit, read_log_graph
 from omnigraph.manifest.model.manifest import MAIN, Commit, CommitId, Entry, Manifest, Point, Stub, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.storage import meter
@@ -110,7 +110,7 @@ class HistoryCommands:
             head = repository.branches.find(branch).head if at is None else repository.snapshot(branch, at).manifest
             found = (
                 commit
-                for _, commit in log(repository.manifests, head, maintenance=maintenance)
+                for _, commit in read_log(repository.manifests, head, maintenance=maintenance)
                 if (actor is None or commit.actor == actor)
                 and (kind is None or commit.kind == kind)
                 and touched <= {key.partition(":")[2] for key in commit.touched}
@@ -126,7 +126,7 @@ class HistoryCommands:
             names = self.repository.branches.names() if branches is None else list(branches)
             names.sort(key=lambda name: name != MAIN)  # of commits of one clock tick, those of main are shown first
             heads = [self.repository.branches.find(name).head for name in names]
-            return list(islice(graph_log(self.repository.manifests, heads, maintenance=maintenance), wanted))
+            return list(islice(read_log_graph(self.repository.manifests, heads, maintenance=maintenance), wanted))
 
     def commit(self, commit_id: CommitId) -> Commit:
         """One commit, by its id or a tag, on whatever branch it is."""

@@ -101,7 +101,7 @@ class Maintainer:
             return False
         with branch.running:
             # Many wait here together: for all but the first it is done by now, and none need ask the store for that.
-            known = self._repository.manifests.known_head(manifest.branch_id)
+            known = self._repository.manifests.cached_head(manifest.branch_id)
             if known is not None and not folds_due(known, self._repository.settings, HARD_LIMIT):
                 return known.manifest_version > manifest.manifest_version
             return self._run(branch, HARD_LIMIT)

@@ -20,7 +20,7 @@ from omnigraph.manifest.commit.conflicts import in_front
 from omnigraph.manifest.commit.plan import Change, Index, PublishPlan, Rewrite, StagedTable, Stance, TableAction
 from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.model.manifest import TableKey, TableRef, Touch
+from omnigraph.manifest.model.manifest import RowCounts, TableKey, TableRef
 from omnigraph.manifest.repository import Repository
 from omnigraph.schema.indexes import declared_indexes
 from omnigraph.storage.table import fsync as durable
@@ -191,7 +191,7 @@ class MaintenanceRun:
             return report
         action = Rewrite(key) if folded or upkept.rewritten else Index(key)
         files = tables.new_files(ref.stored, upkept.at, ask=True)
-        staged = StagedTable(upkept.at, rows, Touch(), ref.stored, folded, columns=txn.base.schema, files=files)
+        staged = StagedTable(upkept.at, rows, RowCounts(), ref.stored, folded, columns=txn.base.schema, files=files)
         return Made(staged, report, action)
 
 

@@ -22,7 +22,7 @@ from omnigraph.manifest.branch.branches import Branches
 from omnigraph.manifest.branch.refs import Ref, Refs
 from omnigraph.manifest.branch.tags import PREFIX as TAG_PREFIX
 from omnigraph.manifest.branch.tags import Tags, check_tag_name, looks_like_time
-from omnigraph.manifest.commit.plan import Birth, PublishPlan, Stance, Unborn
+from omnigraph.manifest.commit.plan import CreateBranch, EmptyBranch, PublishPlan, Stance
 from omnigraph.manifest.commit.publish import Publisher, PublishPolicy
 from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
 from omnigraph.manifest.history.history import state_at_commit, state_at_time
@@ -33,7 +33,7 @@ from omnigraph.manifest.model.manifest import MAIN, BranchId, CommitId, Manifest
 from omnigraph.manifest.model.paths import STAMP, branch_id_of, looks_like_commit_id, require_name
 from omnigraph.manifest.settings import Settings, settings_from
 from omnigraph.manifest.store.clock_check import ClockCheck
-from omnigraph.manifest.store.inline_rows import Tails
+from omnigraph.manifest.store.inline_rows import InlineRows
 from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.manifest.store.schemas import Schemas
 from omnigraph.runtime import Runtime
@@ -82,8 +82,8 @@ class Repository:
         self.clock_check = ClockCheck(store, runtime, self.settings.clock_ahead_s if self.settings.maintenance else 0)
         self.manifests = Manifests(store, clock=runtime.clock, clock_check=self.clock_check)
         self.schemas = Schemas(store)
-        self.tails = Tails(self.manifests)
-        self.publisher = Publisher(self.manifests, self.schemas, self.tails, runtime, policy, self.settings)
+        self.inline_rows = InlineRows(self.manifests)
+        self.publisher = Publisher(self.manifests, self.schemas, self.inline_rows, runtime, policy, self.settings)
         self.refs = Refs(store, runtime)
         self.intents = Intents(store, runtime)
         self.tags = Tags(store, self.manifests, runtime)
@@ -91,7 +91,7 @@ class Repository:
             stamp.main_id, self.refs, self.manifests, self.schemas, self.publisher, runtime, self.tags
         )
         self.tables = tables if tables is not None else Tables(store.location)
-        self.tables.read_tail = self.tails.overlay
+        self.tables.read_tail = self.inline_rows.overlay
         self.before_write: Callable[[Manifest], bool] | None = None  # may fold first; True if it did
 
     def require_writable(self, verb: str) -> None:
@@ -105,7 +105,7 @@ class Repository:
         the put finds out. What is refused on such a base must be asked again on a confirmed one (`confirmed-head`).
         """
         self.clock_check.begin()
-        head = None if confirmed else self.branches.last_seen(branch)
+        head = None if confirmed else self.branches.cached_head(branch)
         if head is None or not self.manifests.was_seen_lately(head):
             head = self.branches.find(branch).head
         return WriteTxn(head, self.schemas.read(head.schema))
@@ -184,8 +184,8 @@ def init_repository(
     stamp = Stamp(runtime.ids.short_id(), runtime.ids.short_id(), encode_time(runtime.clock.now()))
     repository = Repository(store, stamp, runtime=runtime, policy=policy, settings=settings)
     gather([lambda: _reserve_main(repository), lambda: repository.schemas.write(schema)])
-    plan = PublishPlan(runtime.ids.txn_id(), Stance.CONSTRUCTIVE, Birth(MAIN, schema.hash), actor)
-    repository.publisher.bear(Unborn(MAIN, stamp.main_id), plan)
+    plan = PublishPlan(runtime.ids.txn_id(), Stance.CONSTRUCTIVE, CreateBranch(MAIN, schema.hash), actor)
+    repository.publisher.create_branch(EmptyBranch(MAIN, stamp.main_id), plan)
     _put_stamp(store, stamp, runtime)
     return repository
 

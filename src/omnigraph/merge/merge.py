@@ -18,7 +18,7 @@ from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
 from omnigraph.manifest.commit.stale_base import begun_anew
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.codec import touch_to_json
-from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, TableKey, Touch, TxnId
+from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, RowCounts, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.merge.plan import CHANGED_ROWS_LOCAL_MAX, ChooseRunner, Draft, Outcome, draft_merge
 from omnigraph.merge.table_merge import changed_rows
@@ -40,7 +40,7 @@ class MergeResult:
     into: str
     outcome: Outcome
     commit: PublishedCommit | None = None
-    types: Mapping[TableKey, Touch] = field(default_factory=dict)  # rows of each type that the target gets changed
+    types: Mapping[TableKey, RowCounts] = field(default_factory=dict)  # rows of each type that the target gets changed
     conflicts: tuple[MergeConflict, ...] = ()  # of a dry run; otherwise they are an error
     dry_run: bool = False
     deleted: bool = False
@@ -233,7 +233,7 @@ class _Merge:
         return self._stager.restage(txn, plan, tables, from_scratch)
 
 
-def _touched(tables: "Tables", txn: WriteTxn, draft: Draft) -> dict[TableKey, Touch]:
+def _touched(tables: "Tables", txn: WriteTxn, draft: Draft) -> dict[TableKey, RowCounts]:
     """How many rows of each type would change: a dry run may read for that, a merge does not."""
     touched = {key: _counted(delta) for key, delta in draft.deltas.items()}
     ours, kept = state_of(txn.base, txn.schema), {identity(entry) for entry in draft.schema.catalog.types}
@@ -247,14 +247,14 @@ def _touched(tables: "Tables", txn: WriteTxn, draft: Draft) -> dict[TableKey, To
         else:
             changed = changed_rows(tables, before, after, wanted)
             was, now = (frozenset(rows.column("id").to_pylist()) for rows in (changed.before, changed.after))
-        touched[key] = Touch(len(now - was), len(now & was), len(was - now))
+        touched[key] = RowCounts(len(now - was), len(now & was), len(was - now))
     for type_id, state in ours.types.items():
         if state.ref is not None and type_id not in kept:
-            known = touched.get(state.definition.table_key, Touch())  # of another type that has the name now
+            known = touched.get(state.definition.table_key, RowCounts())  # of another type that has the name now
             touched[state.definition.table_key] = replace(known, deleted=known.deleted + state.ref.rows)
     return {key: touch for key, touch in touched.items() if touch}
 
 
-def _counted(delta: TableDelta) -> Touch:
+def _counted(delta: TableDelta) -> RowCounts:
     updated = len(delta.ids & delta.ids_before)
-    return Touch(len(delta.ids) - updated, updated, len(delta.removed))
+    return RowCounts(len(delta.ids) - updated, updated, len(delta.removed))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from omnigraph.diff.graph_state import GraphState, TypeState, identity, same_content, state_of
 from omnigraph.errors import SchemasDiverged
 from omnigraph.manifest.branch.merge_base import find_bases
-from omnigraph.manifest.model.ancestry import united
+from omnigraph.manifest.model.ancestry import all_ancestors
 from omnigraph.manifest.model.manifest import Manifest
 from omnigraph.manifest.repository import Repository
 from omnigraph.merge.table_merge import Contest, changed_rows, decide_changes
@@ -53,7 +53,7 @@ def _merged(tables: Tables, base: GraphState, one: GraphState, other: GraphState
         else:
             types[type_id] = _contested(tables, Contest(definition, was, left, right))
     known = {type_id: state for type_id, state in types.items() if state is not None}
-    return GraphState(schema, united(one.ancestry, other.ancestry), known)
+    return GraphState(schema, all_ancestors(one.ancestry, other.ancestry), known)
 
 
 def _contested(tables: Tables, contest: Contest) -> TypeState:

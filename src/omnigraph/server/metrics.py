@@ -124,7 +124,7 @@ class StoredState:
 
     def collect(self) -> Iterable[Metric]:
         yield from self._caches()
-        head = self._graph.repository.branches.last_seen(MAIN)
+        head = self._graph.repository.branches.cached_head(MAIN)
         if head is None:
             return
         self._look(head)

@@ -57,7 +57,7 @@ class BranchChecks:
             if ref.branch == MAIN and ref.branch_id != self._repository.stamp.main_id:
                 continue  # an init that was never finished
             with found.trying(f"branch {ref.branch!r}"):
-                head = self._manifests.newest_left(ref.branch_id)
+                head = self._manifests.find_remaining_head(ref.branch_id)
                 if head is None and ref.branch == MAIN:
                     found.add(f"branch {ref.branch!r}", "the graph's stamp names it, but it has no manifest")
                 elif head is not None and head.tombstone is None and newest.get(ref.branch, ref) is not ref:
@@ -91,7 +91,7 @@ class BranchChecks:
         """The newest manifest. Where a number is missing, one that gallops upwards stops short of it."""
         with found.trying(f"branch {ref.branch!r}"):
             highest = max(self._numbers(ref), default=0)
-            head = self._manifests.newest_left(ref.branch_id)
+            head = self._manifests.find_remaining_head(ref.branch_id)
             if head is not None and head.manifest_version < highest:
                 beyond = self._manifests.read(Point(ref.branch_id, highest), cached=False)
                 head = beyond if isinstance(beyond, Manifest) else head
@@ -215,7 +215,7 @@ class BranchChecks:
 
     def _expired(self, point: Point) -> bool:
         """Whether a cleanup may have taken this manifest's files, or the branch is gone, by now."""
-        head = self._manifests.newest_left(point.branch_id)
+        head = self._manifests.find_remaining_head(point.branch_id)
         gone = head is None or head.tombstone is not None or head.oldest_retained > point.manifest_version
         return gone and not self._repository.tags.protect(point)
 

@@ -60,7 +60,7 @@ class LostHeads:
         if head > used.number:
             return  # a gap, and not the head
         left = self._manifests.read(Point(branch_id, head), cached=False) if head else None
-        if head in self._manifests.stubbed(branch_id).rows:
+        if head in self._manifests.read_stub_index(branch_id).rows:
             left = None  # cleanup has left it for its rows alone
         name = names.get(branch_id) or (branch_id if left is None else left.branch)
         what = f"its newest manifest is {head}" if head else "it has no manifest"
@@ -76,7 +76,7 @@ class LostHeads:
         return max((number for one in listed if (number := manifest_number(one.key)) is not None), default=0)
 
     def _compare_end(self, found: Findings, ref: Ref) -> None:
-        left = self._manifests.newest_left(ref.branch_id)
+        left = self._manifests.find_remaining_head(ref.branch_id)
         if left is not None and left.tombstone is None:
             found.add(
                 f"branch {ref.branch!r}",
@@ -123,16 +123,16 @@ class LostHeads:
 
     def _collect_branch(self, branch_id: BranchId) -> None:
         with _silent():
-            hint = self._manifests.hint(branch_id)
+            hint = self._manifests.read_hint(branch_id)
             if hint is not None:
                 doubt = "" if hint.is_proof else ", without a checksum: the hint itself may be damaged"
                 self._note(Point(branch_id, hint.number), f"the hint beside its manifests names it{doubt}")
         with _silent():
-            stubbed = self._manifests.stubbed(branch_id)
+            stubbed = self._manifests.read_stub_index(branch_id)
             for number in (stubbed.below - 1, *stubbed.whole):
                 self._note(Point(branch_id, number), "cleanup has noted it as expired")
         with _silent():
-            head = self._manifests.newest_left(branch_id)
+            head = self._manifests.find_remaining_head(branch_id)
             if head is not None:
                 self._collect_names(head)
 

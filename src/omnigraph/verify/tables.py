@@ -131,7 +131,7 @@ class TableChecks:
         overlay = None
         if not aside.damaged:
             with aside.trying(place):
-                overlay = self._repository.tails.overlay(tail)
+                overlay = self._repository.inline_rows.overlay(tail)
         found.absorb(aside)
         return overlay
 
@@ -152,7 +152,7 @@ class TableChecks:
         changes = [group[entry.table_key] for group in groups if entry.table_key in group]
         if not changes:
             found.add(place, f"{name} has no rows of {entry.table_key}", RESTORE)
-        self._repository.tails.overlay((entry,))
+        self._repository.inline_rows.overlay((entry,))
 
     def _count(self, found: Findings, place: str, ref: TableRef, overlay: Overlay) -> None:
         """The stored rows that no later commit replaced or removed, and those of the tail."""

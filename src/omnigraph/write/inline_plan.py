@@ -6,9 +6,9 @@ from typing import TypeAlias
 from omnigraph.manifest.commit.conflicts import changed_at
 from omnigraph.manifest.commit.plan import Append, Delete, InlineTable, TableAction, Upsert
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.model.manifest import TableKey, Touch
+from omnigraph.manifest.model.manifest import RowCounts, TableKey
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.store.inline_rows import encoded, size_of
+from omnigraph.manifest.store.inline_rows import change_size, encode_change
 from omnigraph.storage.table.overlay import Overlay, unique_ids
 from omnigraph.storage.table.tables import Tables
 from omnigraph.write.validate.violations import existing, refuse
@@ -55,33 +55,33 @@ def only_fresh(action: SmallAction) -> bool:
 
 def recounted(txn: WriteTxn, key: TableKey, made: InlineTable) -> InlineTable:
     """The same rows on another base, where they amount to the same."""
-    return InlineTable(made.change, made.overlay, made.touch, changed_at(txn.base, key))
+    return InlineTable(made.change, made.overlay, made.counts, changed_at(txn.base, key))
 
 
 def fits(inline: Mapping[TableKey, InlineTable], settings: Settings) -> bool:
-    return sum([size_of(made.change) for made in inline.values()]) <= settings.inline_bytes
+    return sum([change_size(made.change) for made in inline.values()]) <= settings.inline_bytes
 
 
 def _inline(
     tables: Tables, txn: WriteTxn, key: TableKey, actions: Sequence[SmallAction], *, again: bool
 ) -> InlineTable:
     present = _present(tables, txn, key, actions, again=again)
-    touch, overlay = Touch(), Overlay.EMPTY
+    touch, overlay = RowCounts(), Overlay.EMPTY
     deletes: set[str] = set()
     for action in actions:
         ids = _ids(action)
         there = ids & present
         match action:
             case Delete():
-                touch = Touch(touch.inserted, touch.updated, touch.deleted + len(there))
+                touch = RowCounts(touch.inserted, touch.updated, touch.deleted + len(there))
                 overlay, present = overlay.then(Overlay.of(None, there)), present - ids
                 deletes |= there
             case Append() | Upsert():
                 if there and isinstance(action, Append):
                     refuse(existing(key, there))
-                touch = Touch(touch.inserted + len(ids) - len(there), touch.updated + len(there), touch.deleted)
+                touch = RowCounts(touch.inserted + len(ids) - len(there), touch.updated + len(there), touch.deleted)
                 overlay, present = overlay.then(_written(action, ids, new=not there)), present | ids
-    change = encoded(overlay, deletes, new=not touch.updated)
+    change = encode_change(overlay, deletes, new=not touch.updated)
     return InlineTable(change, overlay, touch, changed_at(txn.base, key))
 
 

@@ -29,7 +29,7 @@ from omnigraph.manifest.commit.plan import (
     Upsert,
 )
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.model.manifest import TableKey, TableRef, Touch
+from omnigraph.manifest.model.manifest import RowCounts, TableKey, TableRef
 from omnigraph.manifest.settings import Settings
 from omnigraph.runtime import IdSource
 from omnigraph.schema.indexes import declared_indexes
@@ -122,7 +122,7 @@ class Stager:
             return None
         carried = self._tables.carry(at, previous.carryable)
         columns = txn.base.schema
-        return StagedTable(carried.at, carried.rows, previous.touch, ref.stored, ref.tail, carried.appended, columns)
+        return StagedTable(carried.at, carried.rows, previous.counts, ref.stored, ref.tail, carried.appended, columns)
 
     def _refuse_taken(self, ref: TableRef, actions: Sequence[TableAction], previous: StagedTable) -> None:
         """An append must not meet rows that came with its ids: Lance would keep both, and no check may have looked."""
@@ -146,7 +146,7 @@ class Stager:
         ref = txn.table(key)
         at = None if ref is None else content_of(ref.stored, ref.tail)
         rows = 0 if ref is None else ref.rows
-        touch = Touch()
+        touch = RowCounts()
         carryable = None
         for action in actions:
             result = self._apply(at, action, _schema_of(txn, key))
@@ -211,7 +211,7 @@ def _by_table(actions: Sequence[TableAction], tables: frozenset[TableKey]) -> di
     return groups
 
 
-def _with(touch: Touch, action: TableAction, before: int, after: int) -> Touch:
+def _with(touch: RowCounts, action: TableAction, before: int, after: int) -> RowCounts:
     """What an action did, told from the row counts before and after it."""
     match action:
         case Delete():

@@ -17,10 +17,10 @@ from omnigraph.errors import (
     UnsupportedFormat,
 )
 from omnigraph.manifest.branch.refs import Ref, Refs
-from omnigraph.manifest.commit.plan import Birth, Bury, PublishPlan, Stance, Unborn
+from omnigraph.manifest.commit.plan import CreateBranch, DeleteBranch, EmptyBranch, PublishPlan, Stance
 from omnigraph.manifest.commit.publish import Publisher
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.history.history import Protection
+from omnigraph.manifest.history.history import Pins
 from omnigraph.manifest.model.manifest import MAIN, BranchId, Manifest, TxnId
 from omnigraph.manifest.model.paths import check_branch_name, commit_place
 from omnigraph.manifest.store.manifest_store import Manifests
@@ -51,7 +51,7 @@ class Branches:
         schemas: Schemas,
         publisher: Publisher,
         runtime: Runtime,
-        tags: Protection | None = None,
+        tags: Pins | None = None,
     ) -> None:
         self._main_id = main_id
         self._refs = refs
@@ -66,7 +66,7 @@ class Branches:
         """The branch with its head confirmed in this call."""
         check_branch_name(name)
         if name == MAIN:
-            head = self._manifests.head(self._main_id)
+            head = self._manifests.read_head(self._main_id)
             if head is None:
                 raise Damaged("main", "the graph's stamp names it, but it has no manifest")
             return Branch(MAIN, 1, head)
@@ -81,13 +81,13 @@ class Branches:
             raise BranchNotFound(name)
         return branch
 
-    def last_seen(self, name: str) -> Manifest | None:
+    def cached_head(self, name: str) -> Manifest | None:
         """The newest manifest of a living branch that this process knows of, without a request."""
         life = self._lives.get(check_branch_name(name))
         if name != MAIN and life is None:
             return None
         branch_id = self._main_id if life is None else self._refs.read(name, life).branch_id
-        head = self._manifests.known_head(branch_id)
+        head = self._manifests.cached_head(branch_id)
         return None if head is None or head.tombstone is not None else head
 
     def names(self) -> list[str]:
@@ -125,15 +125,15 @@ class Branches:
             raise AlreadyExists(f"The branch {MAIN!r}", "choose another name")
         self._refuse_the_dead(fork)
         ref = self._reserve(name, fork, txn_id)
-        unborn = Unborn(name, ref.branch_id)
+        unborn = EmptyBranch(name, ref.branch_id)
         try:
             self._source_still_serves(fork)
         except OmnigraphError:
             with suppress(OmnigraphError):  # without it the unfinished ref stays a pin for cleanup, no more
                 self._end_unfinished(unborn, ref)
             raise
-        plan = self._plan(Birth(name, fork.schema, fork), Stance.CONSTRUCTIVE, actor)
-        born = self._publisher.bear(unborn, plan)
+        plan = self._plan(CreateBranch(name, fork.schema, fork), Stance.CONSTRUCTIVE, actor)
+        born = self._publisher.create_branch(unborn, plan)
         if born is None:
             raise ConflictError(f"The branch {name!r} was taken by somebody else meanwhile: look, and try again.")
         self._lives[name] = ref.life
@@ -157,18 +157,18 @@ class Branches:
 
     def _bury(self, name: str, actor: str | None, txn_id: TxnId | None) -> None:
         life = self._lives.get(name)
-        head = None if life is None else self._manifests.known_head(self._refs.read(name, life).branch_id)
+        head = None if life is None else self._manifests.cached_head(self._refs.read(name, life).branch_id)
         if life is None or head is None or head.tombstone is not None:
             branch = self.find(name)
             life, head = branch.life, branch.head
-        plan = self._plan(Bury(), Stance.MAINTENANCE, actor, txn_id)
+        plan = self._plan(DeleteBranch(), Stance.MAINTENANCE, actor, txn_id)
         try:
-            self._publisher.bury(WriteTxn(head, self._schemas.read(head.schema)), plan)
+            self._publisher.delete_branch(WriteTxn(head, self._schemas.read(head.schema)), plan)
         except BranchNotFound:
             # The life that this process knew is over; the name may live again.
             branch = self.find(name)
             life = branch.life
-            self._publisher.bury(WriteTxn(branch.head, self._schemas.read(branch.head.schema)), plan)
+            self._publisher.delete_branch(WriteTxn(branch.head, self._schemas.read(branch.head.schema)), plan)
         self._lives.pop(name, None)
         with suppress(OmnigraphError):
             self._refs.mark_dead(name, life)
@@ -180,9 +180,9 @@ class Branches:
         """
         if merged.branch == MAIN:
             raise BadRequest(f"The branch {MAIN!r} can't be deleted: it always exists.")
-        plan = replace(self._plan(Bury(), Stance.MAINTENANCE, actor), if_commit=merged.logical_head)
+        plan = replace(self._plan(DeleteBranch(), Stance.MAINTENANCE, actor), if_commit=merged.logical_head)
         try:
-            self._publisher.bury(WriteTxn(merged, self._schemas.read(merged.schema)), plan)
+            self._publisher.delete_branch(WriteTxn(merged, self._schemas.read(merged.schema)), plan)
         except PreconditionFailed:
             return False
         life = self._lives.pop(merged.branch, None)
@@ -193,14 +193,14 @@ class Branches:
 
     def _was_born(self, name: str, txn_id: TxnId) -> bool:
         """Whether a life of a name came to be under this key; one that ended unfinished is as if it had not."""
-        heads = (self._manifests.head(ref.branch_id) for ref in self._lives_of(name) if ref.txn_id == txn_id)
+        heads = (self._manifests.read_head(ref.branch_id) for ref in self._lives_of(name) if ref.txn_id == txn_id)
         return any(head and (head.tombstone is None or head.manifest_version > 1) for head in heads)
 
     def _asked_for(self, name: str, txn_id: TxnId) -> bool:
         return any(ref.txn_id == txn_id for ref in self._lives_of(name))
 
     def _was_buried(self, name: str, txn_id: TxnId) -> bool:
-        heads = (self._manifests.head(ref.branch_id) for ref in self._lives_of(name))
+        heads = (self._manifests.read_head(ref.branch_id) for ref in self._lives_of(name))
         return any(head and head.tombstone and head.tombstone.txn_id == txn_id for head in heads)
 
     def _lives_of(self, name: str) -> Iterator[Ref]:
@@ -228,22 +228,22 @@ class Branches:
     def _out_of_the_way(self, name: str, life: int) -> bool:
         """Whether that life is over, after ending it if its creator never finished."""
         ref = self._refs.read(name, life)
-        head = self._manifests.head(ref.branch_id)
+        head = self._manifests.read_head(ref.branch_id)
         if head is None:
-            return self._end_unfinished(Unborn(name, ref.branch_id), ref)
+            return self._end_unfinished(EmptyBranch(name, ref.branch_id), ref)
         return head.tombstone is not None
 
-    def _end_unfinished(self, unborn: Unborn, ref: Ref) -> bool:
+    def _end_unfinished(self, unborn: EmptyBranch, ref: Ref) -> bool:
         """A tombstone as its manifest 1; False if its creator was first and the branch lives."""
-        buried = self._publisher.bear(unborn, self._plan(Bury(), Stance.MAINTENANCE, None))
+        buried = self._publisher.create_branch(unborn, self._plan(DeleteBranch(), Stance.MAINTENANCE, None))
         if buried is None:
-            head = self._manifests.head(ref.branch_id)
+            head = self._manifests.read_head(ref.branch_id)
             return head is not None and head.tombstone is not None
         return True
 
     def _refuse_the_dead(self, fork: Manifest) -> None:
         """A commit whose branch is known to be over is kept by nobody, unless a tag has it."""
-        known = self._manifests.known_head(fork.branch_id)
+        known = self._manifests.cached_head(fork.branch_id)
         if known is not None and known.tombstone is not None and not self._tagged(fork):
             if commit_place(fork.logical_head)[0] != fork.branch_id:
                 raise BranchNotFound(fork.branch)  # it had no commit of its own, and those that it had are elsewhere
@@ -255,8 +255,8 @@ class Branches:
 
     def _source_still_serves(self, fork: Manifest) -> None:
         """Step 3 of `branch-create`: the source lives, and no cleanup has passed the fork point, or a tag has it."""
-        known = self._manifests.known_head(fork.branch_id) or fork
-        head = self._manifests.confirm(known)
+        known = self._manifests.cached_head(fork.branch_id) or fork
+        head = self._manifests.refresh_head(known)
         kept = head.tombstone is None and head.oldest_retained <= fork.manifest_version
         if kept or self._tagged(fork):
             return
@@ -275,7 +275,7 @@ class Branches:
             return True
 
     def _alive(self, name: str, life: int) -> Branch | None:
-        head = self._manifests.head(self._refs.read(name, life).branch_id)
+        head = self._manifests.read_head(self._refs.read(name, life).branch_id)
         if head is None or head.tombstone is not None:
             self._lives.pop(name, None)
             return None
@@ -283,7 +283,7 @@ class Branches:
         return Branch(name, life, head)
 
     def _plan(
-        self, effect: Birth | Bury, stance: Stance, actor: str | None, txn_id: TxnId | None = None
+        self, effect: CreateBranch | DeleteBranch, stance: Stance, actor: str | None, txn_id: TxnId | None = None
     ) -> PublishPlan:
         own_id = self._runtime.ids.txn_id() if txn_id is None else txn_id
         return PublishPlan(own_id, stance, effect, actor, idempotent=txn_id is not None)

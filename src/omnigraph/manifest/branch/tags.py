@@ -101,7 +101,7 @@ class Tags:
         found = self._read(check_tag_name(name))
         if found is None or found.name != name or found.tag is None:
             return None
-        self._manifests.note_named(parse_commit_id(found.tag.commit_id), f"tag {name!r} names it")
+        self._manifests.record_reference(parse_commit_id(found.tag.commit_id), f"tag {name!r} names it")
         return found.tag
 
     def _read(self, name: str) -> _TagObject | None:
@@ -185,7 +185,7 @@ class Tags:
             raise CommitNotFound(commit, "there is no such commit, see `commit list`")
         if isinstance(entry, Stub):
             raise CommitNotFound(commit, "cleanup has expired it, so it can't be tagged")
-        head = self._manifests.head(point.branch_id)
+        head = self._manifests.read_head(point.branch_id)
         if head is None or head.tombstone is not None:
             raise CommitNotFound(
                 commit, f"its branch {entry.branch!r} was deleted, so it can't be tagged: tag the commit that merged it"

@@ -74,7 +74,7 @@ class Forming:
         self._size += size
         self.plans.append(plan)
         for key, made in plan.inline.items():
-            if made.touch:
+            if made.counts:
                 self.pending[key] = self.pending.get(key, Overlay.EMPTY).then(made.overlay)
 
     def _so_far(self) -> Manifest:
@@ -86,7 +86,7 @@ class Forming:
     @property
     def next_turn(self) -> TxnId:
         """Under whose name the group puts: that of a member whose turn it is, if there is one."""
-        asked = None if self.base.turn is None else self.base.turn.txn_id
+        asked = None if self.base.reservation is None else self.base.reservation.txn_id
         return asked if asked in self._members else self.plans[0].txn_id
 
     def composed(self) -> Manifest:

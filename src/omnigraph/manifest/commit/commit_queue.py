@@ -20,7 +20,7 @@ from omnigraph.manifest.commit.plan import Change, PublishPlan, Stance
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import BranchId, Entry, TxnId
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.store.inline_rows import size_of
+from omnigraph.manifest.store.inline_rows import change_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ Land = Callable[[Sequence[Member]], None]
 
 
 def size_of_rows(plan: PublishPlan) -> int:
-    return sum(size_of(made.change) for made in plan.inline.values())
+    return sum(change_size(made.change) for made in plan.inline.values())
 
 
 def may_share(plan: PublishPlan) -> bool:

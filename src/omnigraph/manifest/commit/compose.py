@@ -6,22 +6,22 @@ from datetime import datetime
 
 from omnigraph.manifest.commit.conflicts import in_front
 from omnigraph.manifest.commit.plan import (
-    AskForTurn,
-    Birth,
-    Bury,
     Change,
+    CreateBranch,
+    DeleteBranch,
     Discard,
     Drop,
+    EmptyBranch,
     InlineTable,
     PublishPlan,
     RaiseFence,
+    Reserve,
     Reshape,
     StagedTable,
     Stance,
-    Unborn,
     fence_of,
 )
-from omnigraph.manifest.model.ancestry import united
+from omnigraph.manifest.model.ancestry import all_ancestors
 from omnigraph.manifest.model.codec import grown_text
 from omnigraph.manifest.model.manifest import (
     NO_FILES,
@@ -35,18 +35,18 @@ from omnigraph.manifest.model.manifest import (
     Manifest,
     Point,
     Position,
+    Reservation,
+    RowCounts,
     TableKey,
     TableRef,
     Tombstone,
-    Touch,
-    Turn,
 )
 from omnigraph.manifest.model.paths import commit_id
-from omnigraph.manifest.store.inline_rows import size_of
+from omnigraph.manifest.store.inline_rows import change_size
 from omnigraph.storage.table.table_content import TailEntry
 
 
-def compose(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manifest:
+def compose(base: Manifest | EmptyBranch, plan: PublishPlan, now: datetime) -> Manifest:
     """Manifest N+1: the base with the plan on top."""
     now = shown(now)
     effect = plan.effect
@@ -54,10 +54,10 @@ def compose(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manife
         rows_alone = effect.inline and not effect.staged and effect.schema is None and effect.merged is None
         return joined(base, base, plan, None, now) if rows_alone else _changed(base, effect, plan, now)
     match effect, base:
-        case Birth() as birth, Unborn():
-            return _born(base, birth, plan, now)
-        case Bury(), _:
-            return _buried(base, plan, now)
+        case CreateBranch() as birth, EmptyBranch():
+            return _first_manifest(base, birth, plan, now)
+        case DeleteBranch(), _:
+            return _tombstone_manifest(base, plan, now)
         case RaiseFence() as raising, Manifest():
             successor = _unchanged(base, plan, now, "cleanup")
             return replace(
@@ -70,8 +70,8 @@ def compose(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manife
             )
         case Discard(kind, tokens), Manifest():
             return replace(_unchanged(base, plan, now, kind), discards=tokens)
-        case AskForTurn(txn_id, wait_ms), Manifest():
-            return replace(_unchanged(base, plan, now, "turn"), turn=Turn(txn_id, wait_ms))
+        case Reserve(txn_id, wait_ms), Manifest():
+            return replace(_unchanged(base, plan, now, "turn"), reservation=Reservation(txn_id, wait_ms))
     raise AssertionError(f"{type(plan.effect).__name__} can't follow {type(base).__name__}")
 
 
@@ -91,8 +91,8 @@ def joined(base: Manifest, before: Manifest, plan: PublishPlan, index: int | Non
     name = commit_id(point, index)
     tables, touched, rows = dict(before.tables), {}, {}
     for key, made in plan.effect.inline.items():
-        if made.touch:
-            touched[key], rows[key] = made.touch, made.change
+        if made.counts:
+            touched[key], rows[key] = made.counts, made.change
             tables[key] = _with_inline(tables.get(key), key, made, point, name)
     commit = _commit(base, plan, now, plan.effect.kind, touched, name, before.logical_head)
     if index:
@@ -101,21 +101,21 @@ def joined(base: Manifest, before: Manifest, plan: PublishPlan, index: int | Non
 
 
 def _changed(base: Manifest, change: Change, plan: PublishPlan, now: datetime) -> Manifest:
-    touched = {key: touch for key, touch in change.touches.items() if touch}
+    touched = {key: touch for key, touch in change.row_counts.items() if touch}
     for action in change.actions:
         if isinstance(action, Drop) and action.table in base.tables:
-            touched[action.table] = Touch(deleted=base.tables[action.table].rows)
+            touched[action.table] = RowCounts(deleted=base.tables[action.table].rows)
     for key, adopted in (change.merged.adopted if change.merged else {}).items():
         touched[key] = _more_rows(base.tables.get(change.origins.get(key, key)), adopted.ref)
     point = Point(base.branch_id, base.manifest_version + 1)
     tables = _tables(base, change, plan, point)
-    rows = {key: made.change for key, made in change.inline.items() if made.touch}
+    rows = {key: made.change for key, made in change.inline.items() if made.counts}
     name = commit_id(point)
     commit = _commit(base, plan, now, change.kind, touched, name, base.logical_head, change.merged_parent)
     successor = _successor(base, (commit,), tables, (rows,) if rows else (), _files(change, tables))
     if change.merged is None and change.schema is None:
         return successor
-    ancestry = united(successor.ancestry, change.merged.ancestry if change.merged else {})
+    ancestry = all_ancestors(successor.ancestry, change.merged.ancestry if change.merged else {})
     return replace(successor, schema=change.schema or base.schema, ancestry=ancestry)
 
 
@@ -134,7 +134,7 @@ def _with_inline(ref: TableRef | None, key: TableKey, made: InlineTable, point: 
     """The table with one more entry in its tail, or with more rows in the last one."""
     if made.changed_at != (None if ref is None else ref.changed_at):
         raise AssertionError(f"{key} was counted at {made.changed_at}, the base has {ref}")
-    touch, size = made.touch, size_of(made.change)
+    touch, size = made.counts, change_size(made.change)
     if ref is None:
         entry = TailEntry(point.branch_id, point.manifest_version, key, size)
         return TableRef(None, touch.inserted - touch.deleted, commit, (entry,), commit if touch.deleted else None)
@@ -150,10 +150,10 @@ def _with_inline(ref: TableRef | None, key: TableKey, made: InlineTable, point: 
     return after
 
 
-def _more_rows(before: TableRef | None, after: TableRef) -> Touch:
+def _more_rows(before: TableRef | None, after: TableRef) -> RowCounts:
     """All that is known of a table that is adopted unread: how many rows it has more, or fewer."""
     more = after.rows - (0 if before is None else before.rows)
-    return Touch(inserted=max(more, 0), deleted=max(-more, 0))
+    return RowCounts(inserted=max(more, 0), deleted=max(-more, 0))
 
 
 def _without(ancestry: Ancestry, branches: frozenset[BranchId]) -> Ancestry:
@@ -167,12 +167,12 @@ def _tables(base: Manifest, change: Change, plan: PublishPlan, point: Point) -> 
     for key, staged in change.staged.items():
         ref = tables.get(key)
         keeps_content = plan.stance is Stance.MAINTENANCE or key in reshaped
-        if ref is not None and not staged.touch and not keeps_content:
+        if ref is not None and not staged.counts and not keeps_content:
             continue  # it changes no row: the stored version stays as it is
         stored = _with_staged(ref, key, staged, commit, keeps_content=keeps_content)
         tables[key] = replace(stored, columns=staged.columns or base.schema)
     for key, made in change.inline.items():
-        if made.touch:
+        if made.counts:
             tables[key] = _with_inline(tables.get(key), key, made, point, commit)
     for key, adopted in (change.merged.adopted if change.merged else {}).items():
         ref = adopted.ref
@@ -187,15 +187,15 @@ def _with_staged(
     if staged.base != (None if ref is None else ref.stored) or not in_front(staged.folded, ref):
         raise AssertionError(f"rebase: {key} was derived from {staged.base} and {staged.folded}, the base has {ref}")
     if ref is None:
-        return TableRef(staged.at, staged.rows, commit, removed_at=commit if staged.touch.deleted else None)
+        return TableRef(staged.at, staged.rows, commit, removed_at=commit if staged.counts.deleted else None)
     came = ref.tail[len(staged.folded) :]
     rows = staged.rows
     if came or keeps_content:  # what is not in the staged version is counted by those who wrote it
-        rows = ref.rows + staged.touch.inserted - staged.touch.deleted
+        rows = ref.rows + staged.counts.inserted - staged.counts.deleted
     # `changed-at`: maintenance copies changed_at as it is; a first table is a change even without rows.
     if keeps_content:
         return TableRef(staged.at, rows, ref.changed_at, came, ref.removed_at)
-    return TableRef(staged.at, rows, commit, came, commit if staged.touch.deleted else ref.removed_at)
+    return TableRef(staged.at, rows, commit, came, commit if staged.counts.deleted else ref.removed_at)
 
 
 def _rekeyed(base: Manifest, change: Change) -> dict[TableKey, TableRef]:
@@ -213,7 +213,7 @@ def _commit(
     plan: PublishPlan,
     now: datetime,
     kind: str,
-    touched: Mapping[TableKey, Touch],
+    touched: Mapping[TableKey, RowCounts],
     name: CommitId,
     parent: CommitId,
     merged_parent: CommitId | None = None,
@@ -268,7 +268,7 @@ def _unchanged(base: Manifest, plan: PublishPlan, now: datetime, kind: str) -> M
     return _successor(base, (_commit(base, plan, now, kind, {}, name, base.logical_head),), base.tables)
 
 
-def _born(unborn: Unborn, birth: Birth, plan: PublishPlan, now: datetime) -> Manifest:
+def _first_manifest(unborn: EmptyBranch, birth: CreateBranch, plan: PublishPlan, now: datetime) -> Manifest:
     point = Point(unborn.branch_id, 1)
     if birth.fork is not None:
         fork = birth.fork
@@ -305,9 +305,9 @@ def _born(unborn: Unborn, birth: Birth, plan: PublishPlan, now: datetime) -> Man
     )
 
 
-def _buried(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manifest:
+def _tombstone_manifest(base: Manifest | EmptyBranch, plan: PublishPlan, now: datetime) -> Manifest:
     grave = Tombstone(plan.txn_id, plan.actor)
-    if isinstance(base, Unborn):
+    if isinstance(base, EmptyBranch):
         return Manifest(
             branch=base.branch,
             branch_id=base.branch_id,
@@ -328,7 +328,7 @@ def _buried(base: Manifest | Unborn, plan: PublishPlan, now: datetime) -> Manife
         tables={},
         inline=(),
         fence=None,
-        turn=None,
+        reservation=None,
         tombstone=grave,
         discards=(),
         files=NO_FILES,

@@ -138,7 +138,7 @@ def followed(manifests: Manifests, head: Manifest) -> Manifest:
         if entry is None:
             return head
         if not isinstance(entry, Manifest):
-            return manifests.confirm(head)
+            return manifests.refresh_head(head)
         head = entry
         if head.manifest_version % GAP_EVERY == 0:
             return head
@@ -155,4 +155,4 @@ def _awaited_gap(manifests: Manifests, head: Manifest) -> Manifest:
                 return found
         if number > head.manifest_version and manifests.read(Point(head.branch_id, number), cached=False) is None:
             break  # it is not that fast any more
-    return manifests.confirm(head)
+    return manifests.refresh_head(head)

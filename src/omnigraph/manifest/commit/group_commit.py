@@ -12,9 +12,9 @@ from omnigraph.manifest.commit.contention import Company
 from omnigraph.manifest.commit.plan import PublishPlan
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.commit.write_reservation import Turns
-from omnigraph.manifest.history.txn_lookup import landed_since
+from omnigraph.manifest.history.txn_lookup import find_txn_since
 from omnigraph.manifest.model.manifest import Entry, Manifest, TableKey, TxnId
-from omnigraph.manifest.store.inline_rows import Tails
+from omnigraph.manifest.store.inline_rows import InlineRows
 from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
@@ -45,7 +45,7 @@ class Groups:
         self,
         ways: Ways,
         manifests: Manifests,
-        tails: Tails,
+        inline_rows: InlineRows,
         turns: Turns,
         company: Company,
         runtime: Runtime,
@@ -54,7 +54,7 @@ class Groups:
     ) -> None:
         self._ways = ways
         self._manifests = manifests
-        self._tails = tails
+        self._inline_rows = inline_rows
         self._turns = turns
         self._company = company
         self._runtime = runtime
@@ -104,7 +104,7 @@ class Groups:
     def _newest_base(self, members: Sequence[Member]) -> Manifest:
         """Of all that the members know and this process has seen."""
         newest = members[0].txn.base
-        known = self._manifests.known_head(newest.branch_id)
+        known = self._manifests.cached_head(newest.branch_id)
         if known is not None and known.manifest_version > newest.manifest_version:
             newest = known
         for member in members:
@@ -135,7 +135,7 @@ class Groups:
         elif gap_s > 0:
             self._runtime.clock.sleep(gap_s)
         if not group.plans or wait_s > 0:
-            head = self._manifests.confirm(base)
+            head = self._manifests.refresh_head(base)
             if head.point != base.point:
                 return head
         if not group.plans:
@@ -150,7 +150,7 @@ class Groups:
             return put
         self._company.landed(put.entry, losses)
         if put.entry is manifest:
-            self._tails.remember(manifest, group.pending)
+            self._inline_rows.cache_put(manifest, group.pending)
         group.settle(put, leader)
         if put.entry is manifest:
             self._ways.tell(manifest)
@@ -161,7 +161,7 @@ class Groups:
         base = member.txn.base.point
         if member.plan.idempotent and head.point != base:
             try:
-                look = before_waiting(leader.tell_others, landed_since)
+                look = before_waiting(leader.tell_others, find_txn_since)
                 landed = member.context.run(look, self._manifests, base, head, member.plan.txn_id)
             except OmnigraphError as error:
                 member.outcome = error

@@ -18,10 +18,10 @@ from omnigraph.manifest.model.manifest import (
     Manifest,
     Point,
     Recovered,
+    RowCounts,
     TableKey,
     TableRef,
     Token,
-    Touch,
     TxnId,
 )
 from omnigraph.storage.table.handles import TableVersion
@@ -170,7 +170,7 @@ class StagedTable:
 
     at: TableVersion
     rows: int
-    touch: Touch
+    counts: RowCounts
     base: TableVersion | None  # the stored version that it was derived from
     folded: Tail = ()
     carryable: "Carryable | None" = None  # appended fragments that may move to another version
@@ -182,12 +182,12 @@ class StagedTable:
 class InlineTable:
     """A table's actions as rows that ride in the manifest: nothing is derived from a stored version.
 
-    What they amount to (`touch`) was counted on content that `changed_at` names.
+    What they amount to (`counts`) was counted on content that `changed_at` names.
     """
 
     change: InlineChange
     overlay: Overlay  # the same, decoded
-    touch: Touch
+    counts: RowCounts
     changed_at: CommitId | None
 
 
@@ -254,14 +254,14 @@ class Change:
     unstaged: Mapping[TableKey, TableVersion | None] = field(default_factory=dict)
 
     @property
-    def touches(self) -> dict[TableKey, Touch]:
+    def row_counts(self) -> dict[TableKey, RowCounts]:
         """What becomes of the rows of each table, staged or inline."""
-        return {key: one.touch for key, one in self.staged.items()} | {k: one.touch for k, one in self.inline.items()}
+        return {key: one.counts for key, one in self.staged.items()} | {k: one.counts for k, one in self.inline.items()}
 
     @property
     def changes_rows(self) -> bool:
         """Whether any row changes."""
-        return any(made.touch for made in self.inline.values()) or any(one.touch for one in self.staged.values())
+        return any(made.counts for made in self.inline.values()) or any(one.counts for one in self.staged.values())
 
     @property
     def origins(self) -> dict[TableKey, TableKey]:
@@ -287,7 +287,7 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
-class AskForTurn:
+class Reserve:
     """Nothing changes; whoever meets it leaves the next number to `txn_id` for a while (see `turns.py`)."""
 
     txn_id: TxnId
@@ -295,12 +295,12 @@ class AskForTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Bury:
+class DeleteBranch:
     """The end of a branch, or of a branch id whose creator never finished."""
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
+class CreateBranch:
     """Manifest 1: of `main` with its schema, of a branch as a copy of the fork point's state."""
 
     branch: str
@@ -308,11 +308,11 @@ class Birth:
     fork: Manifest | None = None
 
 
-Effect: TypeAlias = Change | RaiseFence | Discard | AskForTurn | Bury | Birth
+Effect: TypeAlias = Change | RaiseFence | Discard | Reserve | DeleteBranch | CreateBranch
 
 
 @dataclass(frozen=True, slots=True)
-class Unborn:
+class EmptyBranch:
     """The base of a branch id's manifest 1: nothing is there yet."""
 
     branch: str

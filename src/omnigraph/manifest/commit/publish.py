@@ -28,15 +28,15 @@ from omnigraph.manifest.commit.conflict_handlers import Recourse, Replan
 from omnigraph.manifest.commit.conflicts import BranchIsGone, PlanAgain, Proceed, Refuse, decide
 from omnigraph.manifest.commit.contention import Company, followed
 from omnigraph.manifest.commit.group_commit import Groups
-from omnigraph.manifest.commit.plan import Change, PublishPlan, Stance, Unborn
+from omnigraph.manifest.commit.plan import Change, EmptyBranch, PublishPlan, Stance
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.commit.write_reservation import ASKS_MAX, Turns, asking, due
-from omnigraph.manifest.history.txn_lookup import fences_honour, find_txn, landed_since
+from omnigraph.manifest.history.txn_lookup import fences_honour, find_txn, find_txn_since
 from omnigraph.manifest.model.codec import touch_to_json
 from omnigraph.manifest.model.manifest import Commit, Entry, Manifest, Point, TableKey, TxnId, txn_ids
 from omnigraph.manifest.model.table_columns import TablesLackColumns, missing_columns
 from omnigraph.manifest.settings import Settings
-from omnigraph.manifest.store.inline_rows import Tails
+from omnigraph.manifest.store.inline_rows import InlineRows
 from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.manifest.store.schemas import Schemas
 from omnigraph.runtime import Runtime
@@ -88,14 +88,14 @@ class Publisher:
         self,
         manifests: Manifests,
         schemas: Schemas,
-        tails: Tails,
+        inline_rows: InlineRows,
         runtime: Runtime,
         policy: PublishPolicy | None = None,
         settings: Settings | None = None,
     ) -> None:
         self._manifests = manifests
         self._schemas = schemas
-        self._tails = tails
+        self._inline_rows = inline_rows
         self._runtime = runtime
         self._policy = policy or PublishPolicy()
         settings = settings or Settings()
@@ -103,7 +103,14 @@ class Publisher:
         self._turns = Turns(runtime, self._lines)
         self._company = Company(runtime, self._policy.first_wait_s, self._policy.wait_max_s)
         self._groups = Groups(
-            self, manifests, tails, self._turns, self._company, runtime, self._policy.time_limit_s, settings.group_bytes
+            self,
+            manifests,
+            inline_rows,
+            self._turns,
+            self._company,
+            runtime,
+            self._policy.time_limit_s,
+            settings.group_bytes,
         )
         self.on_landed: Callable[[Manifest], None] | None = None  # told of every commit that changes the content
 
@@ -131,9 +138,9 @@ class Publisher:
         To be asked before planning: a write that has landed would fail its own checks. Of a write with an
         intent it is known since which base it may have landed; otherwise one looks back for a day.
         """
-        head = self._manifests.confirm(txn.base)
+        head = self._manifests.refresh_head(txn.base)
         if since is not None and since.branch_id == head.branch_id:
-            entry = landed_since(self._manifests, since, head, txn_id)
+            entry = find_txn_since(self._manifests, since, head, txn_id)
             return None if entry is None else _published(entry, txn_id)
         return self.landed_before(head, txn_id)
 
@@ -144,15 +151,15 @@ class Publisher:
 
     def refuse_early(self, txn: WriteTxn, plan: PublishPlan) -> None:
         """Raise if a held base has lost already: then nothing need be staged that nobody would use."""
-        head = self._manifests.confirm(txn.base)
+        head = self._manifests.refresh_head(txn.base)
         if head.point != txn.base.point:
             self._decide(txn, plan, head)
 
-    def bury(self, txn: WriteTxn, plan: PublishPlan) -> None:
+    def delete_branch(self, txn: WriteTxn, plan: PublishPlan) -> None:
         """Put the tombstone that ends the branch, on top of whatever its newest manifest is by then."""
         self._advance(txn, plan, Recourse())
 
-    def bear(self, unborn: Unborn, plan: PublishPlan) -> Manifest | None:
+    def create_branch(self, unborn: EmptyBranch, plan: PublishPlan) -> Manifest | None:
         """Manifest 1 of a branch id, or a tombstone in its place; None if the other was first."""
         manifest = compose(unborn, plan, self._runtime.clock.now())
         put = self.put(manifest, plan.txn_id, self._deadline())
@@ -227,7 +234,7 @@ class Publisher:
 
     def _onto_known(self, txn: WriteTxn, plan: PublishPlan, recourse: Recourse) -> tuple[WriteTxn, PublishPlan]:
         """On top of what this process itself has put meanwhile, where that takes no time: others wait for it."""
-        head = self._manifests.known_head(txn.base.branch_id)
+        head = self._manifests.cached_head(txn.base.branch_id)
         if head is None or head.manifest_version <= txn.base.manifest_version:
             return txn, plan
         decision = self._decide(txn, plan, head, can_plan_again=True)
@@ -237,7 +244,7 @@ class Publisher:
 
     def _landed_meanwhile(self, txn: WriteTxn, plan: PublishPlan, head: Manifest) -> Entry | None:
         """The entry in which another call has put a txn id that callers supply, behind the base of a lost put."""
-        return landed_since(self._manifests, txn.base.point, head, plan.txn_id) if plan.idempotent else None
+        return find_txn_since(self._manifests, txn.base.point, head, plan.txn_id) if plan.idempotent else None
 
     def make_room(self, winner: Entry, plan: PublishPlan, losses: int, attempt_s: float) -> Manifest:
         """Let those go first who have lost more often, and after some losses ask the others to; answers a head to put
@@ -245,7 +252,7 @@ class Publisher:
         if (wait_s := self._company.wait_s(winner.branch_id, losses)) > 0:
             self._runtime.clock.sleep(wait_s)
         head = followed(self._manifests, winner) if isinstance(winner, Manifest) else self.head_after(winner)
-        if not due(losses) or head.tombstone is not None or head.turn is not None:
+        if not due(losses) or head.tombstone is not None or head.reservation is not None:
             return head
         # Where the next try takes long it is lost without a turn, so a few quick puts for one are worth their while.
         for _ in range(ASKS_MAX):
@@ -253,8 +260,8 @@ class Publisher:
             with suppress(OmnigraphError):  # that it fails, or that its fate is unknown, matters to nobody
                 if self._create(manifest).outcome is Outcome.CREATED:
                     return manifest
-            head = self._manifests.confirm(head)
-            if head.tombstone is not None or head.turn is not None:
+            head = self._manifests.refresh_head(head)
+            if head.tombstone is not None or head.reservation is not None:
                 break
         return head
 
@@ -273,7 +280,7 @@ class Publisher:
         """
         wanted = plan.if_commit
         if plan.changes_nothing or (wanted is not None and wanted != txn.base.logical_head):
-            head = self._manifests.confirm(txn.base)
+            head = self._manifests.refresh_head(txn.base)
             if head.point != txn.base.point:
                 return Lost(head)
             if plan.guard is not None and (landed := plan.guard.check(head)):
@@ -287,7 +294,7 @@ class Publisher:
         """The same for a plan that changes something, whatever the head."""
         if (wait_s := self._turns.remaining_s(txn.base, plan.txn_id)) > 0:
             self._turns.leave(txn.base, wait_s)
-            head = self._manifests.confirm(txn.base)
+            head = self._manifests.refresh_head(txn.base)
             if head.point != txn.base.point:
                 return Lost(head)
         elif not losses and plan.stance is not Stance.MAINTENANCE and (gap_s := self._company.gap_s(txn.base)) > 0:
@@ -300,7 +307,9 @@ class Publisher:
         if isinstance(put, Landed):
             self._company.landed(put.entry, losses)
             if put.entry is manifest:
-                self._tails.remember(manifest, {key: made.overlay for key, made in plan.inline.items() if made.touch})
+                self._inline_rows.cache_put(
+                    manifest, {key: made.overlay for key, made in plan.inline.items() if made.counts}
+                )
                 if plan.stance is not Stance.MAINTENANCE:
                     self.tell(manifest)
             return put
@@ -317,8 +326,8 @@ class Publisher:
 
     def head_after(self, winner: Entry) -> Manifest:
         if isinstance(winner, Manifest):
-            return self._manifests.confirm(winner)
-        newest = self._manifests.newest(winner.branch_id)  # `unique-numbers`: a stub, so list again
+            return self._manifests.refresh_head(winner)
+        newest = self._manifests.find_head(winner.branch_id)  # `unique-numbers`: a stub, so list again
         assert newest is not None, "a branch with a stub has a head"
         return newest
 
@@ -420,7 +429,7 @@ class Publisher:
             for entry in tail
             if entry.table_key in pending and Point(entry.branch_id, entry.manifest_version) == head
         }
-        found = self._tails.ids(entry for entry in tail if entry not in made)
+        found = self._inline_rows.written_ids(entry for entry in tail if entry not in made)
         return found.union(*(pending[entry.table_key].answered for entry in made))
 
     def _deadline(self) -> float:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 from omnigraph.fork_safety import renew_after_fork
 from omnigraph.manifest.commit.commit_queue import Lines
-from omnigraph.manifest.commit.plan import AskForTurn, PublishPlan, Stance
+from omnigraph.manifest.commit.plan import PublishPlan, Reserve, Stance
 from omnigraph.manifest.model.manifest import Manifest, Point, TxnId
 from omnigraph.runtime import Runtime
 
@@ -39,7 +39,7 @@ class Turns:
     def remaining_s(self, head: Manifest, txn_id: TxnId) -> float:
         """How long to leave this head to somebody else; counted from when it was first met here, so no clock but
         ours matters."""
-        turn = head.turn
+        turn = head.reservation
         if turn is None or turn.txn_id == txn_id:
             return 0.0
         now = self._runtime.clock.monotonic()
@@ -53,8 +53,8 @@ class Turns:
         """Wait for as long, or until the write that has asked was tried, if it is one of this process."""
         clock = self._runtime.clock
         until = clock.monotonic() + wait_s
-        assert head.turn is not None
-        with self._lines.lent(head.branch_id, head.turn.txn_id) as is_to_come:
+        assert head.reservation is not None
+        with self._lines.lent(head.branch_id, head.reservation.txn_id) as is_to_come:
             while is_to_come() and (left_s := until - clock.monotonic()) > 0:
                 clock.sleep(min(left_s, LOOK_EVERY_S))
 
@@ -68,4 +68,4 @@ def due(losses: int) -> bool:
 def asking(plan: PublishPlan, attempt_s: float, txn_id: TxnId) -> PublishPlan:
     """A plan of its own that asks for a turn on behalf of another, which takes `attempt_s` to try again."""
     wait_ms = int(1000 * min(TURN_MAX_S, TURN_ATTEMPTS * attempt_s))
-    return PublishPlan(txn_id, Stance.MAINTENANCE, AskForTurn(plan.txn_id, wait_ms))
+    return PublishPlan(txn_id, Stance.MAINTENANCE, Reserve(plan.txn_id, wait_ms))

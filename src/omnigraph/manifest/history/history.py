@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from omnigraph.errors import BadRequest, CommitNotFound, Damaged, UnsupportedFormat
-from omnigraph.manifest.history.txn_lookup import entries_back
+from omnigraph.manifest.history.txn_lookup import read_entries_back
 from omnigraph.manifest.model.manifest import (
     BranchId,
     Commit,
@@ -26,7 +26,7 @@ from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.storage.table.table_content import TailEntry
 
 
-class Protection(Protocol):
+class Pins(Protocol):
     """What keeps single manifests from cleanup."""
 
     def protect(self, point: Point) -> bool: ...
@@ -41,7 +41,7 @@ def find_commit(manifests: Manifests, commit: CommitId) -> tuple[Entry, Commit]:
     return entry, found
 
 
-def log(manifests: Manifests, head: Entry, *, maintenance: bool = False) -> Iterator[tuple[Entry, Commit]]:
+def read_log(manifests: Manifests, head: Entry, *, maintenance: bool = False) -> Iterator[tuple[Entry, Commit]]:
     """The commits of a branch, newest first, on through its fork points to `init`.
 
     Of a group that the head or a fork stands in the middle of, the commits up to there.
@@ -51,7 +51,7 @@ def log(manifests: Manifests, head: Entry, *, maintenance: bool = False) -> Iter
     while True:
         fork: Point | None = None
         for entry in entries:
-            for commit in reversed(up_to(entry, last)):
+            for commit in reversed(commits_up_to(entry, last)):
                 if maintenance or commit.commit_class is CommitClass.LOGICAL:
                     yield entry, commit
                 last = commit.parent
@@ -60,15 +60,15 @@ def log(manifests: Manifests, head: Entry, *, maintenance: bool = False) -> Iter
                 last = entry.logical_head if not entry.commits else last
         if fork is None:
             return
-        entries = entries_back(manifests, fork.manifest_version, 1, fork.branch_id)
+        entries = read_entries_back(manifests, fork.manifest_version, 1, fork.branch_id)
 
 
 def _down_from(manifests: Manifests, head: Entry) -> Iterator[Entry]:
     yield head
-    yield from entries_back(manifests, head.manifest_version - 1, 1, head.branch_id)
+    yield from read_entries_back(manifests, head.manifest_version - 1, 1, head.branch_id)
 
 
-def up_to(entry: Entry, last: CommitId | None) -> tuple[Commit, ...]:
+def commits_up_to(entry: Entry, last: CommitId | None) -> tuple[Commit, ...]:
     """The commits of an entry up to one of them; all, if that one is not there."""
     place = next((n for n, commit in enumerate(entry.commits) if commit.id == last), None)
     return entry.commits if place is None else entry.commits[: place + 1]
@@ -122,19 +122,19 @@ def parse_moment(reference: str | datetime) -> datetime:
         raise BadRequest(f"{text!r} is neither a commit id, a tag nor a time such as 2026-01-31T12:00:00Z.") from None
 
 
-def state_at_commit(manifests: Manifests, commit: CommitId, tags: Protection | None = None) -> Manifest:
+def state_at_commit(manifests: Manifests, commit: CommitId, tags: Pins | None = None) -> Manifest:
     """The manifest to read for a commit, on whatever branch it is; in the middle of a group one that is made up."""
     entry, found = find_commit(manifests, commit)
-    manifest = retained(manifests, entry, commit, tags)
+    manifest = require_retained(manifests, entry, commit, tags)
     if found is manifest.commits[-1]:
         return manifest
     return _within(manifests, manifest, manifest.commits.index(found), commit, tags)
 
 
-def state_before(manifests: Manifests, commit: CommitId, tags: Protection | None = None) -> Manifest | None:
+def state_before(manifests: Manifests, commit: CommitId, tags: Pins | None = None) -> Manifest | None:
     """The state that a commit was made on; None for `init`, which came out of nothing."""
     entry, found = find_commit(manifests, commit)
-    manifest = retained(manifests, entry, commit, tags)
+    manifest = require_retained(manifests, entry, commit, tags)
     place = manifest.commits.index(found)
     if manifest.manifest_version == 1:
         return None
@@ -143,7 +143,7 @@ def state_before(manifests: Manifests, commit: CommitId, tags: Protection | None
     return _within(manifests, manifest, place - 1, commit, tags)
 
 
-def state_within(manifests: Manifests, manifest: Manifest, last: CommitId, tags: Protection | None = None) -> Manifest:
+def state_within(manifests: Manifests, manifest: Manifest, last: CommitId, tags: Pins | None = None) -> Manifest:
     """The state at a commit of a manifest that is at hand; the manifest itself if it is not in the middle of it."""
     ids = [commit.id for commit in manifest.commits]
     if last not in ids[:-1]:
@@ -172,9 +172,7 @@ def fork_head(manifests: Manifests, branch_id: BranchId) -> CommitId | None:
     return None if second is None else next((commit.parent for commit in second.commits), None)
 
 
-def _within(
-    manifests: Manifests, manifest: Manifest, n: int, commit: CommitId, tags: Protection | None = None
-) -> Manifest:
+def _within(manifests: Manifests, manifest: Manifest, n: int, commit: CommitId, tags: Pins | None = None) -> Manifest:
     try:
         previous: Entry | None = _previous(manifests, manifest, commit, tags)
     except CommitNotFound:
@@ -186,12 +184,12 @@ def _within(
     return partial_state(previous, manifest, n)
 
 
-def _previous(manifests: Manifests, manifest: Manifest, commit: CommitId, tags: Protection | None) -> Manifest:
+def _previous(manifests: Manifests, manifest: Manifest, commit: CommitId, tags: Pins | None) -> Manifest:
     entry = manifests.read(Point(manifest.branch_id, manifest.manifest_version - 1))
     if entry is None:
         raise CommitNotFound(commit, "the state before it is missing")
     try:
-        return retained(manifests, entry, commit, tags)
+        return require_retained(manifests, entry, commit, tags)
     except CommitNotFound:
         raise CommitNotFound(
             commit, "cleanup has expired the state before it, so what it changed is no longer known"
@@ -199,7 +197,7 @@ def _previous(manifests: Manifests, manifest: Manifest, commit: CommitId, tags: 
 
 
 def state_at_time(
-    manifests: Manifests, head: Manifest, reference: str | datetime, tags: Protection | None = None
+    manifests: Manifests, head: Manifest, reference: str | datetime, tags: Pins | None = None
 ) -> Manifest:
     """The newest state of this branch by a time.
 
@@ -210,7 +208,7 @@ def state_at_time(
     while True:
         entry = _newest_by(manifests, newest, moment)
         if entry is not None:
-            return retained(manifests, entry, moment.isoformat(), tags)
+            return require_retained(manifests, entry, moment.isoformat(), tags)
         first = manifests.read(Point(newest.branch_id, 1))
         if first is None:
             raise Damaged(f"branch id {newest.branch_id}", "its first manifest is missing")
@@ -240,13 +238,13 @@ def _newest_by(manifests: Manifests, newest: Manifest, moment: datetime) -> Entr
     return found
 
 
-def retained(manifests: Manifests, entry: Entry, reference: str, tags: Protection | None = None) -> Manifest:
+def require_retained(manifests: Manifests, entry: Entry, reference: str, tags: Pins | None = None) -> Manifest:
     """Time travel is decided by `oldest_retained`, not by whether an object still exists; a tag keeps its commit.
 
     Where the head can't be read, what is there is better than nothing.
     """
     try:
-        head = manifests.head(entry.branch_id)
+        head = manifests.read_head(entry.branch_id)
         expired = head is None or head.oldest_retained > entry.manifest_version
         if head is not None and head.tombstone is not None and isinstance(entry, Manifest):
             expired = expired or not manifests.is_state(entry)  # no number says how far cleanup is on a dead branch

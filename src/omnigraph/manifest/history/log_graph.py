@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from omnigraph.errors import CommitNotFound
-from omnigraph.manifest.history.history import find_commit, log
+from omnigraph.manifest.history.history import find_commit, read_log
 from omnigraph.manifest.model.ancestry import contains_commit
 from omnigraph.manifest.model.manifest import Commit, CommitId, Entry, Manifest
 from omnigraph.manifest.store.manifest_store import Manifests
@@ -36,7 +36,9 @@ class _Line:
     rank: int = 0
 
 
-def graph_log(manifests: Manifests, heads: Iterable[Manifest], *, maintenance: bool = False) -> Iterator[LoggedCommit]:
+def read_log_graph(
+    manifests: Manifests, heads: Iterable[Manifest], *, maintenance: bool = False
+) -> Iterator[LoggedCommit]:
     """The commits that the heads came from, through both parents, newest first."""
     frontier: dict[CommitId, _Line] = {}
     ranks = count()
@@ -50,7 +52,7 @@ def graph_log(manifests: Manifests, heads: Iterable[Manifest], *, maintenance: b
         return line.commit.id
 
     for head in heads:
-        meet(_next(log(manifests, head, maintenance=maintenance)), next(ranks))
+        meet(_next(read_log(manifests, head, maintenance=maintenance)), next(ranks))
     while frontier:
         line = frontier.pop(_newest(frontier))
         parents = [meet(_next(line.below), line.rank)]
@@ -84,7 +86,7 @@ def _line_from(manifests: Manifests, commit_id: CommitId, maintenance: bool) -> 
         entry, _ = find_commit(manifests, commit_id)
     except CommitNotFound:
         return None
-    below = log(manifests, entry, maintenance=maintenance)
+    below = read_log(manifests, entry, maintenance=maintenance)
     for found, commit in below:
         if commit.id == commit_id:
             return _Line(found, commit, below)

@@ -14,7 +14,7 @@ IDEMPOTENCY_WINDOW = timedelta(hours=24)
 READ_AHEAD = 16
 
 
-def entries_back(manifests: Manifests, newest: int, oldest: int, branch_id: str) -> Iterator[Entry]:
+def read_entries_back(manifests: Manifests, newest: int, oldest: int, branch_id: str) -> Iterator[Entry]:
     """The entries of a branch from `newest` down to `oldest`, read some at once."""
     number = newest
     while number >= oldest:
@@ -33,7 +33,7 @@ def find_txn(manifests: Manifests, head: Manifest, txn_id: TxnId, now: datetime)
     whose maker had seen a commit of this branch, behind that.
     """
     oldest = min(now, head.authored_at) - IDEMPOTENCY_WINDOW
-    for entry in entries_back(manifests, head.manifest_version, _first_possible(head, txn_id), head.branch_id):
+    for entry in read_entries_back(manifests, head.manifest_version, _first_possible(head, txn_id), head.branch_id):
         if txn_id in txn_ids(entry):
             return entry
         if entry.authored_at < oldest:
@@ -52,29 +52,29 @@ def _first_possible(head: Manifest, txn_id: TxnId) -> int:
     return seen.manifest_version + 1 if seen.branch_id == head.branch_id else 1
 
 
-def landed_since(manifests: Manifests, base: Point, head: Manifest, txn_id: TxnId) -> Entry | None:
+def find_txn_since(manifests: Manifests, base: Point, head: Manifest, txn_id: TxnId) -> Entry | None:
     """The entry between a base and a newer head that carries the transaction. Stubs count, however old."""
-    since = entries_back(manifests, head.manifest_version, base.manifest_version + 1, base.branch_id)
+    since = read_entries_back(manifests, head.manifest_version, base.manifest_version + 1, base.branch_id)
     return next((entry for entry in since if txn_id in txn_ids(entry)), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class JobRecord:
     """What the log says of a long write: the entry that committed it, and the one that discarded a start of it."""
 
     committed: Entry | None = None
     discarded: Entry | None = None
 
 
-def fate_since(manifests: Manifests, base: Point, head: Manifest, txn_id: TxnId, token: Token) -> Fate:
+def find_job_record(manifests: Manifests, base: Point, head: Manifest, txn_id: TxnId, token: Token) -> JobRecord:
     """After a base and up to a head. Stubs count, as they keep both. A commit takes precedence over discards."""
     discarded: Entry | None = None
-    for entry in entries_back(manifests, head.manifest_version, base.manifest_version + 1, base.branch_id):
+    for entry in read_entries_back(manifests, head.manifest_version, base.manifest_version + 1, base.branch_id):
         if txn_id in txn_ids(entry):
-            return Fate(committed=entry)
+            return JobRecord(committed=entry)
         if token in entry.discards:
             discarded = entry
-    return Fate(discarded=discarded)
+    return JobRecord(discarded=discarded)
 
 
 def fences_honour(manifests: Manifests, base: Manifest, head: Manifest, token: Token) -> bool:

@@ -6,7 +6,7 @@ intent before that finds the number taken, and the discard in the log; one that 
 """
 
 from omnigraph.errors import ConflictError, JobDiscarded, JobLost
-from omnigraph.manifest.history.txn_lookup import Fate, fate_since
+from omnigraph.manifest.history.txn_lookup import JobRecord, find_job_record
 from omnigraph.manifest.intent.intent_store import HeldIntent
 from omnigraph.manifest.model.manifest import Entry, Manifest, Point, Token, TxnId
 from omnigraph.manifest.store.manifest_store import Manifests
@@ -19,17 +19,17 @@ class LogSearch:
         self._manifests = manifests
         self._searched = since
         self._txn_id, self._token = txn_id, token
-        self._found = Fate()
+        self._found = JobRecord()
 
-    def up_to(self, head: Manifest) -> Fate:
+    def up_to(self, head: Manifest) -> JobRecord:
         if head.branch_id != self._searched.branch_id:
             raise ConflictError(
                 f"The job {self._txn_id} was begun on a branch {head.branch!r} that was deleted since: nothing was "
                 "written, run it again with another job id."
             )
         if head.manifest_version > self._searched.manifest_version:
-            later = fate_since(self._manifests, self._searched, head, self._txn_id, self._token)
-            self._found = Fate(self._found.committed or later.committed, self._found.discarded or later.discarded)
+            later = find_job_record(self._manifests, self._searched, head, self._txn_id, self._token)
+            self._found = JobRecord(self._found.committed or later.committed, self._found.discarded or later.discarded)
             self._searched = head.point
         return self._found
 
@@ -54,7 +54,7 @@ class JobGuard:
         committed = self.search(head)
         if committed is not None or self._held.is_owned():
             return committed
-        committed = self.search(self._manifests.confirm(head))
+        committed = self.search(self._manifests.refresh_head(head))
         if committed is None:
             raise self._ended(head)
         return committed
@@ -63,10 +63,10 @@ class JobGuard:
         """How a start ended that does not own its intent: a discard is recorded where its job was begun, if the branch
         that it was to fork was not there yet."""
         begun = self._held.base
-        source = None if begun.branch_id == head.branch_id else self._manifests.head(begun.branch_id)
+        source = None if begun.branch_id == head.branch_id else self._manifests.read_head(begun.branch_id)
         if source is None:
             return JobLost(self._held.txn_id)
-        fate = fate_since(self._manifests, begun, source, self._held.txn_id, self._held.token)
+        fate = find_job_record(self._manifests, begun, source, self._held.txn_id, self._held.token)
         return JobLost(self._held.txn_id) if fate.discarded is None else JobDiscarded(self._held.txn_id)
 
 

@@ -27,6 +27,6 @@ def common_ancestors(one: Ancestry, other: Ancestry) -> dict[BranchId, Position]
     return {branch: min(position, other[branch]) for branch, position in one.items() if branch in other}
 
 
-def united(one: Ancestry, other: Ancestry) -> dict[BranchId, Position]:
+def all_ancestors(one: Ancestry, other: Ancestry) -> dict[BranchId, Position]:
     """What either contains: the element-wise maximum."""
     return {branch: max(one.get(branch, NOTHING), other.get(branch, NOTHING)) for branch in {**one, **other}}

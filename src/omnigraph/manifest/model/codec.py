@@ -24,12 +24,12 @@ from omnigraph.manifest.model.manifest import (
     Point,
     Position,
     Recovered,
+    Reservation,
+    RowCounts,
     Stub,
     TableKey,
     TableRef,
     Tombstone,
-    Touch,
-    Turn,
 )
 from omnigraph.manifest.model.paths import commit_place
 from omnigraph.storage.table.handles import TableVersion
@@ -90,8 +90,8 @@ def encode_entry(entry: Entry) -> bytes:
     if entry.fence is not None:
         honoured = ",".join([_text_of(txn_id) for txn_id in entry.fence.honoured])
         parts.append(f',"fence":{{"previous":{entry.fence.previous},"honoured":[{honoured}]}}')
-    if entry.turn is not None:
-        parts.append(f',"turn":{{"txn_id":{_text_of(entry.turn.txn_id)},"wait_ms":{entry.turn.wait_ms}}}')
+    if entry.reservation is not None:
+        parts.append(f',"turn":{{"txn_id":{_text_of(entry.reservation.txn_id)},"wait_ms":{entry.reservation.wait_ms}}}')
     if other := {ref.columns for ref in entry.tables.values()} - {None, entry.schema}:
         parts.append(f',"schemas":{to_json(sorted(filter(None, other)))}')
     tables = ",".join([ref.as_text.get(key) or _ref_text(key, ref) for key, ref in entry.tables.items()])
@@ -121,7 +121,7 @@ def _files_to_json(files: Files) -> dict[str, Any]:
     }
 
 
-def _touch_text(touch: Touch) -> str:
+def _touch_text(touch: RowCounts) -> str:
     if touch.inserted and not touch.updated and not touch.deleted:
         return f'{{"inserted":{touch.inserted}}}'
     return to_json(touch_to_json(touch))
@@ -207,7 +207,7 @@ def recovered_to_json(recovered: Recovered) -> dict[str, Any]:
     }
 
 
-def touch_to_json(touch: Touch) -> dict[str, int]:
+def touch_to_json(touch: RowCounts) -> dict[str, int]:
     """Only what happened: a commit that inserted says nothing of updates."""
     counts = {"inserted": touch.inserted, "updated": touch.updated, "deleted": touch.deleted}
     return {verb: count for verb, count in counts.items() if count}
@@ -241,7 +241,7 @@ def _entry_from_json(document: Mapping[str, Any]) -> Entry:
         tables={key: _ref_from_json(key, ref, schemas, schema) for key, ref in document["tables"].items()},
         inline=tuple({key: _change_from_json(change) for key, change in group.items()} for group in document["inline"]),
         fence=_fence(document["fence"]) if "fence" in document else None,
-        turn=_turn(document["turn"]) if "turn" in document else None,
+        reservation=_turn(document["turn"]) if "turn" in document else None,
     )
 
 
@@ -352,16 +352,16 @@ def _fence(document: Mapping[str, Any]) -> Fence:
     return Fence(_number(document["previous"]), tuple(_text(txn) for txn in document["honoured"]))
 
 
-def _turn(document: Mapping[str, Any]) -> Turn:
-    return Turn(_text(document["txn_id"]), _number(document["wait_ms"]))
+def _turn(document: Mapping[str, Any]) -> Reservation:
+    return Reservation(_text(document["txn_id"]), _number(document["wait_ms"]))
 
 
 def _tombstone(document: Mapping[str, Any]) -> Tombstone:
     return Tombstone(_text(document["txn_id"]), _text_or_none(document["actor"]))
 
 
-def _touch(document: Mapping[str, Any]) -> Touch:
-    return Touch(**{verb: _number(count) for verb, count in document.items()})
+def _touch(document: Mapping[str, Any]) -> RowCounts:
+    return RowCounts(**{verb: _number(count) for verb, count in document.items()})
 
 
 def _number(value: Any) -> int:

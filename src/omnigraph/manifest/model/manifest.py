@@ -69,7 +69,7 @@ class CommitClass(StrEnum):
 
 
 @unguarded(frozen=True, slots=True)
-class Touch:
+class RowCounts:
     """How many rows of one table a commit changed."""
 
     inserted: int = 0
@@ -124,7 +124,7 @@ class Commit:
     authored_at: datetime
     kind: str
     commit_class: CommitClass
-    touched: Mapping[TableKey, Touch] = field(default_factory=dict)
+    touched: Mapping[TableKey, RowCounts] = field(default_factory=dict)
     recovered: Recovered | None = None
     token: Token | None = None  # of a long write: the start of it that published this
     input: str | None = None  # of a long write: a digest of what it was given
@@ -155,7 +155,7 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Reservation:
     """A writer that keeps losing asks the others for this much time; they may ignore it."""
 
     txn_id: TxnId  # of the write that wants to get through
@@ -186,7 +186,7 @@ class Manifest:
     inline: tuple[Mapping[TableKey, InlineChange], ...] = ()
     fork: Point | None = None
     fence: Fence | None = None
-    turn: Turn | None = None
+    reservation: Reservation | None = None
     tombstone: Tombstone | None = None
     discards: tuple[Token, ...] = ()  # starts of a long write that were given up: none of them may publish after this
     files: Files = field(default_factory=dict)  # table files that came with this manifest

@@ -20,7 +20,7 @@ from omnigraph.storage.util.single_flight_cache import Kept
 OVERLAYS_MAX = 1024
 
 
-class _Named:
+class _TailKey:
     """A tail as the name of what it adds up to. It is looked up often, and all of it need not be hashed for that."""
 
     __slots__ = ("_hash", "_tail")
@@ -34,52 +34,52 @@ class _Named:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Named) and self._tail == other._tail
+        return isinstance(other, _TailKey) and self._tail == other._tail
 
 
-class Tails:
+class InlineRows:
     def __init__(self, manifests: Manifests) -> None:
         self._manifests = manifests
-        self._overlays: Kept[_Named, Overlay] = Kept(OVERLAYS_MAX)
+        self._overlays: Kept[_TailKey, Overlay] = Kept(OVERLAYS_MAX)
 
     def overlay(self, tail: Tail) -> Overlay:
         """All entries of a tail, the later on top of the earlier."""
         if len(tail) < 2:
-            return self._one(tail[0]) if tail else Overlay.EMPTY
-        return self._overlays.get(_Named(tail), lambda: self._added_up(tail))
+            return self._read_entry(tail[0]) if tail else Overlay.EMPTY
+        return self._overlays.get(_TailKey(tail), lambda: self._compose(tail))
 
-    def ids(self, entries: Iterable[TailEntry]) -> frozenset[str]:
+    def written_ids(self, entries: Iterable[TailEntry]) -> frozenset[str]:
         """Which rows these commits wrote or removed."""
-        return frozenset().union(*(overlay.answered for overlay in self._read(tuple(entries))))
+        return frozenset().union(*(overlay.answered for overlay in self._read_entries(tuple(entries))))
 
-    def remember(self, manifest: Manifest, overlays: Mapping[TableKey, Overlay]) -> None:
+    def cache_put(self, manifest: Manifest, overlays: Mapping[TableKey, Overlay]) -> None:
         """Rows of a manifest that this process has just put: nobody need decode them, nor add them up anew."""
         for key, overlay in overlays.items():
             tail = manifest.tables[key].tail
-            self._overlays.put(_Named(tail[-1:]), overlay)
-            if len(tail) > 1 and (before := self._overlays.recall(_Named(tail[:-1]))) is not None:
-                self._overlays.put(_Named(tail), before.then(overlay))
+            self._overlays.put(_TailKey(tail[-1:]), overlay)
+            if len(tail) > 1 and (before := self._overlays.recall(_TailKey(tail[:-1]))) is not None:
+                self._overlays.put(_TailKey(tail), before.then(overlay))
 
-    def _added_up(self, tail: Tail) -> Overlay:
+    def _compose(self, tail: Tail) -> Overlay:
         """On top of the longest part that is known already, usually all but the last commit."""
-        known = next((n for n in range(len(tail) - 1, 0, -1) if _Named(tail[:n]) in self._overlays), 0)
+        known = next((n for n in range(len(tail) - 1, 0, -1) if _TailKey(tail[:n]) in self._overlays), 0)
         total = self.overlay(tail[:known])
-        for overlay in self._read(tail[known:]):
+        for overlay in self._read_entries(tail[known:]):
             total = total.then(overlay)
         return total
 
-    def _read(self, entries: Tail) -> list[Overlay]:
+    def _read_entries(self, entries: Tail) -> list[Overlay]:
         """Those that are not known yet all at once; after a fold all usually are."""
-        known = {entry: self._overlays.recall(_Named((entry,))) for entry in entries}
+        known = {entry: self._overlays.recall(_TailKey((entry,))) for entry in entries}
         missing = [entry for entry, overlay in known.items() if overlay is None]
-        read = gather([lambda entry=entry: self._one(entry) for entry in missing])  # type: ignore[misc]
+        read = gather([lambda entry=entry: self._read_entry(entry) for entry in missing])  # type: ignore[misc]
         found = dict(zip(missing, read, strict=True))
         return [found[entry] if (overlay := known[entry]) is None else overlay for entry in entries]
 
-    def _one(self, entry: TailEntry) -> Overlay:
-        return self._overlays.get(_Named((entry,)), lambda: self._decoded(entry))
+    def _read_entry(self, entry: TailEntry) -> Overlay:
+        return self._overlays.get(_TailKey((entry,)), lambda: self._decode_entry(entry))
 
-    def _decoded(self, entry: TailEntry) -> Overlay:
+    def _decode_entry(self, entry: TailEntry) -> Overlay:
         point = Point(entry.branch_id, entry.manifest_version)
         manifest = self._manifests.read(point)
         if not isinstance(manifest, Manifest):
@@ -89,11 +89,11 @@ class Tails:
         for group in groups:
             change = group.get(entry.table_key)
             if change is not None:
-                total = total.then(decoded(change, f"manifest {commit_id(point)}"))
+                total = total.then(decode_change(change, f"manifest {commit_id(point)}"))
         return total
 
 
-def encoded(overlay: Overlay, deletes: Collection[str], *, new: bool) -> InlineChange:
+def encode_change(overlay: Overlay, deletes: Collection[str], *, new: bool) -> InlineChange:
     """What a manifest stores of a change: its rows as an Arrow stream, made of parts of which the first is kept."""
     gone = tuple(sorted(deletes)) if deletes else ()
     if (made := overlay.made) is not None:
@@ -108,7 +108,7 @@ def encoded(overlay: Overlay, deletes: Collection[str], *, new: bool) -> InlineC
 _HEADS = BySchema(lambda schema: schema.serialize().to_pybytes())  # what a stream of such rows begins with
 
 
-def decoded(change: InlineChange, what: str) -> Overlay:
+def decode_change(change: InlineChange, what: str) -> Overlay:
     """A change as rows. `whole-tail`: they bring the columns of the schema that they were written by."""
     import pyarrow as pa
 
@@ -122,6 +122,6 @@ def decoded(change: InlineChange, what: str) -> Overlay:
         raise Damaged(what, f"its inline rows can't be read: {error}") from error
 
 
-def size_of(change: InlineChange) -> int:
+def change_size(change: InlineChange) -> int:
     rows = 0 if change.upserts is None else len(change.upserts)
     return rows + sum([len(entity) + 3 for entity in change.deletes]) if change.deletes else rows

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from omnigraph.errors import Damaged, HeadLost, OmnigraphError, Unavailable
 from omnigraph.fork_safety import renew_after_fork
-from omnigraph.manifest.model.ancestry import united
+from omnigraph.manifest.model.ancestry import all_ancestors
 from omnigraph.manifest.model.codec import decode_entry, encode_entry
 from omnigraph.manifest.model.document import is_format_1
 from omnigraph.manifest.model.manifest import BranchId, CommitClass, Entry, Manifest, Point, Stub, stub_of
@@ -32,7 +32,7 @@ from omnigraph.manifest.model.paths import (
 )
 from omnigraph.manifest.store.clock_check import ClockCheck
 from omnigraph.manifest.store.hint import Hint, decode_hint, encode_hint
-from omnigraph.manifest.store.stub_index import Stubbed, decode_stubbed, encode_stubbed
+from omnigraph.manifest.store.stub_index import StubIndex, decode_stub_index, encode_stub_index
 from omnigraph.manifest.store.used_numbers import UsedNumber, UsedNumbers
 from omnigraph.runtime import Clock, SystemClock
 from omnigraph.storage.objects.dir_pool import BLOCK
@@ -70,13 +70,13 @@ class Manifests:
         self._cache: OrderedDict[Point, tuple[Manifest, int]] = OrderedDict()
         self._cache_bytes = 0
         self._seen_at: dict[BranchId, float] = {}  # when the head of `_heads` was last known to be there
-        self._named = UsedNumbers()
+        self._referenced = UsedNumbers()
         self._hinted: dict[BranchId, UsedNumber] = {}  # hints above the head that was found
         self._lock = threading.Lock()
 
     def read(self, point: Point, *, cached: bool = True) -> Entry | None:
         """The object at this number: a manifest, a stub, or nothing yet."""
-        if cached and (kept := self._kept(point)):
+        if cached and (kept := self._cached(point)):
             return kept
         stored = self._store.get(manifest_key(point))
         if stored is None:
@@ -84,9 +84,9 @@ class Manifests:
         entry = self._with_fork_position(decode_entry(stored.data, _name(point), point))
         if entry.fork is not None and is_format_1(stored.data):
             entry = self._with_positions_of_source(entry, entry.fork)
-        self._named.note_lineage(entry)
+        self._referenced.note_lineage(entry)
         if isinstance(entry, Manifest):
-            self._keep(entry, len(stored.data))
+            self._cache_put(entry, len(stored.data))
         return entry
 
     def _with_fork_position(self, entry: Entry) -> Entry:
@@ -118,7 +118,7 @@ class Manifests:
             return entry
         others = {branch: position for branch, position in source.ancestry.items() if branch != fork.branch_id}
         known = {branch: position for branch, position in others.items() if branch in entry.ancestry}
-        return replace(entry, ancestry=united(entry.ancestry, known))
+        return replace(entry, ancestry=all_ancestors(entry.ancestry, known))
 
     def create(self, manifest: Manifest) -> PutAnswer:
         """Put a manifest under its own number if that is free. Only `publish` may call this.
@@ -130,21 +130,21 @@ class Manifests:
         if used is not None and used.number >= manifest.manifest_version:
             if self._exists(manifest.branch_id, manifest.manifest_version):
                 return EXISTS
-            raise self._lost(manifest.branch_id, used, manifest.branch)
+            raise self._head_lost(manifest.branch_id, used, manifest.branch)
         began = None if self._clock_check is None else self._clock_check.before_put()
         data = encode_entry(manifest)
         if self._fills_blocks:
             data += b" " * (-len(data) % BLOCK)
         answer = self._store.create(manifest_key(manifest.point), data)
         if answer.outcome is Outcome.CREATED:
-            self.landed(manifest, len(data))
+            self.record_put(manifest, len(data))
             if began is not None and self._clock_check is not None:
                 self._clock_check.after_put(manifest_key(manifest.point), began)
         return answer
 
-    def landed(self, manifest: Manifest, size: int | None = None) -> None:
+    def record_put(self, manifest: Manifest, size: int | None = None) -> None:
         """Remember a manifest of ours that is known to be there, and help cold readers to find it."""
-        self._keep(manifest, len(encode_entry(manifest)) if size is None else size)
+        self._cache_put(manifest, len(encode_entry(manifest)) if size is None else size)
         if self._is_worth_a_hint(manifest):
             with suppress(OmnigraphError):  # only a hint: without it a reader takes a few more steps
                 hint = encode_hint(manifest.branch_id, manifest.manifest_version)
@@ -156,24 +156,24 @@ class Manifests:
         Not the manifest that asks for a turn: the turn would be spent on the hint.
         """
         if self._store.location.lists_in_name_order:
-            return manifest.turn is None and any(
+            return manifest.reservation is None and any(
                 commit.commit_class is CommitClass.MAINTENANCE for commit in manifest.commits
             )
         return manifest.manifest_version % HINT_EVERY == 0
 
-    def retire(self, manifest: Manifest) -> None:
+    def replace_with_stub(self, manifest: Manifest) -> None:
         """Cleanup's last act on an expired manifest: its stub takes its place, its number stays taken."""
         self._store.put(manifest_key(manifest.point), encode_entry(stub_of(manifest)))
         with self._lock:
             _, size = self._cache.pop(manifest.point, (None, 0))
             self._cache_bytes -= size
 
-    def stubbed(self, branch_id: BranchId) -> Stubbed:
+    def read_stub_index(self, branch_id: BranchId) -> StubIndex:
         """What cleanup noted of this branch: nothing, if none has passed."""
         stored = self._store.get(stubs_key(branch_id))
-        return Stubbed() if stored is None else decode_stubbed(stored.data, f"the note on stubs of {branch_id}")
+        return StubIndex() if stored is None else decode_stub_index(stored.data, f"the note on stubs of {branch_id}")
 
-    def note_stubbed(self, branch_id: BranchId, stubbed: Stubbed) -> None:
+    def update_stub_index(self, branch_id: BranchId, stubbed: StubIndex) -> None:
         """To be written after the stubs, and before files are deleted that the manifests left for their rows name.
 
         On top of what is noted by then, on the condition that it is unchanged: the note never takes anything back.
@@ -181,11 +181,11 @@ class Manifests:
         key, what = stubs_key(branch_id), f"the note on stubs of {branch_id}"
         for _ in range(NOTES_MAX):
             stored = self._store.get(key)
-            noted = Stubbed() if stored is None else decode_stubbed(stored.data, what)
-            merged = noted.merged(stubbed)
+            noted = StubIndex() if stored is None else decode_stub_index(stored.data, what)
+            merged = noted.merge(stubbed)
             if stored is not None and merged == noted:
                 return
-            data = encode_stubbed(merged)
+            data = encode_stub_index(merged)
             if stored is None and self._store.create(key, data).outcome is Outcome.CREATED:
                 return
             if stored is not None and self._store.replace(key, data, stored.tag) is Swap.REPLACED:
@@ -199,15 +199,15 @@ class Manifests:
         nobody says which heads were, if it was seen lately. A manifest that this process has read before may be a stub
         by now; the note says that too.
         """
-        number, head = manifest.manifest_version, self.known_head(manifest.branch_id)
+        number, head = manifest.manifest_version, self.cached_head(manifest.branch_id)
         if head is not None and head.tombstone is None and head.oldest_retained <= number:
             is_fresh = self.was_seen_lately(head) if confirmed is None else head.branch_id in confirmed
             if is_fresh:
                 return True
-        noted = self.stubbed(manifest.branch_id)
+        noted = self.read_stub_index(manifest.branch_id)
         return number >= noted.below or number in noted.states
 
-    def known_head(self, branch_id: BranchId) -> Manifest | None:
+    def cached_head(self, branch_id: BranchId) -> Manifest | None:
         """The newest manifest that this process has seen; it may be behind."""
         return self._heads.get(branch_id)
 
@@ -216,30 +216,30 @@ class Manifests:
         seen_at = self._seen_at.get(head.branch_id)
         return seen_at is not None and self._clock.monotonic() - seen_at <= HEAD_UNSEEN_MAX_S
 
-    def note_named(self, point: Point, evidence: str) -> None:
+    def record_reference(self, point: Point, evidence: str) -> None:
         """Something that was read names this manifest, so its number was used; `evidence` follows "because"."""
-        self._named.note(point.branch_id, point.manifest_version, evidence)
+        self._referenced.note(point.branch_id, point.manifest_version, evidence)
 
     def used_numbers(self) -> dict[BranchId, UsedNumber]:
         """For each branch that this process knows of, the highest number that it knows to have been used."""
         with self._lock:
-            branches = {*self._heads, *(branch_id for branch_id, _ in self._named.items())}
+            branches = {*self._heads, *(branch_id for branch_id, _ in self._referenced.items())}
         uses = {branch_id: self._highest_use(branch_id) for branch_id in branches}
         return {branch_id: used for branch_id, used in uses.items() if used is not None}
 
-    def head(self, branch_id: BranchId) -> Manifest | None:
+    def read_head(self, branch_id: BranchId) -> Manifest | None:
         """The newest manifest, confirmed in this call; None for a branch id that was never born.
 
         Warm this is one request, for a number that is expected to be missing.
         """
-        known = self.known_head(branch_id)
-        return self.newest(branch_id) if known is None else self.confirm(known)
+        known = self.cached_head(branch_id)
+        return self.find_head(branch_id) if known is None else self.refresh_head(known)
 
-    def confirm(self, known: Manifest) -> Manifest:
+    def refresh_head(self, known: Manifest) -> Manifest:
         """`confirmed-head`: follow the branch from a manifest that was its head once to the one that is."""
         used = self._highest_use(known.branch_id)  # taken before anything is read, so that it is never ahead of that
         highest = 0 if used is None else used.number
-        if self._is_due(known) and self._still_newest(known) and highest <= known.manifest_version:
+        if self._must_look_up(known) and self._is_still_head(known) and highest <= known.manifest_version:
             return known
         current = known
         for _ in range(STEPS_BEFORE_LISTING):
@@ -248,50 +248,50 @@ class Manifests:
             entry = self.read(Point(current.branch_id, current.manifest_version + 1), cached=False)
             if entry is None:
                 if used is not None and current.manifest_version < highest:
-                    raise self._lost(current.branch_id, used, current.branch)
+                    raise self._head_lost(current.branch_id, used, current.branch)
                 return current
             if isinstance(entry, Stub):
                 break  # `unique-numbers`: a stub where the successor was expected, so list again
             current = entry
-        newest = self.newest(known.branch_id)
+        newest = self.find_head(known.branch_id)
         if newest is None:
             raise Damaged(_name(known.point), "it was there before and is gone")
         return newest
 
-    def _is_due(self, known: Manifest) -> bool:
+    def _must_look_up(self, known: Manifest) -> bool:
         """Whether the newest manifest in memory has to be looked up."""
-        head = self.known_head(known.branch_id)
+        head = self.cached_head(known.branch_id)
         if head is None or head.manifest_version > known.manifest_version or known.tombstone is not None:
             return False
         return not self.was_seen_lately(head)
 
-    def _still_newest(self, known: Manifest) -> bool:
+    def _is_still_head(self, known: Manifest) -> bool:
         """Look up the head in memory, in one request; True if the response also shows that nothing follows it."""
         branch_id, number = known.branch_id, known.manifest_version
         lists = self._store.location.lists_in_name_order
         newest = self._highest_number(branch_id) if lists else None
         if (newest is None or newest < number) and not self._exists(branch_id, number):
-            raise self._lost(branch_id, UsedNumber(number, _SEEN_HERE), known.branch)
+            raise self._head_lost(branch_id, UsedNumber(number, _SEEN_HERE), known.branch)
         with self._lock:
             if branch_id in self._heads:
                 self._seen_at[branch_id] = self._clock.monotonic()
         return newest == number
 
-    def newest(self, branch_id: BranchId) -> Manifest | None:
+    def find_head(self, branch_id: BranchId) -> Manifest | None:
         """The head, without relying on memory: a listing and a read, or a hint and a gallop."""
-        return self._newest(branch_id, self._highest_use(branch_id))
+        return self._find_head(branch_id, self._highest_use(branch_id))
 
-    def newest_left(self, branch_id: BranchId) -> Manifest | None:
+    def find_remaining_head(self, branch_id: BranchId) -> Manifest | None:
         """The newest manifest that is there, though this process may know of newer ones that were lost."""
-        return self._newest(branch_id, None)
+        return self._find_head(branch_id, None)
 
-    def _newest(self, branch_id: BranchId, used: UsedNumber | None) -> Manifest | None:
+    def _find_head(self, branch_id: BranchId, used: UsedNumber | None) -> Manifest | None:
         entry: Entry | None = None
         for _ in range(LISTINGS_MAX):
-            number = self._found_number(branch_id, used)
+            number = self._find_highest_number(branch_id, used)
             if used is not None and (number or 0) < used.number:
                 if not self._exists(branch_id, used.number):
-                    raise self._lost(branch_id, used)
+                    raise self._head_lost(branch_id, used)
                 continue  # the listing was older than what is known
             if number is None:
                 return None
@@ -299,11 +299,11 @@ class Manifests:
             if isinstance(entry, Manifest):
                 return entry
             if isinstance(entry, Stub) and entry.tombstone is not None:
-                return _grave(entry)
+                return _tombstone_from_stub(entry)
             # The branch moved on and a cleanup made a stub of it between the two requests.
         raise _stub_is_newest(entry)
 
-    def _found_number(self, branch_id: BranchId, used: UsedNumber | None) -> int | None:
+    def _find_highest_number(self, branch_id: BranchId, used: UsedNumber | None) -> int | None:
         """The highest number; a process that knows nothing of the branch has the hint read beside the listing."""
         if not self._store.location.lists_in_name_order:
             return self._gallop(branch_id, 0 if used is None else used.number)
@@ -313,7 +313,7 @@ class Manifests:
 
         def read_hint() -> None:
             nonlocal hint
-            hint = self.hint(branch_id)
+            hint = self.read_hint(branch_id)
 
         number, _ = gather([lambda: self._highest_number(branch_id), read_hint])
         if hint is not None and hint.number > (number or 0) and self._exists(branch_id, hint.number):
@@ -332,7 +332,7 @@ class Manifests:
 
     def _gallop(self, branch_id: BranchId, at_least: int = 0) -> int | None:
         """Steps that double from the hint on, then halving: some requests whatever the depth."""
-        hint = self.hint(branch_id)
+        hint = self.read_hint(branch_id)
         starts = sorted({hint.number if hint else 0, at_least, 1} - {0}, reverse=True)
         low = next((start for start in starts if self._exists(branch_id, start)), None)
         if low is None:
@@ -350,7 +350,7 @@ class Manifests:
         self._compare_hint(branch_id, hint, low)
         return low
 
-    def hint(self, branch_id: BranchId) -> Hint | None:
+    def read_hint(self, branch_id: BranchId) -> Hint | None:
         stored = self._store.get(hint_key(branch_id))
         return None if stored is None else decode_hint(stored.data, branch_id)
 
@@ -363,7 +363,7 @@ class Manifests:
 
     def _highest_use(self, branch_id: BranchId, *, hints: bool = False) -> UsedNumber | None:
         """The highest number that this process knows to have been used."""
-        highest = self._named.highest(branch_id)
+        highest = self._referenced.highest(branch_id)
         head = self._heads.get(branch_id)
         if head is not None and (highest is None or head.manifest_version >= highest.number):
             highest = UsedNumber(head.manifest_version, _SEEN_HERE)
@@ -372,10 +372,10 @@ class Manifests:
             return hinted
         return highest
 
-    def _lost(self, branch_id: BranchId, used: UsedNumber, branch: str | None = None) -> HeadLost:
+    def _head_lost(self, branch_id: BranchId, used: UsedNumber, branch: str | None = None) -> HeadLost:
         name, head = branch, 0
         try:
-            left = self.newest_left(branch_id)
+            left = self.find_remaining_head(branch_id)
             if left is not None:
                 name, head = left.branch, left.manifest_version
         except HeadLost as lost:
@@ -385,7 +385,7 @@ class Manifests:
     def _exists(self, branch_id: BranchId, number: int) -> bool:
         return self._store.head(manifest_key(Point(branch_id, number))) is not None
 
-    def _kept(self, point: Point) -> Manifest | None:
+    def _cached(self, point: Point) -> Manifest | None:
         with self._lock:
             found = self._cache.get(point)
             if found is None:
@@ -393,7 +393,7 @@ class Manifests:
             self._cache.move_to_end(point)
             return found[0]
 
-    def _keep(self, manifest: Manifest, size: int) -> None:
+    def _cache_put(self, manifest: Manifest, size: int) -> None:
         point = manifest.point
         with self._lock:
             head = self._heads.get(manifest.branch_id)
@@ -429,7 +429,7 @@ def _stub_is_newest(entry: Entry | None) -> Damaged:
     return HeadLost(entry.branch, entry.manifest_version, entry.manifest_version + 1, reason)
 
 
-def _grave(stub: Stub) -> Manifest:
+def _tombstone_from_stub(stub: Stub) -> Manifest:
     """A swept tombstone still says that the branch is dead; nothing else is asked of it."""
     return Manifest(
         branch=stub.branch,

@@ -15,7 +15,7 @@ from omnigraph.manifest.model.document import decode_document, encode_document
 
 
 @dataclass(frozen=True, slots=True)
-class Stubbed:
+class StubIndex:
     """Below `below` everything is a stub, but for what is named here."""
 
     below: int = 1
@@ -26,12 +26,12 @@ class Stubbed:
     def whole(self) -> tuple[int, ...]:
         return tuple(sorted((*self.states, *self.rows)))
 
-    def merged(self, other: "Stubbed") -> "Stubbed":
+    def merge(self, other: "StubIndex") -> "StubIndex":
         """What both say together."""
         states = [number for number in {*self.states, *other.states} if self._state(number) and other._state(number)]
         whole = [number for number in {*self.whole, *other.whole} if self._whole(number) and other._whole(number)]
         rows = {*whole}.difference(states)
-        return Stubbed(max(self.below, other.below), tuple(sorted(states)), tuple(sorted(rows)))
+        return StubIndex(max(self.below, other.below), tuple(sorted(states)), tuple(sorted(rows)))
 
     def _state(self, number: int) -> bool:
         return number >= self.below or number in self.states
@@ -40,14 +40,14 @@ class Stubbed:
         return self._state(number) or number in self.rows
 
 
-def encode_stubbed(stubbed: Stubbed) -> bytes:
+def encode_stub_index(stubbed: StubIndex) -> bytes:
     return encode_document({"below": stubbed.below, "states": list(stubbed.states), "rows": list(stubbed.rows)})
 
 
-def decode_stubbed(data: bytes, what: str) -> Stubbed:
+def decode_stub_index(data: bytes, what: str) -> StubIndex:
     document = decode_document(data, what)
     try:
         below, states, rows = document["below"], document["states"], document["rows"]
-        return Stubbed(int(below), tuple(int(number) for number in states), tuple(int(number) for number in rows))
+        return StubIndex(int(below), tuple(int(number) for number in states), tuple(int(number) for number in rows))
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged(what, f"{type(error).__name__}: {error}") from error

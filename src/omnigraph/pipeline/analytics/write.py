@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from omnigraph.errors import OmnigraphError
 from omnigraph.manifest.commit.plan import StagedTable
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.model.manifest import Touch
+from omnigraph.manifest.model.manifest import RowCounts
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.analytics.local import LocalAnswer
 from omnigraph.pipeline.analytics.spark import SparkAnswer, spoken
@@ -89,7 +89,7 @@ def stage(repository: Repository, txn: WriteTxn, target: Target, answer: Answer)
         indexes = [index for index in declared_indexes(target.definition) if index.column == column.name]
         made = tables.reindex(made, [index.name for index in indexes], indexes) if indexes else made
     files = tables.new_files(ref.stored, made)
-    touch = Touch(updated=changed)
+    touch = RowCounts(updated=changed)
     return StagedTable(made, ref.rows, touch, ref.stored, ref.tail, columns=txn.base.schema, files=files)
 
 

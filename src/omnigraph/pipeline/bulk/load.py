@@ -197,7 +197,7 @@ class BulkLoad:
 
     def _forked(self, txn: WriteTxn, plan: PublishPlan) -> tuple[WriteTxn, PublishPlan]:
         """The branch is made when it is known that the input can be loaded there, and for no start that has ended."""
-        self._guard(txn).check(self.repository.manifests.confirm(txn.base))
+        self._guard(txn).check(self.repository.manifests.refresh_head(txn.base))
         with suppress(AlreadyExists):  # somebody else has just made it: as good
             self.repository.branches.create(self.branch, txn.base, self.actor)
         there = self.repository.open_txn(self.branch)
@@ -237,7 +237,7 @@ class BulkLoad:
         """What an earlier start committed; raises where this one has been discarded or taken over by now."""
         if not held.adopted:
             return None
-        entry = self._guard(base).check(self.repository.manifests.confirm(base.base))
+        entry = self._guard(base).check(self.repository.manifests.refresh_head(base.base))
         if entry is None or self._is_new_branch:  # on the source of its branch the id is another's
             return None
         return self.repository.publisher.landed_earlier(base, held.txn_id, since=self._since(base))
@@ -250,7 +250,7 @@ class BulkLoad:
         if self._is_new_branch:
             txn, plan = self._forked(txn, plan)
         of, policy = self.repository, PublishPolicy(time_limit_s=self.settings.publish_s)
-        publisher = Publisher(of.manifests, of.schemas, of.tails, of.runtime, policy, of.settings)
+        publisher = Publisher(of.manifests, of.schemas, of.inline_rows, of.runtime, policy, of.settings)
         held.check()
         self.progress.stage("publishing")
         with self._clock.on("publish"):
@@ -378,7 +378,7 @@ class BulkLoad:
         assert self._held is not None
         manifests = self.repository.manifests
         if before.branch_id != now.branch_id:
-            source = manifests.confirm(before)
+            source = manifests.refresh_head(before)
             return self._survived(before, source) and self._survived(replace(now, fenced_at=0), now)
         return before.fenced_at == now.fenced_at or fences_honour(manifests, before, now, self._held.intent.tokens[0])
 

@@ -90,7 +90,7 @@ def load_intent(
 
     held = taken(repository, txn_id, take)
     # A cleanup that lists intents from now on spares a new one's base; one that did before has passed it by now.
-    if not held.adopted and repository.manifests.confirm(base.base).oldest_retained > base.base.manifest_version:
+    if not held.adopted and repository.manifests.refresh_head(base.base).oldest_retained > base.base.manifest_version:
         held.discard()
         raise ConflictError("A cleanup passed while the load began: nothing was written, run it again.")
     return held

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.manifest.commit.plan import StagedTable
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.model.manifest import TableKey, Touch
+from omnigraph.manifest.model.manifest import RowCounts, TableKey
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.bulk.concurrent_changes import Beside, arrivals, lands
 from omnigraph.pipeline.bulk.fold_base import Settled
@@ -202,9 +202,9 @@ class Planner:
             updated = len(addresses)
             at, _ = delete_rows(self._runner, location, at, addresses)
         rows = row_count(location, at)
-        touch = Touch(inserted=rows - before, updated=updated)
+        touch = RowCounts(inserted=rows - before, updated=updated)
         if self._job.mode == "overwrite":
-            touch = Touch(inserted=rows, deleted=before)
+            touch = RowCounts(inserted=rows, deleted=before)
         base, folded = (None, ()) if ref is None else (ref.stored, ref.tail)
         files = new_files(location, base, at)
         return StagedTable(at, rows, touch, base, folded, columns=txn.base.schema, files=files)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.manifest.commit.publish import PublishedCommit
-from omnigraph.manifest.model.manifest import Commit, CommitClass, Recovered, Touch
+from omnigraph.manifest.model.manifest import Commit, CommitClass, Recovered, RowCounts
 from omnigraph.storage.meter import Cost
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def commit_of(document: Document, txn_id: str = "") -> Commit:
         authored_at=moment(document["authored_at"]) if "authored_at" in document else NEVER,
         kind=kind,
         commit_class=CommitClass(told),
-        touched={key: Touch(**touch) for key, touch in document["touched"].items()},
+        touched={key: RowCounts(**touch) for key, touch in document["touched"].items()},
         recovered=None if recovered is None else Recovered(**recovered),
     )
 
@@ -152,7 +152,7 @@ def merged(document: Document, txn_id: str, read: ReadCommit) -> "MergeResult":
         document["into"],
         Outcome(document["outcome"]),
         published(document["commit"], cost, txn_id, read),
-        {key: Touch(**touch) for key, touch in document["types"].items()},
+        {key: RowCounts(**touch) for key, touch in document["types"].items()},
         tuple(MergeConflict(**conflict) for conflict in document["conflicts"]),
         document["dry_run"],
         document["deleted"],

@@ -14,7 +14,7 @@ from omnigraph.manifest.commit.plan import Change, Drop, Move, PublishPlan, Resh
 from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
 from omnigraph.manifest.commit.stale_base import begun_anew
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, TableKey, Touch, TxnId
+from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, RowCounts, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.schema.evolve.migration import MigrationPlan, TypeChange, fillings, plan_migration
 from omnigraph.schema.evolve.migration_step import Step
@@ -165,7 +165,9 @@ class _Migration:
         if made == ref.stored:
             return None
         files = tables.new_files(ref.stored, made)
-        return StagedTable(made, ref.rows, Touch(), ref.stored, ref.tail, columns=self.plan.wanted.hash, files=files)
+        return StagedTable(
+            made, ref.rows, RowCounts(), ref.stored, ref.tail, columns=self.plan.wanted.hash, files=files
+        )
 
 
 def _fills(change: TypeChange) -> bool:
