@@ -1,6 +1,6 @@
 """Stopping what runs: a deadline or a caller that went away ends a read where it stands.
 
-Whoever starts work gives it a `Stop`; it travels in a context variable, into worker threads too (see
+Whoever starts work gives it a `StopToken`; it travels in a context variable, into worker threads too (see
 `storage/util/parallel.py`). Work looks at it at its `checkpoint`s, between steps that take a moment each. What blocks
 inside a library is interrupted from outside: `interruptible` says how. Checkpoints are in code that reads and stages,
 never between the put of a commit and its answer: a write that may have landed is never reported as stopped.
@@ -32,7 +32,7 @@ class Stopped(OmnigraphError):
         return f"It was stopped because {self.reason}: nothing was written, {self.remedy}."
 
 
-class Stop:
+class StopToken:
     """Whether work is to end, and why. Set once, from any thread."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Stop:
                 del self._interrupts[place]
 
 
-_current: ContextVar[Stop | None] = ContextVar("omnigraph_stop", default=None)
+_current: ContextVar[StopToken | None] = ContextVar("omnigraph_stop", default=None)
 
 
 def checkpoint() -> None:
@@ -99,7 +99,7 @@ def interruptible(interrupt: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def stopped_by(stop: Stop) -> Iterator[None]:
+def stop_scope(stop: StopToken) -> Iterator[None]:
     """All work inside ends when `stop` is set."""
     token = _current.set(stop)
     try:
@@ -108,19 +108,19 @@ def stopped_by(stop: Stop) -> Iterator[None]:
         _current.reset(token)
 
 
-_room: ContextVar[int | None] = ContextVar("omnigraph_room", default=None)
+_memory_limit: ContextVar[int | None] = ContextVar("omnigraph_room", default=None)
 
 
-def room_bytes() -> int | None:
+def memory_limit_bytes() -> int | None:
     """How much a part of a query's match may take; None where nobody shares the memory."""
-    return _room.get()
+    return _memory_limit.get()
 
 
 @contextmanager
-def within_room(bytes_max: int) -> Iterator[None]:
+def memory_limit(bytes_max: int) -> Iterator[None]:
     """All work inside is refused what would take more: one query must not end a process that serves many."""
-    token = _room.set(bytes_max)
+    token = _memory_limit.set(bytes_max)
     try:
         yield
     finally:
-        _room.reset(token)
+        _memory_limit.reset(token)

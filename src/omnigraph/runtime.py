@@ -15,7 +15,7 @@ _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]  # ten bits at a time
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 _OF_BYTES = (_CROCKFORD * 8).encode("ascii")
-_CHANCE_LENGTH = 16  # of the 26 characters of a ulid
+_SUFFIX_LENGTH = 16  # of the 26 characters of a ulid
 _AT_ONCE = 64
 SHORT_ID_LENGTH = 13  # 65 bits: fresh per attempt, so that two writers never meet by chance
 
@@ -51,21 +51,21 @@ def ulid(milliseconds: int, entropy: int) -> str:
     return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
-def _beginning(milliseconds: int) -> str:
+def _time_prefix(milliseconds: int) -> str:
     """Of a ulid: the characters that its time makes."""
     pairs, high, low = _PAIRS, milliseconds >> 20, milliseconds & 0xFFFFF
     return pairs[high >> 20] + pairs[high >> 10 & 1023] + pairs[high & 1023] + pairs[low >> 10] + pairs[low & 1023]
 
 
-_chance: list[str] = []  # how ids end: eighty bits that nobody else has, asked of the system many at a time
-os.register_at_fork(after_in_child=_chance.clear)  # a child forgets those of its parent
+_suffixes: list[str] = []  # how ids end: eighty bits that nobody else has, asked of the system many at a time
+os.register_at_fork(after_in_child=_suffixes.clear)  # a child forgets those of its parent
 
 
-def _more_chance() -> str:
+def _refill_suffixes() -> str:
     """Five bits of each byte, as the character that they are."""
-    fresh = os.urandom(_CHANCE_LENGTH * _AT_ONCE).translate(_OF_BYTES).decode("ascii")
-    ends = [fresh[at : at + _CHANCE_LENGTH] for at in range(0, len(fresh), _CHANCE_LENGTH)]
-    _chance.extend(ends[1:])
+    fresh = os.urandom(_SUFFIX_LENGTH * _AT_ONCE).translate(_OF_BYTES).decode("ascii")
+    ends = [fresh[at : at + _SUFFIX_LENGTH] for at in range(0, len(fresh), _SUFFIX_LENGTH)]
+    _suffixes.extend(ends[1:])
     return ends[0]
 
 
@@ -78,12 +78,12 @@ class RandomIds:
         now = time.time_ns() // 1_000_000
         milliseconds, begins = self._time
         if now != milliseconds:
-            begins = _beginning(now)
+            begins = _time_prefix(now)
             self._time = (now, begins)
         try:
-            return begins + _chance.pop()
+            return begins + _suffixes.pop()
         except IndexError:
-            return begins + _more_chance()
+            return begins + _refill_suffixes()
 
     def short_id(self) -> str:
         return "".join(secrets.choice(_BASE32) for _ in range(SHORT_ID_LENGTH))
@@ -95,8 +95,8 @@ class Runtime:
 
     clock: Clock = field(default_factory=SystemClock)
     ids: IdSource = field(default_factory=RandomIds)
-    dice: random.Random = field(default_factory=random.SystemRandom)
+    rng: random.Random = field(default_factory=random.SystemRandom)
 
     def jitter(self, ceiling_s: float) -> float:
         """A wait between half the ceiling and the ceiling: spread out, but never nothing."""
-        return ceiling_s * (0.5 + self.dice.random() / 2)
+        return ceiling_s * (0.5 + self.rng.random() / 2)

@@ -18,7 +18,7 @@ from omnigraph.merge.row_merge import Decided, decide_rows
 from omnigraph.merge.table_merge import Share
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.lang.compile import compile_schema
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 from support.merging import Merging, make_merging
 
 NOTE = compile_schema("""
@@ -158,7 +158,7 @@ def test_a_merge_in_parts_does_what_one_in_one_piece_does(graph: Merging, monkey
         graph.fork(name)
 
     whole = merge(graph.graph.repository, "b", "whole", engine="local", dry_run=True)
-    parts = merge(graph.graph.repository, "b", "parts", engine="spark", runner=InProcess, dry_run=True)
+    parts = merge(graph.graph.repository, "b", "parts", engine="spark", runner=LocalRunner, dry_run=True)
 
     assert [(one.kind, one.entity_id) for one in whole.conflicts] == [("DeleteVsUpdate", "p03")]
     assert parts.conflicts == whole.conflicts
@@ -169,7 +169,7 @@ def test_a_merge_in_parts_lands(graph: Merging, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(rows_module, "ROWS_A_PART", 10)
     graph.change("main", Person={"p03": {"age": 2}})
 
-    result = merge(graph.graph.repository, "b", engine="spark", runner=InProcess)
+    result = merge(graph.graph.repository, "b", engine="spark", runner=LocalRunner)
 
     assert result.outcome is Outcome.MERGED
     assert [row["age"] for row in graph.rows("Person")].count(2) == 20
@@ -178,7 +178,7 @@ def test_a_merge_in_parts_lands(graph: Merging, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_large_contests_go_to_the_runner_and_small_ones_do_not() -> None:
-    runner = InProcess()
+    runner = LocalRunner()
 
     assert _choice("auto", lambda: runner)(CHANGED_ROWS_LOCAL_MAX) is None
     assert _choice("auto", lambda: runner)(CHANGED_ROWS_LOCAL_MAX + 1) is runner

@@ -14,11 +14,11 @@ from omnigraph.merge import plan as draft_module
 from omnigraph.merge.merge import merge
 from omnigraph.merge.plan import Outcome
 from omnigraph.pipeline.spark import session
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 from support.merging import Merging, make_merging
 
 
-class Watched(InProcess):
+class Watched(LocalRunner):
     """Runs tasks here, and remembers what they were for."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ def test_only_a_type_of_which_many_rows_changed_is_decided_by_tasks(
 
 
 def test_no_runner_is_asked_for_where_few_rows_changed(graph: Merging) -> None:
-    def never() -> InProcess:
+    def never() -> LocalRunner:
         raise AssertionError("nobody asked for it")
 
     assert merge(graph.graph.repository, "b", runner=never).outcome is Outcome.MERGED

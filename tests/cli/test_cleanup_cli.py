@@ -13,7 +13,7 @@ import omnigraph
 from omnigraph.gc import cleanup as cleanup_module
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.progress import Progress
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 
 PUT = 'query q() { insert Person { slug: "ada", age: 1 } }'
 
@@ -138,7 +138,7 @@ def job(made: str, tmp_path: Path) -> str:
     with pytest.raises(KeyboardInterrupt):
         bulk_load(
             omnigraph.open(made).repository,
-            InProcess(),
+            LocalRunner(),
             str(tmp_path / "given.jsonl"),
             job_id="nightly",
             actor="ada",

@@ -23,9 +23,9 @@ import pytest
 import omnigraph
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
-from omnigraph.storage.location import locate
-from omnigraph.storage.objects.local import LocalBackend, _locked
-from omnigraph.storage.objects.object_store import ObjectStore, PutAnswer, Swap, open_store
+from omnigraph.storage.location import parse_location
+from omnigraph.storage.objects.local import LocalBackend, _directory_lock
+from omnigraph.storage.objects.object_store import ObjectStore, PutResult, ReplaceOutcome, open_store
 from support.s3 import S3Location
 
 pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe", "ignore:This process.*is multi-threaded")
@@ -86,7 +86,7 @@ def stalled_leader(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     """A thread of this process leads a group: it has begun its put, which takes until the end of the test."""
     begun, over, create = threading.Event(), threading.Event(), LocalBackend.create
 
-    def stall(self: LocalBackend, key: str, data: bytes) -> PutAnswer:
+    def stall(self: LocalBackend, key: str, data: bytes) -> PutResult:
         if threading.current_thread().name == "leader":
             begun.set()
             over.wait()
@@ -152,9 +152,13 @@ def test_no_lock_that_was_held_at_the_fork_stops_a_child(graph: Graph) -> None:
         answer = in_child(work)
 
     assert answer == "['before', 'child']"
-    assert {"Lines._lock", "Manifests._lock", "Kept._lock", "Folders._lock", "omnigraph.storage.meter._lock"} <= {
-        *names
-    }
+    assert {
+        "Lines._lock",
+        "Manifests._lock",
+        "SingleFlightCache._lock",
+        "DirPool._lock",
+        "omnigraph.storage.meter._lock",
+    } <= {*names}
 
 
 def test_a_child_shares_no_file_without_a_name_with_its_parent(graph: Graph) -> None:
@@ -202,7 +206,7 @@ def test_a_child_is_refused_lance_that_its_parent_has_used(tmp_path: Path) -> No
 @contextmanager
 def replacing(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A thread of this process is in the middle of replacing an object, whose directory it has locked."""
-    begun, over, written = threading.Event(), threading.Event(), LocalBackend._written
+    begun, over, written = threading.Event(), threading.Event(), LocalBackend._temporary_file
 
     @contextmanager
     def slowly(self: LocalBackend, path: Path, data: bytes, fsync: bool) -> Iterator[Path]:
@@ -212,7 +216,7 @@ def replacing(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
                 over.wait()
             yield temporary
 
-    monkeypatch.setattr(LocalBackend, "_written", slowly)
+    monkeypatch.setattr(LocalBackend, "_temporary_file", slowly)
     slow = threading.Thread(target=replace_object, args=(store,), name="slow")
     slow.start()
     assert begun.wait(20)
@@ -223,15 +227,15 @@ def replacing(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
         slow.join()
 
 
-def replace_object(store: ObjectStore) -> Swap:
+def replace_object(store: ObjectStore) -> ReplaceOutcome:
     found = store.get("tags/one.json")
     assert found is not None
-    return store.replace("tags/one.json", found.data + b"+", found.tag)
+    return store.replace("tags/one.json", found.data + b"+", found.etag)
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> ObjectStore:
-    made = open_store(locate(tmp_path / "store", {"fsync": "false"}))
+    made = open_store(parse_location(tmp_path / "store", {"fsync": "false"}))
     made.put("tags/one.json", b"{}")
     return made
 
@@ -278,7 +282,7 @@ def test_the_lock_on_a_directory_ends_with_its_holder_though_a_child_was_forked_
             child.enter_context(living_child())
             assert not lock_is_free(tmp_path / "store" / "tags")
         assert lock_is_free(tmp_path / "store" / "tags")
-        assert replace_object(store) is Swap.REPLACED
+        assert replace_object(store) is ReplaceOutcome.REPLACED
 
 
 def test_a_child_that_nobody_told_of_the_fork_does_not_keep_the_lock_either(
@@ -305,9 +309,9 @@ def test_a_child_replaces_what_a_thread_of_its_parent_was_replacing_once_that_is
             waiting = pool.submit(in_child, lambda: replace_object(store))
             time.sleep(0.2)
             assert not waiting.done()
-        assert waiting.result(CHILD_S) in (str(Swap.REPLACED), str(Swap.CHANGED))
+        assert waiting.result(CHILD_S) in (str(ReplaceOutcome.REPLACED), str(ReplaceOutcome.CHANGED))
 
-    assert replace_object(store) is Swap.REPLACED
+    assert replace_object(store) is ReplaceOutcome.REPLACED
 
 
 def test_the_lock_of_a_parent_that_was_killed_is_not_kept_by_its_child(store: ObjectStore, tmp_path: Path) -> None:
@@ -315,7 +319,7 @@ def test_the_lock_of_a_parent_that_was_killed_is_not_kept_by_its_child(store: Ob
     reading, writing = os.pipe()
     parent = os.fork()
     if parent == 0:
-        with _locked(folder):
+        with _directory_lock(folder):
             if os.fork() == 0:
                 os.write(writing, str(os.getpid()).encode())
                 signal.alarm(CHILD_S)
@@ -328,7 +332,7 @@ def test_the_lock_of_a_parent_that_was_killed_is_not_kept_by_its_child(store: Ob
         os.waitpid(parent, 0)
 
         assert lock_is_free(folder)
-        assert replace_object(store) is Swap.REPLACED
+        assert replace_object(store) is ReplaceOutcome.REPLACED
     finally:
         os.kill(grandchild, signal.SIGKILL)
         os.close(reading)
@@ -337,7 +341,7 @@ def test_the_lock_of_a_parent_that_was_killed_is_not_kept_by_its_child(store: Ob
 
 def test_a_child_that_was_forked_under_a_lock_does_not_unlock_it(store: ObjectStore, tmp_path: Path) -> None:
     folder = tmp_path / "store" / "tags"
-    lock = _locked(folder)
+    lock = _directory_lock(folder)
     lock.__enter__()
     with living_child(lambda: lock.__exit__(None, None, None)):
         assert not lock_is_free(folder)

@@ -15,7 +15,7 @@ from concurrency.workers import workers
 from omnigraph.graph import graph as omnigraph
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.model.manifest import Commit
-from omnigraph.storage.location import locate
+from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects.object_store import open_store
 from support.catalogs import COMPANY, PERSON, ids_of, people
 from support.s3 import S3Location
@@ -126,7 +126,7 @@ def manifest_number(commit: Commit) -> int:
 
 def download(s3: S3Location, to: Path) -> Path:
     """The same objects as files."""
-    store = open_store(locate(s3.uri, s3.options))
+    store = open_store(parse_location(s3.uri, s3.options))
     for listed in store.list(""):
         stored = store.get(listed.key)
         assert stored is not None

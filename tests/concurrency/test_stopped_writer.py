@@ -14,7 +14,7 @@ from concurrency.workers import WorkerProcess, workers
 from omnigraph.graph import graph as omnigraph
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, PublishPlan, RaiseFence, Stance
-from omnigraph.storage.location import locate
+from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects.object_store import open_store
 from support.catalogs import COMPANY, PERSON, company_rows, ids_of, people, person_rows
 from support.s3 import S3Location
@@ -30,12 +30,12 @@ class Store:
 
     @property
     def table_files(self) -> set[str]:
-        store = open_store(locate(self.uri, self.options))
+        store = open_store(parse_location(self.uri, self.options))
         return {entry.key for entry in store.list("tables")}
 
     def sweep(self, keys: set[str]) -> None:
         """Delete files for good, as cleanup would."""
-        store = open_store(locate(self.uri, self.options))
+        store = open_store(parse_location(self.uri, self.options))
         for key in keys:
             store.delete(key)
 

@@ -15,7 +15,7 @@ from omnigraph.manifest.commit.write_reservation import ASK_AFTER_LOSSES, Turns,
 from omnigraph.manifest.settings import Settings
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
-from omnigraph.storage.objects.object_store import Outcome
+from omnigraph.storage.objects.object_store import PutOutcome
 from support.catalogs import people
 from support.proxy import Proxy
 from support.s3 import S3Location
@@ -87,7 +87,7 @@ def test_asking_for_a_turn_is_one_request_after_which_the_turn_begins(s3: S3Loca
     with meter.operation("ask") as operation:
         answer = repository.manifests.create(asked)
 
-    assert answer.outcome is Outcome.CREATED
+    assert answer.outcome is PutOutcome.CREATED
     assert operation.cost.requests == 1
 
 

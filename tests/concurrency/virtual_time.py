@@ -33,7 +33,7 @@ from omnigraph.runtime import SHORT_ID_LENGTH, Runtime, ulid
 from omnigraph.schema.catalog import Catalog, Schema
 from omnigraph.storage.location import Location
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.objects.object_store import Listed, ObjectStore, Outcome, PutAnswer, Stored, Tag
+from omnigraph.storage.objects.object_store import ETag, ObjectInfo, ObjectStore, PutOutcome, PutResult, StoredObject
 from omnigraph.storage.util import parallel
 
 P = ParamSpec("P")
@@ -72,7 +72,7 @@ class World:
         self.rtt_s = rtt_s
         self.compute_s = compute_s  # before each request
         self.now_s = 0.0
-        self.objects: dict[str, Stored] = {}
+        self.objects: dict[str, StoredObject] = {}
         self._location = _OrderedLocation(str(root), {}, fsync=False)
         self._due: list[tuple[float, int, Client]] = []
         self._count = 0
@@ -211,48 +211,48 @@ class _Store:
     world: World
     client: Client | None
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         return self._request(lambda: self.world.objects.get(key))
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
         found = self.get(key)
         return None if found is None else found.data[start : start + length]
 
-    def create(self, key: str, data: bytes) -> PutAnswer:
-        def request() -> PutAnswer:
+    def create(self, key: str, data: bytes) -> PutResult:
+        def request() -> PutResult:
             if key in self.world.objects:
-                return PutAnswer(Outcome.EXISTS)
+                return PutResult(PutOutcome.EXISTS)
             self._store(key, data)
-            return PutAnswer(Outcome.CREATED)
+            return PutResult(PutOutcome.CREATED)
 
         answer = self._request(request)
         if self.client is not None:
             self.client.puts += 1
-            self.client.lost += answer.outcome is Outcome.EXISTS
+            self.client.lost += answer.outcome is PutOutcome.EXISTS
         return answer
 
     def put(self, key: str, data: bytes, durable: bool) -> None:
         self._request(lambda: self._store(key, data))
 
-    def replace(self, key: str, data: bytes, seen: Tag) -> bool:
+    def replace(self, key: str, data: bytes, seen: ETag) -> bool:
         def request() -> bool:
             found = self.world.objects.get(key)
-            if found is None or found.tag != seen:
+            if found is None or found.etag != seen:
                 return False
             self._store(key, data)
             return True
 
         return self._request(request)
 
-    def head(self, key: str) -> Listed | None:
+    def head(self, key: str) -> ObjectInfo | None:
         found = self.get(key)
-        return None if found is None else Listed(key, len(found.data), found.modified)
+        return None if found is None else ObjectInfo(key, len(found.data), found.modified)
 
-    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
-        def request() -> list[Listed]:
+    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[ObjectInfo]]:
+        def request() -> list[ObjectInfo]:
             keys = sorted(key for key in self.world.objects if key.startswith(f"{prefix}/"))
             there = [(key, self.world.objects[key]) for key in keys]
-            return [Listed(key, len(found.data), found.modified) for key, found in there]
+            return [ObjectInfo(key, len(found.data), found.modified) for key, found in there]
 
         listed = self._request(request)
         yield listed[:PAGE]
@@ -263,7 +263,7 @@ class _Store:
         self._request(lambda: self.world.objects.pop(key, None))
 
     def _store(self, key: str, data: bytes) -> None:
-        self.world.objects[key] = Stored(data, START + timedelta(seconds=self.world.now_s))
+        self.world.objects[key] = StoredObject(data, START + timedelta(seconds=self.world.now_s))
 
     def _request(self, perform: Callable[[], T]) -> T:
         world = self.world
@@ -274,5 +274,5 @@ class _Store:
         return answer
 
 
-def _part(listed: list[Listed], start: int) -> list[Listed]:
+def _part(listed: list[ObjectInfo], start: int) -> list[ObjectInfo]:
     return listed[start : start + PAGE]

@@ -21,7 +21,7 @@ from omnigraph.graph import graph as omnigraph
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Delete
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.storage.objects.object_store import Outcome
+from omnigraph.storage.objects.object_store import PutOutcome
 from omnigraph.write.validate.checks import NodesExist, Unreferenced
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, person_rows
 
@@ -51,7 +51,7 @@ class Worker:
             self._stop_before_put = False
             os.kill(os.getpid(), signal.SIGSTOP)
         answer = self._create(manifest)
-        self._lost += answer.outcome is Outcome.EXISTS
+        self._lost += answer.outcome is PutOutcome.EXISTS
         return answer
 
     def insert_many(self, name: str, commits: int, fresh_ids: bool) -> Answer:

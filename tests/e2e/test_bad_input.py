@@ -38,7 +38,7 @@ from omnigraph.manifest.commit.plan import Append, Delete, Upsert
 from omnigraph.manifest.model.manifest import Point
 from omnigraph.manifest.model.paths import STAMP, manifest_key, schema_key
 from omnigraph.manifest.settings import Settings
-from omnigraph.storage.location import locate
+from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects.object_store import ObjectStore, open_store
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, people, person_rows
 from support.documents import sealed
@@ -229,7 +229,7 @@ class Place:
 
     @property
     def store(self) -> ObjectStore:
-        return open_store(locate(self.uri, self.options))
+        return open_store(parse_location(self.uri, self.options))
 
     @property
     def everything(self) -> Listing:

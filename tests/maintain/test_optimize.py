@@ -22,7 +22,7 @@ from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.spark.session import Session
 from omnigraph.read.graph.adjacency_file import adjacency_key
 from omnigraph.storage.table.index.segments import VECTORS_MIN
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, people, person_rows
 from support.maintained import content, head_of, shape, stored, tails
 
@@ -41,7 +41,7 @@ edge Cites: Doc -> Doc
 DOC, CITES = "node:Doc", "edge:Cites"
 
 
-class Noted(InProcess):
+class Noted(LocalRunner):
     """Remembers what it ran, and does something first."""
 
     def __init__(self, first: Callable[[str], None] = lambda stage: None) -> None:

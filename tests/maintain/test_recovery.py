@@ -25,7 +25,7 @@ from omnigraph.manifest.model.manifest import Recovered
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.progress import Progress
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 from support import jobs
 from support.cleaning import assert_sound, clean, table_files
 
@@ -73,7 +73,7 @@ def fresh(graph: Graph) -> Graph:
 
 def load(graph: Graph, given: Path, progress: Progress | None = None, **options: Any) -> Any:
     settings = {"job_id": "nightly", "actor": "ada", "mode": "merge"} | options
-    return bulk_load(graph.repository, InProcess(), str(given), progress=progress, **settings)
+    return bulk_load(graph.repository, LocalRunner(), str(given), progress=progress, **settings)
 
 
 def die_at(graph: Graph, given: Path, stage: str, **options: Any) -> None:

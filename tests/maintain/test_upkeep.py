@@ -19,11 +19,11 @@ from omnigraph.maintenance.policy import GENTLE, THOROUGH
 from omnigraph.maintenance.table_maintenance import Finished, keep_up
 from omnigraph.pipeline.spark.session import Session
 from omnigraph.schema.indexes import DeclaredIndex
-from omnigraph.storage.location import Location, locate
+from omnigraph.storage.location import Location, parse_location
 from omnigraph.storage.table.index.distributed_build import build_segment
 from omnigraph.storage.table.tables import Tables, TableVersion
 from omnigraph.storage.table.write.column_updates import update_fragment, with_updates
-from omnigraph.storage.util.runner import InProcess, Runner
+from omnigraph.storage.util.runner import LocalRunner, Runner
 from support.s3 import S3Location
 
 INDEXES = (
@@ -98,7 +98,7 @@ def build_indexes(
     return compact(location, at, indexes, runner, target_rows=1, deleted_share=2.0, **how)
 
 
-class Noted(InProcess):
+class Noted(LocalRunner):
     """Remembers what it ran."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class Noted(InProcess):
 
 @pytest.fixture
 def people(tmp_path: Path) -> People:
-    return People(locate(tmp_path / "graph", {"fsync": "false"}))
+    return People(parse_location(tmp_path / "graph", {"fsync": "false"}))
 
 
 def found(people: People, at: TableVersion, where: str, *, by_index: bool) -> list[str]:
@@ -149,7 +149,7 @@ def assert_indexes_answer_as_a_look_at_every_row(people: People, at: TableVersio
 def test_many_small_fragments_become_one_with_the_same_rows(people: People) -> None:
     at = people.made_of(40, 30, 20, 10)
 
-    made = compact(people.location, at, (), InProcess())
+    made = compact(people.location, at, (), LocalRunner())
 
     assert people.fragments(made) == [100]
     assert people.content(made).equals(people.content(at))
@@ -160,7 +160,7 @@ def test_deleted_rows_are_gone_for_good(people: People) -> None:
     at = people.made_of(40, 30)
     at = people.tables.delete(at, [f"p{n:05}" for n in range(0, 70, 3)]).at
 
-    made = compact(people.location, at, (), InProcess())
+    made = compact(people.location, at, (), LocalRunner())
 
     assert people.content(made).equals(people.content(at))
     (fragment,) = people.tables.open(made).get_fragments()
@@ -170,10 +170,10 @@ def test_deleted_rows_are_gone_for_good(people: People) -> None:
 def test_a_table_that_is_as_it_should_be_is_left_alone(people: People) -> None:
     at = people.made_of(50)
 
-    made = compact(people.location, at, INDEXES, InProcess(), **ANY)
+    made = compact(people.location, at, INDEXES, LocalRunner(), **ANY)
 
     assert made != at, "it had no indexes"
-    assert compact(people.location, made, INDEXES, InProcess(), **ANY) == made
+    assert compact(people.location, made, INDEXES, LocalRunner(), **ANY) == made
 
 
 def test_the_work_is_divided_where_fragments_would_be_too_large(people: People) -> None:
@@ -188,11 +188,11 @@ def test_the_work_is_divided_where_fragments_would_be_too_large(people: People) 
 
 
 def test_indexes_cover_every_row_again_and_stale_segments_are_gone(people: People) -> None:
-    at = build_indexes(people.location, people.made_of(60, 40), INDEXES, InProcess(), **ANY)
+    at = build_indexes(people.location, people.made_of(60, 40), INDEXES, LocalRunner(), **ANY)
     at = people.tables.append(at, rows(100, 150)).at
     at = people.tables.delete(at, ["p00003", "p00120"]).at
 
-    made = compact(people.location, at, INDEXES, InProcess(), **ANY)
+    made = compact(people.location, at, INDEXES, LocalRunner(), **ANY)
 
     assert people.covered(made) == {"id_btree": 148, "age_btree": 148, "bio_full_text": 148, "vec_vector": 148}
     assert set(people.segments(made).values()) == {1}
@@ -202,10 +202,10 @@ def test_indexes_cover_every_row_again_and_stale_segments_are_gone(people: Peopl
 
 def test_fragments_that_different_segments_cover_are_put_together(people: People) -> None:
     """As after several large loads, each of which brought segments of its own."""
-    at = build_indexes(people.location, people.made_of(60, 40, 50), INDEXES, InProcess(), segment_rows=1, **ANY)
+    at = build_indexes(people.location, people.made_of(60, 40, 50), INDEXES, LocalRunner(), segment_rows=1, **ANY)
     assert set(people.segments(at).values()) == {3}
 
-    made = compact(people.location, at, INDEXES, InProcess(), **ANY)
+    made = compact(people.location, at, INDEXES, LocalRunner(), **ANY)
 
     assert people.fragments(made) == [150]
     assert set(people.segments(made).values()) == {1}
@@ -213,10 +213,10 @@ def test_fragments_that_different_segments_cover_are_put_together(people: People
 
 
 def test_segments_over_fragments_that_stay_stay_too(people: People) -> None:
-    at = build_indexes(people.location, people.made_of(500, 10, 10), INDEXES, InProcess(), segment_rows=1, **ANY)
+    at = build_indexes(people.location, people.made_of(500, 10, 10), INDEXES, LocalRunner(), segment_rows=1, **ANY)
     before = {segment.uuid for index in people.tables.open(at).describe_indices() for segment in index.segments}
 
-    made = compact(people.location, at, INDEXES, InProcess(), target_rows=100, segment_rows=500, **ANY)
+    made = compact(people.location, at, INDEXES, LocalRunner(), target_rows=100, segment_rows=500, **ANY)
 
     after = {segment.uuid for index in people.tables.open(made).describe_indices() for segment in index.segments}
     assert len(before & after) == len(INDEXES), "of each index the segment over the first 500 rows"
@@ -226,10 +226,10 @@ def test_segments_over_fragments_that_stay_stay_too(people: People) -> None:
 
 def test_a_segment_half_of_whose_fragments_were_compacted_is_built_again_over_the_rest(people: People) -> None:
     at = people.made_of(500, 10, 10)
-    at = build_indexes(people.location, at, INDEXES, InProcess(), **ANY)
+    at = build_indexes(people.location, at, INDEXES, LocalRunner(), **ANY)
     assert set(people.segments(at).values()) == {1}
 
-    made = compact(people.location, at, INDEXES, InProcess(), target_rows=100, **ANY)
+    made = compact(people.location, at, INDEXES, LocalRunner(), target_rows=100, **ANY)
 
     assert len(people.fragments(made)) == 2
     assert set(people.covered(made).values()) == {520}
@@ -242,7 +242,7 @@ def test_a_segment_half_of_whose_fragments_were_compacted_is_built_again_over_th
 def carried(people: People, at: TableVersion, head: TableVersion) -> tuple[TableVersion, list[Any]]:
     """What becomes of a compaction of `at` on `head`, and the tasks that were run for it there."""
     finished, noted = Finished(), Noted()
-    compact(people.location, at, INDEXES, InProcess(), finished, target_rows=100, segment_rows=50, **ANY)
+    compact(people.location, at, INDEXES, LocalRunner(), finished, target_rows=100, segment_rows=50, **ANY)
     made = compact(people.location, head, INDEXES, noted, finished, target_rows=100, segment_rows=50, **ANY)
     assert people.content(made).equals(people.content(head))
     assert set(people.covered(made).values()) == {people.content(head).num_rows}
@@ -272,7 +272,7 @@ def test_a_compaction_whose_fragments_have_lost_rows_since_is_done_again(people:
 
 def test_a_compaction_of_fragments_that_another_has_put_together_is_not_done_twice(people: People) -> None:
     at = people.made_of(40, 30, 20)
-    head = compact(people.location, at, INDEXES, InProcess(), **ANY)
+    head = compact(people.location, at, INDEXES, LocalRunner(), **ANY)
 
     made, ran = carried(people, at, head)
 
@@ -283,9 +283,9 @@ def test_a_compaction_of_fragments_that_another_has_put_together_is_not_done_twi
 def test_a_compaction_whose_numbers_were_taken_is_done_again(people: People) -> None:
     at = people.made_of(40, 30, 200)
     finished, noted = Finished(), Noted()
-    compact(people.location, at, (), InProcess(), finished, target_rows=100)
+    compact(people.location, at, (), LocalRunner(), finished, target_rows=100)
     head = people.tables.delete(at, [f"p{n:05}" for n in range(100, 200)]).at
-    head = compact(people.location, head, (), InProcess(), fan=50, little_rows=0)
+    head = compact(people.location, head, (), LocalRunner(), fan=50, little_rows=0)
 
     made = compact(people.location, head, (), noted, finished, target_rows=100)
 
@@ -296,11 +296,11 @@ def test_a_compaction_whose_numbers_were_taken_is_done_again(people: People) -> 
 
 def test_numbers_are_never_used_twice_in_a_line_of_versions(people: People) -> None:
     """A segment may speak of fragments that are gone: a new one under their number would be taken for them."""
-    at = build_indexes(people.location, people.made_of(10, 10, 10), INDEXES[:1], InProcess(), **ANY)
+    at = build_indexes(people.location, people.made_of(10, 10, 10), INDEXES[:1], LocalRunner(), **ANY)
     seen = set[int]()
     for n in range(30, 60, 10):
         at = people.tables.append(people.tables.delete(at, [f"p{n - 1:05}"]).at, rows(n, n + 10)).at
-        at = compact(people.location, at, INDEXES[:1], InProcess(), **ANY)
+        at = compact(people.location, at, INDEXES[:1], LocalRunner(), **ANY)
         numbers = {int(fragment.fragment_id) for fragment in people.tables.open(at).get_fragments()}
         assert not numbers & seen
         seen |= numbers
@@ -330,7 +330,7 @@ def test_behind_many_small_writes_fragments_and_segments_stay_few(people: People
 def test_a_segment_that_speaks_of_fragments_that_are_gone_still_answers(people: People) -> None:
     gentle = replace(GENTLE, rows_min=1, vectors_min=1, fan=3, little_rows=0)
     at = people.made_of(300, 250, 200, 10, 10, 10)
-    at = build_indexes(people.location, at, INDEXES, InProcess(), **ANY)
+    at = build_indexes(people.location, at, INDEXES, LocalRunner(), **ANY)
     at = people.tables.delete(at, ["p00003", "p00755"]).at
     before = {segment.uuid for index in people.tables.open(at).describe_indices() for segment in index.segments}
 
@@ -345,7 +345,7 @@ def test_a_segment_that_speaks_of_fragments_that_are_gone_still_answers(people: 
 
 def test_a_segment_most_of_which_is_gone_is_built_again(people: People) -> None:
     gentle = replace(GENTLE, rows_min=1, vectors_min=1, fan=3, little_rows=0)
-    at = build_indexes(people.location, people.made_of(300, 10, 10, 10), INDEXES, InProcess(), **ANY)
+    at = build_indexes(people.location, people.made_of(300, 10, 10, 10), INDEXES, LocalRunner(), **ANY)
 
     made = keep_up(people.location, at, INDEXES, gentle).at
 
@@ -363,10 +363,10 @@ def test_a_segment_most_of_which_is_gone_is_built_again(people: People) -> None:
 def test_whatever_it_is_made_of_the_rows_stay(
     tmp_path_factory: pytest.TempPathFactory, counts: list[int], deleted: set[int], target: int
 ) -> None:
-    people = People(locate(tmp_path_factory.mktemp("g") / "graph", {"fsync": "false"}))
+    people = People(parse_location(tmp_path_factory.mktemp("g") / "graph", {"fsync": "false"}))
     at = people.tables.delete(people.made_of(*counts), [f"p{n:05}" for n in deleted]).at
 
-    made = compact(people.location, at, INDEXES[:2], InProcess(), target_rows=target, deleted_share=0.0, **ANY)
+    made = compact(people.location, at, INDEXES[:2], LocalRunner(), target_rows=target, deleted_share=0.0, **ANY)
 
     assert people.content(made).equals(people.content(at))
     some = f"p{min(sum(counts) - 1, 3):05}"
@@ -379,7 +379,7 @@ def test_whatever_it_is_made_of_the_rows_stay(
 def test_segments_are_built_in_groups_and_answer_as_one(people: People) -> None:
     at = people.made_of(100, 100, 100)
 
-    made = build_indexes(people.location, at, INDEXES, InProcess(), segment_rows=100, **ANY)
+    made = build_indexes(people.location, at, INDEXES, LocalRunner(), segment_rows=100, **ANY)
 
     assert people.segments(made) == {"id_btree": 3, "age_btree": 3, "bio_full_text": 3, "vec_vector": 3}
     assert set(people.covered(made).values()) == {300}
@@ -387,7 +387,7 @@ def test_segments_are_built_in_groups_and_answer_as_one(people: People) -> None:
 
 
 def test_only_what_no_segment_covers_is_built(people: People) -> None:
-    at = build_indexes(people.location, people.made_of(100), INDEXES, InProcess(), **ANY)
+    at = build_indexes(people.location, people.made_of(100), INDEXES, LocalRunner(), **ANY)
     at = people.tables.append(at, rows(100, 150)).at
 
     noted = Noted()
@@ -397,15 +397,15 @@ def test_only_what_no_segment_covers_is_built(people: People) -> None:
     assert set(people.segments(made).values()) == {2}
     assert set(people.covered(made).values()) == {150}
     assert_indexes_answer_as_a_look_at_every_row(people, made)
-    assert build_indexes(people.location, made, INDEXES, InProcess(), whole_segments=False, **ANY) == made
-    made = build_indexes(people.location, made, INDEXES, InProcess(), **ANY)
+    assert build_indexes(people.location, made, INDEXES, LocalRunner(), whole_segments=False, **ANY) == made
+    made = build_indexes(people.location, made, INDEXES, LocalRunner(), **ANY)
     assert set(people.segments(made).values()) == {1}, "put together"
 
 
 def test_few_rows_are_not_worth_an_index(people: People) -> None:
     at = people.made_of(100)
 
-    assert build_indexes(people.location, at, INDEXES, InProcess(), rows_min=101) == at
+    assert build_indexes(people.location, at, INDEXES, LocalRunner(), rows_min=101) == at
 
 
 def test_vectors_are_divided_by_centroids_that_are_trained_once(people: People) -> None:
@@ -424,7 +424,7 @@ def test_fragments_without_a_vector_need_no_segment(people: People) -> None:
     bare = rows(0, 7).slice(0, 1)
     at = people.tables.append(people.tables.create("people", bare).at, rows(1, 60)).at
 
-    made = build_indexes(people.location, at, INDEXES[3:], InProcess(), segment_rows=1, **ANY)
+    made = build_indexes(people.location, at, INDEXES[3:], LocalRunner(), segment_rows=1, **ANY)
 
     assert people.segments(made) == {"vec_vector": 1}
     assert nearest(people, made, 5, by_index=True) == nearest(people, made, 5, by_index=False)
@@ -433,19 +433,19 @@ def test_fragments_without_a_vector_need_no_segment(people: People) -> None:
 def test_a_column_that_the_table_does_not_have_yet_is_left_out(people: People) -> None:
     at = people.made_of(50)
 
-    made = build_indexes(people.location, at, [*INDEXES[:1], DeclaredIndex("new", "btree")], InProcess(), **ANY)
+    made = build_indexes(people.location, at, [*INDEXES[:1], DeclaredIndex("new", "btree")], LocalRunner(), **ANY)
 
     assert people.covered(made) == {"id_btree": 50}
 
 
 def test_a_segment_that_covers_nothing_any_more_is_replaced(people: People) -> None:
     """Values that were written into a column take its fragments out of the index."""
-    at = build_indexes(people.location, people.made_of(50), INDEXES, InProcess(), **ANY)
+    at = build_indexes(people.location, people.made_of(50), INDEXES, LocalRunner(), **ANY)
     new = pa.table({"id": ["p00001"], "age": pa.array([1_000], pa.int32())})
     at = with_updates(people.location, at, [update_fragment(people.location, at, 0, "age", new)]).at
     assert people.covered(at)["age_btree"] == 0
 
-    made = build_indexes(people.location, at, INDEXES, InProcess(), **ANY)
+    made = build_indexes(people.location, at, INDEXES, LocalRunner(), **ANY)
 
     assert people.covered(made)["age_btree"] == 50
     assert people.segments(made)["age_btree"] == 1
@@ -455,7 +455,7 @@ def test_a_segment_that_covers_nothing_any_more_is_replaced(people: People) -> N
 def test_a_task_that_runs_twice_does_no_harm(people: People) -> None:
     at = people.made_of(60, 40)
 
-    class Twice(InProcess):
+    class Twice(LocalRunner):
         """Speculation: every task runs again, and the later answer is taken."""
 
         def run(self, task: Callable[[Any], Any], items: Sequence[Any], **options: Any) -> list[Any]:
@@ -470,7 +470,7 @@ def test_a_task_that_runs_twice_does_no_harm(people: People) -> None:
 
 
 def test_tasks_and_answers_can_be_sent_elsewhere(people: People) -> None:
-    class Sent(InProcess):
+    class Sent(LocalRunner):
         def run(self, task: Callable[[Any], Any], items: Sequence[Any], **options: Any) -> list[Any]:
             there = pickle.loads(pickle.dumps((task, list(items))))
             return pickle.loads(pickle.dumps(super().run(*there, **options)))  # type: ignore[no-any-return]
@@ -484,7 +484,7 @@ def test_tasks_and_answers_can_be_sent_elsewhere(people: People) -> None:
 def test_what_a_new_version_refers_to_is_synced_before_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    people = People(locate(tmp_path / "graph"))
+    people = People(parse_location(tmp_path / "graph"))
     at = people.made_of(60, 40)
     folder = tmp_path / "graph" / "tables" / "people"
     synced: set[str] = set()
@@ -498,7 +498,7 @@ def test_what_a_new_version_refers_to_is_synced_before_it_is_told(
     before = {path for path in folder.rglob("*") if path.is_file()}
     new = pa.table({"id": ["p00001"], "age": pa.array([1_000], pa.int32())})
     at = with_updates(people.location, at, [update_fragment(people.location, at, 0, "age", new)]).at
-    compact(people.location, at, INDEXES, InProcess(), **ANY)
+    compact(people.location, at, INDEXES, LocalRunner(), **ANY)
 
     written = {path for path in folder.rglob("*") if path.is_file()} - before
     assert len(written) > 10
@@ -507,10 +507,10 @@ def test_what_a_new_version_refers_to_is_synced_before_it_is_told(
 
 @pytest.mark.s3
 def test_it_works_on_an_object_store(s3: S3Location) -> None:
-    people = People(locate(s3.uri, s3.options))
+    people = People(parse_location(s3.uri, s3.options))
     at = people.made_of(60, 40)
 
-    made = compact(people.location, at, INDEXES, InProcess(), **ANY)
+    made = compact(people.location, at, INDEXES, LocalRunner(), **ANY)
 
     assert people.content(made).equals(people.content(at))
     assert_indexes_answer_as_a_look_at_every_row(people, made)

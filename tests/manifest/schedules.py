@@ -36,9 +36,9 @@ from omnigraph.manifest.repository import Repository, init_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.runtime import Runtime, ulid
 from omnigraph.schema.catalog import Catalog, Schema
-from omnigraph.storage.location import Location, locate
+from omnigraph.storage.location import Location, parse_location
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.objects.object_store import Outcome, PutAnswer, open_store
+from omnigraph.storage.objects.object_store import PutOutcome, PutResult, open_store
 from omnigraph.write.validate.checks import IdsAbsent
 from support.catalogs import PERSON, ids_of, people, person_rows
 from support.steps import Call, Gate, LoseAnswer, LoseRequest, SteppedStore, Stepper, raising, returning
@@ -173,7 +173,7 @@ class World:
     def cold_client(self, name: str, policy: PublishPolicy | None = None) -> Client:
         """A process that knows the stamp and nothing else."""
         runtime, gate = seeded_runtime(name), Gate()
-        location = locate(str(self.root), NO_FSYNC)
+        location = parse_location(str(self.root), NO_FSYNC)
         if self._ordered:
             opened = ordered_store(OrderedLocation(location.uri, location.options, location.fsync), runtime)
         else:
@@ -258,10 +258,10 @@ def _number_in(key: str) -> int | None:
 
 # What can become of the answer to a put.
 
-UNKNOWN = PutAnswer(Outcome.UNKNOWN, "the connection was cut")
+UNKNOWN = PutResult(PutOutcome.UNKNOWN, "the connection was cut")
 APPLIED_ANSWER_LOST = LoseAnswer(returning(UNKNOWN))
 NEITHER_APPLIED_NOR_ANSWERED = LoseRequest(returning(UNKNOWN))
-AN_INNER_RETRY_SAYS_EXISTS = LoseAnswer(returning(PutAnswer(Outcome.EXISTS)))
+AN_INNER_RETRY_SAYS_EXISTS = LoseAnswer(returning(PutResult(PutOutcome.EXISTS)))
 
 
 def refused(error: Exception) -> LoseRequest:

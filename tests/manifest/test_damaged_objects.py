@@ -19,7 +19,7 @@ from omnigraph.manifest.model.codec import decode_entry, encode_entry
 from omnigraph.manifest.model.manifest import InlineChange, Manifest, stub_of
 from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.store.inline_rows import decode_change, encode_change
-from omnigraph.storage.objects.object_store import Stored
+from omnigraph.storage.objects.object_store import StoredObject
 from omnigraph.storage.table.overlay import Overlay
 
 SCHEMA = "node Person { slug: String @key  age: I32? }"
@@ -70,7 +70,7 @@ def flipped(data: bytes, place: int, bit: int) -> bytes:
 READERS: dict[str, Callable[[bytes], object]] = {
     "manifest": lambda data: decode_entry(data, "it"),
     "ref": lambda data: refs._decode(data, "side", 1),
-    "tag": lambda data: tags._decode(Stored(data, NOON), "first"),
+    "tag": lambda data: tags._decode(StoredObject(data, NOON), "first"),
     "intent": lambda data: decode_intent(data, "job"),
 }
 

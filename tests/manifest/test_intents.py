@@ -36,8 +36,8 @@ from omnigraph.manifest.intent.process_liveness import this_process
 from omnigraph.manifest.model.document import encode_document
 from omnigraph.manifest.model.manifest import Point
 from omnigraph.manifest.model.paths import intent_key, intent_txn, recovery_folder
-from omnigraph.storage.location import Location, locate
-from omnigraph.storage.objects.object_store import ObjectStore, Swap, open_store
+from omnigraph.storage.location import Location, parse_location
+from omnigraph.storage.objects.object_store import ObjectStore, ReplaceOutcome, open_store
 from support.s3 import S3Location
 from support.steps import Call, Gate, LoseAnswer, LoseRequest, SteppedStore, Stepper, raising, returning
 
@@ -50,9 +50,9 @@ SHORT = timedelta(seconds=2)  # a life that a test on S3, whose clock can't be s
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
     if request.param == "local":
-        return locate(tmp_path / "graph", {"fsync": "false"})
+        return parse_location(tmp_path / "graph", {"fsync": "false"})
     s3: S3Location = request.getfixturevalue("s3")
-    return locate(s3.uri, s3.options)
+    return parse_location(s3.uri, s3.options)
 
 
 @pytest.fixture
@@ -230,9 +230,9 @@ def test_a_refresh_may_tell_what_was_done(store: ObjectStore) -> None:
 
 
 LOST_SWAPS = {
-    "applied": LoseAnswer(returning(Swap.UNKNOWN)),
-    "not applied": LoseRequest(returning(Swap.UNKNOWN)),
-    "applied, answered by an inner retry": LoseAnswer(returning(Swap.CHANGED)),
+    "applied": LoseAnswer(returning(ReplaceOutcome.UNKNOWN)),
+    "not applied": LoseRequest(returning(ReplaceOutcome.UNKNOWN)),
+    "applied, answered by an inner retry": LoseAnswer(returning(ReplaceOutcome.CHANGED)),
 }
 
 
@@ -305,7 +305,7 @@ def test_a_keeper_outlives_a_store_that_does_not_serve_for_a_while(store: Object
         def __getattr__(self, name: str) -> Any:
             return getattr(store, name)
 
-        def replace(self, *args: Any) -> Swap:
+        def replace(self, *args: Any) -> ReplaceOutcome:
             if refreshing.is_set() and self.failures:
                 self.failures -= 1
                 raise OmnigraphError("not now")
@@ -443,10 +443,11 @@ import sys
 from omnigraph.manifest.intent.intent_store import Intents
 from omnigraph.manifest.model.manifest import Point
 from omnigraph.runtime import Runtime
-from omnigraph.storage.location import locate
+from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects.object_store import open_store
 options = dict(pair.split("=", 1) for pair in sys.argv[2:])
-Intents(open_store(locate(sys.argv[1], options)), Runtime()).begin("job", "main", Point("aaaaaaaaaaaaa", 7), "load")
+store = open_store(parse_location(sys.argv[1], options))
+Intents(store, Runtime()).begin("job", "main", Point("aaaaaaaaaaaaa", 7), "load")
 print("begun", flush=True)
 sys.stdin.read()
 """

@@ -13,7 +13,7 @@ from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import Manifest, Stub, TableKey
 from omnigraph.manifest.model.paths import commit_id
-from omnigraph.storage.objects.object_store import Outcome
+from omnigraph.storage.objects.object_store import PutOutcome
 from omnigraph.write.stage import Stager
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, person_rows
 
@@ -30,7 +30,7 @@ def adopt(client: Client, source: Manifest) -> Manifest:
         base.commits[0], id=commit_id(replace(base.point, manifest_version=number)), txn_id="a merge", kind="merge"
     )
     head = replace(base, manifest_version=number, logical_head=commit.id, commits=(commit,), tables=source.tables)
-    assert client.repository.manifests.create(head).outcome is Outcome.CREATED
+    assert client.repository.manifests.create(head).outcome is PutOutcome.CREATED
     return head
 
 

@@ -30,7 +30,7 @@ from omnigraph.manifest.model.manifest import Manifest, Point, Stub, TableKey
 from omnigraph.manifest.repository import Repository, init_repository
 from omnigraph.pipeline.bulk.load_intent import taken
 from omnigraph.schema.catalog import Schema
-from omnigraph.storage.location import locate
+from omnigraph.storage.location import parse_location
 from omnigraph.storage.meter import Cost
 from omnigraph.storage.objects.object_store import open_store
 from omnigraph.write.stage import Stager
@@ -60,7 +60,7 @@ class S3World(World):
 
     def cold_client(self, name: str, policy: PublishPolicy | None = None) -> Client:
         runtime, gate = seeded_runtime(name), Gate()
-        store: Any = SteppedStore(open_store(locate(self._s3.uri, self._s3.options), runtime), gate)
+        store: Any = SteppedStore(open_store(parse_location(self._s3.uri, self._s3.options), runtime), gate)
         repository = Repository(store, repository_module._read_stamp(store), runtime=runtime, policy=policy)
         return Client(name, Graph(repository, Cost()), gate)
 

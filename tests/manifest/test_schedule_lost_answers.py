@@ -9,8 +9,8 @@ import pytest
 
 from omnigraph.errors import AccessDenied, BadRequest, OmnigraphError, OutcomeUnknown, StorageFull, Unavailable
 from omnigraph.manifest.commit.publish import PublishedCommit, PublishPolicy
-from omnigraph.storage.location import locate
-from omnigraph.storage.objects.object_store import ObjectStore, Outcome, PutAnswer, TransientFault
+from omnigraph.storage.location import parse_location
+from omnigraph.storage.objects.object_store import ObjectStore, PutOutcome, PutResult, TransientError
 from support.steps import Fault, Stepper
 
 from .schedules import (
@@ -109,7 +109,7 @@ def test_a_late_put_finds_its_number_taken_by_its_own_second_try(world: World) -
 
     late = network.repository.store.create(str(target.relative_to(world.root)), target.read_bytes())
 
-    assert late.outcome is Outcome.EXISTS
+    assert late.outcome is PutOutcome.EXISTS
     assert_landed_once(world, commit, 2)
 
 
@@ -230,11 +230,11 @@ def test_the_store_itself_never_repeats_a_conditional_put(tmp_path: Path) -> Non
     class Cut:
         puts = 0
 
-        def create(self, key: str, data: bytes) -> PutAnswer:
+        def create(self, key: str, data: bytes) -> PutResult:
             self.puts += 1
-            raise TransientFault("cut")
+            raise TransientError("cut")
 
     backend = Cut()
-    answer = ObjectStore(locate(tmp_path), backend).create("k", b"")  # type: ignore[arg-type]
+    answer = ObjectStore(parse_location(tmp_path), backend).create("k", b"")  # type: ignore[arg-type]
 
-    assert (answer.outcome, backend.puts) == (Outcome.UNKNOWN, 1)
+    assert (answer.outcome, backend.puts) == (PutOutcome.UNKNOWN, 1)

@@ -22,7 +22,7 @@ from omnigraph.manifest.repository import Repository, init_repository, open_repo
 from omnigraph.manifest.store.hint import Hint, decode_hint
 from omnigraph.manifest.store.manifest_store import HINT_EVERY, Manifests
 from omnigraph.schema.catalog import Schema
-from omnigraph.storage.objects.object_store import Listed, Stored
+from omnigraph.storage.objects.object_store import ObjectInfo, StoredObject
 from support.catalogs import people
 from support.steps import ClientKilled, Gate, Stepper
 
@@ -113,7 +113,7 @@ def test_a_fence_that_comes_between_does_not_fail_a_conditional_write(world: Wor
 class Shelf:
     """A store that holds manifests 1 … n of one branch, and a hint."""
 
-    location = SimpleNamespace(lists_in_name_order=False, fills_blocks=False)
+    location = SimpleNamespace(lists_in_name_order=False, preallocates_files=False)
 
     def __init__(self, head: int, hint: bytes | None) -> None:
         self._head, self._hint = head, hint
@@ -123,15 +123,15 @@ class Shelf:
         number = manifest_number(key)
         return number is not None and 1 <= number <= self._head
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         self.requests += 1
         if key == hint_key("b"):
-            return None if self._hint is None else Stored(self._hint, START)
-        return Stored(encode_entry(entry(manifest_number(key) or 0)), START) if self._holds(key) else None
+            return None if self._hint is None else StoredObject(self._hint, START)
+        return StoredObject(encode_entry(entry(manifest_number(key) or 0)), START) if self._holds(key) else None
 
-    def head(self, key: str) -> Listed | None:
+    def head(self, key: str) -> ObjectInfo | None:
         self.requests += 1
-        return Listed(key, 1, START) if self._holds(key) else None
+        return ObjectInfo(key, 1, START) if self._holds(key) else None
 
 
 def entry(number: int) -> Manifest:

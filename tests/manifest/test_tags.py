@@ -20,7 +20,7 @@ from omnigraph.errors import (
 from omnigraph.graph.graph import open as open_graph
 from omnigraph.manifest.model.manifest import Manifest, Position
 from omnigraph.manifest.model.paths import parse_commit_id
-from omnigraph.storage.objects.object_store import Swap
+from omnigraph.storage.objects.object_store import ReplaceOutcome
 from support.documents import sealed
 from support.steps import LoseAnswer, LoseRequest, returning
 
@@ -34,7 +34,10 @@ from .schedules import (
     stand_in_retire,
 )
 
-LOSE_SWAP_APPLIED, LOSE_SWAP = LoseAnswer(returning(Swap.UNKNOWN)), LoseRequest(returning(Swap.UNKNOWN))
+LOSE_SWAP_APPLIED, LOSE_SWAP = (
+    LoseAnswer(returning(ReplaceOutcome.UNKNOWN)),
+    LoseRequest(returning(ReplaceOutcome.UNKNOWN)),
+)
 
 
 @pytest.fixture

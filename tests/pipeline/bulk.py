@@ -14,7 +14,7 @@ from omnigraph.manifest.repository import Repository, init_repository
 from omnigraph.pipeline.bulk.load import BulkSettings, bulk_load
 from omnigraph.read.tables import scan as read_table
 from omnigraph.schema.lang.compile import compile_schema
-from omnigraph.storage.util.runner import InProcess, Runner
+from omnigraph.storage.util.runner import LocalRunner, Runner
 from omnigraph.write.load.input.load_input import UNLIMITED
 from omnigraph.write.load.load import LoadResult, load
 
@@ -85,7 +85,7 @@ class BulkWorld:
 
     @staticmethod
     def make(place: Path, schema: str = SCHEMA, runner: Runner | None = None) -> BulkWorld:
-        return BulkWorld(init_repository(str(place), compile_schema(schema)), runner or InProcess())
+        return BulkWorld(init_repository(str(place), compile_schema(schema)), runner or LocalRunner())
 
     def bulk(self, source: Any, **options: Any) -> LoadResult:
         options.setdefault("settings", self.settings)

@@ -14,7 +14,7 @@ from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.storage.table import file_records
 from omnigraph.storage.table.file_records import FileRecord, hash_file
 from omnigraph.storage.table.write.fragments import Fragment
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.verify.verify import verify
 from support.s3 import S3Location
 
@@ -64,7 +64,7 @@ def test_results_of_earlier_releases_are_read() -> None:
 @pytest.mark.s3
 def test_a_load_onto_an_object_store_records_what_it_attests(s3: S3Location, tmp_path: Path) -> None:
     repository = omnigraph.init(s3.uri, SCHEMA, s3.options).repository
-    bulk_load(repository, InProcess(), lines(tmp_path / "people.jsonl"), settings=SMALL_SPLITS)
+    bulk_load(repository, LocalRunner(), lines(tmp_path / "people.jsonl"), settings=SMALL_SPLITS)
     report = verify(repository, full=True)
     assert report.ok, report.problems
     assert report.checked.files_compared > 2

@@ -20,7 +20,7 @@ from omnigraph.manifest.repository import open_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import BulkSettings, bulk_load
 from omnigraph.pipeline.progress import Progress
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
 from omnigraph.write.migrate.migrate import apply_schema
 from support.jobs import refusing_unnamed_tables
@@ -31,7 +31,7 @@ R = TypeVar("R")
 PEOPLE = [person(f"p{number:03}", age=number % 90) for number in range(60)]
 
 
-class Counting(InProcess):
+class Counting(LocalRunner):
     """Knows how many splits were staged."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ def test_loads_of_different_types_both_land(world: BulkWorld, tmp_path: Path) ->
     people = write_lines(tmp_path / "people.jsonl", PEOPLE)
     notes = write_lines(tmp_path / "notes.jsonl", [node("Note", text=f"n{n}") for n in range(40)])
 
-    result, staged = meddled(world, people, lambda: BulkWorld(world.repository, InProcess()).bulk(str(notes)))
+    result, staged = meddled(world, people, lambda: BulkWorld(world.repository, LocalRunner()).bulk(str(notes)))
 
     assert result.commit is not None
     assert (world.count("Person"), world.count("Note")) == (60, 40)
@@ -254,7 +254,7 @@ def test_a_branch_that_is_deleted_meanwhile_takes_nothing(world: BulkWorld, tmp_
 
 
 def _append(place: str, given: str) -> None:
-    bulk_load(open_repository(place), InProcess(), given, settings=SMALL_SPLITS)
+    bulk_load(open_repository(place), LocalRunner(), given, settings=SMALL_SPLITS)
 
 
 def test_processes_that_append_at_once_all_land(world: BulkWorld, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.bulk.staging.stage import stage_split
 from omnigraph.pipeline.progress import Progress
 from omnigraph.storage.objects.object_store import ObjectStore
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 from support import jobs
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ GIVEN = [
 JOB = "nightly"
 
 
-class Dying(InProcess):
+class Dying(LocalRunner):
     """Kills its own process after so many splits."""
 
     def __init__(self, after: int | None = None, how: Callable[[], None] | None = None) -> None:
@@ -316,7 +316,7 @@ def test_a_split_that_is_staged_twice_counts_once(world: BulkWorld, tmp_path: Pa
     """A speculative task, or one whose answer was lost: whoever comes second answers what the first put."""
     given = str(write_lines(tmp_path / "given.jsonl", GIVEN[10:]))
 
-    class Twice(InProcess):
+    class Twice(LocalRunner):
         def run(self, task: Any, items: Any, *, stage: str, on_done: Any = None) -> Any:
             if stage == "loading":
                 for item in items:

@@ -10,9 +10,9 @@ from bulk import SCHEMA, SMALL_SPLITS, BulkWorld, edge, person, write_lines
 from omnigraph.manifest.model.paths import RECOVERY, intent_key
 from omnigraph.manifest.repository import init_repository
 from omnigraph.schema.lang.compile import compile_schema
-from omnigraph.storage.location import locate
+from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects.object_store import open_store
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 from support.s3 import S3Location
 
 pytestmark = pytest.mark.s3
@@ -23,10 +23,10 @@ def test_a_load_from_a_bucket_into_a_bucket_is_one_commit_and_leaves_nothing(tmp
         tmp_path / "given.jsonl",
         [*(person(f"p{n:02}") for n in range(30)), *(edge("Likes", f"p{n:02}", f"p{n + 1:02}") for n in range(29))],
     )
-    inbox = open_store(locate(f"s3://{s3.bucket}/inbox", s3.options))
+    inbox = open_store(parse_location(f"s3://{s3.bucket}/inbox", s3.options))
     inbox.put("given.jsonl", lines.read_bytes())
     repository = init_repository(f"s3://{s3.bucket}/graph", compile_schema(SCHEMA), s3.options)
-    world = BulkWorld(repository, InProcess(), SMALL_SPLITS)
+    world = BulkWorld(repository, LocalRunner(), SMALL_SPLITS)
 
     first = world.bulk(f"s3://{s3.bucket}/inbox/*.jsonl", job_id="nightly")
     again = world.bulk(f"s3://{s3.bucket}/inbox/*.jsonl", job_id="nightly")

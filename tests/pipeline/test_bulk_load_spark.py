@@ -13,7 +13,7 @@ from bulk import SMALL_SPLITS, BulkWorld, agree, edge, node, person, write_lines
 from omnigraph.pipeline.bulk.load import BulkSettings
 from omnigraph.pipeline.bulk.verification.sql_engine import DuckKeys, SparkKeys
 from omnigraph.pipeline.spark.session import Session
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +73,7 @@ EVERYTHING_WRONG: dict[str, list[Any]] = {
 }
 
 
-class TasksHere(InProcess):
+class TasksHere(LocalRunner):
     """Tasks run in this process, and only the keys are Spark's: what is tested is its SQL."""
 
     def __init__(self, spark: SparkSession) -> None:

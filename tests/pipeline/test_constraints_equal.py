@@ -23,7 +23,7 @@ from omnigraph.errors import ConstraintViolation, InvalidInput, OmnigraphError
 from omnigraph.graph.graph import Graph
 from omnigraph.pipeline.bulk.load import BulkSettings, bulk_load
 from omnigraph.pipeline.spark.session import Session
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -192,7 +192,7 @@ def ways(tmp_path_factory: pytest.TempPathFactory, inputs: Inputs, spark_session
     splits = BulkSettings(split_bytes=inputs.size.split_bytes)
 
     def in_bulk(source: Any, **options: Any) -> LoadResult:
-        return bulk_load(bulk.repository, InProcess(), source, settings=splits, **options)
+        return bulk_load(bulk.repository, LocalRunner(), source, settings=splits, **options)
 
     found = {
         "local": Way(local, lambda source, **options: local.load(source, engine="local", **options)),

@@ -18,7 +18,7 @@ from omnigraph.pipeline.bulk.staging import spool as spooling
 from omnigraph.pipeline.bulk.staging.spool import abandon, begin, check_rows, spool_rows, together
 from omnigraph.pipeline.spark.dataframes import has_frames, is_frame
 from omnigraph.pipeline.spark.session import Session
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -250,7 +250,7 @@ class TestSpool:
         spool_rows(spool, "Person", self.rows("ada", "lost"), first_number=10_000, shown="Person partition 0")
         taken = spool_rows(spool, "Person", self.rows("ada", "bob"), first_number=20_000, shown="Person partition 0")
 
-        bulk_load(graph.repository, InProcess(), together(spool, [taken]), txn_id=spool.txn_id)
+        bulk_load(graph.repository, LocalRunner(), together(spool, [taken]), txn_id=spool.txn_id)
 
         assert ids(graph) == ["ada", "bob"]
         assert left_over(graph) == []
@@ -261,7 +261,7 @@ class TestSpool:
         batches = [batch for n in range(5) for batch in self.rows(f"p{n}")]
 
         answer = spool_rows(spool, "Person", batches, first_number=0, shown="Person")
-        bulk_load(graph.repository, InProcess(), together(spool, [answer]), txn_id=spool.txn_id)
+        bulk_load(graph.repository, LocalRunner(), together(spool, [answer]), txn_id=spool.txn_id)
 
         assert [split.first_row for split in answer.splits] == [0, 1, 2, 3, 4]
         assert ids(graph) == ["p0", "p1", "p2", "p3", "p4"]
@@ -273,7 +273,7 @@ class TestSpool:
         answer = spool_rows(spool, "Person", rows, first_number=0, shown="Person")
         graph.load([person("ada", name="Countess")], mode="merge")
 
-        bulk_load(graph.repository, InProcess(), together(spool, [answer]), mode="merge", txn_id=spool.txn_id)
+        bulk_load(graph.repository, LocalRunner(), together(spool, [answer]), mode="merge", txn_id=spool.txn_id)
 
         found = graph.snapshot().to_arrow("node:Person", ["id", "name", "age"]).to_pylist()
         assert sorted(map(tuple, (row.values() for row in found))) == [("ada", "Countess", 2), ("bob", None, 3)]
@@ -300,7 +300,7 @@ class TestSpool:
         answer = spool_rows(spool, "Person", rows, first_number=0, shown="Person")
 
         with pytest.raises(ConstraintViolation, match="vast"):
-            bulk_load(graph.repository, InProcess(), together(spool, [answer]), txn_id=spool.txn_id)
+            bulk_load(graph.repository, LocalRunner(), together(spool, [answer]), txn_id=spool.txn_id)
 
     def test_columns_are_checked_without_rows(self, graph: Graph) -> None:
         spool = begin(graph.repository, "append")

@@ -27,7 +27,7 @@ from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.exporting import export as exporting
 from omnigraph.schema.arrow import arrow_schema
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 from support.s3 import S3Location
 
 Format = Literal["jsonl", "csv", "parquet"]
@@ -463,10 +463,10 @@ class TestObjectStores:
 
 
 def listed(s3: S3Location) -> list[str]:
-    from omnigraph.storage.location import locate
+    from omnigraph.storage.location import parse_location
     from omnigraph.storage.objects.object_store import open_store
 
-    return [entry.key for entry in open_store(locate(f"{s3.uri}/out", s3.options)).list("")]
+    return [entry.key for entry in open_store(parse_location(f"{s3.uri}/out", s3.options)).list("")]
 
 
 @pytest.mark.spark
@@ -496,7 +496,7 @@ class TestOnSpark:
 
 
 def test_a_part_is_the_same_bytes_however_often_it_is_written(people: Graph, tmp_path: Path) -> None:
-    class Twice(InProcess):
+    class Twice(LocalRunner):
         def run(self, task: Any, items: Any, **options: Any) -> Any:
             first = super().run(task, items, **options)
             held = {item.key: (item.dest.path / item.key).read_bytes() for item in items}

@@ -28,7 +28,7 @@ from omnigraph.manifest.model.paths import intent_key
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.progress import Progress
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
 from support.cleaning import assert_sound, clean, table_files
 from support.jobs import left_over, refusing_unnamed_tables
@@ -78,7 +78,7 @@ def given(tmp_path: Path) -> Path:
 
 def start(graph: Graph, given: Path, **options: Any) -> LoadResult:
     settings = {"job_id": "nightly", "actor": "ada"} | options
-    return bulk_load(graph.repository, InProcess(), str(given), **settings)
+    return bulk_load(graph.repository, LocalRunner(), str(given), **settings)
 
 
 class At(Progress):
@@ -503,7 +503,7 @@ def staged_and_loaded(graph: Graph, given: Path) -> tuple[int, Any]:
     return runner.staged, result.counts
 
 
-class Counting(InProcess):
+class Counting(LocalRunner):
     staged = 0
 
     def run(self, task: Any, items: Any, *, stage: str, on_done: Any = None) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from omnigraph.pipeline.progress import Progress, State, Watched, duration, number
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class TestWatching:
         progress = Progress(clock=lambda: 0.0)
         heard: list[Answer] = []
 
-        answers = Watched(InProcess(), progress).run(Answer, [3, 4], stage="staging", on_done=heard.append)
+        answers = Watched(LocalRunner(), progress).run(Answer, [3, 4], stage="staging", on_done=heard.append)
 
         assert answers == heard == [Answer(3), Answer(4)]
         assert progress.state == State("staging", tasks=2, done=2, rows=7)
@@ -66,13 +66,13 @@ class TestWatching:
     def test_answers_without_rows_are_counted_too(self) -> None:
         progress = Progress(clock=lambda: 0.0)
 
-        Watched(InProcess(), progress).run(str, [1, 2], stage="checks")
+        Watched(LocalRunner(), progress).run(str, [1, 2], stage="checks")
 
         assert (progress.state.done, progress.state.rows) == (2, 0)
 
     def test_each_stage_begins_anew(self) -> None:
         progress = Progress(clock=lambda: 0.0)
-        runner = Watched(InProcess(), progress)
+        runner = Watched(LocalRunner(), progress)
 
         runner.run(Answer, [3], stage="staging")
         runner.run(Answer, [1, 1, 1], stage="deleting")

@@ -17,12 +17,12 @@ from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.exporting import export as exporting
 from omnigraph.pipeline.source.scans import divided, pinned_type, read_part
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 
 SCHEMA = "node Person { slug: String @key  age: I32? }  edge Knows: Person -> Person { w: F64? }"
 
 
-class Sent(InProcess):
+class Sent(LocalRunner):
     """A runner whose tasks go through what a cluster's go through."""
 
     def run(self, task: Callable[[Any], Any], items: Sequence[Any], **options: Any) -> list[Any]:
@@ -69,7 +69,7 @@ def test_a_bulk_load_sent_elsewhere_lands_beside_the_rows(graph: Graph, tmp_path
 
 
 def test_an_export_sent_elsewhere_has_the_rows(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporting, "InProcess", Sent)
+    monkeypatch.setattr(exporting, "LocalRunner", Sent)
 
     exported = exporting.export_directory(
         graph.repository, graph.repository.snapshot(), str(tmp_path / "out"), None, "jsonl", engine="local"

@@ -16,7 +16,7 @@ from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.dataframe_source import load_tables
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.bulk.staging.spool import Answer, Spool, abandon, begin, spool_rows, together
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
 from support.cleaning import assert_sound, clean
 from support.jobs import left_over
@@ -39,7 +39,7 @@ def spooled(spool: Spool, *slugs: str) -> Answer:
 
 
 def ended(graph: Graph, spool: Spool, answer: Answer, **options: Any) -> LoadResult:
-    return bulk_load(fresh(graph).repository, InProcess(), together(spool, [answer]), txn_id="X", **options)
+    return bulk_load(fresh(graph).repository, LocalRunner(), together(spool, [answer]), txn_id="X", **options)
 
 
 # Two starts
@@ -173,7 +173,7 @@ def test_a_load_of_tables_is_alive_while_its_rows_come(graph: Graph) -> None:
 
     result = load_tables(
         fresh(graph).repository,
-        InProcess(),
+        LocalRunner(),
         {"Person": pa.table({"slug": ["a1"]})},
         txn_id="X",
         progress=At("writing Person", look),

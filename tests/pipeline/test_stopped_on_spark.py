@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import omnigraph
-from omnigraph.cancellation import Stop, Stopped, stopped_by
+from omnigraph.cancellation import Stopped, StopToken, stop_scope
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -22,7 +22,7 @@ ENDLESS = "query q() { match { $a: Item  $b: Item  $c: Item  $a.n <= $b.n  $b.n 
 def test_a_stopped_query_ends_its_jobs_on_spark(spark: Any, tmp_path: Path) -> None:
     graph = omnigraph.init(tmp_path / "graph", "node Item { n: I64 }")
     graph.load([{"type": "Item", "data": {"n": n}} for n in range(NODES)])
-    stop = Stop()
+    stop = StopToken()
     active = spark.sparkContext.statusTracker().getActiveJobsIds
 
     def when_it_runs() -> None:
@@ -32,7 +32,7 @@ def test_a_stopped_query_ends_its_jobs_on_spark(spark: Any, tmp_path: Path) -> N
 
     timer = Timer(0, when_it_runs)
     timer.start()
-    with pytest.raises(Stopped, match="long enough"), stopped_by(stop):
+    with pytest.raises(Stopped, match="long enough"), stop_scope(stop):
         graph.query(ENDLESS, engine="spark", spark=spark)
     timer.join()
 

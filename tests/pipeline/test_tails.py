@@ -19,7 +19,7 @@ from omnigraph.pipeline.exporting import export as exporting
 from omnigraph.pipeline.source.scans import divided, pin, read_part
 from omnigraph.read.export.export_formats import Format
 from omnigraph.read.search.embedding import OfflineEmbedder
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 from support.tailed import CITY, PERSON, Twins, city, counted, edge, everything, make_twins, person, rows
 
 ULID = re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b")
@@ -146,9 +146,9 @@ def test_vectors_are_made_for_rows_in_manifests_too(twins: Twins) -> None:
 # Bulk loads
 
 
-def bulk(graph: Graph, given: Path, mode: Any, runner: InProcess | None = None, **options: Any) -> Any:
+def bulk(graph: Graph, given: Path, mode: Any, runner: LocalRunner | None = None, **options: Any) -> Any:
     options.setdefault("settings", SMALL_SPLITS)
-    return bulk_load(graph.repository, runner or InProcess(), str(given), mode=mode, **options)
+    return bulk_load(graph.repository, runner or LocalRunner(), str(given), mode=mode, **options)
 
 
 LOADS: dict[str, list[dict[str, Any]]] = {
@@ -231,7 +231,7 @@ def test_a_load_that_was_interrupted_goes_on_where_small_commits_have_landed(
 ) -> None:
     given = write_lines(tmp_path / "given.jsonl", LOADS[mode])
 
-    class Dying(InProcess):
+    class Dying(LocalRunner):
         left = 3
 
         def run(self, task: Any, items: Any, *, stage: str, on_done: Any = None) -> list[Any]:

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 import omnigraph
-from omnigraph.cancellation import Stop, Stopped, checkpoint, interruptible, stopped_by
+from omnigraph.cancellation import Stopped, StopToken, checkpoint, interruptible, stop_scope
 from omnigraph.errors import AlreadyExists
 from omnigraph.graph.graph import Graph
 from omnigraph.runtime import Runtime
@@ -99,8 +99,8 @@ def test_a_deadline_that_is_none_is_refused(busy: Served) -> None:
 
 
 def test_work_ends_at_a_checkpoint_or_by_an_interrupt() -> None:
-    stop, called = Stop(), threading.Event()
-    with stopped_by(stop):
+    stop, called = StopToken(), threading.Event()
+    with stop_scope(stop):
         checkpoint()
         threading.Timer(0.01, stop.set, [Stopped("it is late", "hurry")]).start()
         with pytest.raises(Stopped, match="it is late"):
@@ -113,12 +113,12 @@ def test_work_ends_at_a_checkpoint_or_by_an_interrupt() -> None:
 def test_a_join_that_runs_in_duckdb_says_how_to_interrupt_it(heavy: Path) -> None:
     seen: list[Callable[[], None]] = []
 
-    class Noting(Stop):
+    class Noting(StopToken):
         def interrupting(self, interrupt: Callable[[], None]) -> AbstractContextManager[None]:
             seen.append(interrupt)
             return super().interrupting(interrupt)
 
-    with stopped_by(Noting()):
+    with stop_scope(Noting()):
         omnigraph.open(heavy, QUICK).query(PAIRS)
 
     assert len(seen) == 1
@@ -131,7 +131,7 @@ def _blocked_in_a_library(called: threading.Event) -> None:
 
 
 def test_only_the_first_cause_of_a_stop_counts() -> None:
-    stop = Stop()
+    stop = StopToken()
     stop.set(Stopped("first", "x"))
     stop.set(Stopped("second", "x"))
 
@@ -247,7 +247,7 @@ def test_a_stream_is_written_no_faster_than_it_is_read_and_ends_if_nobody_does(b
 
 def test_a_stream_that_nobody_reads_is_given_up() -> None:
     async def scenario() -> int:
-        stop = Stop()
+        stop = StopToken()
         pipe = Pipe(stop, 0.2)
 
         def produce() -> int:
@@ -267,7 +267,7 @@ def test_a_stream_that_nobody_reads_is_given_up() -> None:
 
 def test_a_reader_that_goes_away_before_a_piece_is_there_leaves_no_task_behind() -> None:
     async def scenario() -> int:
-        pipe = Pipe(Stop(), 5.0)
+        pipe = Pipe(StopToken(), 5.0)
         work: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         reading = asyncio.ensure_future(anext(pipe.pieces(work)))
         await asyncio.sleep(0.01)
@@ -281,7 +281,7 @@ def test_a_reader_that_goes_away_before_a_piece_is_there_leaves_no_task_behind()
 
 def test_a_stream_waits_for_a_slow_reader_and_is_whole() -> None:
     async def scenario() -> int:
-        pipe = Pipe(Stop(), 5.0)
+        pipe = Pipe(StopToken(), 5.0)
         ahead = []
 
         def produce(to: Pipe) -> None:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 import omnigraph
-from omnigraph.cancellation import Stop, Stopped, stopped_by
+from omnigraph.cancellation import Stopped, StopToken, stop_scope
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.publish import PublishPolicy
 from omnigraph.manifest.model.manifest import Manifest
@@ -84,9 +84,9 @@ def test_a_deadline_that_is_none_is_refused_before_anything_is_written(http: htt
 
 
 def test_a_stop_that_comes_behind_the_put_changes_nothing_about_the_answer(graph: Graph) -> None:
-    stop = Stop()
+    stop = StopToken()
     graph.repository.publisher.on_landed = lambda _: stop.set(Stopped("it is late", "hurry"))
-    with stopped_by(stop):
+    with stop_scope(stop):
         made = graph.mutate(ADD, params={"slug": "cy"})
         assert made is not None
         assert graph.repository.branches.find("main").head.logical_head == made.id
@@ -98,11 +98,11 @@ def test_a_stop_that_comes_behind_the_put_changes_nothing_about_the_answer(graph
 
 def test_who_shares_a_manifest_with_one_that_is_stopped_does_not_stop(graph: Graph) -> None:
     """Writes that meet ride together; each has its own deadline."""
-    stop = Stop()
+    stop = StopToken()
     stop.set(Stopped("it is late", "hurry"))
 
     def write(number: int) -> str | None:
-        with stopped_by(stop if number % 2 else Stop()):
+        with stop_scope(stop if number % 2 else StopToken()):
             try:
                 made = graph.mutate(ADD, params={"slug": f"p{number}"})
             except Stopped:

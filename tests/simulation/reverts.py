@@ -40,7 +40,7 @@ from omnigraph.merge import plan as draft
 from omnigraph.merge import virtual_base as virtual
 from omnigraph.pipeline.bulk.load import BulkLoad
 from omnigraph.storage.objects import object_store as objects
-from omnigraph.storage.objects.object_store import Listed, ObjectStore
+from omnigraph.storage.objects.object_store import ObjectInfo, ObjectStore
 from omnigraph.verify import lineage
 
 # As the code has them, so that a fix can be taken back twice without harm.
@@ -233,15 +233,15 @@ def _columns() -> Iterable[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    listed: tuple[Listed, ...]
+    listed: tuple[ObjectInfo, ...]
     after: str | None = None
 
 
-def _list_after_last_key(self: ObjectStore, prefix: str) -> Iterator[Listed]:
+def _list_after_last_key(self: ObjectStore, prefix: str) -> Iterator[ObjectInfo]:
     backend: Any = self._backend
     after: str | None = None
     while True:
-        page = self._patiently(prefix, partial(backend.page, prefix, after), lambda _: 0)
+        page = self._with_retries(prefix, partial(backend.page, prefix, after), lambda _: 0)
         yield from page.listed
         after = page.after
         if after is None:

@@ -20,12 +20,12 @@ from omnigraph.storage.objects import object_store as objects
 from omnigraph.storage.objects.object_store import (
     CREATED,
     EXISTS,
-    Listed,
-    Outcome,
-    PutAnswer,
-    Stored,
-    Tag,
-    TransientFault,
+    ETag,
+    ObjectInfo,
+    PutOutcome,
+    PutResult,
+    StoredObject,
+    TransientError,
 )
 from simulation.faults import (
     CRASH_AFTER,
@@ -66,19 +66,19 @@ class Bucket:
     root: Path
     history: History
     listings: Listings = Listings()
-    objects: dict[str, Stored] = field(default_factory=dict)
+    objects: dict[str, StoredObject] = field(default_factory=dict)
     on_manifest: Callable[[], object] | None = None  # when one was put: the files that it names must be there now
 
     def __post_init__(self) -> None:
         self.files = Files(self.root / "tables", self.world.store_now)
         self.history.tables = str(self.root / "tables")
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         if key.startswith(TABLES):
             return self.files.get(key)
         return self.objects.get(key)
 
-    def create(self, key: str, data: bytes, call: str) -> PutAnswer:
+    def create(self, key: str, data: bytes, call: str) -> PutResult:
         if self.get(key) is not None:
             return EXISTS
         self.put(key, data, call)
@@ -89,13 +89,13 @@ class Bucket:
         if key.startswith(TABLES):
             self.files.put(key, data)
         else:
-            self.objects[key] = Stored(data, self.world.store_now())
+            self.objects[key] = StoredObject(data, self.world.store_now())
             if self.on_manifest is not None and key.startswith(MANIFESTS):
                 self.on_manifest()
 
-    def replace(self, key: str, data: bytes, seen: Tag, call: str) -> bool:
+    def replace(self, key: str, data: bytes, seen: ETag, call: str) -> bool:
         found = self.get(key)
-        if found is None or found.tag != seen:
+        if found is None or found.etag != seen:
             return False
         self.put(key, data, call)
         return True
@@ -105,13 +105,13 @@ class Bucket:
         if gone:
             self.history.write(self.world.step, key, None, call)
 
-    def page(self, prefix: str, behind: str) -> tuple[list[Listed], str]:
+    def page(self, prefix: str, behind: str) -> tuple[list[ObjectInfo], str]:
         """The next page of a listing in the store's order, and the place where it goes on: empty at the end."""
         found = [(place, listed) for place, listed in self._listed(prefix) if place > behind]
         shown = found[: self.listings.page]
         return [listed for _, listed in shown], shown[-1][0] if len(found) > len(shown) else ""
 
-    def page_after(self, prefix: str, key: str | None) -> tuple[list[Listed], str | None]:
+    def page_after(self, prefix: str, key: str | None) -> tuple[list[ObjectInfo], str | None]:
         """The next page for a client that goes on "after the last key".
 
         A store that lists in an order of its own knows no such place: it leaves out what is not greater by name, as
@@ -122,11 +122,11 @@ class Bucket:
         shown = found[: self.listings.page]
         return shown, shown[-1].key if len(found) > len(shown) else None
 
-    def _listed(self, prefix: str) -> list[tuple[str, Listed]]:
+    def _listed(self, prefix: str) -> list[tuple[str, ObjectInfo]]:
         """What is below a prefix, each with its place in the store's order."""
         below = f"{prefix}/" if prefix else ""
         found = [
-            Listed(key, len(stored.data), stored.modified)
+            ObjectInfo(key, len(stored.data), stored.modified)
             for key, stored in self.objects.items()
             if key.startswith(below)
         ]
@@ -180,13 +180,13 @@ class Files:
                     self._modified[inside] = self._now()
                     self._alias[inside] = f"{TABLES}{inside.partition('/')[0]}/{len(self._alias):06d}"
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         self.stamp()
         inside = key.removeprefix(TABLES)
         if inside not in self._modified:
             return None
         try:
-            return Stored((self._root / inside).read_bytes(), self._modified[inside])
+            return StoredObject((self._root / inside).read_bytes(), self._modified[inside])
         except FileNotFoundError:
             return None
 
@@ -206,14 +206,14 @@ class Files:
         (self._root / inside).unlink(missing_ok=True)
         return True
 
-    def listed(self, below: str) -> list[Listed]:
+    def listed(self, below: str) -> list[ObjectInfo]:
         self.stamp()
         start = below.removeprefix(TABLES)
         found = []
         for inside, modified in self._modified.items():
             if inside.startswith(start):
                 try:
-                    found.append(Listed(TABLES + inside, os.stat(f"{self._root}/{inside}").st_size, modified))
+                    found.append(ObjectInfo(TABLES + inside, os.stat(f"{self._root}/{inside}").st_size, modified))
                 except FileNotFoundError:  # Lance removed it by itself
                     continue
         return found
@@ -235,14 +235,14 @@ class SimulatedBackend:
     world: World
     bucket: Bucket
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         return self._request("get", key, lambda: self.bucket.get(key))
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
         found = self._request("get", key, lambda: self.bucket.get(key))
         return None if found is None else found.data[start : start + length]
 
-    def create(self, key: str, data: bytes) -> PutAnswer:
+    def create(self, key: str, data: bytes) -> PutResult:
         call = self._call()
         return self._request("create", key, lambda: self.bucket.create(key, data, call))
 
@@ -250,15 +250,15 @@ class SimulatedBackend:
         call = self._call()
         self._request("put", key, lambda: self.bucket.put(key, data, call))
 
-    def replace(self, key: str, data: bytes, seen: Tag) -> bool:
+    def replace(self, key: str, data: bytes, seen: ETag) -> bool:
         call = self._call()
         return self._request("replace", key, lambda: self.bucket.replace(key, data, seen, call))
 
-    def head(self, key: str) -> Listed | None:
+    def head(self, key: str) -> ObjectInfo | None:
         found = self._request("head", key, lambda: self.bucket.get(key))
-        return None if found is None else Listed(key, len(found.data), found.modified)
+        return None if found is None else ObjectInfo(key, len(found.data), found.modified)
 
-    def pages(self, prefix: str, *, repeat_pages: bool = False) -> Iterator[Sequence[Listed]]:
+    def pages(self, prefix: str, *, repeat_pages: bool = False) -> Iterator[Sequence[ObjectInfo]]:
         """A listing that the store continues by its own token, one request a page."""
         behind = ""
         while True:
@@ -294,17 +294,17 @@ class SimulatedBackend:
             if world.tracing:
                 world.trace.append((world.step, task.name, task.operation, f"FAULT {kind} of {verb} {key}"))
         if kind == FAIL:
-            raise TransientFault("simulated: the request was lost")
+            raise TransientError("simulated: the request was lost")
         if fault is not None and kind in (OUTAGE, NO_LISTINGS):
             self._cut_off(task.process, fault)
-            raise TransientFault("simulated: the store does not answer")
+            raise TransientError("simulated: the store does not answer")
         if kind == CRASH_BEFORE:
             world.kill(task.process)
             raise Killed
         if fault is not None and kind == LATE:
             world.later(fault.steps, _quietly(effect), f"late {verb} {key} of {task.name} takes effect")
             world.point(f"{verb} {key}: no answer")
-            raise TransientFault("simulated: no answer in time")
+            raise TransientError("simulated: no answer in time")
         answer = effect()
         return self._answered(fault, answer, verb, key, effect)
 
@@ -315,7 +315,7 @@ class SimulatedBackend:
         process = task.process
         if world.now_us < process.out_until_us or (verb == "list" and world.now_us < process.unlisted_until_us):
             world.note_fault(process, OUTAGE)
-            raise TransientFault("simulated: the store does not answer")
+            raise TransientError("simulated: the store does not answer")
 
     def _cut_off(self, process: Process, fault: Fault) -> None:
         until = self.world.now_us + int(fault.seconds * 1e6)
@@ -333,14 +333,14 @@ class SimulatedBackend:
             raise Killed
         if fault is not None and kind == DUPLICATE:
             world.later(fault.steps, _quietly(effect), f"duplicate {verb} {key} of {task.name} takes effect")
-        said = f" {answer.outcome.value}" if world.tracing and isinstance(answer, PutAnswer) else ""
+        said = f" {answer.outcome.value}" if world.tracing and isinstance(answer, PutResult) else ""
         world.point(f"{verb} {key}: answer{said}")
         if fault is not None and kind == CUT_OFF:
             self._cut_off(task.process, fault)
         if kind in (LOSE, CUT_OFF):
-            raise TransientFault("simulated: the answer was lost")
-        if kind == OWN_EXISTS and isinstance(answer, PutAnswer) and answer.outcome is Outcome.CREATED:
-            return EXISTS  # type: ignore[return-value]  # a create's answer is a PutAnswer
+            raise TransientError("simulated: the answer was lost")
+        if kind == OWN_EXISTS and isinstance(answer, PutResult) and answer.outcome is PutOutcome.CREATED:
+            return EXISTS  # type: ignore[return-value]  # a create's answer is a PutResult
         return answer
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from omnigraph.storage.objects import dir_pool as folders
-from omnigraph.storage.objects.dir_pool import Folder, Folders
+from omnigraph.storage.objects.dir_pool import DirPool, OpenDirectory
 
 
 def test_threads_that_ask_for_the_descriptors_at_once_all_get_an_open_directory(
@@ -16,18 +16,18 @@ def test_threads_that_ask_for_the_descriptors_at_once_all_get_an_open_directory(
     """Whoever has got one would name its file by way of it, however late the others come."""
     both_are_there = threading.Barrier(2)
 
-    def slow(path: str) -> Folder:
+    def slow(path: str) -> OpenDirectory:
         try:
             both_are_there.wait(0.3)
         except threading.BrokenBarrierError:
             pass  # the other one waits for this
-        return Folder(path)
+        return OpenDirectory(path)
 
-    monkeypatch.setattr(folders, "Folder", slow)
-    kept = Folders()
+    monkeypatch.setattr(folders, "OpenDirectory", slow)
+    kept = DirPool()
 
     with ThreadPoolExecutor(2) as threads:
-        found = list(threads.map(lambda _: kept.descriptors, range(2)))
+        found = list(threads.map(lambda _: kept.proc_fd, range(2)))
 
     for fd in found:
         assert os.path.samestat(os.fstat(fd), os.stat("/proc/self/fd"))

@@ -11,7 +11,7 @@ import pytest
 
 from omnigraph.errors import Unavailable
 from omnigraph.schema.indexes import DeclaredIndex
-from omnigraph.storage.location import Location, locate
+from omnigraph.storage.location import Location, parse_location
 from omnigraph.storage.objects.object_store import open_store
 from omnigraph.storage.table import file_records
 from omnigraph.storage.table.file_records import (
@@ -34,7 +34,7 @@ RECORDED = ("data/", "_deletions/", "_indices/")
 
 @pytest.fixture
 def location(tmp_path: Path) -> Location:
-    return locate(str(tmp_path / "graph"))
+    return parse_location(str(tmp_path / "graph"))
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def _recorded_as_listed(location: Location, tables: Tables, base: TableVersion |
 
 @pytest.mark.s3
 def test_a_small_append_is_recorded_without_a_further_request(s3_proxied: S3Location, proxy: Proxy) -> None:
-    location = locate(s3_proxied.uri, s3_proxied.options)
+    location = parse_location(s3_proxied.uri, s3_proxied.options)
     tables = Tables(location)
     base = tables.append(tables.create("t", rows("a")).at, rows("b")).at
     with proxy.recording() as log:
@@ -169,7 +169,7 @@ def test_a_small_append_is_recorded_without_a_further_request(s3_proxied: S3Loca
 
 @pytest.mark.s3
 def test_a_deletion_file_is_asked_for_while_its_commit_is_under_way(s3_proxied: S3Location, proxy: Proxy) -> None:
-    location = locate(s3_proxied.uri, s3_proxied.options)
+    location = parse_location(s3_proxied.uri, s3_proxied.options)
     tables = Tables(location)
     base = tables.append(tables.create("t", rows("a")).at, rows("b", "c")).at
     tables.exists(base, ["b"])
@@ -185,7 +185,7 @@ def test_a_deletion_file_is_asked_for_while_its_commit_is_under_way(s3_proxied: 
 
 @pytest.mark.s3
 def test_many_files_are_asked_for_with_one_listing(s3_proxied: S3Location, proxy: Proxy) -> None:
-    location = locate(s3_proxied.uri, s3_proxied.options)
+    location = parse_location(s3_proxied.uri, s3_proxied.options)
     ledger, store = FileLedger(location), open_store(location)
     paths = [f"data/{n}" for n in range(ASKED_SINGLY_MAX + 1)]
     for path in paths:
@@ -202,5 +202,5 @@ def test_a_commit_goes_on_where_the_store_does_not_say_what_it_has(s3_proxied: S
         def _asked(self, table_id: str, paths: list[str]) -> dict[str, FileRecord]:
             raise Unavailable(table_id, "no answer")
 
-    ledger = Silent(locate(s3_proxied.uri, s3_proxied.options))
+    ledger = Silent(parse_location(s3_proxied.uri, s3_proxied.options))
     assert ledger.attest("t", ["data/a"]) == {}

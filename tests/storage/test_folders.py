@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.storage.objects.dir_pool import BLOCK, FOLDERS_MAX, SPARES_MAX, SPARES_MIN, Folder, Folders
+from omnigraph.storage.objects.dir_pool import BLOCK, DIRS_MAX, SPARES_MAX, SPARES_MIN, DirPool, OpenDirectory
 from omnigraph.storage.objects.local import LocalBackend
-from omnigraph.storage.objects.object_store import Outcome
+from omnigraph.storage.objects.object_store import PutOutcome
 
 OBJECTS = 4 * SPARES_MAX
 
@@ -34,8 +34,8 @@ def eventually(condition: Callable[[], bool]) -> bool:
     return True
 
 
-def folder_of(backend: LocalBackend) -> Folder:
-    (folder,) = backend._folders._kept.values()
+def folder_of(backend: LocalBackend) -> OpenDirectory:
+    (folder,) = backend._dirs._kept.values()
     return folder
 
 
@@ -80,7 +80,7 @@ def test_each_object_has_its_own_content_whoever_made_its_file(backend: LocalBac
 
 
 def test_a_name_that_is_taken_stays_as_it_is(backend: LocalBackend) -> None:
-    assert backend.create("folder/0", b"another").outcome is Outcome.EXISTS
+    assert backend.create("folder/0", b"another").outcome is PutOutcome.EXISTS
     assert backend.get("folder/0").data == b"before"  # type: ignore[union-attr]
 
 
@@ -110,7 +110,7 @@ from omnigraph.storage.objects.local import LocalBackend
 backend, objects = LocalBackend(Path(sys.argv[1]), fsync=False), int(sys.argv[2])
 for number in range(3):
     backend.create(f"folder/{number}", b"before")
-(folder,) = backend._folders._kept.values()
+(folder,) = backend._dirs._kept.values()
 while not folder._spares:
     time.sleep(0.001)
 child = os.fork()
@@ -132,18 +132,18 @@ def test_a_forked_child_names_no_file_of_its_parent(tmp_path: Path) -> None:
 
 
 def test_directories_are_closed_when_others_come(tmp_path: Path) -> None:
-    folders = Folders()
-    for number in range(3 * FOLDERS_MAX):
+    folders = DirPool()
+    for number in range(3 * DIRS_MAX):
         (tmp_path / str(number)).mkdir()
-        folders.keep(str(tmp_path / str(number)))
+        folders.open(str(tmp_path / str(number)))
     gc.collect()
 
-    assert open_files(tmp_path) == FOLDERS_MAX
+    assert open_files(tmp_path) == DIRS_MAX
 
 
 def test_a_directory_that_is_dropped_closes_its_files(tmp_path: Path) -> None:
-    folder = Folder(str(tmp_path))
-    folder.prepare()
+    folder = OpenDirectory(str(tmp_path))
+    folder.refill()
     assert open_files(tmp_path) == 1 + SPARES_MAX
     del folder
     gc.collect()

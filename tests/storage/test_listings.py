@@ -11,7 +11,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import Unavailable
 from omnigraph.storage import meter
-from omnigraph.storage.location import locate
+from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects.cloud import PAGE_ROWS
 from omnigraph.storage.objects.object_store import ObjectStore, RetryPolicy, open_store
 from support.proxy import Answer, Proxy, Request, error_body
@@ -43,7 +43,7 @@ def keys(store: ObjectStore, prefix: str = "folder") -> list[str]:
 
 
 def test_a_listing_in_no_order_has_every_key_once(root: Path) -> None:
-    store = unordered_store(locate(root))
+    store = unordered_store(parse_location(root))
 
     first, second = keys(store), keys(store)
 
@@ -55,7 +55,7 @@ def test_a_listing_in_no_order_has_every_key_once(root: Path) -> None:
 def test_a_page_that_fails_starts_the_listing_again_and_no_key_is_missing_or_listed_twice(
     root: Path, failing: int
 ) -> None:
-    store = unordered_store(locate(root), faults_at=[failing])
+    store = unordered_store(parse_location(root), faults_at=[failing])
     store._retry = PATIENT
 
     with meter.operation("list") as listing:
@@ -67,7 +67,7 @@ def test_a_page_that_fails_starts_the_listing_again_and_no_key_is_missing_or_lis
 
 
 def test_a_listing_that_fails_again_and_again_is_unavailable_never_short(root: Path) -> None:
-    store = unordered_store(locate(root), faults_at=range(3, 100))
+    store = unordered_store(parse_location(root), faults_at=range(3, 100))
     store._retry = PATIENT
     found: list[str] = []
 
@@ -76,7 +76,7 @@ def test_a_listing_that_fails_again_and_again_is_unavailable_never_short(root: P
 
 
 def test_a_key_that_is_there_all_the_time_is_listed_though_others_come_and_go_between_the_pages(root: Path) -> None:
-    store = unordered_store(locate(root), faults_at=[4])
+    store = unordered_store(parse_location(root), faults_at=[4])
     store._retry = PATIENT
     listing = store.list("folder")
 
@@ -93,7 +93,7 @@ def test_a_key_that_is_there_all_the_time_is_listed_though_others_come_and_go_be
 
 @pytest.mark.s3
 def test_a_directory_bucket_of_more_than_a_page_is_listed_whole(directory_bucket: S3Location) -> None:
-    store = open_store(locate(directory_bucket.uri, directory_bucket.options))
+    store = open_store(parse_location(directory_bucket.uri, directory_bucket.options))
     many = [f"many/{number}" for number in range(PAGE_ROWS + 301)]
     for key in many:
         store.put(key, b"")
@@ -109,12 +109,12 @@ def test_a_directory_bucket_of_more_than_a_page_is_listed_whole(directory_bucket
 @pytest.mark.s3
 def test_a_fault_after_the_first_page_of_a_bucket_leaves_no_key_out(s3_server: S3Server, proxy: Proxy) -> None:
     bucket = s3_server.bucket()
-    store = open_store(locate(bucket.uri, bucket.options))
+    store = open_store(parse_location(bucket.uri, bucket.options))
     many = [f"many/{number:05d}" for number in range(PAGE_ROWS + 50)]
     for key in many:
         store.put(key, b"")
     proxy.on(_a_later_page, Answer(503, error_body("SlowDown")), times=2)
-    proxied = open_store(locate(bucket.uri, bucket.via(proxy.endpoint).options), retry=PATIENT)
+    proxied = open_store(parse_location(bucket.uri, bucket.via(proxy.endpoint).options), retry=PATIENT)
 
     assert keys(proxied, "many") == many
     s3_server.drop(bucket.bucket)

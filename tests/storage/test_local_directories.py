@@ -9,7 +9,7 @@ import pytest
 
 from omnigraph.errors import BadRequest
 from omnigraph.storage.objects.local import LocalBackend
-from omnigraph.storage.objects.object_store import Outcome
+from omnigraph.storage.objects.object_store import PutOutcome
 
 
 def test_a_directory_that_another_makes_at_the_same_moment_is_as_good(
@@ -25,7 +25,7 @@ def test_a_directory_that_another_makes_at_the_same_moment_is_as_good(
     monkeypatch.setattr(Path, "is_dir", is_dir_and_then_somebody_makes_it)
     answer = LocalBackend(tmp_path / "graph", fsync=False).create("__refs/main/1.json", b"ref")
 
-    assert answer.outcome is Outcome.CREATED
+    assert answer.outcome is PutOutcome.CREATED
 
 
 def test_a_file_where_a_directory_is_needed_is_named(tmp_path: Path) -> None:

@@ -22,10 +22,17 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Delete, Overwrite, TableAction, Upsert
 from omnigraph.manifest.commit.publish import PublishPolicy
 from omnigraph.manifest.settings import Settings
-from omnigraph.storage.location import locate
+from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects import dir_pool as folders
 from omnigraph.storage.objects.local import LocalBackend
-from omnigraph.storage.objects.object_store import ObjectStore, Outcome, RetryPolicy, Swap, open_store, tag_of
+from omnigraph.storage.objects.object_store import (
+    ObjectStore,
+    PutOutcome,
+    ReplaceOutcome,
+    RetryPolicy,
+    content_etag,
+    open_store,
+)
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, people, person_rows
 
 
@@ -117,7 +124,7 @@ def test_what_replaces_an_object_is_synced_before_it_has_its_name_and_the_folder
     backend.create("deep/folder/key", b"old")
     trace.events.clear()
 
-    assert backend.replace("deep/folder/key", b"new", tag_of(b"old"))
+    assert backend.replace("deep/folder/key", b"new", content_etag(b"old"))
 
     named = trace.linked(trace.root / "deep/folder/key")
     temporary = trace.events[named - 1].path
@@ -287,7 +294,7 @@ def test_syncing_can_be_turned_off(trace: Trace, monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_a_crash_left_half_written_is_not_listed(tmp_path: Path) -> None:
-    store = open_store(locate(tmp_path))
+    store = open_store(parse_location(tmp_path))
     store.put("folder/key", b"content")
     (tmp_path / "folder/.tmp-1234-abcdef").write_bytes(b"half of a mani")
 
@@ -296,7 +303,7 @@ def test_what_a_crash_left_half_written_is_not_listed(tmp_path: Path) -> None:
 
 
 def test_no_temporary_file_is_left_behind(tmp_path: Path) -> None:
-    store = open_store(locate(tmp_path))
+    store = open_store(parse_location(tmp_path))
     store.create("folder/key", b"first")
     store.create("folder/key", b"second")
     store.put("folder/key", b"third")
@@ -305,7 +312,7 @@ def test_no_temporary_file_is_left_behind(tmp_path: Path) -> None:
 
 
 def test_an_object_is_seen_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = open_store(locate(tmp_path))
+    store = open_store(parse_location(tmp_path))
     seen = []
     fsync = os.fsync
 
@@ -336,7 +343,7 @@ def test_a_write_that_the_disk_refuses_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     number, kind = FAULTS[fault]
-    store = open_store(locate(tmp_path))
+    store = open_store(parse_location(tmp_path))
     store.put("folder/other", b"")
 
     write = os.pwrite
@@ -381,19 +388,19 @@ def test_a_sync_that_fails_after_the_object_has_its_name_leaves_the_outcome_open
     """The name may be there after a power cut, or not: neither "created" nor "nothing happened" is true."""
     backend = LocalBackend(tmp_path, fsync=True)
     backend._unnamed = backend._unnamed and unnamed
-    store = ObjectStore(locate(tmp_path), backend, retry=RetryPolicy(2, 0.0, 0.0))
+    store = ObjectStore(parse_location(tmp_path), backend, retry=RetryPolicy(2, 0.0, 0.0))
     store.put("folder/other", b"")
     syncs = FailingSyncs(tmp_path / "folder", code, monkeypatch)
 
-    assert store.create("folder/key", b"content").outcome is Outcome.UNKNOWN
-    assert store.replace("folder/other", b"new", tag_of(b"")) is Swap.UNKNOWN
+    assert store.create("folder/key", b"content").outcome is PutOutcome.UNKNOWN
+    assert store.replace("folder/other", b"new", content_etag(b"")) is ReplaceOutcome.UNKNOWN
     assert (tmp_path / "folder/key").read_bytes() == b"content"
 
     with pytest.raises(Unavailable):  # whoever wants to settle it by reading must not take it for landed yet
         store.get("folder/key")
     syncs.fail = False
     assert store.get("folder/key").data == b"content"  # type: ignore[union-attr]
-    assert store.create("folder/key", b"again").outcome is Outcome.EXISTS
+    assert store.create("folder/key", b"again").outcome is PutOutcome.EXISTS
 
 
 @pytest.mark.parametrize("code", AFTER_THE_NAME)
@@ -416,20 +423,20 @@ def test_a_commit_whose_directory_could_not_be_synced_is_neither_acknowledged_no
 def test_that_no_thread_can_be_started_does_not_make_a_failure_of_an_object_that_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = open_store(locate(tmp_path))
+    store = open_store(parse_location(tmp_path))
 
     def refuse() -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(folders, "_helper", refuse)
+    monkeypatch.setattr(folders, "_preallocator", refuse)
 
-    assert {store.create(f"folder/{number}", b"").outcome for number in range(5)} == {Outcome.CREATED}
+    assert {store.create(f"folder/{number}", b"").outcome for number in range(5)} == {PutOutcome.CREATED}
 
 
 def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: write(fd, bytes(data[:3]), offset))
-    store = open_store(locate(tmp_path))
+    store = open_store(parse_location(tmp_path))
 
     store.create("key", b"more than three bytes")
 
@@ -442,14 +449,14 @@ def test_a_root_that_is_a_file_is_refused_by_name(tmp_path: Path, below: str) ->
     file.write_text("not a graph")
 
     with pytest.raises(BadRequest, match=f"{file} is a file"):
-        open_store(locate(file / below)).create("folder/key", b"content")
+        open_store(parse_location(file / below)).create("folder/key", b"content")
 
     assert file.read_text() == "not a graph"
 
 
 def test_a_name_that_the_file_system_can_not_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="too long"):
-        open_store(locate(tmp_path)).create("k" * 300, b"content")
+        open_store(parse_location(tmp_path)).create("k" * 300, b"content")
 
 
 def some_graph(root: Path, settings: Settings | None = None) -> Graph:
@@ -482,9 +489,9 @@ def test_where_there_are_no_files_without_a_name_a_temporary_one_serves(
     monkeypatch.setattr(os, "open", refusing)
     backend = LocalBackend(tmp_path, fsync=True)
 
-    assert backend.create("one", b"1").outcome is Outcome.CREATED
-    assert backend.create("two", b"2").outcome is Outcome.CREATED
-    assert backend.create("two", b"3").outcome is Outcome.EXISTS
+    assert backend.create("one", b"1").outcome is PutOutcome.CREATED
+    assert backend.create("two", b"2").outcome is PutOutcome.CREATED
+    assert backend.create("two", b"3").outcome is PutOutcome.EXISTS
 
     assert len(tried) == 1
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"one": b"1", "two": b"2"}

@@ -11,7 +11,7 @@ from omnigraph.errors import BadRequest
 from omnigraph.graph import graph as omnigraph
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.settings import Settings
-from omnigraph.storage.location import locate
+from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects.object_store import open_store
 from support.catalogs import PERSON, ids_of, people, person_rows
 from support.s3 import S3Location
@@ -40,12 +40,12 @@ NO_VARIABLES: dict[str, str] = {}
     ],
 )
 def test_the_forms_of_a_uri(given: str, uri: str) -> None:
-    assert locate(given, environ=NO_VARIABLES).uri == uri
+    assert parse_location(given, environ=NO_VARIABLES).uri == uri
 
 
 def test_a_relative_path_is_made_absolute_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    location = locate("graph")
+    location = parse_location("graph")
 
     monkeypatch.chdir("/")
 
@@ -56,8 +56,8 @@ def test_a_relative_path_is_made_absolute_at_once(tmp_path: Path, monkeypatch: p
 def test_a_path_object_and_a_home_are_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
-    assert locate(tmp_path / "graph").uri == str(tmp_path / "graph")
-    assert locate("~/graph").uri == str(tmp_path / "graph")
+    assert parse_location(tmp_path / "graph").uri == str(tmp_path / "graph")
+    assert parse_location("~/graph").uri == str(tmp_path / "graph")
 
 
 @pytest.mark.parametrize(
@@ -79,22 +79,22 @@ def test_a_path_object_and_a_home_are_understood(tmp_path: Path, monkeypatch: py
 )
 def test_a_uri_that_can_not_be_meant_is_refused_by_name(given: str, named: str) -> None:
     with pytest.raises(BadRequest, match=named):
-        locate(given, environ=NO_VARIABLES)
+        parse_location(given, environ=NO_VARIABLES)
 
 
 def test_a_directory_bucket_is_reached_by_its_own_endpoint_unless_one_is_given() -> None:
     bucket, endpoint = "s3://base--usw2-az1--x-s3/graph", {"aws_endpoint": "http://127.0.0.1:9"}
 
-    assert locate(bucket, environ=NO_VARIABLES).options["aws_s3_express"] == "true"
-    assert locate(bucket, {"aws_s3_express": "false"}, NO_VARIABLES).options["aws_s3_express"] == "false"
-    assert "aws_s3_express" not in locate(bucket, endpoint, NO_VARIABLES).options
-    assert "aws_s3_express" not in locate("s3://bucket/graph", environ=NO_VARIABLES).options
+    assert parse_location(bucket, environ=NO_VARIABLES).options["aws_s3_express"] == "true"
+    assert parse_location(bucket, {"aws_s3_express": "false"}, NO_VARIABLES).options["aws_s3_express"] == "false"
+    assert "aws_s3_express" not in parse_location(bucket, endpoint, NO_VARIABLES).options
+    assert "aws_s3_express" not in parse_location("s3://bucket/graph", environ=NO_VARIABLES).options
 
 
 def test_which_stores_list_in_name_order() -> None:
-    assert locate("s3://bucket/graph", environ=NO_VARIABLES).lists_in_name_order
-    assert not locate("/data/graph", environ=NO_VARIABLES).lists_in_name_order
-    assert not locate("s3://base--usw2-az1--x-s3/graph", environ=NO_VARIABLES).lists_in_name_order
+    assert parse_location("s3://bucket/graph", environ=NO_VARIABLES).lists_in_name_order
+    assert not parse_location("/data/graph", environ=NO_VARIABLES).lists_in_name_order
+    assert not parse_location("s3://base--usw2-az1--x-s3/graph", environ=NO_VARIABLES).lists_in_name_order
 
 
 def test_s3_settings_come_from_the_usual_variables() -> None:
@@ -108,7 +108,7 @@ def test_s3_settings_come_from_the_usual_variables() -> None:
         "UNRELATED": "x",
     }
 
-    assert locate("s3://bucket/graph", environ=environ).options == {
+    assert parse_location("s3://bucket/graph", environ=environ).options == {
         "aws_access_key_id": "id",
         "aws_secret_access_key": "secret",
         "aws_session_token": "token",
@@ -131,12 +131,12 @@ def test_s3_settings_come_from_the_usual_variables() -> None:
     ],
 )
 def test_of_several_variables_the_more_specific_one_wins(environ: dict[str, str], option: str, value: str) -> None:
-    assert locate("s3://bucket/graph", environ=environ).options == {option: value}
+    assert parse_location("s3://bucket/graph", environ=environ).options == {option: value}
 
 
 @pytest.mark.parametrize("name", ["aws_region", "region", "AWS_REGION", "aws_default_region"])
 def test_a_storage_option_wins_over_a_variable_under_each_of_its_names(name: str) -> None:
-    location = locate("s3://bucket/graph", {name: "given"}, {"AWS_REGION": "from the environment"})
+    location = parse_location("s3://bucket/graph", {name: "given"}, {"AWS_REGION": "from the environment"})
 
     assert location.options == {"aws_region": "given"}
 
@@ -144,19 +144,19 @@ def test_a_storage_option_wins_over_a_variable_under_each_of_its_names(name: str
 def test_plain_http_is_allowed_for_an_http_endpoint_unless_forbidden() -> None:
     endpoint = {"aws_endpoint": "http://127.0.0.1:9000"}
 
-    assert locate("s3://b/g", endpoint, NO_VARIABLES).options["allow_http"] == "true"
-    assert locate("s3://b/g", {}, {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}).options["allow_http"] == "true"
-    assert locate("s3://b/g", endpoint | {"allow_http": "false"}, NO_VARIABLES).options["allow_http"] == "false"
-    assert "allow_http" not in locate("s3://b/g", {"aws_endpoint": "https://s3.example"}, NO_VARIABLES).options
+    assert parse_location("s3://b/g", endpoint, NO_VARIABLES).options["allow_http"] == "true"
+    assert parse_location("s3://b/g", {}, {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}).options["allow_http"] == "true"
+    assert parse_location("s3://b/g", endpoint | {"allow_http": "false"}, NO_VARIABLES).options["allow_http"] == "false"
+    assert "allow_http" not in parse_location("s3://b/g", {"aws_endpoint": "https://s3.example"}, NO_VARIABLES).options
 
 
 @pytest.mark.parametrize("uri", ["/data/graph", "gs://bucket/graph", "az://container/graph"])
 def test_aws_variables_are_for_s3_alone(uri: str) -> None:
-    assert locate(uri, environ={"AWS_REGION": "eu-north-1"}).options == {}
+    assert parse_location(uri, environ={"AWS_REGION": "eu-north-1"}).options == {}
 
 
 def test_secrets_are_not_shown() -> None:
-    location = locate("s3://bucket/graph", {"aws_secret_access_key": "hush"}, {"AWS_SESSION_TOKEN": "psst"})
+    location = parse_location("s3://bucket/graph", {"aws_secret_access_key": "hush"}, {"AWS_SESSION_TOKEN": "psst"})
 
     assert "hush" not in repr(location)
     assert "psst" not in f"{location}"
@@ -165,14 +165,14 @@ def test_secrets_are_not_shown() -> None:
 
 @pytest.mark.parametrize("value", ["0", "false", "False", "no", "OFF"])
 def test_fsync_is_turned_off_by_an_option_or_a_variable(value: str) -> None:
-    assert not locate("/data/graph", {"fsync": value}, NO_VARIABLES).fsync
-    assert not locate("/data/graph", {}, {"OMNIGRAPH_FSYNC": value}).fsync
-    assert locate("/data/graph", {"fsync": "true"}, {"OMNIGRAPH_FSYNC": value}).fsync
+    assert not parse_location("/data/graph", {"fsync": value}, NO_VARIABLES).fsync
+    assert not parse_location("/data/graph", {}, {"OMNIGRAPH_FSYNC": value}).fsync
+    assert parse_location("/data/graph", {"fsync": "true"}, {"OMNIGRAPH_FSYNC": value}).fsync
 
 
 def test_fsync_is_on_unless_turned_off_and_is_no_option_of_the_store() -> None:
-    assert locate("/data/graph", {}, NO_VARIABLES).fsync
-    assert locate("s3://bucket/graph", {"fsync": "false"}, NO_VARIABLES).options == {}
+    assert parse_location("/data/graph", {}, NO_VARIABLES).fsync
+    assert parse_location("s3://bucket/graph", {"fsync": "false"}, NO_VARIABLES).options == {}
 
 
 @pytest.mark.parametrize("folder", ["with space", "per%20cent", "hash#question?", "ünïcode", "quote'\""])
@@ -195,11 +195,11 @@ def test_the_variables_alone_reach_an_http_server_by_path_style(s3: S3Location) 
         "AWS_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": s3.endpoint,
     }
-    store = open_store(locate(s3.uri, environ=environ))
+    store = open_store(parse_location(s3.uri, environ=environ))
 
     store.put("a", b"here")
 
-    assert open_store(locate(s3.uri, s3.options)).get("a").data == b"here"  # type: ignore[union-attr]
+    assert open_store(parse_location(s3.uri, s3.options)).get("a").data == b"here"  # type: ignore[union-attr]
 
 
 @pytest.mark.s3

@@ -19,7 +19,14 @@ from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
 from omnigraph.storage.location import Location
 from omnigraph.storage.meter import Cost, LanceIo, Span, longest_chain
-from omnigraph.storage.objects.object_store import Listed, ObjectStore, PutAnswer, RetryPolicy, Stored, TransientFault
+from omnigraph.storage.objects.object_store import (
+    ObjectInfo,
+    ObjectStore,
+    PutResult,
+    RetryPolicy,
+    StoredObject,
+    TransientError,
+)
 from omnigraph.storage.util.parallel import gather
 from support.catalogs import COMPANY, PERSON, company_rows, people, person_rows
 
@@ -57,7 +64,7 @@ def test_requests_that_overlap_are_one_stage_and_those_that_follow_are_more() ->
 
 
 def request(at: float = 0.0, bytes_moved: int = 10) -> None:
-    meter.record(at, at + 1, bytes_moved=bytes_moved)
+    meter.record_request(at, at + 1, bytes_moved=bytes_moved)
 
 
 def test_an_operation_is_charged_for_what_is_asked_inside_it_and_for_nothing_else() -> None:
@@ -117,7 +124,7 @@ def test_an_operation_that_fails_is_charged_as_well() -> None:
 
     assert operation.cost.requests == 4
     assert meter.process_total() == before + operation.cost
-    assert meter.open_operations() == ()
+    assert meter.open_accounts() == ()
 
 
 # Lance's part
@@ -132,7 +139,7 @@ class Counter:
         self._lock = threading.Lock()
 
     def ask(self, requests: int = 1) -> None:
-        meter.lance_is_used()  # as whoever takes a dataset in hand says
+        meter.track_lance()  # as whoever takes a dataset in hand says
         with self._lock:
             self.io = LanceIo(self.io.requests + requests, self.io.bytes + 100 * requests)
 
@@ -175,7 +182,7 @@ def test_what_lance_does_before_an_operation_comes_to_it_is_not_on_its_account(
         elsewhere = threading.Thread(target=one.ask, args=(5,))  # on nobody's account
         elsewhere.start()
         elsewhere.join()
-        meter.lance_is_used()
+        meter.track_lance()
         one.ask(2)
 
     assert operation.cost.requests == 3
@@ -262,22 +269,22 @@ class Flaky:
     def _answer(self) -> None:
         self.faults -= 1
         if self.faults >= 0:
-            raise TransientFault("busy")
+            raise TransientError("busy")
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         self._answer()
         return None
 
-    def create(self, key: str, data: bytes) -> PutAnswer:
+    def create(self, key: str, data: bytes) -> PutResult:
         raise AssertionError("no test here asks for this")
 
     def put(self, key: str, data: bytes, durable: bool) -> None:
         self._answer()
 
-    def head(self, key: str) -> Listed | None:
+    def head(self, key: str) -> ObjectInfo | None:
         raise AssertionError("no test here asks for this")
 
-    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
+    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[ObjectInfo]]:
         raise AssertionError("no test here asks for this")
 
     def delete(self, key: str) -> None:
@@ -298,9 +305,9 @@ def test_every_request_counts_also_those_that_had_to_be_repeated() -> None:
 
 def test_a_try_that_has_to_be_made_again_is_a_retry_of_every_account_that_is_open() -> None:
     with meter.operation("outer") as outer:
-        meter.retried()
+        meter.record_retry()
         with meter.operation("inner") as inner:
-            meter.retried()
+            meter.record_retry()
 
     assert (outer.cost.retries, inner.cost.retries) == (2, 1)
 

@@ -12,9 +12,9 @@ import pytest
 
 from omnigraph.errors import BadRequest, NotFound, ReadOnly
 from omnigraph.storage import meter
-from omnigraph.storage.location import Location, locate
+from omnigraph.storage.location import Location, parse_location
 from omnigraph.storage.objects.cloud import PAGE_ROWS
-from omnigraph.storage.objects.object_store import ObjectStore, Outcome, Swap, Tag, open_store
+from omnigraph.storage.objects.object_store import ETag, ObjectStore, PutOutcome, ReplaceOutcome, open_store
 from support.s3 import S3Location
 
 AWKWARD_KEYS = (
@@ -32,9 +32,9 @@ MANY = PAGE_ROWS + 50
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
 def location(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
     if request.param == "local":
-        return locate(tmp_path / "graph")
+        return parse_location(tmp_path / "graph")
     s3: S3Location = request.getfixturevalue("s3")
-    return locate(s3.uri, s3.options)
+    return parse_location(s3.uri, s3.options)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_put_replaces(store: ObjectStore) -> None:
 
 
 def test_an_empty_object_is_an_object(store: ObjectStore) -> None:
-    assert store.create("empty", b"").outcome is Outcome.CREATED
+    assert store.create("empty", b"").outcome is PutOutcome.CREATED
 
     assert store.get("empty").data == b""  # type: ignore[union-attr]
     assert store.head("empty").size == 0  # type: ignore[union-attr]
@@ -97,8 +97,8 @@ def test_head_tells_the_size_without_the_content(store: ObjectStore) -> None:
 
 
 def test_create_takes_a_free_key_and_leaves_a_taken_one_alone(store: ObjectStore) -> None:
-    assert store.create("a", b"first").outcome is Outcome.CREATED
-    assert store.create("a", b"second").outcome is Outcome.EXISTS
+    assert store.create("a", b"first").outcome is PutOutcome.CREATED
+    assert store.create("a", b"second").outcome is PutOutcome.EXISTS
 
     assert store.get("a").data == b"first"  # type: ignore[union-attr]
 
@@ -106,7 +106,7 @@ def test_create_takes_a_free_key_and_leaves_a_taken_one_alone(store: ObjectStore
 def test_create_sees_what_a_put_left(store: ObjectStore) -> None:
     store.put("a", b"put")
 
-    assert store.create("a", b"created").outcome is Outcome.EXISTS
+    assert store.create("a", b"created").outcome is PutOutcome.EXISTS
 
 
 def test_a_key_is_free_again_after_its_object_was_deleted(store: ObjectStore) -> None:
@@ -115,14 +115,14 @@ def test_a_key_is_free_again_after_its_object_was_deleted(store: ObjectStore) ->
     store.delete("a")
 
     assert store.get("a") is None
-    assert store.create("a", b"second").outcome is Outcome.CREATED
+    assert store.create("a", b"second").outcome is PutOutcome.CREATED
 
 
 def test_of_many_threads_that_create_one_key_exactly_one_does(store: ObjectStore) -> None:
     threads, rounds = 16, 10
     together = threading.Barrier(threads, timeout=20)
 
-    def race(thread: int) -> list[Outcome]:
+    def race(thread: int) -> list[PutOutcome]:
         answers = []
         for number in range(rounds):
             together.wait()
@@ -135,21 +135,21 @@ def test_of_many_threads_that_create_one_key_exactly_one_does(store: ObjectStore
     for number in range(rounds):
         of_round = [answers[thread][number] for thread in range(threads)]
         assert sorted(outcome.value for outcome in of_round) == ["created"] + ["exists"] * (threads - 1)
-        assert store.get(f"race/{number}").data == b"%d" % of_round.index(Outcome.CREATED)  # type: ignore[union-attr]
+        assert store.get(f"race/{number}").data == b"%d" % of_round.index(PutOutcome.CREATED)  # type: ignore[union-attr]
 
 
-def seen(store: ObjectStore, key: str) -> Tag:
+def seen(store: ObjectStore, key: str) -> ETag:
     stored = store.get(key)
     assert stored is not None
-    return stored.tag
+    return stored.etag
 
 
 def test_a_replace_takes_the_place_of_what_was_seen_and_of_nothing_else(store: ObjectStore) -> None:
     store.create("a", b"first")
     first = seen(store, "a")
 
-    assert store.replace("a", b"second", first) is Swap.REPLACED
-    assert store.replace("a", b"third", first) is Swap.CHANGED
+    assert store.replace("a", b"second", first) is ReplaceOutcome.REPLACED
+    assert store.replace("a", b"third", first) is ReplaceOutcome.CHANGED
     assert store.get("a").data == b"second"  # type: ignore[union-attr]
 
 
@@ -158,8 +158,8 @@ def test_a_replace_makes_no_object_where_none_is(store: ObjectStore) -> None:
     first = seen(store, "a")
     store.delete("a")
 
-    assert store.replace("a", b"second", first) is Swap.CHANGED
-    assert store.replace("no/folder/a", b"second", first) is Swap.CHANGED
+    assert store.replace("a", b"second", first) is ReplaceOutcome.CHANGED
+    assert store.replace("no/folder/a", b"second", first) is ReplaceOutcome.CHANGED
     assert names(store.list("")) == []
 
 
@@ -169,7 +169,7 @@ def test_of_many_threads_that_replace_one_content_exactly_one_does(location: Loc
     stores[0].create("race", b"start")
     together = threading.Barrier(threads, timeout=20)
 
-    def race(thread: int) -> list[Swap]:
+    def race(thread: int) -> list[ReplaceOutcome]:
         answers = []
         for number in range(rounds):
             tag = seen(stores[thread], "race")
@@ -187,8 +187,8 @@ def test_of_many_threads_that_replace_one_content_exactly_one_does(location: Loc
 
 @pytest.mark.parametrize("key", AWKWARD_KEYS)
 def test_a_key_is_taken_as_it_is(store: ObjectStore, key: str) -> None:
-    assert store.create(key, b"here").outcome is Outcome.CREATED
-    assert store.create(key, b"again").outcome is Outcome.EXISTS
+    assert store.create(key, b"here").outcome is PutOutcome.CREATED
+    assert store.create(key, b"again").outcome is PutOutcome.EXISTS
 
     assert store.get(key).data == b"here"  # type: ignore[union-attr]
     assert store.head(key).key == key  # type: ignore[union-attr]
@@ -278,7 +278,7 @@ def test_a_read_only_store_refuses_to_change_anything(location: Location, verb: 
 
 @pytest.mark.s3
 def test_a_bucket_that_does_not_exist_is_an_error_not_an_absent_object(s3: S3Location) -> None:
-    store = open_store(locate("s3://there-is-no-such-bucket/graph", s3.options))
+    store = open_store(parse_location("s3://there-is-no-such-bucket/graph", s3.options))
 
     for verb in (lambda: store.get("a"), lambda: list(store.list("a")), lambda: store.create("a", b"")):
         with pytest.raises(NotFound, match="'there-is-no-such-bucket' does not exist"):
@@ -289,9 +289,9 @@ def test_a_bucket_that_does_not_exist_is_an_error_not_an_absent_object(s3: S3Loc
 @pytest.mark.parametrize(("option", "named"), [("colour", "'colour'"), ("aws_colour", "aws_colour")])
 def test_an_unknown_storage_option_is_refused_by_name(s3: S3Location, option: str, named: str) -> None:
     with pytest.raises(BadRequest, match=named):
-        open_store(locate(s3.uri, s3.options | {option: "green"}))
+        open_store(parse_location(s3.uri, s3.options | {option: "green"}))
 
 
 def test_an_unknown_storage_option_for_a_local_disk_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="'colour'"):
-        open_store(locate(tmp_path, {"colour": "green"}))
+        open_store(parse_location(tmp_path, {"colour": "green"}))

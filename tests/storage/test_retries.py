@@ -13,8 +13,8 @@ import pytest
 from omnigraph.errors import AccessDenied, BadRequest, OmnigraphError, StorageFull, Unavailable
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
-from omnigraph.storage.location import locate
-from omnigraph.storage.objects.object_store import ObjectStore, Outcome, RetryPolicy, TransientFault, open_store
+from omnigraph.storage.location import parse_location
+from omnigraph.storage.objects.object_store import ObjectStore, PutOutcome, RetryPolicy, TransientError, open_store
 from support.proxy import (
     Action,
     Answer,
@@ -73,7 +73,7 @@ def clock() -> RestlessClock:
 
 @pytest.fixture
 def store(s3_proxied: S3Location, clock: RestlessClock, proxy: Proxy) -> ObjectStore:
-    store = open_store(locate(s3_proxied.uri, s3_proxied.options), Runtime(clock=clock, dice=random.Random(1)))
+    store = open_store(parse_location(s3_proxied.uri, s3_proxied.options), Runtime(clock=clock, rng=random.Random(1)))
     store.put("a", b"here")
     proxy.reset()
     return store
@@ -131,11 +131,11 @@ def test_a_fault_that_stays_is_unavailable(store: ObjectStore, proxy: Proxy, req
 
 def test_a_server_that_is_not_there_is_unavailable(s3: S3Location, clock: RestlessClock) -> None:
     nowhere = s3.via("http://127.0.0.1:9")
-    store = open_store(locate(nowhere.uri, nowhere.options), Runtime(clock=clock))
+    store = open_store(parse_location(nowhere.uri, nowhere.options), Runtime(clock=clock))
 
     with pytest.raises(Unavailable):
         store.get("a")
-    assert store.create("b", b"").outcome is Outcome.UNKNOWN
+    assert store.create("b", b"").outcome is PutOutcome.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_create_is_sent_once_and_its_outcome_left_open(
     with meter.operation("test") as operation:
         answer = store.create("b", b"new")
 
-    assert answer.outcome is Outcome.UNKNOWN
+    assert answer.outcome is PutOutcome.UNKNOWN
     assert answer.reason
     assert len(proxy.log) == operation.cost.requests == 1
     assert clock.slept == []
@@ -177,8 +177,8 @@ def test_a_create_that_meets_another_one_in_flight_is_unknown(store: ObjectStore
     """S3 answers 409 while two conditional puts of one key overlap: neither has won yet."""
     proxy.on(creates(), Answer(409, error_body("ConditionalRequestConflict")))
 
-    assert store.create("b", b"new").outcome is not Outcome.CREATED
-    assert store.create("b", b"new").outcome is Outcome.CREATED
+    assert store.create("b", b"new").outcome is not PutOutcome.CREATED
+    assert store.create("b", b"new").outcome is PutOutcome.CREATED
 
 
 def test_an_exists_that_speaks_of_our_own_put_is_passed_on_for_the_caller_to_settle(
@@ -186,7 +186,7 @@ def test_an_exists_that_speaks_of_our_own_put_is_passed_on_for_the_caller_to_set
 ) -> None:
     proxy.on(creates(), ApplyThenAnswer(412, exists_answer()))
 
-    assert store.create("b", b"ours").outcome is Outcome.EXISTS
+    assert store.create("b", b"ours").outcome is PutOutcome.EXISTS
     assert store.get("b").data == b"ours"  # type: ignore[union-attr]
 
 
@@ -215,9 +215,9 @@ class Broken:
 
 
 def test_how_long_to_be_patient_is_a_setting(clock: RestlessClock) -> None:
-    backend = Broken(TransientFault("hiccup"))
+    backend = Broken(TransientError("hiccup"))
     retry = RetryPolicy(attempts_max=2, first_wait_s=1.0, wait_max_s=1.5)
-    store = ObjectStore(locate("/nowhere"), backend, Runtime(clock=clock), retry)
+    store = ObjectStore(parse_location("/nowhere"), backend, Runtime(clock=clock), retry)
 
     with pytest.raises(Unavailable, match="hiccup"):
         store.get("a")
@@ -229,7 +229,7 @@ def test_how_long_to_be_patient_is_a_setting(clock: RestlessClock) -> None:
 @pytest.mark.parametrize("request_", [*REQUESTS, "create"])
 def test_a_full_disk_is_told_at_once(clock: RestlessClock, request_: str) -> None:
     backend = Broken(StorageFull("a", "No space left on device"))
-    store = ObjectStore(locate("/nowhere"), backend, Runtime(clock=clock))
+    store = ObjectStore(parse_location("/nowhere"), backend, Runtime(clock=clock))
     requests = REQUESTS | {"create": lambda store: store.create("c", b"new")}
 
     with pytest.raises(StorageFull):

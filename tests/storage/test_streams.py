@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph.errors import Damaged
 from omnigraph.storage.table.diff.row_diff import by_join
-from omnigraph.storage.util.duckdb_stream import Streams
+from omnigraph.storage.util.duckdb_stream import BatchStreams
 
 SHAPE = pa.schema([("id", pa.string())])
 
@@ -25,8 +25,8 @@ def whole() -> Iterator[pa.RecordBatch]:
 
 
 def asked(sql: str, rows: Iterator[pa.RecordBatch]) -> None:
-    streams = Streams()
-    with duckdb.connect() as connection, streams.told():
+    streams = BatchStreams()
+    with duckdb.connect() as connection, streams.original_errors():
         connection.register("rows", streams.reader(SHAPE, rows))
         connection.execute(sql).fetchall()
 

@@ -486,7 +486,7 @@ def counted(proxy: Proxy, s3_proxied: S3Location) -> Tables:
     return Tables(Location(s3_proxied.uri, s3_proxied.options))
 
 
-def assert_cost(log: Log, operation: meter.Operation, requests: int, serial: int) -> None:
+def assert_cost(log: Log, operation: meter.CostAccount, requests: int, serial: int) -> None:
     assert (len(log), log.serial) == (requests, serial), log.describe()
     assert (operation.cost.requests, operation.cost.stages) == (requests, serial), log.describe()
 

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from omnigraph.storage.location import Location, locate
-from omnigraph.storage.objects.object_store import ObjectStore, open_store, tag_of
+from omnigraph.storage.location import Location, parse_location
+from omnigraph.storage.objects.object_store import ObjectStore, content_etag, open_store
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.tables import Tables, TableVersion
-from omnigraph.storage.util.blocking_hook import about_to_wait, before_waiting
+from omnigraph.storage.util.blocking_hook import run_blocking_hook, with_blocking_hook
 from omnigraph.storage.util.parallel import gather
-from omnigraph.storage.util.single_flight_cache import Kept
+from omnigraph.storage.util.single_flight_cache import SingleFlightCache
 
 
 class Watched:
@@ -43,7 +43,7 @@ VERBS: dict[str, Callable[[ObjectStore], object]] = {
     "get a range": lambda store: store.get_range("key", 0, 1),
     "create": lambda store: store.create("other", b""),
     "put": lambda store: store.put("other", b""),
-    "replace": lambda store: store.replace("key", b"new", tag_of(b"content")),
+    "replace": lambda store: store.replace("key", b"new", content_etag(b"content")),
     "head": lambda store: store.head("key"),
     "list": lambda store: list(store.list("")),
     "delete": lambda store: store.delete("key"),
@@ -52,12 +52,12 @@ VERBS: dict[str, Callable[[ObjectStore], object]] = {
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_request_is_announced_before_it_is_made(tmp_path: Path, verb: str) -> None:
-    store = open_store(locate(tmp_path, {"fsync": "false"}))
+    store = open_store(parse_location(tmp_path, {"fsync": "false"}))
     store.put("key", b"content")
     backend = Watched(store._backend)
     store._backend = backend
 
-    before_waiting(backend.announce, VERBS[verb])(store)
+    with_blocking_hook(backend.announce, VERBS[verb])(store)
 
     assert backend.asked == [True]
 
@@ -87,7 +87,7 @@ def test_what_lance_asks_for_is_announced_before(tmp_path: Path, read: str, cold
     counter, announced = tables._handles.counter, list[int]()
     before = counter.read().requests
 
-    before_waiting(lambda: announced.append(counter.read().requests), READS[read])(tables, at)
+    with_blocking_hook(lambda: announced.append(counter.read().requests), READS[read])(tables, at)
 
     assert announced[0] == before
     assert counter.read().requests > before, "it asked for something"
@@ -100,7 +100,7 @@ def test_what_is_remembered_is_not_asked_for_and_nothing_is_announced(tmp_path: 
     READS[read](tables, at)
     announced: list[bool] = []
 
-    before_waiting(lambda: announced.append(True), READS[read])(tables, at)
+    with_blocking_hook(lambda: announced.append(True), READS[read])(tables, at)
 
     assert announced == []
 
@@ -121,7 +121,7 @@ def test_of_what_was_asked_together_and_nobody_has_no_part_is_asked_again(tmp_pa
     tables.having(at, ["id", "name"], {"id": ["cy", "dee"]}, {"name": ["cy's"]})
     announced: list[bool] = []
 
-    assert not before_waiting(lambda: announced.append(True), PARTS[part])(tables, at)
+    assert not with_blocking_hook(lambda: announced.append(True), PARTS[part])(tables, at)
 
     assert announced == []
 
@@ -138,17 +138,22 @@ def test_of_what_was_asked_together_each_part_is_answered_as_if_it_were_asked_al
 
 
 def test_waiting_for_what_another_thread_makes_is_announced() -> None:
-    kept, making, made, announced = Kept[str, int](1), threading.Event(), threading.Event(), threading.Event()
+    kept, making, made, announced = (
+        SingleFlightCache[str, int](1),
+        threading.Event(),
+        threading.Event(),
+        threading.Event(),
+    )
 
     def make() -> int:
         making.set()
         assert made.wait(10)
         return 1
 
-    first = threading.Thread(target=kept.get, args=("key", make))
+    first = threading.Thread(target=kept.get_or_create, args=("key", make))
     first.start()
     assert making.wait(10)
-    second = threading.Thread(target=before_waiting(announced.set, kept.get), args=("key", lambda: 2))
+    second = threading.Thread(target=with_blocking_hook(announced.set, kept.get_or_create), args=("key", lambda: 2))
     second.start()
     assert announced.wait(10)
     made.set()
@@ -156,14 +161,14 @@ def test_waiting_for_what_another_thread_makes_is_announced() -> None:
         thread.join(10)
 
     announced.clear()
-    assert before_waiting(announced.set, kept.get)("key", lambda: 2) == 1
+    assert with_blocking_hook(announced.set, kept.get_or_create)("key", lambda: 2) == 1
     assert not announced.is_set(), "it was there"
 
 
 def test_work_that_is_done_side_by_side_announces_as_well() -> None:
     announced: list[int] = []
 
-    before_waiting(lambda: announced.append(threading.get_ident()), gather)([about_to_wait, about_to_wait])
+    with_blocking_hook(lambda: announced.append(threading.get_ident()), gather)([run_blocking_hook, run_blocking_hook])
 
     assert len(announced) == 2
 
@@ -175,7 +180,7 @@ def test_nothing_is_announced_for_work_that_comes_after() -> None:
         raise ValueError
 
     with pytest.raises(ValueError):  # noqa: PT011
-        before_waiting(lambda: announced.append(True), failing)()
-    about_to_wait()
+        with_blocking_hook(lambda: announced.append(True), failing)()
+    run_blocking_hook()
 
     assert announced == []

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from omnigraph.storage.objects.local import LocalBackend
-from omnigraph.storage.objects.object_store import Listed
+from omnigraph.storage.objects.object_store import ObjectInfo
 
 _BY_KEY = ("get", "get_range", "create", "put", "replace", "head", "delete")
 
@@ -23,7 +23,7 @@ def fold_case(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(LocalBackend, verb, _folded(getattr(LocalBackend, verb)))
     listed = LocalBackend.pages
 
-    def pages(self: LocalBackend, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
+    def pages(self: LocalBackend, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[ObjectInfo]]:
         there = _found(self, prefix)
         for page in listed(self, there, repeat_pages=repeat_pages):
             yield [replace(entry, key=prefix + entry.key[len(there) :]) for entry in page]
@@ -34,7 +34,7 @@ def fold_case(monkeypatch: pytest.MonkeyPatch) -> None:
 def _folded(request: Callable[..., Any]) -> Callable[..., Any]:
     def with_any_case(self: LocalBackend, key: str, *args: Any) -> Any:
         found = request(self, _found(self, key), *args)
-        return replace(found, key=key) if isinstance(found, Listed) else found
+        return replace(found, key=key) if isinstance(found, ObjectInfo) else found
 
     return with_any_case
 

@@ -1,6 +1,6 @@
 """Stores that list as an S3 directory bucket does: every key, in no order, a few to a page.
 
-    store = unordered_store(locate(tmp_path / "graph"))
+    store = unordered_store(parse_location(tmp_path / "graph"))
     store = unordered_store(location, faults_at=[3])     # the third page fails, once
 
     @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ import pytest
 from omnigraph.runtime import Runtime
 from omnigraph.storage.location import Location
 from omnigraph.storage.objects.local import LocalBackend
-from omnigraph.storage.objects.object_store import Backend, Listed, ObjectStore, TransientFault, open_store
+from omnigraph.storage.objects.object_store import Backend, ObjectInfo, ObjectStore, TransientError, open_store
 
 PAGE_ROWS = 3
 
@@ -41,12 +41,12 @@ class UnorderedBackend:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
+    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[ObjectInfo]]:
         found = [listed for page in self._inner.pages(prefix, repeat_pages=repeat_pages) for listed in page]
         for page in shuffled_pages(found, self._random, self._page_rows):
             self.pages_read += 1
             if self.pages_read in self._faults_at:
-                raise TransientFault("the connection was cut")
+                raise TransientError("the connection was cut")
             yield page
 
 
@@ -59,7 +59,7 @@ class OrderedBackend:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
+    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[ObjectInfo]]:
         found = [listed for page in self._inner.pages(prefix, repeat_pages=repeat_pages) for listed in page]
         yield sorted(found, key=lambda listed: listed.key)
 
@@ -82,7 +82,7 @@ def list_local_disks_unordered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until the end of a test, local disks list in no order and a few keys to a page."""
     sorted_pages, order = LocalBackend.pages, random.Random(0)
 
-    def pages(self: LocalBackend, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
+    def pages(self: LocalBackend, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[ObjectInfo]]:
         found = [listed for page in sorted_pages(self, prefix, repeat_pages=repeat_pages) for listed in page]
         if vars(Location)["lists_in_name_order"] is True:  # a test that has its disks pass for a store with order
             return iter([found])
@@ -91,7 +91,7 @@ def list_local_disks_unordered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalBackend, "pages", pages)
 
 
-def shuffled_pages(found: list[Listed], order: random.Random, page_rows: int) -> Iterator[Sequence[Listed]]:
+def shuffled_pages(found: list[ObjectInfo], order: random.Random, page_rows: int) -> Iterator[Sequence[ObjectInfo]]:
     order.shuffle(found)
     for start in range(0, max(len(found), 1), page_rows):
         yield found[start : start + page_rows]

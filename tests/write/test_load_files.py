@@ -14,7 +14,7 @@ from writing import World, edge, make_world, person, touched
 
 from omnigraph.errors import BadRequest, ConstraintViolation, InvalidInput, NotFound, OmnigraphError
 from omnigraph.read.export.export_formats import FORMATS, write_rows
-from omnigraph.storage.location import locate
+from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects.object_store import open_store
 from omnigraph.write.load.input.load_input import Limits, TooLargeForProcess
 from support.s3 import S3Location
@@ -114,7 +114,7 @@ def test_files_of_every_format_of_an_export_load_back_to_the_same_graph(
 def test_objects_are_loaded_into_a_graph_beside_them_and_into_one_on_disk(
     s3: S3Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = open_store(locate(s3.uri, s3.options))
+    store = open_store(parse_location(s3.uri, s3.options))
     store.put("in/Person.csv", PEOPLE_CSV)
     store.put("in/knows.jsonl.gz", gzip.compress(json.dumps(edge("Knows", "ada", "bob")).encode()))
     beside = make_world(f"{s3.uri}/graph", options=s3.options)

@@ -9,8 +9,8 @@ import pytest
 
 from omnigraph.errors import AccessDenied, BadRequest, NotFound
 from omnigraph.schema.lang.compile import compile_schema
-from omnigraph.storage.location import locate
-from omnigraph.storage.objects.input_files import opened, options_for
+from omnigraph.storage.location import parse_location
+from omnigraph.storage.objects.input_files import known_file, options_for
 from omnigraph.storage.objects.object_store import open_store
 from omnigraph.write.load.input.sources import SourceFile, resolve
 from support.proxy import Answer, Proxy, anything, error_body, gets
@@ -167,7 +167,7 @@ def bucket(s3: S3Location) -> Callable[..., str]:
     """Puts objects below the location and answers its URI."""
 
     def put(*keys: str) -> str:
-        store = open_store(locate(s3.uri, s3.options))
+        store = open_store(parse_location(s3.uri, s3.options))
         for key in keys:
             store.put(key, b"12345")
         return s3.uri
@@ -220,11 +220,11 @@ def test_a_store_that_denies_access_is_one_sentence(s3_proxied: S3Location, prox
 
 @pytest.mark.s3
 def test_a_read_that_fails_once_is_repeated(s3_proxied: S3Location, proxy: Proxy) -> None:
-    open_store(locate(s3_proxied.uri, s3_proxied.options)).put("a.jsonl", b"12345")
+    open_store(parse_location(s3_proxied.uri, s3_proxied.options)).put("a.jsonl", b"12345")
     (file,) = resolve(f"{s3_proxied.uri}/a.jsonl", CATALOG, None, s3_proxied.options)
     proxy.on(gets("a.jsonl"), Answer(503, b""))
 
-    assert opened(file.path, file.size, s3_proxied.options).read(1, 3) == b"234"
+    assert known_file(file.path, file.size, s3_proxied.options).read(1, 3) == b"234"
 
 
 def test_options_of_the_graph_serve_for_stores_of_the_same_kind_only() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from parsing import every_type
 
 from omnigraph.errors import BadRequest
-from omnigraph.storage.location import locate
+from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects.object_store import open_store
 from omnigraph.write.load.input import chunks as input_files
 from omnigraph.write.load.input.chunks import LINE_BYTES_MAX, Stretch, line_stretches, owned_stretches
@@ -199,7 +199,7 @@ def test_objects_are_read_in_ranges_of_every_kind(s3: S3Location, tmp_path: Path
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    store = open_store(locate(s3.uri, s3.options))
+    store = open_store(parse_location(s3.uri, s3.options))
     pq.write_table(pa.table({"text": [f"n{n}" for n in range(100)]}), tmp_path / "x.parquet", row_group_size=10)
     store.put("in/a.jsonl", notes(100))
     store.put("in/b.jsonl.gz", gzip.compress(notes(100)))

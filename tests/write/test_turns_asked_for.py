@@ -20,7 +20,7 @@ from omnigraph.manifest.commit.write_reservation import TURN_MAX_S, asking
 from omnigraph.manifest.repository import init_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.schema.lang.compile import compile_schema
-from omnigraph.storage.objects.object_store import Outcome
+from omnigraph.storage.objects.object_store import PutOutcome
 
 IN_LINE_S = 3.0
 LOSSES = 5
@@ -97,7 +97,7 @@ def test_a_writer_that_leaves_a_turn_to_another_of_its_own_process_lets_it_pass(
         sleep(seconds)
 
     asked = compose(stale.base, asking(fence, 30.0, "01TURN"), clock.now())
-    assert repository.manifests.create(asked).outcome is Outcome.CREATED
+    assert repository.manifests.create(asked).outcome is PutOutcome.CREATED
     monkeypatch.setattr(publisher._turns, "leave", leaving)
     monkeypatch.setattr(type(clock), "sleep", sleeping)
     monkeypatch.setattr(Member, "stand", standing)

@@ -38,7 +38,7 @@ class OmnigraphError(Exception):
     """
 
     code: ClassVar[str] = "internal"
-    told: ClassVar[tuple[str, ...]] = ()  # fields that a body repeats as data, in the order of the arguments
+    fields: ClassVar[tuple[str, ...]] = ()  # fields that a body repeats as data, in the order of the arguments
 
     @property
     def details(self) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class OmnigraphError(Exception):
         name = type(self).__name__
         if name in _FAMILIES or name.startswith("_"):
             return {}
-        return {"kind": name} | {field: getattr(self, field) for field in self.told}
+        return {"kind": name} | {field: getattr(self, field) for field in self.fields}
 
     @property
     def exit_code(self) -> int:

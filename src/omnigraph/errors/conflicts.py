@@ -10,7 +10,7 @@ from omnigraph.errors.base import IDS_NAMED_MAX, ConflictError, OmnigraphError
 class AlreadyExists(ConflictError):
     """The name is taken."""
 
-    told = ("what", "remedy")
+    fields = ("what", "remedy")
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(what, remedy)
@@ -71,7 +71,7 @@ class SchemasDiverged(ConflictError):
 class MergeBaseExpired(ConflictError):
     """Cleanup has expired a state that two branches both come from: no older one may be used in its place."""
 
-    told = ("base",)
+    fields = ("base",)
 
     def __init__(self, base: str | None) -> None:
         super().__init__(base)
@@ -189,7 +189,7 @@ class JobRunning(ConflictError):
 class JobEnding(ConflictError):
     """The long write of this id is being discarded: it can be started again when that has ended."""
 
-    told = ("job_id",)
+    fields = ("job_id",)
 
     def __init__(self, job_id: str) -> None:
         super().__init__(job_id)
@@ -202,7 +202,7 @@ class JobEnding(ConflictError):
 class JobDiscarded(ConflictError):
     """This start of a long write was discarded before it was committed. Nothing was written."""
 
-    told = ("job_id",)
+    fields = ("job_id",)
 
     def __init__(self, job_id: str) -> None:
         super().__init__(job_id)
@@ -218,7 +218,7 @@ class JobDiscarded(ConflictError):
 class JobInputDiffers(ConflictError):
     """A long write of this id was committed with another input. Nothing was written by this start."""
 
-    told = ("job_id", "commit_id", "loaded", "given")
+    fields = ("job_id", "commit_id", "loaded", "given")
 
     def __init__(self, job_id: str, commit_id: str, loaded: str, given: str) -> None:
         super().__init__(job_id, commit_id, loaded, given)

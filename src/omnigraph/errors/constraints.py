@@ -50,7 +50,7 @@ class Violation:
         """How many rows break it; one that has no id yet counts."""
         return max(1, len(self.offenders) + self.more_rows)
 
-    def kept(self) -> "Violation":
+    def truncate(self) -> "Violation":
         """With as many ids, rows and places as a report keeps; the others are counted."""
         ids, rows = self.entity_ids[:IDS_KEPT_MAX], self.rows[:IDS_KEPT_MAX]
         more_ids = self.more_ids + len(self.entity_ids) - len(ids)

@@ -8,7 +8,7 @@ from omnigraph.errors.base import BadRequest, OmnigraphError, Unavailable
 class UnsupportedFormat(BadRequest):
     """Written by a release that speaks another format. Upgrade, or export there and load here."""
 
-    told = ("what", "found", "supported")
+    fields = ("what", "found", "supported")
 
     def __init__(self, what: str, found: object, supported: int) -> None:
         super().__init__(what, found, supported)
@@ -24,7 +24,7 @@ class UnsupportedFormat(BadRequest):
 class Damaged(OmnigraphError):
     """Something stored can't be read back. Nothing was changed."""
 
-    told: ClassVar[tuple[str, ...]] = ("what", "reason")
+    fields: ClassVar[tuple[str, ...]] = ("what", "reason")
 
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(what, reason)
@@ -43,7 +43,7 @@ class HeadLost(Damaged):
     Nothing was written, because the next commit would have the number, and the id, of a commit that was lost.
     """
 
-    told = ("branch", "head", "used", "evidence")
+    fields = ("branch", "head", "used", "evidence")
 
     def __init__(self, branch: str, head: int, used: int, evidence: str) -> None:
         super().__init__(f"branch {branch!r}", f"its manifests {head + 1} to {used} are lost")
@@ -64,7 +64,7 @@ class ReadOnly(OmnigraphError):
     """The graph was opened with read_only=True."""
 
     code = "forbidden"
-    told = ("verb",)
+    fields = ("verb",)
 
     def __init__(self, verb: str) -> None:
         super().__init__(verb)
@@ -78,7 +78,7 @@ class ClockAhead(OmnigraphError):
     """This process's clock is too far ahead of the store's to stamp commits. Nothing was written: set the clock."""
 
     code = "unavailable"
-    told = ("ahead_s", "limit_s")
+    fields = ("ahead_s", "limit_s")
 
     def __init__(self, ahead_s: int, limit_s: int) -> None:
         super().__init__(ahead_s, limit_s)
@@ -116,7 +116,7 @@ class StorageFull(Unavailable):
 class DiscardUnsettled(Unavailable):
     """No answer tells whether the discard of a long write has begun."""
 
-    told = ("job_id",)
+    fields = ("job_id",)
 
     def __init__(self, job_id: str) -> None:
         OmnigraphError.__init__(self, job_id)
@@ -180,7 +180,7 @@ class TooManyRequests(OmnigraphError):
 class ServerUnreachable(Unavailable):
     """A server did not answer. Nothing was changed, or nothing that was to change."""
 
-    told = ("what", "reason")
+    fields = ("what", "reason")
 
     def __str__(self) -> str:
         return f"The server {self.what} did not answer ({self.reason}): check its address, or try again later."

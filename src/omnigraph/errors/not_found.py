@@ -41,7 +41,7 @@ class NotAGraph(NotFound):
 class BranchNotFound(NotFound):
     """No such branch, or it was deleted while the call ran."""
 
-    told = ("branch",)
+    fields = ("branch",)
 
     def __init__(self, branch: str) -> None:
         super().__init__(branch)
@@ -54,7 +54,7 @@ class BranchNotFound(NotFound):
 class CommitNotFound(NotFound):
     """No such commit is readable: unknown, malformed, or expired by cleanup."""
 
-    told = ("reference", "reason")
+    fields = ("reference", "reason")
 
     def __init__(self, reference: str, reason: str) -> None:
         super().__init__(reference, reason)
@@ -67,7 +67,7 @@ class CommitNotFound(NotFound):
 class TagNotFound(NotFound):
     """No commit has that name."""
 
-    told = ("tag",)
+    fields = ("tag",)
 
     def __init__(self, tag: str) -> None:
         super().__init__(tag)
@@ -80,7 +80,7 @@ class TagNotFound(NotFound):
 class CursorRefused(BadRequest):
     """A cursor of the change feed that does not belong to what is asked. Begin again."""
 
-    told = ("reason", "remedy")
+    fields = ("reason", "remedy")
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(reason, remedy)

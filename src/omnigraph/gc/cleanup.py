@@ -30,7 +30,7 @@ from omnigraph.manifest.model.paths import RECOVERY
 from omnigraph.manifest.repository import Repository
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.objects.object_store import Listed
+from omnigraph.storage.objects.object_store import ObjectInfo
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.maintain.orphans import Needed, TableFile, is_needed, needed_by, table_files
 from omnigraph.storage.util.parallel import gather
@@ -62,7 +62,7 @@ class _Found:
     """Step 0: what may be deleted, and the heads from which on everything is kept by this run."""
 
     files: Sequence[TableFile]
-    leftovers: Sequence[Listed]  # what bulk jobs put beside their intents
+    leftovers: Sequence[ObjectInfo]  # what bulk jobs put beside their intents
     census: Census
     now: datetime  # by the store's clock
 
@@ -73,7 +73,7 @@ class _Verdict:
 
     expiries: Sequence[Expiry]
     files: Sequence[TableFile]
-    leftovers: Sequence[Listed]
+    leftovers: Sequence[ObjectInfo]
     young: int
 
     @property

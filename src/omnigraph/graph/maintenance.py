@@ -95,7 +95,7 @@ class MaintenanceCommands:
     ) -> "AbstractContextManager[ChooseRunner]":
         """Who runs the tasks of `optimize`: here, unless the façade knows more (`graph/bulk.py`)."""
         from omnigraph.engine import require_engine
-        from omnigraph.storage.util.runner import InProcess
+        from omnigraph.storage.util.runner import LocalRunner
 
         require_engine(engine)
-        return nullcontext(lambda _: InProcess())
+        return nullcontext(lambda _: LocalRunner())

@@ -18,7 +18,7 @@ from omnigraph.storage.table.index.distributed_build import SegmentTask
 from omnigraph.storage.table.maintain import compaction
 from omnigraph.storage.table.maintain.compaction import Rewritten
 from omnigraph.storage.table.maintain.layout import TableShape, shape_of
-from omnigraph.storage.util.runner import InProcess, Runner
+from omnigraph.storage.util.runner import LocalRunner, Runner
 
 TRAINED_MIN = 2  # vectors, without which there is nothing to divide
 
@@ -76,7 +76,7 @@ def keep_up(
     finished: Finished | None = None,
 ) -> Upkept:
     """Do what is due to a table version: `at` itself is answered where nothing is."""
-    work = _Work(location, tuple(indexes), effort, choose or (lambda _: InProcess()), finished or Finished())
+    work = _Work(location, tuple(indexes), effort, choose or (lambda _: LocalRunner()), finished or Finished())
     before = shape_of(location, at)
     compacted, rewritten = work.compacted(at, before)
     after = before if compacted == at else shape_of(location, compacted)

@@ -38,8 +38,8 @@ from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.manifest.store.schemas import Schemas
 from omnigraph.runtime import Runtime
 from omnigraph.schema.catalog import Schema
-from omnigraph.storage.location import locate
-from omnigraph.storage.objects.object_store import ObjectStore, Outcome, Stored, open_store
+from omnigraph.storage.location import parse_location
+from omnigraph.storage.objects.object_store import ObjectStore, PutOutcome, StoredObject, open_store
 from omnigraph.storage.table.tables import Tables
 from omnigraph.storage.util.parallel import gather
 
@@ -177,7 +177,7 @@ def init_repository(
     See `monotone-and-complete-listings`.
     """
     runtime = runtime or Runtime()
-    location = locate(uri, storage_options)
+    location = parse_location(uri, storage_options)
     store = open_store(location, runtime)
     if store.get(STAMP) is not None:
         raise AlreadyExists(f"A graph in {location.uri}", "open it, or choose another place")
@@ -201,7 +201,7 @@ def open_repository(
 ) -> Repository:
     """Open a graph and look at the head of main: stamp, head, schema. Writes nothing, repairs nothing."""
     runtime = runtime or Runtime()
-    location = locate(uri, storage_options)
+    location = parse_location(uri, storage_options)
     store = open_store(location, runtime, read_only=read_only)
     stamp = _read_stamp(store)
     repository = Repository(store, stamp, runtime=runtime, read_only=read_only, policy=policy, settings=settings)
@@ -232,9 +232,9 @@ def _put_stamp(store: ObjectStore, stamp: Stamp, runtime: Runtime) -> None:
     """
     may_have_landed = False
     for attempt in range(STAMP_ATTEMPTS_MAX):
-        stored: Stored | None = None
+        stored: StoredObject | None = None
         try:
-            if store.create(STAMP, stamp.encoded()).outcome is Outcome.CREATED:
+            if store.create(STAMP, stamp.encoded()).outcome is PutOutcome.CREATED:
                 return
             may_have_landed = True
             stored = store.get(STAMP)

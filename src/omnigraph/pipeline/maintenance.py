@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import SparkNotReady
 from omnigraph.maintenance.table_maintenance import ChooseRunner
-from omnigraph.storage.util.runner import InProcess, Runner
+from omnigraph.storage.util.runner import LocalRunner, Runner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +29,7 @@ def workers(engine: Engine, spark: "SparkSession | None" = None, master: str | N
 
         def choose(rows: int) -> Runner:
             if engine == "local" or (engine == "auto" and spark is None and rows <= LOCAL_ROWS_MAX):
-                return InProcess()
+                return LocalRunner()
             with starting:  # several tables are worked on at once
                 if not known:
                     known.append(_start(sessions, engine, spark, master))
@@ -46,4 +46,4 @@ def _start(sessions: ExitStack, engine: Engine, spark: "SparkSession | None", ma
     except SparkNotReady:
         if engine == "spark":
             raise
-        return InProcess()
+        return LocalRunner()

@@ -12,7 +12,7 @@ from omnigraph.errors import SparkNotReady
 from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.merge.merge import MergeResult, merge
-from omnigraph.storage.util.runner import InProcess, Runner
+from omnigraph.storage.util.runner import LocalRunner, Runner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,4 +63,4 @@ def _start(sessions: ExitStack, engine: Engine, spark: "SparkSession | None", ma
     except SparkNotReady:
         if engine == "spark":
             raise
-        return InProcess()
+        return LocalRunner()

@@ -27,7 +27,7 @@ EXACT_AS_F64 = 2**53
 class BadValue(BadRequest):
     """A value that does not fit its type: what is wrong, and what to give instead."""
 
-    told = ("problem", "remedy")
+    fields = ("problem", "remedy")
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem, remedy)

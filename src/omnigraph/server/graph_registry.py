@@ -11,7 +11,7 @@ from omnigraph.errors import OmnigraphError, Unavailable
 from omnigraph.runtime import Runtime
 from omnigraph.server.http.errors import NoSuchGraph, Redaction, error_body
 from omnigraph.server.settings import GraphSource
-from omnigraph.storage.location import locate
+from omnigraph.storage.location import parse_location
 from omnigraph.storage.util.parallel import gather
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class HostedGraph:
 def _place_of(source: GraphSource) -> tuple[str, Mapping[str, str]]:
     """The address in full and all options, those of the environment too: what an error may tell by accident."""
     try:
-        found = locate(source.uri, source.storage_options)
+        found = parse_location(source.uri, source.storage_options)
     except OmnigraphError:
         return source.uri, source.storage_options
     return found.uri, {**source.storage_options, **found.options}

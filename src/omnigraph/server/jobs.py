@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from omnigraph.api.documents import Document, cost_document, iso_time
-from omnigraph.cancellation import Stop, Stopped, stopped_by
+from omnigraph.cancellation import Stopped, StopToken, stop_scope
 from omnigraph.errors import NotFound, OmnigraphError
 from omnigraph.pipeline.progress import Progress
 from omnigraph.pipeline.spark.shared_session import Warm
@@ -42,7 +42,7 @@ _log = logging.getLogger("omnigraph.server")
 class JobProgress(Progress):
     """Progress that also ends a job which was cancelled: between its stages and tasks, until it publishes."""
 
-    def __init__(self, stop: Stop) -> None:
+    def __init__(self, stop: StopToken) -> None:
         super().__init__()
         self._stop = stop
 
@@ -65,7 +65,7 @@ class Job:
     graph: str
     actor: str | None
     created_at: datetime
-    stop: Stop
+    stop: StopToken
     progress: JobProgress
     folder: Path | None = None
     state: State = "waiting"
@@ -126,7 +126,7 @@ class Jobs:
         self.spark = Warm()
 
     def new(self, kind: str, graph: str, actor: str | None, folder: Path | None = None) -> Job:
-        stop = Stop()
+        stop = StopToken()
         now = self._runtime.clock.now()
         return Job(self._runtime.ids.short_id(), kind, graph, actor, now, stop, JobProgress(stop), folder)
 
@@ -212,7 +212,7 @@ class Jobs:
     def _run(self, job: Job, work: Work) -> None:
         job.started_at, job.state = self._runtime.clock.now(), "running"
         try:
-            with stopped_by(job.stop), meter.operation(REQUEST) as operation:
+            with stop_scope(job.stop), meter.operation(REQUEST) as operation:
                 job.stop.check()
                 job.result = work(job)
             job.size = len(json.dumps(job.result, default=str))

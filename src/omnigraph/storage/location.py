@@ -61,16 +61,16 @@ class Location:
         return not self.is_local and not _is_directory_bucket(urlsplit(self.uri).netloc)
 
     @property
-    def fills_blocks(self) -> bool:
+    def preallocates_files(self) -> bool:
         """Whether objects that are created again and again are better as long as the last: see `folders.py`."""
         return self.fsync and self.is_local
 
-    def child(self, key: str) -> str:
+    def child_uri(self, key: str) -> str:
         """The URI of something below the root, as Lance wants it."""
         return f"{self.uri}/{key}"
 
 
-def locate(
+def parse_location(
     uri: str | os.PathLike[str],
     storage_options: Mapping[str, str] | None = None,
     environ: Mapping[str, str] = os.environ,

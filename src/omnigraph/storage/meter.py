@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple
 
-from omnigraph.storage.util.blocking_hook import about_to_wait
-from omnigraph.storage.util.one_process import LANCE
+from omnigraph.storage.util.blocking_hook import run_blocking_hook
+from omnigraph.storage.util.fork_guard import LANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +82,17 @@ Probe = Callable[[], LanceIo]
 
 
 @dataclass(slots=True, eq=False)
-class Operation:
+class CostAccount:
     """The open account of one logical operation."""
 
     kind: str
-    root: "Operation | None" = None
+    root: "CostAccount | None" = None
     spans: list[Span] = field(default_factory=list)
     requests: int = 0
     bytes: int = 0
     retries: int = 0
     shared: bool = False
-    rode_along: bool = False
+    charged_to_leader: bool = False
     _lance_before: dict[str, LanceIo] | None = None  # when it came to Lance, if it did
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _closed: Cost | None = None
@@ -100,7 +100,7 @@ class Operation:
     @property
     def cost(self) -> Cost:
         """The final cost, or what has come together so far while the operation is open."""
-        return self._closed if self._closed is not None else self.with_lance(self.ours())
+        return self._closed if self._closed is not None else self.add_lance_cost(self.own_cost())
 
     def add(self, span: Span, requests: int, bytes_moved: int, retries: int) -> None:
         with self._lock:
@@ -113,22 +113,22 @@ class Operation:
         with self._lock:
             self.retries += 1
 
-    def ours(self) -> Cost:
+    def own_cost(self) -> Cost:
         """Without Lance's part."""
         with self._lock:
             return Cost(self.requests, longest_chain(self.spans), self.bytes, self.retries)
 
-    def comes_to_lance(self) -> None:
+    def track_lance(self) -> None:
         """From here on its counters tell something of this operation. Reading them costs more than all else in here."""
         if self._lance_before is None:
             before = _read_probes()
             with self._lock:
                 self._lance_before = self._lance_before or before
 
-    def with_lance(self, ours: Cost) -> Cost:
+    def add_lance_cost(self, ours: Cost) -> Cost:
         """Our own part, and what Lance's counters grew by."""
         if self._lance_before is None:
-            return replace(ours, shared=True) if self.rode_along else ours
+            return replace(ours, shared=True) if self.charged_to_leader else ours
         requests = moved = 0
         for key, now in _read_probes().items():
             was = self._lance_before.get(key, _NO_IO)
@@ -138,18 +138,18 @@ class Operation:
             min(ours.requests + requests, ours.stages),  # stages of reads are estimates: what is cached makes none
             ours.bytes + moved,
             ours.retries,
-            self.rode_along or (self.shared and requests > 0),
+            self.charged_to_leader or (self.shared and requests > 0),
         )
 
 
-_stack: ContextVar[tuple[Operation, ...]] = ContextVar("omnigraph_operations", default=())
+_stack: ContextVar[tuple[CostAccount, ...]] = ContextVar("omnigraph_operations", default=())
 _lock = threading.Lock()
-_roots: set[Operation] = set()
+_roots: set[CostAccount] = set()
 _probes: dict[str, Probe] = {}
 _subscribers: list[Callable[[str, Cost], None]] = []
-_ours: list[Cost] = []  # of operations that have ended, added up now and then
-_OURS_MAX = 256
-_dropped = _NO_IO  # what was counted by probes that are no more
+_finished: list[Cost] = []  # of operations that have ended, added up now and then
+_FINISHED_MAX = 256
+_dropped_io = _NO_IO  # what was counted by probes that are no more
 _log = logging.getLogger(__name__)
 
 
@@ -176,9 +176,9 @@ class operation:  # noqa: N801 - it is used like a function: `with operation("wr
     __slots__ = ("_account", "_outer", "_token")
 
     def __init__(self, kind: str) -> None:
-        self._account = Operation(kind)
+        self._account = CostAccount(kind)
 
-    def __enter__(self) -> Operation:
+    def __enter__(self) -> CostAccount:
         op = self._account
         outer = self._outer = _stack.get()
         if outer:
@@ -196,14 +196,14 @@ class operation:  # noqa: N801 - it is used like a function: `with operation("wr
         _stack.reset(self._token)
         if op.root is not None:
             op.shared = op.root.shared
-        ours = op.ours()
-        op._closed = op.with_lance(ours)
+        ours = op.own_cost()
+        op._closed = op.add_lance_cost(ours)
         if not self._outer:
             with _lock:
                 _roots.discard(op)
-                _ours.append(ours)
-                if len(_ours) > _OURS_MAX:
-                    _add_up()
+                _finished.append(ours)
+                if len(_finished) > _FINISHED_MAX:
+                    _sum_finished()
         for notify in list(_subscribers):
             try:
                 notify(op.kind, op._closed)
@@ -211,29 +211,29 @@ class operation:  # noqa: N801 - it is used like a function: `with operation("wr
                 _log.exception("A subscriber of the meter failed.")
 
 
-def record(start: float, end: float, *, bytes_moved: int = 0, retries: int = 0) -> None:
+def record_request(start: float, end: float, *, bytes_moved: int = 0, retries: int = 0) -> None:
     """Put one request of our own on the accounts that are open here."""
     for op in _stack.get():
         op.add(Span(start, end, 1), 1, bytes_moved, retries)
 
 
-def retried() -> None:
+def record_retry() -> None:
     """Count a try that has to be made again: a lost race, or a put whose answer was lost."""
     for op in _stack.get():
         op.count_retry()
 
 
-def rode_along() -> None:
+def mark_charged_to_leader() -> None:
     """This operation's rows were put by another that led their group: the request is on that one's account."""
     for op in _stack.get():
-        op.rode_along = True
+        op.charged_to_leader = True
 
 
-def lance_is_used() -> None:
+def track_lance() -> None:
     """Whoever takes a dataset in hand says so first: what Lance asks for is on the accounts that are open here."""
-    LANCE.require()
+    LANCE.check()
     for op in _stack.get():
-        op.comes_to_lance()
+        op.track_lance()
 
 
 @contextmanager
@@ -243,8 +243,8 @@ def lance_call(stages: int) -> Iterator[None]:
     Lance counts the requests themselves; how many of them are serial it does not say, so the
     adapter does, and a test compares its figures with a log of real traffic.
     """
-    lance_is_used()
-    about_to_wait()
+    track_lance()
+    run_blocking_hook()
     start = time.monotonic()
     try:
         yield
@@ -261,12 +261,12 @@ def set_probe(store: str, probe: Probe) -> None:
 
 def drop_probe(store: str) -> None:
     """The store is asked no more that way: what was counted stays counted."""
-    global _dropped
+    global _dropped_io
     probe = _probes.pop(store, None)
     if probe is not None:
         last = probe()
         with _lock:
-            _dropped = LanceIo(_dropped.requests + last.requests, _dropped.bytes + last.bytes)
+            _dropped_io = LanceIo(_dropped_io.requests + last.requests, _dropped_io.bytes + last.bytes)
 
 
 def subscribe(callback: Callable[[str, Cost], None]) -> Callable[[], None]:
@@ -277,18 +277,18 @@ def subscribe(callback: Callable[[str, Cost], None]) -> Callable[[], None]:
 
 def process_total() -> Cost:
     """All operations of this process that have ended, and all that Lance has asked, each request once."""
-    lance = [_dropped, *_read_probes().values()]
+    lance = [_dropped_io, *_read_probes().values()]
     requests, moved = sum(io.requests for io in lance), sum(io.bytes for io in lance)
     with _lock:
-        return _add_up() + Cost(requests=requests, bytes=moved)
+        return _sum_finished() + Cost(requests=requests, bytes=moved)
 
 
-def _add_up() -> Cost:
+def _sum_finished() -> Cost:
     """All of `_ours`, which is one from now on; the lock is held."""
-    _ours[:] = [sum(_ours, NO_COST)]
-    return _ours[0]
+    _finished[:] = [sum(_finished, NO_COST)]
+    return _finished[0]
 
 
-def open_operations() -> Sequence[Operation]:
+def open_accounts() -> Sequence[CostAccount]:
     """The accounts open in this context, outermost first."""
     return _stack.get()

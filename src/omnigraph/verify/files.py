@@ -10,7 +10,7 @@ from functools import partial
 from omnigraph.manifest.model.manifest import NO_FILES, Entry, Point
 from omnigraph.manifest.model.paths import MANIFESTS, manifest_number
 from omnigraph.manifest.repository import Repository
-from omnigraph.storage.objects.object_store import Listed
+from omnigraph.storage.objects.object_store import ObjectInfo
 from omnigraph.storage.table.file_records import ETAG, SHA256, FileRecord, attested, hash_file
 from omnigraph.storage.table.maintain.inspect import NamedFile
 from omnigraph.storage.util.parallel import gather
@@ -27,7 +27,7 @@ class FileChecks:
         self._records: dict[str, FileRecord] = {}  # by key
         self._history: Iterator[list[Point]] | None = None
 
-    def check(self, found: Findings, place: str, file: NamedFile, listed: Listed) -> None:
+    def check(self, found: Findings, place: str, file: NamedFile, listed: ObjectInfo) -> None:
         """Add a problem where the file is not what was written."""
         record = self._record_of(found, file.key)
         if record is None:
@@ -37,7 +37,7 @@ class FileChecks:
         else:
             self._compare(found, place, file, listed, record)
 
-    def _compare(self, found: Findings, place: str, file: NamedFile, listed: Listed, record: FileRecord) -> None:
+    def _compare(self, found: Findings, place: str, file: NamedFile, listed: ObjectInfo, record: FileRecord) -> None:
         local = self._repository.location.is_local
         if not record.checksum.startswith(SHA256 if local else ETAG):
             found.count("files_not_recorded")  # the graph was copied here from another kind of store

@@ -8,7 +8,7 @@ from omnigraph.manifest.model.paths import commit_id
 from omnigraph.manifest.model.table_columns import lacking_property
 from omnigraph.manifest.repository import Repository
 from omnigraph.schema.definitions import TypeDef
-from omnigraph.storage.objects.object_store import Listed
+from omnigraph.storage.objects.object_store import ObjectInfo
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.maintain import inspect as checking
 from omnigraph.storage.table.maintain.inspect import NamedFile
@@ -28,7 +28,7 @@ class TableChecks:
         self._repository = repository
         self._full = full
         self._seed = seed
-        self._listed: dict[str, dict[str, Listed]] = {}
+        self._listed: dict[str, dict[str, ObjectInfo]] = {}
         self._files = FileChecks(repository)
 
     def check(self, found: Findings, where: str, key: str, ref: TableRef) -> bool:
@@ -99,7 +99,7 @@ class TableChecks:
         elif self._full:
             self._compare(found, place, file, listed)
 
-    def _compare(self, found: Findings, place: str, file: NamedFile, listed: Listed) -> None:
+    def _compare(self, found: Findings, place: str, file: NamedFile, listed: ObjectInfo) -> None:
         """A version does not name every file of an index, so all that are in its folder are compared."""
         inside = {file: listed}
         if file.key.endswith("/"):
@@ -109,7 +109,7 @@ class TableChecks:
             if found.first("compared", one.key):
                 self._files.check(found, place, one, seen)
 
-    def _listed_as(self, key: str) -> Listed | None:
+    def _listed_as(self, key: str) -> ObjectInfo | None:
         """From one listing of each table; what is not in it may have come since, and is asked for."""
         folder = "/".join(key.split("/")[:2])
         if folder not in self._listed:

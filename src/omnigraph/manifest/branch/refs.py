@@ -8,7 +8,7 @@ from omnigraph.manifest.model.document import decode_document, encode_document
 from omnigraph.manifest.model.manifest import BranchId, Point, TxnId
 from omnigraph.manifest.model.paths import REFS, branch_id_of, marker_key, parse_ref_key, ref_folder, ref_key
 from omnigraph.runtime import Runtime
-from omnigraph.storage.objects.object_store import ObjectStore, Outcome
+from omnigraph.storage.objects.object_store import ObjectStore, PutOutcome
 
 PUT_ATTEMPTS_MAX = 8
 
@@ -70,7 +70,7 @@ class Refs:
         """
         for attempt in range(PUT_ATTEMPTS_MAX):
             answer = self._store.create(ref_key(ref.branch, ref.life), _encode(ref))
-            if answer.outcome is Outcome.CREATED:
+            if answer.outcome is PutOutcome.CREATED:
                 self._keep(ref)
                 return None
             stored = self._store.get(ref_key(ref.branch, ref.life))

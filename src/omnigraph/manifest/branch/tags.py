@@ -37,8 +37,8 @@ from omnigraph.manifest.model.paths import (
 )
 from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.runtime import Runtime
-from omnigraph.storage.objects.object_store import ObjectStore, Outcome, Stored, Swap
-from omnigraph.storage.objects.object_store import Tag as ObjectTag
+from omnigraph.storage.objects.object_store import ETag as ObjectTag
+from omnigraph.storage.objects.object_store import ObjectStore, PutOutcome, ReplaceOutcome, StoredObject
 from omnigraph.storage.util.parallel import gather
 
 PUT_ATTEMPTS_MAX = 8
@@ -131,7 +131,7 @@ class Tags:
             found = self._read(tag.name)
             if found is None or found.tag != tag:
                 return
-            if self._store.replace(tag_key(tag.name), _encode_deleted(found), found.seen) is Swap.REPLACED:
+            if self._store.replace(tag_key(tag.name), _encode_deleted(found), found.seen) is ReplaceOutcome.REPLACED:
                 return
             self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
         raise Unavailable(f"the tag {tag.name!r}", "it may be deleted, or not: look, and try again")
@@ -152,7 +152,7 @@ class Tags:
         reason = ""
         for attempt in range(PUT_ATTEMPTS_MAX):
             answer = self._store.create(tag_key(tag.name), _encode(tag, life=1))
-            if answer.outcome is Outcome.CREATED:
+            if answer.outcome is PutOutcome.CREATED:
                 return tag
             found, reason = self._read(tag.name), answer.reason
             if found is not None and found.name != tag.name:
@@ -173,7 +173,7 @@ class Tags:
 
     def _use_again(self, tag: Tag, deleted: _TagObject) -> bool:
         swap = self._store.replace(tag_key(tag.name), _encode(tag, deleted.life + 1), deleted.seen)
-        return swap is Swap.REPLACED
+        return swap is ReplaceOutcome.REPLACED
 
     def _require_kept(self, commit: CommitId, point: Point, own: str | None = None) -> None:
         """That cleanup has not passed the commit, and that a later one will ask for tags before it does.
@@ -239,13 +239,13 @@ def _encode_deleted(found: _TagObject) -> bytes:
     return encode_document({"tag": found.name, "deleted": True, "life": found.life})
 
 
-def _decode(stored: Stored, name: str) -> _TagObject:
+def _decode(stored: StoredObject, name: str) -> _TagObject:
     what = f"tag {name!r}"
     document = decode_document(stored.data, what)
     try:
         own_name, life = str(document["tag"]), int(document.get("life", 1))
         if document.get("deleted"):
-            return _TagObject(own_name, life, None, stored.tag)
+            return _TagObject(own_name, life, None, stored.etag)
         parse_commit_id(document["commit"])
         actor = document["actor"]
         tag = Tag(
@@ -255,6 +255,6 @@ def _decode(stored: Stored, name: str) -> _TagObject:
             None if actor is None else str(actor),
             str(document["txn_id"]),
         )
-        return _TagObject(own_name, life, tag, stored.tag)
+        return _TagObject(own_name, life, tag, stored.etag)
     except (KeyError, TypeError, ValueError, CommitNotFound) as error:
         raise Damaged(what, f"{type(error).__name__}: {error}") from error

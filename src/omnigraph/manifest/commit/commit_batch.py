@@ -106,7 +106,7 @@ class Forming:
         assert isinstance(result, Landed) or not self._members
         for member in (*self._members.values(), *self._twice):
             if member is not leader:
-                member.context.run(meter.rode_along)
+                member.context.run(meter.mark_charged_to_leader)
             member.outcome = result
         names = self._final_ids()
         for member, outcome in self._others:

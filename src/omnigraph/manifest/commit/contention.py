@@ -108,7 +108,7 @@ class Company:
         if losses >= SENIOR_LOSSES:
             return 0.0
         with self._lock:
-            return self._runtime.dice.random() * self._in_company_s(self._branch(branch_id)) * 0.5**losses
+            return self._runtime.rng.random() * self._in_company_s(self._branch(branch_id)) * 0.5**losses
 
     def _in_company_s(self, branch: _Branch) -> float:
         return min(self._wait_max_s, (IN_COMPANY_PUTS + branch.losses) * self._put_s)

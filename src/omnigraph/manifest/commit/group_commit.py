@@ -19,7 +19,7 @@ from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
 from omnigraph.storage.table.overlay import Overlay
-from omnigraph.storage.util.blocking_hook import before_waiting
+from omnigraph.storage.util.blocking_hook import with_blocking_hook
 
 
 class Ways(Protocol):
@@ -77,7 +77,7 @@ class Groups:
             losses += 1
             for member in waiting:
                 member.losses += 1
-                member.context.run(meter.retried)
+                member.context.run(meter.record_retry)
             if losses > 1:
                 attempt_s = self._runtime.clock.monotonic() - started
                 base = self._ways.make_room(entry, waiting[0].plan, losses, attempt_s)
@@ -115,7 +115,7 @@ class Groups:
     def _formed(self, base: Manifest, members: Sequence[Member], leader: Member) -> Forming:
         """Usually by what is in memory alone. Whoever has landed must not wait where the store is asked for others."""
         group = Forming(base, self._runtime.clock.now(), self._bytes_max)
-        rebase = before_waiting(leader.tell_others, self._ways.rebase)
+        rebase = with_blocking_hook(leader.tell_others, self._ways.rebase)
         for member in members:
             group.add(member, partial(rebase, member.txn, member.plan, recourse=member.recourse))
         return group
@@ -161,7 +161,7 @@ class Groups:
         base = member.txn.base.point
         if member.plan.idempotent and head.point != base:
             try:
-                look = before_waiting(leader.tell_others, find_txn_since)
+                look = with_blocking_hook(leader.tell_others, find_txn_since)
                 landed = member.context.run(look, self._manifests, base, head, member.plan.txn_id)
             except OmnigraphError as error:
                 member.outcome = error

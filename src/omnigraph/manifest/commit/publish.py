@@ -42,7 +42,7 @@ from omnigraph.manifest.store.schemas import Schemas
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
 from omnigraph.storage.meter import NO_COST, Cost
-from omnigraph.storage.objects.object_store import Outcome, PutAnswer
+from omnigraph.storage.objects.object_store import PutOutcome, PutResult
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.table_content import Tail
 
@@ -194,7 +194,7 @@ class Publisher:
             entry = result.to
             attempt_s = rebase_s + self._runtime.clock.monotonic() - started
             losses += 1
-            meter.retried()
+            meter.record_retry()
             out_of_time = self._runtime.clock.monotonic() > deadline
             if losses == 1 or out_of_time:
                 head = self.head_after(entry)
@@ -258,14 +258,14 @@ class Publisher:
         for _ in range(ASKS_MAX):
             manifest = compose(head, asking(plan, attempt_s, self._runtime.ids.txn_id()), self._runtime.clock.now())
             with suppress(OmnigraphError):  # that it fails, or that its fate is unknown, matters to nobody
-                if self._create(manifest).outcome is Outcome.CREATED:
+                if self._create(manifest).outcome is PutOutcome.CREATED:
                     return manifest
             head = self._manifests.refresh_head(head)
             if head.tombstone is not None or head.reservation is not None:
                 break
         return head
 
-    def _create(self, manifest: Manifest) -> PutAnswer:
+    def _create(self, manifest: Manifest) -> PutResult:
         """The conditional put by which a manifest comes to be: there is no other."""
         self._company.sent(manifest)
         before = self._runtime.clock.monotonic()
@@ -343,9 +343,9 @@ class Publisher:
             entry: Entry | None = None
             try:
                 answer = self._create(manifest)
-                if answer.outcome is Outcome.CREATED:
+                if answer.outcome is PutOutcome.CREATED:
                     return Landed(manifest)
-                may_have_landed = may_have_landed or answer.outcome is Outcome.UNKNOWN
+                may_have_landed = may_have_landed or answer.outcome is PutOutcome.UNKNOWN
             except OmnigraphError as error:  # denied or full: this put did not land, an earlier one may have
                 refusal = error
             try:
@@ -362,7 +362,7 @@ class Publisher:
                 raise refusal
             if entry is not None:
                 return entry
-            meter.retried()
+            meter.record_retry()
             if self._runtime.clock.monotonic() > deadline:
                 raise OutcomeUnknown(txn_id, manifest.branch, manifest.manifest_version) from refusal
             self._runtime.clock.sleep(self._runtime.jitter(self._policy.ceiling_s(attempt)))

@@ -40,7 +40,7 @@ from omnigraph.manifest.intent.process_liveness import is_gone, this_process
 from omnigraph.manifest.model.manifest import Point, Token, TxnId
 from omnigraph.manifest.model.paths import RECOVERY, intent_key, intent_txn, recovery_folder
 from omnigraph.runtime import Runtime
-from omnigraph.storage.objects.object_store import ObjectStore, Stored, Swap, Tag
+from omnigraph.storage.objects.object_store import ETag, ObjectStore, ReplaceOutcome, StoredObject
 from omnigraph.storage.util.parallel import gather
 
 DEAD_AFTER = timedelta(minutes=15)
@@ -55,7 +55,7 @@ class SeenIntent:
     """An intent as it was read: what a later change of it is conditional on."""
 
     intent: Intent
-    tag: Tag
+    tag: ETag
     modified: datetime
     age: timedelta  # since it was last refreshed, by the store's clock
     alive: bool
@@ -77,7 +77,9 @@ class SeenIntent:
 class HeldIntent:
     """An intent that this start owns, until another takes it over or discards it: then every call here says so."""
 
-    def __init__(self, store: ObjectStore, runtime: Runtime, intent: Intent, tag: Tag | None, *, adopted: bool) -> None:
+    def __init__(
+        self, store: ObjectStore, runtime: Runtime, intent: Intent, tag: ETag | None, *, adopted: bool
+    ) -> None:
         """Without a tag it is lost already."""
         self.adopted = adopted  # it was begun before: what was staged then can be used
         self._store = store
@@ -203,8 +205,8 @@ class HeldIntent:
             if found.state in CLOSED and stored.data != data:  # it still carries this token, and is never reopened
                 self._lost = True
                 raise JobLost(self.txn_id)
-            self._intent, self._tag = found, stored.tag
-            if swap is Swap.REPLACED or stored.data == data:
+            self._intent, self._tag = found, stored.etag
+            if swap is ReplaceOutcome.REPLACED or stored.data == data:
                 return
             self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
         raise Unavailable(f"the intent of {self.txn_id}", "no answer to its refresh arrived")
@@ -264,7 +266,7 @@ class Intents:
         found = None if stored is None else decode_intent(stored.data, begun.txn_id)
         if stored is None or found is None or found.state in CLOSED or found.token != begun.token:
             return HeldIntent(self._store, self._runtime, begun, None, adopted=True)
-        held = HeldIntent(self._store, self._runtime, found, stored.tag, adopted=True)
+        held = HeldIntent(self._store, self._runtime, found, stored.etag, adopted=True)
         with suppress(JobLost):
             held.work_here()
         return held
@@ -290,19 +292,19 @@ class Intents:
             txn_id, branch, base, kind, actor, owner, details=dict(details or {}), tables=frozenset(tables), named=named
         )
         key, data = intent_key(txn_id), encode_intent(intent)
-        ended: Stored | None = None
+        ended: StoredObject | None = None
         for attempt in range(ATTEMPTS_MAX):
             if ended is None:
                 self._store.create(key, data)
             else:
-                self._store.replace(key, data, ended.tag)
+                self._store.replace(key, data, ended.etag)
             stored, ended = self._store.get(key), None
             if stored is not None:
                 found = decode_intent(stored.data, txn_id)
                 if found.token == owner.token and found.state in CLOSED:
                     raise JobDiscarded(txn_id)  # this start was held up, and given up before it had staged anything
                 if found.token == owner.token:
-                    held = HeldIntent(self._store, self._runtime, found, stored.tag, adopted=False)
+                    held = HeldIntent(self._store, self._runtime, found, stored.etag, adopted=False)
                     held.record_first_put(stored.modified)
                     return held
                 if found.state is State.DISCARDED:
@@ -338,7 +340,7 @@ class Intents:
             stored = self._store.get(intent_key(txn_id))
             found = None if stored is None else decode_intent(stored.data, txn_id)
             if stored is not None and found is not None and found.token == token and found.state not in CLOSED:
-                return HeldIntent(self._store, self._runtime, found, stored.tag, adopted=True)
+                return HeldIntent(self._store, self._runtime, found, stored.etag, adopted=True)
             self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
         raise Unavailable(f"the intent of {txn_id}", "it could not be taken over")
 
@@ -347,7 +349,7 @@ class Intents:
         if stored is None:
             return None
         # The time is asked for after the intent was read: one that is refreshed in between changes its tag.
-        return self._seen(decode_intent(stored.data, txn_id), stored.tag, stored.modified, self.store_now())
+        return self._seen(decode_intent(stored.data, txn_id), stored.etag, stored.modified, self.store_now())
 
     def list(self) -> list[SeenIntent]:
         """All intents, closed ones included, oldest transaction id first."""
@@ -357,7 +359,7 @@ class Intents:
             return []
         now = self.store_now()
         return [
-            self._seen(decode_intent(stored.data, txn_id), stored.tag, stored.modified, now)
+            self._seen(decode_intent(stored.data, txn_id), stored.etag, stored.modified, now)
             for txn_id, stored in zip(found, documents, strict=True)
             if stored is not None
         ]
@@ -384,16 +386,16 @@ class Intents:
             swap = self._store.replace(key, data, seen.tag)
             stored = self._store.get(key)
             if stored is not None and stored.data == data:
-                return replace(seen, intent=closed, tag=stored.tag)
-            if swap is Swap.REPLACED:  # and ended by another that helped; `remove` will find that
+                return replace(seen, intent=closed, tag=stored.etag)
+            if swap is ReplaceOutcome.REPLACED:  # and ended by another that helped; `remove` will find that
                 return replace(seen, intent=closed)
             if stored is None:
                 return None
-            if stored.tag != seen.tag:
+            if stored.etag != seen.tag:
                 found = decode_intent(stored.data, known.txn_id)
                 if found.state is not State.DISCARDED or found.tokens != known.tokens:
                     return None
-                return replace(seen, intent=found, tag=stored.tag)  # another discards it too
+                return replace(seen, intent=found, tag=stored.etag)  # another discards it too
             # It is as it was seen, and may yet be closed by a put that is late: only the same put tells.
             self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
         raise DiscardUnsettled(known.txn_id)
@@ -406,7 +408,10 @@ class Intents:
         intent = seen.intent
         if not seen.ended:
             ended = replace(intent, refreshes=intent.refreshes + 1, **_ENDED)
-            if self._store.replace(intent_key(intent.txn_id), encode_intent(ended), seen.tag) is not Swap.REPLACED:
+            if (
+                self._store.replace(intent_key(intent.txn_id), encode_intent(ended), seen.tag)
+                is not ReplaceOutcome.REPLACED
+            ):
                 return False
         self.forget(intent)
         if not intent.named:
@@ -421,7 +426,7 @@ class Intents:
         """
         key = intent_key(seen.intent.txn_id)
         stored = self._store.get(key)
-        if stored is not None and stored.tag == seen.tag:
+        if stored is not None and stored.etag == seen.tag:
             self._store.delete(key)
 
     def forget(self, intent: Intent) -> None:
@@ -455,7 +460,7 @@ class Intents:
         finally:
             _stop(keeper, over)
 
-    def _seen(self, intent: Intent, tag: Tag, modified: datetime, now: datetime) -> SeenIntent:
+    def _seen(self, intent: Intent, tag: ETag, modified: datetime, now: datetime) -> SeenIntent:
         age = max(now - modified, timedelta())
         alive = intent.state is State.WORKING and age < self._dead_after and not is_gone(intent.owner)
         return SeenIntent(intent, tag, modified, age, alive)

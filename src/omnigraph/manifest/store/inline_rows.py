@@ -14,8 +14,8 @@ from omnigraph.schema.ipc_row import END
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.table_content import Tail, TailEntry
 from omnigraph.storage.util.parallel import gather
-from omnigraph.storage.util.schema_cache import BySchema
-from omnigraph.storage.util.single_flight_cache import Kept
+from omnigraph.storage.util.schema_cache import SchemaCache
+from omnigraph.storage.util.single_flight_cache import SingleFlightCache
 
 OVERLAYS_MAX = 1024
 
@@ -40,13 +40,13 @@ class _TailKey:
 class InlineRows:
     def __init__(self, manifests: Manifests) -> None:
         self._manifests = manifests
-        self._overlays: Kept[_TailKey, Overlay] = Kept(OVERLAYS_MAX)
+        self._overlays: SingleFlightCache[_TailKey, Overlay] = SingleFlightCache(OVERLAYS_MAX)
 
     def overlay(self, tail: Tail) -> Overlay:
         """All entries of a tail, the later on top of the earlier."""
         if len(tail) < 2:
             return self._read_entry(tail[0]) if tail else Overlay.EMPTY
-        return self._overlays.get(_TailKey(tail), lambda: self._compose(tail))
+        return self._overlays.get_or_create(_TailKey(tail), lambda: self._compose(tail))
 
     def written_ids(self, entries: Iterable[TailEntry]) -> frozenset[str]:
         """Which rows these commits wrote or removed."""
@@ -57,7 +57,7 @@ class InlineRows:
         for key, overlay in overlays.items():
             tail = manifest.tables[key].tail
             self._overlays.put(_TailKey(tail[-1:]), overlay)
-            if len(tail) > 1 and (before := self._overlays.recall(_TailKey(tail[:-1]))) is not None:
+            if len(tail) > 1 and (before := self._overlays.get(_TailKey(tail[:-1]))) is not None:
                 self._overlays.put(_TailKey(tail), before.then(overlay))
 
     def _compose(self, tail: Tail) -> Overlay:
@@ -70,14 +70,14 @@ class InlineRows:
 
     def _read_entries(self, entries: Tail) -> list[Overlay]:
         """Those that are not known yet all at once; after a fold all usually are."""
-        known = {entry: self._overlays.recall(_TailKey((entry,))) for entry in entries}
+        known = {entry: self._overlays.get(_TailKey((entry,))) for entry in entries}
         missing = [entry for entry, overlay in known.items() if overlay is None]
         read = gather([lambda entry=entry: self._read_entry(entry) for entry in missing])  # type: ignore[misc]
         found = dict(zip(missing, read, strict=True))
         return [found[entry] if (overlay := known[entry]) is None else overlay for entry in entries]
 
     def _read_entry(self, entry: TailEntry) -> Overlay:
-        return self._overlays.get(_TailKey((entry,)), lambda: self._decode_entry(entry))
+        return self._overlays.get_or_create(_TailKey((entry,)), lambda: self._decode_entry(entry))
 
     def _decode_entry(self, entry: TailEntry) -> Overlay:
         point = Point(entry.branch_id, entry.manifest_version)
@@ -102,10 +102,10 @@ def encode_change(overlay: Overlay, deletes: Collection[str], *, new: bool) -> I
     if rows is None or not rows.num_rows:
         return InlineChange(None, gone)
     batches = [batch.serialize().to_pybytes() for batch in rows.to_batches()]
-    return InlineChange(b"".join([_HEADS.of(rows.schema), *batches, END]), gone, new)
+    return InlineChange(b"".join([_HEADS.get(rows.schema), *batches, END]), gone, new)
 
 
-_HEADS = BySchema(lambda schema: schema.serialize().to_pybytes())  # what a stream of such rows begins with
+_HEADS = SchemaCache(lambda schema: schema.serialize().to_pybytes())  # what a stream of such rows begins with
 
 
 def decode_change(change: InlineChange, what: str) -> Overlay:

@@ -36,7 +36,7 @@ from omnigraph.manifest.store.stub_index import StubIndex, decode_stub_index, en
 from omnigraph.manifest.store.used_numbers import UsedNumber, UsedNumbers
 from omnigraph.runtime import Clock, SystemClock
 from omnigraph.storage.objects.dir_pool import BLOCK
-from omnigraph.storage.objects.object_store import EXISTS, ObjectStore, Outcome, PutAnswer, Swap
+from omnigraph.storage.objects.object_store import EXISTS, ObjectStore, PutOutcome, PutResult, ReplaceOutcome
 from omnigraph.storage.util.parallel import gather
 
 CACHE_BYTES_MAX = 32 * 2**20
@@ -60,7 +60,7 @@ class Manifests:
         self._store = store
         self._clock = clock or SystemClock()
         self._clock_check = clock_check
-        self._fills_blocks = store.location.fills_blocks
+        self._fills_blocks = store.location.preallocates_files
         self._cache_bytes_max = cache_bytes_max
         self._heads: OrderedDict[BranchId, Manifest] = OrderedDict()
         renew_after_fork(self, Manifests._renew)
@@ -120,7 +120,7 @@ class Manifests:
         known = {branch: position for branch, position in others.items() if branch in entry.ancestry}
         return replace(entry, ancestry=all_ancestors(entry.ancestry, known))
 
-    def create(self, manifest: Manifest) -> PutAnswer:
+    def create(self, manifest: Manifest) -> PutResult:
         """Put a manifest under its own number if that is free. Only `publish` may call this.
 
         An answer other than "created" says nothing about whose object is there now: read it. A number that is known
@@ -136,7 +136,7 @@ class Manifests:
         if self._fills_blocks:
             data += b" " * (-len(data) % BLOCK)
         answer = self._store.create(manifest_key(manifest.point), data)
-        if answer.outcome is Outcome.CREATED:
+        if answer.outcome is PutOutcome.CREATED:
             self.record_put(manifest, len(data))
             if began is not None and self._clock_check is not None:
                 self._clock_check.after_put(manifest_key(manifest.point), began)
@@ -186,9 +186,9 @@ class Manifests:
             if stored is not None and merged == noted:
                 return
             data = encode_stub_index(merged)
-            if stored is None and self._store.create(key, data).outcome is Outcome.CREATED:
+            if stored is None and self._store.create(key, data).outcome is PutOutcome.CREATED:
                 return
-            if stored is not None and self._store.replace(key, data, stored.tag) is Swap.REPLACED:
+            if stored is not None and self._store.replace(key, data, stored.etag) is ReplaceOutcome.REPLACED:
                 return
         raise Unavailable(what, "other cleanups kept changing it, or no answer to its put arrived")
 

@@ -15,7 +15,7 @@ from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.progress import Progress
 from omnigraph.pipeline.spark.dataframes import has_frames
-from omnigraph.storage.util.runner import InProcess, Runner
+from omnigraph.storage.util.runner import LocalRunner, Runner
 from omnigraph.write.load.input.load_input import TooLargeForProcess
 from omnigraph.write.load.input.sources import is_files
 from omnigraph.write.load.load import LoadResult, OnError, load
@@ -98,7 +98,7 @@ def _in_bulk(source: Any, engine: Engine, job_id: str | None, has_spark: bool) -
 @contextmanager
 def _runner(engine: Engine, spark: "SparkSession | None", master: str | None, progress: Progress) -> Iterator[Runner]:
     if engine == "local":
-        yield InProcess()
+        yield LocalRunner()
         return
     from omnigraph.pipeline.spark.session import obtain
 
@@ -110,7 +110,7 @@ def _runner(engine: Engine, spark: "SparkSession | None", master: str | None, pr
     except SparkNotReady:
         if engine == "spark" or spark is not None or master is not None:
             raise
-        yield InProcess()
+        yield LocalRunner()
         return
     with session:
         yield session.runner

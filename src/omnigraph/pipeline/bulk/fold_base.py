@@ -10,7 +10,7 @@ from omnigraph.manifest.repository import Repository
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.table_content import Tail, content_of
 from omnigraph.storage.table.write.fragments import ensure_table
-from omnigraph.storage.util.single_flight_cache import Kept
+from omnigraph.storage.util.single_flight_cache import SingleFlightCache
 
 SETTLED_MAX = 4096
 
@@ -20,7 +20,7 @@ class Settled:
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
-        self._made: Kept[tuple[TableVersion, Tail], TableVersion] = Kept(SETTLED_MAX)
+        self._made: SingleFlightCache[tuple[TableVersion, Tail], TableVersion] = SingleFlightCache(SETTLED_MAX)
 
     def base(self, txn: WriteTxn, key: TableKey, fresh_id: str) -> TableVersion | None:
         """A type's rows in this base; None if it never had any. A first table gets the id `fresh_id`."""
@@ -28,7 +28,7 @@ class Settled:
         if ref is None or not ref.tail:
             return None if ref is None else ref.stored
         on = ref.stored or self._first_table(txn, key, fresh_id)
-        return self._made.get((on, ref.tail), lambda: self._settled(txn, key, on, ref))
+        return self._made.get_or_create((on, ref.tail), lambda: self._settled(txn, key, on, ref))
 
     def _first_table(self, txn: WriteTxn, key: TableKey, fresh_id: str) -> TableVersion:
         """Empty, so that every run and every base of the load derives its versions from the same table."""

@@ -49,7 +49,7 @@ from omnigraph.pipeline.bulk.staging.stage import Clock, stage_split
 from omnigraph.pipeline.bulk.verification.sql_engine import DuckKeys, KeyEngine, SparkKeys
 from omnigraph.pipeline.progress import Progress, Watched
 from omnigraph.storage import meter
-from omnigraph.storage.objects.input_files import content_tag, is_remote
+from omnigraph.storage.objects.input_files import content_version, is_remote
 from omnigraph.storage.util.parallel import gather
 from omnigraph.storage.util.runner import Runner
 from omnigraph.write.load.input.input_splits import Split, plan_splits, split_size
@@ -227,7 +227,7 @@ class BulkLoad:
         if self.txn_id is None:
             return ""
         options = self.repository.location.options
-        tags: list[str] = gather([partial(content_tag, file.path, file.size, options) for file in self._files])
+        tags: list[str] = gather([partial(content_version, file.path, file.size, options) for file in self._files])
         names = [(file.path.rsplit("/", 1)[-1], file.size) for file in self._files]
         files = [(name, size, tag) for (name, size), tag in zip(names, tags, strict=True)]
         self._input = fingerprint_of(files, self.mode, self.branch, type_name)

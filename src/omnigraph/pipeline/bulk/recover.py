@@ -19,7 +19,7 @@ from omnigraph.pipeline.bulk.load import BulkLoad, BulkSettings
 from omnigraph.pipeline.bulk.plan import Pass, Policy
 from omnigraph.pipeline.bulk.resume import Details, staged_before
 from omnigraph.pipeline.bulk.staged_marker import Manner, is_complete, read_manner
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 
 
 def can_complete(repository: Repository, seen: SeenIntent) -> bool:
@@ -45,7 +45,7 @@ class _Completion(BulkLoad):
     ) -> None:
         super().__init__(
             repository,
-            InProcess(),
+            LocalRunner(),
             manner.mode,
             manner.branch,
             manner.from_,

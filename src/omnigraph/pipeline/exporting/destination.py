@@ -19,7 +19,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from omnigraph.errors import AlreadyExists, BadRequest, OmnigraphError, StorageFull
-from omnigraph.storage.location import Location, locate
+from omnigraph.storage.location import Location, parse_location
 from omnigraph.storage.objects.local import sync_directory
 from omnigraph.storage.objects.object_store import open_store
 
@@ -45,7 +45,7 @@ def place_at(dest: str, graph: Location, storage_options: Mapping[str, str] | No
     if storage_options is None and "://" in dest and not graph.is_local:
         same = urlsplit(dest).scheme.replace("s3a", "s3") == urlsplit(graph.uri).scheme
         storage_options = graph.options if same else None
-    location = locate(dest, storage_options)
+    location = parse_location(dest, storage_options)
     if _within(location.uri, graph.uri):
         raise BadRequest(f"{dest} is inside the graph's own place: export to another one.")
     return _Directory(replace(location, fsync=graph.fsync)) if location.is_local else _Prefix(location)

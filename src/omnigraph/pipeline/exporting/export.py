@@ -30,7 +30,7 @@ from omnigraph.storage.location import Location
 from omnigraph.storage.objects.object_store import open_store
 from omnigraph.storage.table.read.partitions import row_bytes
 from omnigraph.storage.table.tables import Tables
-from omnigraph.storage.util.runner import InProcess, Runner
+from omnigraph.storage.util.runner import LocalRunner, Runner
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -154,7 +154,7 @@ def export_directory(
 
         with obtain(spark, master, on_start=seen.stage) as session:
             return export_parts(repository, snapshot, place, chosen, format, Watched(session.runner, seen))
-    return export_parts(repository, snapshot, place, chosen, format, Watched(InProcess(), seen))
+    return export_parts(repository, snapshot, place, chosen, format, Watched(LocalRunner(), seen))
 
 
 def export_parts(

@@ -34,7 +34,7 @@ from omnigraph.pipeline.source.options import (
 )
 from omnigraph.pipeline.source.scans import type_named
 from omnigraph.pipeline.spark.types import arrow_for_spark
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load_modes import MODES, Mode
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Writer(DataSourceArrowWriter):
             answers.append(spool_nothing(self._spool, name, self._schema, first_number=0, shown=name))
         bulk_load(
             self._to.open(),
-            InProcess(),
+            LocalRunner(),
             together(self._spool, answers),
             mode=self._to.mode,
             branch=self._to.branch,

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from omnigraph.cancellation import room_bytes
+from omnigraph.cancellation import memory_limit_bytes
 from omnigraph.errors import BadRequest
 from omnigraph.read.tables.arrow_numpy import Mask, Numbers
 
@@ -240,7 +240,7 @@ class NoRoom(BadRequest):
 
 def require_room(rows: int, columns: int = 1) -> None:
     """Refuse what memory can't hold, or more of it than this work may take."""
-    bytes_max = room_bytes()
+    bytes_max = memory_limit_bytes()
     most = ROWS_MAX if bytes_max is None else min(ROWS_MAX, bytes_max // (NUMBER_BYTES * max(1, columns)))
     if rows > most:
         remedy = "add a filter to it, or run it on Spark"

@@ -65,8 +65,8 @@ def _candidates(kind: type[OmnigraphError], sentence: str, details: Details, tex
             yield _language_error(sentence, details, text)
         elif build is not None:
             yield from build(sentence, details)
-        elif kind.told:
-            yield kind(*(details[field] for field in kind.told))
+        elif kind.fields:
+            yield kind(*(details[field] for field in kind.fields))
         else:
             yield kind(sentence)
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from omnigraph.cancellation import Stop, Stopped, stopped_by, within_room
+from omnigraph.cancellation import Stopped, StopToken, memory_limit, stop_scope
 from omnigraph.server.http.errors import TooManyRequests
 from omnigraph.server.settings import Limits
 
@@ -110,7 +110,7 @@ class Workers:
         actor: str,
         work: Callable[[], T],
         *,
-        stop: Stop | None = None,
+        stop: StopToken | None = None,
         deadline_s: float | None = None,
         to_its_end: bool = False,
     ) -> T:
@@ -121,11 +121,11 @@ class Workers:
         """
         await self._admission.enter(actor)
         loop = asyncio.get_running_loop()
-        own = Stop() if stop is None else stop
+        own = StopToken() if stop is None else stop
         context = contextvars.copy_context()
 
         def stoppable() -> T:
-            with stopped_by(own), within_room(self._limits.part_bytes):
+            with stop_scope(own), memory_limit(self._limits.part_bytes):
                 own.check()
                 return work()
 

@@ -10,7 +10,7 @@ import concurrent.futures
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-from omnigraph.cancellation import Stop, Stopped
+from omnigraph.cancellation import Stopped, StopToken
 
 PIECE = 64 * 1024
 PIECES = 8
@@ -19,7 +19,7 @@ PIECES = 8
 class Pipe:
     """One stream. `write` is for the thread, the rest for the event loop."""
 
-    def __init__(self, stop: Stop, stall_s: float) -> None:
+    def __init__(self, stop: StopToken, stall_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(PIECES)
         self._stop = stop

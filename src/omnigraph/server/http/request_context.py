@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from omnigraph.api.documents import Document
-from omnigraph.cancellation import Stop, Stopped
+from omnigraph.cancellation import Stopped, StopToken
 from omnigraph.engine import Engine
 from omnigraph.errors import BadRequest, OmnigraphError
 from omnigraph.manifest.model.manifest import MAIN, Entry
@@ -85,7 +85,7 @@ class Call:
     async def read(self, work: "Callable[[Graph], T]") -> T:
         """Run something that changes nothing: it ends at the deadline, and when its caller goes away."""
         deadline_s = self.deadline_s
-        stop = Stop()
+        stop = StopToken()
         gone = asyncio.ensure_future(_gone(self.request, stop))
         try:
             return await self._run(work, stop=stop, deadline_s=deadline_s)
@@ -103,7 +103,7 @@ class Call:
     async def _run(
         self,
         work: "Callable[[Graph], T]",
-        stop: Stop | None = None,
+        stop: StopToken | None = None,
         deadline_s: float | None = None,
         *,
         to_its_end: bool = False,
@@ -139,7 +139,7 @@ class Call:
         headers: Mapping[str, str] | Callable[[], Mapping[str, str]] = {},  # noqa: B006  # never changed
     ) -> Response:
         """An answer that is written while it is read. Until its first piece it may still become an error."""
-        stop = Stop()
+        stop = StopToken()
         pipe = Pipe(stop, self.service.settings.limits.stall_s)
         late = Stopped(f"nothing came for {self.deadline_s:g} s", "ask for less, or allow more time")
         timer = asyncio.get_running_loop().call_later(self.deadline_s, stop.set, late)
@@ -226,7 +226,7 @@ def cost_header(cost: Cost) -> str:
     return f"requests={cost.requests}, stages={cost.stages}, bytes={cost.bytes}, retries={cost.retries}"
 
 
-async def _gone(request: Request, stop: Stop) -> None:
+async def _gone(request: Request, stop: StopToken) -> None:
     """Set the stop once the caller has hung up. The body has been read, so nothing else can come."""
     receive: Callable[[], Awaitable[Any]] = request.receive
     while (await receive())["type"] != "http.disconnect":

@@ -24,7 +24,7 @@ from omnigraph.server.jobs import Job
 from omnigraph.server.models.request_models import ExportRequest
 from omnigraph.server.models.response_models import LoadAnswer
 from omnigraph.server.routes.shared import NDJSON, IfCommit, TxnId, described, graph_router
-from omnigraph.storage.util.runner import InProcess
+from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
 
 router = graph_router("data")
@@ -178,7 +178,7 @@ def _bulk_load(graph: Graph, sources: list[str], **options: Any) -> LoadResult:
     """What is large is loaded split by split, also without Spark: a server's memory does not grow with a body."""
     from omnigraph.pipeline.bulk.load import bulk_load
 
-    return bulk_load(graph.repository, InProcess(), sources, **options)
+    return bulk_load(graph.repository, LocalRunner(), sources, **options)
 
 
 def _size(sources: list[str]) -> int:

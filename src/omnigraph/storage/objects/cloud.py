@@ -22,8 +22,8 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from omnigraph.errors import AccessDenied, BadRequest, NotFound
 from omnigraph.storage.location import Location
-from omnigraph.storage.objects.object_store import Listed, Outcome, PutAnswer, Stored, Tag, TransientFault
-from omnigraph.storage.util.one_process import OBJECT_STORES
+from omnigraph.storage.objects.object_store import ETag, ObjectInfo, PutOutcome, PutResult, StoredObject, TransientError
+from omnigraph.storage.util.fork_guard import OBJECT_STORES
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, UpdateVersion
@@ -41,7 +41,7 @@ _NO_RETRIES: "RetryConfig" = {"max_retries": 0}
 _PAGE_RETRIES: "RetryConfig" = {"max_retries": 6}
 
 
-class RemoteBackend:
+class CloudBackend:
     def __init__(self, location: Location) -> None:
         self._bucket = urlsplit(location.uri).netloc
         self._location = location
@@ -49,49 +49,49 @@ class RemoteBackend:
 
     @property
     def _store(self) -> Any:
-        OBJECT_STORES.require()
+        OBJECT_STORES.check()
         return self._connection
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         try:
             result = obstore.get(self._store, key)
             meta = result.meta
-            return Stored(bytes(result.bytes()), meta["last_modified"], Tag(meta["e_tag"], meta["version"]))
+            return StoredObject(bytes(result.bytes()), meta["last_modified"], ETag(meta["e_tag"], meta["version"]))
         except (OSError, BaseError) as error:
-            self._absent_or_raise(key, error)
+            self._raise_unless_missing(key, error)
             return None
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
         try:
             return bytes(obstore.get_range(self._store, key, start=start, length=length))
         except (OSError, BaseError) as error:
-            self._absent_or_raise(key, error)
+            self._raise_unless_missing(key, error)
             return None
 
-    def head(self, key: str) -> Listed | None:
+    def head(self, key: str) -> ObjectInfo | None:
         try:
-            return _listed(obstore.head(self._store, key))
+            return _object_info(obstore.head(self._store, key))
         except (OSError, BaseError) as error:
-            self._absent_or_raise(key, error)
+            self._raise_unless_missing(key, error)
             return None
 
-    def create(self, key: str, data: bytes) -> PutAnswer:
+    def create(self, key: str, data: bytes) -> PutResult:
         try:
             obstore.put(self._store, key, data, mode="create", use_multipart=False)
         except (AlreadyExistsError, PreconditionError) as error:
-            return PutAnswer(Outcome.EXISTS, _short(error))
+            return PutResult(PutOutcome.EXISTS, _summary(error))
         except (OSError, BaseError) as error:
-            raise self._explained(key, error) from error
-        return PutAnswer(Outcome.CREATED)
+            raise self._translate(key, error) from error
+        return PutResult(PutOutcome.CREATED)
 
-    def put(self, key: str, data: bytes, durable: bool) -> Tag | None:
+    def put(self, key: str, data: bytes, durable: bool) -> ETag | None:
         try:
             answer = obstore.put(self._store, key, data, use_multipart=False)
         except (OSError, BaseError) as error:
-            raise self._explained(key, error) from error
-        return Tag(answer["e_tag"], answer["version"])
+            raise self._translate(key, error) from error
+        return ETag(answer["e_tag"], answer["version"])
 
-    def replace(self, key: str, data: bytes, seen: Tag) -> bool:
+    def replace(self, key: str, data: bytes, seen: ETag) -> bool:
         mode: UpdateVersion = {}
         if seen.etag is not None:
             mode["e_tag"] = seen.etag
@@ -102,7 +102,7 @@ class RemoteBackend:
         except PreconditionError:
             return False
         except (OSError, BaseError) as error:
-            self._absent_or_raise(key, error)
+            self._raise_unless_missing(key, error)
             return False
         return True
 
@@ -110,9 +110,9 @@ class RemoteBackend:
         try:
             obstore.delete(self._store, key)
         except (OSError, BaseError) as error:
-            self._absent_or_raise(key, error)
+            self._raise_unless_missing(key, error)
 
-    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
+    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[ObjectInfo]]:
         """A listing as the store continues it, by its own token.
 
         A chunk shorter than the store's usual page is the last; asking once more would cost a request.
@@ -124,18 +124,18 @@ class RemoteBackend:
             chunks = iter(obstore.list(store, prefix or None, chunk_size=PAGE_ROWS))
             while True:
                 chunk = next(chunks, [])
-                yield [_listed(meta) for meta in chunk]
+                yield [_object_info(meta) for meta in chunk]
                 if len(chunk) < PAGE_ROWS:
                     return
         except (OSError, BaseError) as error:
-            raise self._explained(prefix, error) from error
+            raise self._translate(prefix, error) from error
 
-    def _absent_or_raise(self, key: str, error: Exception) -> None:
+    def _raise_unless_missing(self, key: str, error: Exception) -> None:
         if isinstance(error, FileNotFoundError) and not any(sign in str(error) for sign in _NO_BUCKET):
             return
-        raise self._explained(key, error) from error
+        raise self._translate(key, error) from error
 
-    def _explained(self, key: str, error: Exception) -> Exception:
+    def _translate(self, key: str, error: Exception) -> Exception:
         text = str(error)
         if any(sign in text for sign in _NO_BUCKET):
             return NotFound(
@@ -145,26 +145,28 @@ class RemoteBackend:
         if isinstance(error, PermissionError | PermissionDeniedError | UnauthenticatedError) or (
             status and status[1] in ("401", "403")
         ):
-            return AccessDenied(f"{self._bucket}/{key}", _short(error))
+            return AccessDenied(f"{self._bucket}/{key}", _summary(error))
         passing = status is None or status[1] in ("408", "409", "429") or "RequestTimeout" in text
         if status and status[1].startswith("4") and not passing:
-            return BadRequest(f"The store refused {self._bucket}/{key} ({_short(error)}): check the store's settings.")
-        return TransientFault(_short(error))
+            return BadRequest(
+                f"The store refused {self._bucket}/{key} ({_summary(error)}): check the store's settings."
+            )
+        return TransientError(_summary(error))
 
 
 def _connect(location: Location, retries: "RetryConfig") -> Any:
-    config, client = _split(location.options)
+    config, client = _split_options(location.options)
     scheme = urlsplit(location.uri).scheme
     kinds: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
     try:
         return kinds[scheme].from_url(location.uri, config=config, client_options=client, retry_config=retries)
     except UnknownConfigurationKeyError as error:
-        raise BadRequest(f"{_short(error).rstrip('.')}: correct or remove it in storage_options.") from error
+        raise BadRequest(f"{_summary(error).rstrip('.')}: correct or remove it in storage_options.") from error
     except BaseError as error:
-        raise BadRequest(f"{location.uri} can't be used as a store: {_short(error)}.") from error
+        raise BadRequest(f"{location.uri} can't be used as a store: {_summary(error)}.") from error
 
 
-def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+def _split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
     """Options of the store and of its HTTP client; a name that is neither is the caller's slip."""
     config = {key: value for key, value in options.items() if key.startswith(_CONFIG_PREFIXES)}
     client: dict[str, Any] = {key: options[key] for key in _CLIENT_KEYS & options.keys()}
@@ -177,10 +179,10 @@ def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
     return config, client
 
 
-def _listed(meta: "ObjectMeta") -> Listed:
-    return Listed(meta["path"], meta["size"], meta["last_modified"], meta["e_tag"])
+def _object_info(meta: "ObjectMeta") -> ObjectInfo:
+    return ObjectInfo(meta["path"], meta["size"], meta["last_modified"], meta["e_tag"])
 
 
-def _short(error: Exception) -> str:
+def _summary(error: Exception) -> str:
     """The first line of a library's message, without its dump of internals and how long it took to fail."""
     return _NOISE.sub("", str(error).split("\n", 1)[0]).strip()[:300]

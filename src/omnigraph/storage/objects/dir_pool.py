@@ -16,17 +16,17 @@ from queue import SimpleQueue
 
 from omnigraph.fork_safety import renew_after_fork
 
-FOLDERS_MAX = 8  # that stay open
+DIRS_MAX = 8  # that stay open
 SPARES_MAX, SPARES_MIN = (
     16,
     2,
 )  # files at hand in each of them: made together, so that few commits have work beside them
 _BUSY_FROM = 2  # creations in a directory that make a further one likely
 BLOCK = 4096  # what files are measured in; an object that fills whole blocks is likely to be as long as the last one
-_LAID_OUT_MAX = 16 * BLOCK  # bytes
+_PREALLOCATED_BYTES_MAX = 16 * BLOCK  # bytes
 
 
-class Folder:
+class OpenDirectory:
     """An open directory. It closes with the last reference, so no descriptor is reused under somebody's hands."""
 
     __slots__ = ("_device", "_flushed", "_inode", "_length", "_spares", "_uses", "fd", "path")
@@ -47,7 +47,7 @@ class Folder:
             if fd >= 0:
                 os.close(fd)
 
-    def is_still_there(self) -> bool:
+    def is_current(self) -> bool:
         """Whether its path leads to it: somebody may have removed or moved it, and made another."""
         try:
             found = os.stat(self.path)
@@ -55,24 +55,24 @@ class Folder:
             return False
         return found.st_ino == self._inode and found.st_dev == self._device
 
-    def unnamed(self, length: int) -> tuple[int, int]:
+    def take_file(self, length: int) -> tuple[int, int]:
         """A file without a name, which is the caller's to close, and how long it is, wherever it came from."""
         self._uses += 1
-        self._length = length if self._flushed and length % BLOCK == 0 and length <= _LAID_OUT_MAX else 0
+        self._length = length if self._flushed and length % BLOCK == 0 and length <= _PREALLOCATED_BYTES_MAX else 0
         try:
             return self._spares.pop()
         except IndexError:
-            return self._made(), 0
+            return self._create_file(), 0
 
-    def expect_more(self) -> None:
+    def request_refill(self) -> None:
         """Have the next file ready before it is wanted, unless this is likely to have been the last."""
         if self._uses >= _BUSY_FROM and len(self._spares) < SPARES_MIN:
             with suppress(RuntimeError):  # no thread can be started: files are made when they are wanted
-                _helper().put(self)
+                _preallocator().put(self)
 
-    def prepare(self) -> None:
+    def refill(self) -> None:
         while len(self._spares) < SPARES_MAX:
-            fd, length = self._made(), self._length
+            fd, length = self._create_file(), self._length
             try:
                 if length:
                     os.write(fd, b" " * length)
@@ -82,89 +82,89 @@ class Folder:
                 raise
             self._spares.append((fd, os.fstat(fd).st_size))
 
-    def _made(self) -> int:
+    def _create_file(self) -> int:
         return os.open(self.path, os.O_WRONLY | os.O_TMPFILE, 0o666)
 
 
-class Folders:
+class DirPool:
     """The directories of one store that were written to last."""
 
     def __init__(self, flushed: bool = False) -> None:
         self._flushed = flushed
-        renew_after_fork(self, Folders._renew)
+        renew_after_fork(self, DirPool._renew)
 
     def _renew(self) -> None:
         """A forked child has copies of its parent's descriptors, whose files are the parent's to name."""
-        self._kept: OrderedDict[str, Folder] = OrderedDict()
-        self._descriptors: Folder | None = None
+        self._kept: OrderedDict[str, OpenDirectory] = OrderedDict()
+        self._descriptors: OpenDirectory | None = None
         self._lock = threading.Lock()
 
     @property
-    def descriptors(self) -> int:
+    def proc_fd(self) -> int:
         """Where the system shows the open files of this process, which is how one without a name gets one."""
         known = self._descriptors
         if known is None:
             with self._lock:  # a second one in its place would close the first, which somebody may be about to use
-                known = self._descriptors = self._descriptors or Folder("/proc/self/fd")
+                known = self._descriptors = self._descriptors or OpenDirectory("/proc/self/fd")
         return known.fd
 
-    def at(self, path: str) -> Folder | None:
+    def get(self, path: str) -> OpenDirectory | None:
         """The directory, if it was kept and is the one that its path leads to."""
         with self._lock:
             folder = self._kept.get(path)
             if folder is None:
                 return None
-            if folder.is_still_there():
+            if folder.is_current():
                 self._kept.move_to_end(path)
                 return folder
             del self._kept[path]
             return None
 
-    def keep(self, path: str) -> Folder:
-        folder = Folder(path, self._flushed)
+    def open(self, path: str) -> OpenDirectory:
+        folder = OpenDirectory(path, self._flushed)
         with self._lock:
             self._kept[path] = folder
-            if len(self._kept) > FOLDERS_MAX:
+            if len(self._kept) > DIRS_MAX:
                 self._kept.popitem(last=False)
         return folder
 
 
-class _Helper:
+class _Preallocator:
     """One thread of the process that makes files ahead."""
 
     def __init__(self) -> None:
-        self._wanted: SimpleQueue[Folder] = SimpleQueue()
+        self._wanted: SimpleQueue[OpenDirectory] = SimpleQueue()
         threading.Thread(target=self._work, name="omnigraph-files", daemon=True).start()
 
-    def put(self, folder: Folder) -> None:
+    def put(self, folder: OpenDirectory) -> None:
         self._wanted.put(folder)
 
     def _work(self) -> None:
         while True:
             folder = self._wanted.get()
             try:
-                folder.prepare()
+                folder.refill()
             except OSError:
                 pass  # whoever wants the file makes it, and tells why it can't be made
             del folder
 
 
-_the_helper: _Helper | None = None
+_shared_preallocator: _Preallocator | None = None
 _starting = threading.Lock()
 
 
-def _helper() -> _Helper:
-    global _the_helper
-    if _the_helper is None:
+def _preallocator() -> _Preallocator:
+    global _shared_preallocator
+    if _shared_preallocator is None:
         with _starting:
-            _the_helper = _the_helper or _Helper()
-    return _the_helper
+            _shared_preallocator = _shared_preallocator or _Preallocator()
+    return _shared_preallocator
 
 
 def _forget_helper() -> None:
     """A forked child has not got its parent's thread."""
-    global _the_helper, _starting
-    _the_helper, _starting = None, threading.Lock()
+    global _shared_preallocator, _starting
+    _shared_preallocator, _starting = None, threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forget_helper)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import BadRequest
-from omnigraph.storage.location import FSYNC_OPTION, REMOTE_SCHEMES, Location, locate
-from omnigraph.storage.objects.object_store import Listed, ObjectStore, open_store
+from omnigraph.storage.location import FSYNC_OPTION, REMOTE_SCHEMES, Location, parse_location
+from omnigraph.storage.objects.object_store import ObjectInfo, ObjectStore, open_store
 from omnigraph.storage.util.parallel import gather
 
 CHECKSUM_BLOCK = 16 * 1024 * 1024
@@ -23,7 +23,7 @@ _PREFIXES = ("aws_", "google_", "azure_")
 
 
 @dataclass(frozen=True, slots=True)
-class StoredFile:
+class InputFile:
     """A file and its size, as it was when it was found."""
 
     store: ObjectStore
@@ -48,7 +48,7 @@ class StoredFile:
 
 
 class _Raw(io.RawIOBase):
-    def __init__(self, file: StoredFile) -> None:
+    def __init__(self, file: InputFile) -> None:
         self._file = file
         self._at = 0
 
@@ -96,32 +96,32 @@ def options_for(uri: str, options: Mapping[str, str] | None) -> dict[str, str]:
     return {} if foreign or not own else given
 
 
-def stored_file(place: str, options: Mapping[str, str] | None = None) -> StoredFile | None:
+def find_file(place: str, options: Mapping[str, str] | None = None) -> InputFile | None:
     """The file of that absolute path or URI; None where there is none."""
     store, key = _store_and_key(place, options)
     listed = store.head(key)
-    return None if listed is None else StoredFile(store, key, place, listed.size)
+    return None if listed is None else InputFile(store, key, place, listed.size)
 
 
-def content_tag(place: str, size: int, options: Mapping[str, str] | None = None) -> str:
+def content_version(place: str, size: int, options: Mapping[str, str] | None = None) -> str:
     """What identifies the content of a file: its ETag in an object store, elsewhere a checksum of it."""
     store, key = _store_and_key(place, options)
     if not is_remote(place):
-        return f"sha256:{_checksum(StoredFile(store, key, place, size))}"
+        return f"sha256:{_checksum(InputFile(store, key, place, size))}"
     listed = store.head(key)
     if listed is None:
         raise BadRequest(f"{place} is gone since it was found: nothing was written, load it again.")
     return f"etag:{listed.etag}" if listed.etag is not None else f"modified:{listed.modified.isoformat()}"
 
 
-def _checksum(file: StoredFile) -> str:
+def _checksum(file: InputFile) -> str:
     """The SHA-256 of the checksums of blocks, which are hashed in parallel: one hash is slower than a disk."""
     starts = range(0, file.size, CHECKSUM_BLOCK)
     blocks = gather([partial(_block_checksum, file, start) for start in starts])
     return hashlib.sha256(b"".join(blocks)).hexdigest()[:32]
 
 
-def _block_checksum(file: StoredFile, start: int) -> bytes:
+def _block_checksum(file: InputFile, start: int) -> bytes:
     found = hashlib.sha256()
     end = min(start + CHECKSUM_BLOCK, file.size)
     for offset in range(start, end, _READ_BYTES):
@@ -129,13 +129,13 @@ def _block_checksum(file: StoredFile, start: int) -> bytes:
     return found.digest()
 
 
-def opened(place: str, size: int, options: Mapping[str, str] | None = None) -> StoredFile:
+def known_file(place: str, size: int, options: Mapping[str, str] | None = None) -> InputFile:
     """A file that was found before, without asking again."""
     store, key = _store_and_key(place, options)
-    return StoredFile(store, key, place, size)
+    return InputFile(store, key, place, size)
 
 
-def listed_below(uri: str, options: Mapping[str, str] | None = None) -> Iterator[Listed]:
+def list_files(uri: str, options: Mapping[str, str] | None = None) -> Iterator[ObjectInfo]:
     """Everything under a prefix of a remote store, by name; keys are the bucket's."""
     root, key = bucket_and_key(uri)
     return _store_at(root, options_for(uri, options)).list(key.rstrip("/"))
@@ -150,7 +150,7 @@ def _store_and_key(place: str, options: Mapping[str, str] | None) -> tuple[Objec
 
 
 def _store_at(root: str, options: Mapping[str, str]) -> ObjectStore:
-    location = locate(root, options)
+    location = parse_location(root, options)
     return _store(location.uri, frozenset(location.options.items()))
 
 

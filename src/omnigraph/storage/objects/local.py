@@ -16,17 +16,17 @@ from pathlib import Path
 from stat import S_ISREG
 
 from omnigraph.errors import AccessDenied, BadRequest, StorageFull
-from omnigraph.storage.objects.dir_pool import Folder, Folders
+from omnigraph.storage.objects.dir_pool import DirPool, OpenDirectory
 from omnigraph.storage.objects.object_store import (
     CREATED,
     EXISTS,
-    Listed,
-    Outcome,
-    PutAnswer,
-    Stored,
-    Tag,
-    TransientFault,
-    tag_of,
+    ETag,
+    ObjectInfo,
+    PutOutcome,
+    PutResult,
+    StoredObject,
+    TransientError,
+    content_etag,
 )
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -50,7 +50,7 @@ _locks: set[int] = set()  # the descriptors by which this process locks director
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _directory_lock(folder: Path) -> Iterator[None]:
     """The directory itself is the lock: no file to leave behind, and the kernel frees it with the process.
 
     A child that is forked meanwhile has a copy of the descriptor, and the lock lasts as long as any copy is open. So it
@@ -78,7 +78,7 @@ def _close_copies() -> None:
 os.register_at_fork(after_in_child=_close_copies)
 
 
-class explained:  # noqa: N801 - used like a function, and a class because every small commit comes through here
+class translate_os_errors:  # noqa: N801 - used like a function, and a class because every small commit comes through here
     """The operating system's refusals as our errors."""
 
     __slots__ = ("_what",)
@@ -91,10 +91,10 @@ class explained:  # noqa: N801 - used like a function, and a class because every
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | FileExistsError):
-            raise _as_ours(self._what, error) from error
+            raise _translate(self._what, error) from error
 
 
-def _as_ours(what: str, error: OSError) -> Exception:
+def _translate(what: str, error: OSError) -> Exception:
     if isinstance(error, NotADirectoryError | IsADirectoryError):
         return FileNotFoundError(*error.args)
     reason = error.strerror or str(error)
@@ -104,7 +104,7 @@ def _as_ours(what: str, error: OSError) -> Exception:
         return AccessDenied(what, reason)
     if error.errno == errno.ENAMETOOLONG:
         return BadRequest(f"{what} is too long a name for this file system: choose a shorter one.")
-    return TransientFault(reason)
+    return TransientError(reason)
 
 
 class LocalBackend:
@@ -113,76 +113,76 @@ class LocalBackend:
         self._root_text = os.fspath(root)  # joined to a key much faster than the path
         self._fsync = fsync
         self._unnamed = hasattr(os, "O_TMPFILE")  # whether files without a name are to be had
-        self._folders = Folders(fsync)
-        self._settled: set[str] = set()  # directories whose names are known to survive a power cut
-        self._unsynced: set[str] = set()  # directories with new names of ours that may not survive one
+        self._dirs = DirPool(fsync)
+        self._durable_dirs: set[str] = set()  # directories whose names are known to survive a power cut
+        self._unsynced_dirs: set[str] = set()  # directories with new names of ours that may not survive one
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         path = os.path.join(self._root_text, key)
         try:
-            if self._unsynced:
+            if self._unsynced_dirs:
                 self._require_durable(path)
-            with explained(key), open(path, "rb") as file:
+            with translate_os_errors(key), open(path, "rb") as file:
                 stat = os.fstat(file.fileno())
-                return Stored(file.read(), _time(stat))
+                return StoredObject(file.read(), _time(stat))
         except FileNotFoundError:
             return None
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
         try:
-            with explained(key), open(os.path.join(self._root_text, key), "rb", buffering=0) as file:
+            with translate_os_errors(key), open(os.path.join(self._root_text, key), "rb", buffering=0) as file:
                 file.seek(start)
                 return file.read(length)
         except FileNotFoundError:
             return None
 
-    def head(self, key: str) -> Listed | None:
+    def head(self, key: str) -> ObjectInfo | None:
         try:
-            with explained(key):
-                if self._unsynced:
+            with translate_os_errors(key):
+                if self._unsynced_dirs:
                     self._require_durable(f"{self._root_text}/{key}")
                 stat = os.stat(self._root / key)
         except FileNotFoundError:
             return None
         if not S_ISREG(stat.st_mode):
             return None
-        return Listed(key, stat.st_size, _time(stat))
+        return ObjectInfo(key, stat.st_size, _time(stat))
 
-    def create(self, key: str, data: bytes) -> PutAnswer:
+    def create(self, key: str, data: bytes) -> PutResult:
         path = f"{self._root_text}/{key}"
         try:
             folder = self._link_unnamed(path, data) if self._unnamed else None
             if folder is None:
-                with self._written(Path(path), data, self._fsync) as temporary:
+                with self._temporary_file(Path(path), data, self._fsync) as temporary:
                     os.link(temporary, path)
         except FileExistsError:
             return EXISTS
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise _as_ours(key, error) from error
+            raise _translate(key, error) from error
         if not self._fsync:
             return CREATED
         where = path.rpartition("/")[0]
         try:
             sync_directory(where) if folder is None else os.fsync(folder.fd)
         except OSError as error:  # whatever it is: others can see the object by now, and a power cut may take it back
-            self._unsynced.add(where)
-            return PutAnswer(Outcome.UNKNOWN, error.strerror or str(error))
+            self._unsynced_dirs.add(where)
+            return PutResult(PutOutcome.UNKNOWN, error.strerror or str(error))
         return CREATED
 
-    def _link_unnamed(self, path: str, data: bytes) -> Folder | None:
+    def _link_unnamed(self, path: str, data: bytes) -> OpenDirectory | None:
         """Name a file that had no name, which saves a temporary name; the directory is still to be synced.
 
         None, and never tried again, where the file system or the system has no such files.
         """
         where, _, name = path.rpartition("/")
-        folder = self._folders.at(where)
+        folder = self._dirs.get(where)
         if folder is None:
             self._make_directory(Path(where))
-            folder = self._folders.keep(where)
+            folder = self._dirs.open(where)
         try:
-            fd, length = folder.unnamed(len(data))
+            fd, length = folder.take_file(len(data))
         except OSError as error:
             self._require_no_unnamed(error)
             return None
@@ -191,13 +191,13 @@ class LocalBackend:
                 os.ftruncate(fd, len(data))
             _write(fd, data, self._fsync)
             try:
-                os.link(str(fd), name, src_dir_fd=self._folders.descriptors, dst_dir_fd=folder.fd, follow_symlinks=True)
+                os.link(str(fd), name, src_dir_fd=self._dirs.proc_fd, dst_dir_fd=folder.fd, follow_symlinks=True)
             except OSError as error:
                 self._require_no_unnamed(error)
                 return None
         finally:
             _close(fd)
-        folder.expect_more()  # while the disk is waited for
+        folder.request_refill()  # while the disk is waited for
         return folder
 
     def _sync_name(self, folder: Path) -> None:
@@ -205,8 +205,8 @@ class LocalBackend:
         try:
             sync_directory(folder)
         except OSError as error:
-            self._unsynced.add(os.fspath(folder))
-            raise TransientFault(error.strerror or str(error)) from error
+            self._unsynced_dirs.add(os.fspath(folder))
+            raise TransientError(error.strerror or str(error)) from error
 
     def _require_durable(self, path: str) -> None:
         """Do not serve an object whose directory could not be synced: its reader would take the put for successful.
@@ -214,9 +214,9 @@ class LocalBackend:
         A journal that could not be written refuses the next sync too, so one that succeeds has written everything.
         """
         folder = Path(path).parent
-        if os.fspath(folder) in self._unsynced:
+        if os.fspath(folder) in self._unsynced_dirs:
             self._sync_name(folder)
-            self._unsynced.discard(os.fspath(folder))
+            self._unsynced_dirs.discard(os.fspath(folder))
 
     def _require_no_unnamed(self, error: OSError) -> None:
         """Accept an error that says that unnamed files are not supported: do without them from now on."""
@@ -227,19 +227,19 @@ class LocalBackend:
     def put(self, key: str, data: bytes, durable: bool) -> None:
         path = self._root / key
         fsync = self._fsync and durable
-        with explained(key), self._written(path, data, fsync) as temporary:
+        with translate_os_errors(key), self._temporary_file(path, data, fsync) as temporary:
             os.replace(temporary, path)
             if fsync:
                 self._sync_name(path.parent)
 
-    def replace(self, key: str, data: bytes, seen: Tag) -> bool:
+    def replace(self, key: str, data: bytes, seen: ETag) -> bool:
         """Under a lock on the directory: a file system has no conditional replace. Only replaces exclude each other."""
         path = self._root / key
         try:
-            with explained(key), _locked(path.parent):
-                if tag_of(path.read_bytes()) != seen:
+            with translate_os_errors(key), _directory_lock(path.parent):
+                if content_etag(path.read_bytes()) != seen:
                     return False
-                with self._written(path, data, self._fsync) as temporary:
+                with self._temporary_file(path, data, self._fsync) as temporary:
                     os.replace(temporary, path)
                     if self._fsync:
                         self._sync_name(path.parent)
@@ -248,7 +248,7 @@ class LocalBackend:
         return True
 
     def delete(self, key: str) -> None:
-        with suppress(FileNotFoundError), explained(key):
+        with suppress(FileNotFoundError), translate_os_errors(key):
             os.unlink(self._root / key)
 
     def remove_temporaries(self, before: datetime) -> None:
@@ -260,13 +260,13 @@ class LocalBackend:
                     if name.startswith(_TEMPORARY) and _time(path.stat()) < before:
                         path.unlink()
 
-    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
+    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[ObjectInfo]]:
         """All keys below the prefix at once: a directory has no pages. Sorted, so that runs are alike."""
-        with explained(prefix):
+        with translate_os_errors(prefix):
             found = sorted(self._walk(prefix), key=lambda listed: listed.key)
         yield found
 
-    def _walk(self, prefix: str) -> Iterator[Listed]:
+    def _walk(self, prefix: str) -> Iterator[ObjectInfo]:
         folders = [prefix]
         while folders:
             folder = folders.pop()
@@ -281,10 +281,10 @@ class LocalBackend:
                 elif not entry.name.startswith(_TEMPORARY):
                     with suppress(FileNotFoundError):
                         stat = entry.stat()
-                        yield Listed(key, stat.st_size, _time(stat))
+                        yield ObjectInfo(key, stat.st_size, _time(stat))
 
     @contextmanager
-    def _written(self, path: Path, data: bytes, fsync: bool) -> Iterator[Path]:
+    def _temporary_file(self, path: Path, data: bytes, fsync: bool) -> Iterator[Path]:
         """A temporary file beside `path` with the data in it, synced if wanted, gone afterwards."""
         self._make_directory(path.parent)
         temporary = path.parent / f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}"
@@ -306,7 +306,7 @@ class LocalBackend:
         each directory below the root syncs its parent, whoever made it.
         """
         exists = folder.is_dir()
-        if exists and (os.fspath(folder) in self._settled or self._root not in folder.parents):
+        if exists and (os.fspath(folder) in self._durable_dirs or self._root not in folder.parents):
             return
         self._make_directory(folder.parent)
         if not exists:
@@ -318,7 +318,7 @@ class LocalBackend:
                     raise BadRequest(message) from None
         if self._fsync:
             sync_directory(folder.parent)
-        self._settled.add(os.fspath(folder))
+        self._durable_dirs.add(os.fspath(folder))
 
 
 def _write(fd: int, data: bytes, fsync: bool) -> None:

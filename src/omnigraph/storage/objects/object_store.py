@@ -17,63 +17,63 @@ from omnigraph.errors import ReadOnly, Unavailable
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
 from omnigraph.storage.location import Location
-from omnigraph.storage.util.blocking_hook import about_to_wait
+from omnigraph.storage.util.blocking_hook import run_blocking_hook
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Tag:
+class ETag:
     """Which content of an object was seen: what a conditional replace compares. Stores use one or the other."""
 
     etag: str | None
     version: str | None = None
 
 
-def tag_of(data: bytes) -> Tag:
+def content_etag(data: bytes) -> ETag:
     """The tag of an object on a store that gives none: its content says the same."""
-    return Tag(hashlib.sha256(data).hexdigest())
+    return ETag(hashlib.sha256(data).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredObject:
     """An object's content, and the store's own account of when it was written."""
 
     data: bytes
     modified: datetime
-    given: Tag | None = None
+    store_etag: ETag | None = None
 
     @property
-    def tag(self) -> Tag:
-        return self.given or tag_of(self.data)
+    def etag(self) -> ETag:
+        return self.store_etag or content_etag(self.data)
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ObjectInfo:
     key: str
     size: int
     modified: datetime
     etag: str | None = None  # of stores that give one
 
 
-class Outcome(Enum):
+class PutOutcome(Enum):
     CREATED = "created"
     EXISTS = "exists"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class PutAnswer:
+class PutResult:
     """What is known of a conditional create; `unknown` may have landed, or may land later."""
 
-    outcome: Outcome
+    outcome: PutOutcome
     reason: str = ""
 
 
-CREATED, EXISTS = PutAnswer(Outcome.CREATED), PutAnswer(Outcome.EXISTS)
+CREATED, EXISTS = PutResult(PutOutcome.CREATED), PutResult(PutOutcome.EXISTS)
 
 
-class Swap(Enum):
+class ReplaceOutcome(Enum):
     """What is known of a conditional replace."""
 
     REPLACED = "replaced"
@@ -81,26 +81,26 @@ class Swap(Enum):
     UNKNOWN = "unknown"
 
 
-class TransientFault(Exception):
+class TransientError(Exception):
     """A fault that may pass: raised by a backend, retried here, never seen outside."""
 
 
 class Backend(Protocol):
-    """What a store can do, one request a call; raises `TransientFault` or an `OmnigraphError`."""
+    """What a store can do, one request a call; raises `TransientError` or an `OmnigraphError`."""
 
-    def get(self, key: str) -> Stored | None: ...
+    def get(self, key: str) -> StoredObject | None: ...
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None: ...
 
-    def create(self, key: str, data: bytes) -> PutAnswer: ...
+    def create(self, key: str, data: bytes) -> PutResult: ...
 
-    def put(self, key: str, data: bytes, durable: bool) -> Tag | None: ...
+    def put(self, key: str, data: bytes, durable: bool) -> ETag | None: ...
 
-    def replace(self, key: str, data: bytes, seen: Tag) -> bool: ...
+    def replace(self, key: str, data: bytes, seen: ETag) -> bool: ...
 
-    def head(self, key: str) -> Listed | None: ...
+    def head(self, key: str) -> ObjectInfo | None: ...
 
-    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
+    def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[ObjectInfo]]:
         """Everything below `prefix/`, in any order: each step is one request, and a fault ends the iteration.
 
         `repeat_pages` asks the backend to repeat a page that fails where it can: see `ObjectStore.list`.
@@ -123,7 +123,7 @@ class RetryPolicy:
 
 
 @runtime_checkable
-class WritesFiles(Protocol):
+class HasTemporaries(Protocol):
     """A backend whose puts are files before they have their names."""
 
     def remove_temporaries(self, before: datetime) -> None: ...
@@ -147,62 +147,62 @@ class ObjectStore:
         self._runtime = runtime or Runtime()
         self._retry = retry or RetryPolicy()
 
-    def get(self, key: str) -> Stored | None:
-        return self._patiently(key, lambda: self._backend.get(key), lambda found: len(found.data) if found else 0)
+    def get(self, key: str) -> StoredObject | None:
+        return self._with_retries(key, lambda: self._backend.get(key), lambda found: len(found.data) if found else 0)
 
     def remove_temporaries(self, before: datetime) -> None:
         """Remove what puts have left that were killed, before a moment that is long past, on stores that keep it."""
-        if isinstance(self._backend, WritesFiles):
+        if isinstance(self._backend, HasTemporaries):
             self._backend.remove_temporaries(before)
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
         """A part of an object: shorter than asked where the object ends."""
-        return self._patiently(
+        return self._with_retries(
             key, lambda: self._backend.get_range(key, start, length), lambda found: len(found) if found else 0
         )
 
-    def create(self, key: str, data: bytes) -> PutAnswer:
+    def create(self, key: str, data: bytes) -> PutResult:
         """Put `data` under `key` if that is free. One request, never repeated in here.
 
         Repeating it would make "exists" ambiguous: it might be our own first attempt.
         """
         self._require_writable()
-        about_to_wait()
+        run_blocking_hook()
         start = time.monotonic()
         try:
             return self._backend.create(key, data)
-        except TransientFault as fault:
-            return PutAnswer(Outcome.UNKNOWN, str(fault))
+        except TransientError as fault:
+            return PutResult(PutOutcome.UNKNOWN, str(fault))
         finally:
-            meter.record(start, time.monotonic(), bytes_moved=len(data))
+            meter.record_request(start, time.monotonic(), bytes_moved=len(data))
 
-    def put(self, key: str, data: bytes, *, durable: bool = True) -> Tag | None:
+    def put(self, key: str, data: bytes, *, durable: bool = True) -> ETag | None:
         """Write or replace; `durable=False` for what may be lost in a power cut, such as hints.
 
         Answers the tag that the store gave to what was written, if it gives any.
         """
         self._require_writable()
-        return self._patiently(key, lambda: self._backend.put(key, data, durable), lambda _: len(data))
+        return self._with_retries(key, lambda: self._backend.put(key, data, durable), lambda _: len(data))
 
-    def replace(self, key: str, data: bytes, seen: Tag) -> Swap:
+    def replace(self, key: str, data: bytes, expected: ETag) -> ReplaceOutcome:
         """Put `data` in the place of exactly the content that was seen. One request, never repeated in here.
 
         Repeating it would make "changed" ambiguous: it might be our own first attempt that changed it.
         """
         self._require_writable()
-        about_to_wait()
+        run_blocking_hook()
         start = time.monotonic()
         try:
-            return Swap.REPLACED if self._backend.replace(key, data, seen) else Swap.CHANGED
-        except TransientFault:
-            return Swap.UNKNOWN
+            return ReplaceOutcome.REPLACED if self._backend.replace(key, data, expected) else ReplaceOutcome.CHANGED
+        except TransientError:
+            return ReplaceOutcome.UNKNOWN
         finally:
-            meter.record(start, time.monotonic(), bytes_moved=len(data))
+            meter.record_request(start, time.monotonic(), bytes_moved=len(data))
 
-    def head(self, key: str) -> Listed | None:
-        return self._patiently(key, lambda: self._backend.head(key), lambda _: 0)
+    def head(self, key: str) -> ObjectInfo | None:
+        return self._with_retries(key, lambda: self._backend.head(key), lambda _: 0)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Everything below `prefix/`, each key once, page by page as needed.
 
         The order is the store's: by name only where `location.lists_in_name_order`. A listing is one iteration and is
@@ -219,54 +219,54 @@ class ObjectStore:
                     listed.update(entry.key for entry in fresh)
                     yield from fresh
                 return
-            except TransientFault as fault:
+            except TransientError as fault:
                 faults += 1
-                self._wait_after_fault(prefix, faults, fault)
+                self._back_off(prefix, faults, fault)
 
-    def _pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[Listed]]:
+    def _pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[ObjectInfo]]:
         """One iteration of a listing, with each page counted as a request."""
-        pages: Iterator[Sequence[Listed]] | None = None
+        pages: Iterator[Sequence[ObjectInfo]] | None = None
         while True:
-            about_to_wait()
+            run_blocking_hook()
             start = time.monotonic()
             try:
                 if pages is None:
                     pages = self._backend.pages(prefix, repeat_pages=repeat_pages)
                 page = next(pages, None)
-            except TransientFault:
-                meter.record(start, time.monotonic(), retries=1)
+            except TransientError:
+                meter.record_request(start, time.monotonic(), retries=1)
                 raise
             if page is None:
                 return
-            meter.record(start, time.monotonic())
+            meter.record_request(start, time.monotonic())
             yield page
 
     def delete(self, key: str) -> None:
         """Remove; that it is not there is as good."""
         self._require_writable()
-        self._patiently(key, lambda: self._backend.delete(key), lambda _: 0)
+        self._with_retries(key, lambda: self._backend.delete(key), lambda _: 0)
 
     def _require_writable(self) -> None:
         """The promise of a read-only open is kept here, for every verb at once."""
         if self.read_only:
             raise ReadOnly("Writing")
 
-    def _patiently(self, key: str, call: Callable[[], T], size_of: Callable[[T], int]) -> T:
-        about_to_wait()
+    def _with_retries(self, key: str, call: Callable[[], T], size_of: Callable[[T], int]) -> T:
+        run_blocking_hook()
         faults = 0
         while True:
             start = time.monotonic()
             try:
                 answer = call()
-            except TransientFault as fault:
-                meter.record(start, time.monotonic(), retries=1)
+            except TransientError as fault:
+                meter.record_request(start, time.monotonic(), retries=1)
                 faults += 1
-                self._wait_after_fault(key, faults, fault)
+                self._back_off(key, faults, fault)
             else:
-                meter.record(start, time.monotonic(), bytes_moved=size_of(answer))
+                meter.record_request(start, time.monotonic(), bytes_moved=size_of(answer))
                 return answer
 
-    def _wait_after_fault(self, key: str, faults: int, fault: TransientFault) -> None:
+    def _back_off(self, key: str, faults: int, fault: TransientError) -> None:
         if faults >= self._retry.attempts_max:
             raise Unavailable(key, str(fault)) from fault
         self._runtime.clock.sleep(self._runtime.jitter(self._retry.ceiling_s(faults)))
@@ -286,7 +286,7 @@ def open_store(
 
         backend = LocalBackend(location.path, location.fsync)
     else:
-        from omnigraph.storage.objects.cloud import RemoteBackend
+        from omnigraph.storage.objects.cloud import CloudBackend
 
-        backend = RemoteBackend(location)
+        backend = CloudBackend(location)
     return ObjectStore(location, backend, runtime, retry, read_only=read_only)

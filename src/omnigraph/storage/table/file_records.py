@@ -21,8 +21,8 @@ from typing import Any, Generic, TypeVar
 from omnigraph.errors import OmnigraphError
 from omnigraph.fork_safety import renew_after_fork
 from omnigraph.storage.location import Location
-from omnigraph.storage.objects.object_store import Listed, ObjectStore, open_store
-from omnigraph.storage.util.blocking_hook import about_to_wait
+from omnigraph.storage.objects.object_store import ObjectInfo, ObjectStore, open_store
+from omnigraph.storage.util.blocking_hook import run_blocking_hook
 from omnigraph.storage.util.parallel import gather
 
 SHA256, ETAG = "sha256:", "etag:"
@@ -299,13 +299,13 @@ class FileLedger:
         by_folder: dict[str, list[str]] = {}
         for path in paths:
             by_folder.setdefault(path.rpartition("/")[0], []).append(path)
-        calls: list[Callable[[], list[Listed | None]]] = []
+        calls: list[Callable[[], list[ObjectInfo | None]]] = []
         for folder, inside in by_folder.items():
             if len(inside) > ASKED_SINGLY_MAX:
                 calls.append(partial(_listing, self._store, _key(table_id, folder)))
             else:
                 calls.extend(partial(_one, self._store, _key(table_id, path)) for path in inside)
-        about_to_wait()
+        run_blocking_hook()
         wanted = {_key(table_id, path): path for path in paths}
         found: dict[str, FileRecord] = {}
         for listed in (one for answer in gather(calls) for one in answer if one is not None):
@@ -329,11 +329,11 @@ class FileLedger:
         return open_store(self._location)
 
 
-def _listing(store: ObjectStore, folder: str) -> list[Listed | None]:
+def _listing(store: ObjectStore, folder: str) -> list[ObjectInfo | None]:
     return list(store.list(folder))
 
 
-def _one(store: ObjectStore, key: str) -> list[Listed | None]:
+def _one(store: ObjectStore, key: str) -> list[ObjectInfo | None]:
     return [store.head(key)]
 
 

@@ -23,9 +23,9 @@ from omnigraph.storage.table.file_records import FileLedger, ledger_of
 from omnigraph.storage.table.lance_errors import explained
 from omnigraph.storage.table.lance_io_stats import Origin, StoreCounter, counter_of, forget
 from omnigraph.storage.table.read.lookup_cache import Memo
-from omnigraph.storage.util.blocking_hook import about_to_wait
-from omnigraph.storage.util.one_process import LANCE
-from omnigraph.storage.util.single_flight_cache import Kept
+from omnigraph.storage.util.blocking_hook import run_blocking_hook
+from omnigraph.storage.util.fork_guard import LANCE
+from omnigraph.storage.util.single_flight_cache import SingleFlightCache
 
 if TYPE_CHECKING:
     from lance import LanceDataset
@@ -56,7 +56,7 @@ class TableVersion:
 
 def lance_module(name: str = "lance") -> Any:
     """Lance, loaded when first used."""
-    LANCE.require()
+    LANCE.check()
     return importlib.import_module(name)
 
 
@@ -89,7 +89,7 @@ class Handles:
         self.location = location
         self.memo = Memo()
         self._given_session = session
-        self._open: Kept[TableVersion, LanceDataset] = Kept(handles_max)
+        self._open: SingleFlightCache[TableVersion, LanceDataset] = SingleFlightCache(handles_max)
         self._used: set[str] = set()
         renew_after_fork(self, Handles._renew)
 
@@ -111,12 +111,12 @@ class Handles:
         return ledger_of(self.location)
 
     def uri(self, table_id: str) -> str:
-        return self.location.child(f"tables/{table_id}")
+        return self.location.child_uri(f"tables/{table_id}")
 
     def open(self, at: TableVersion) -> "LanceDataset":
         """The dataset of that version; the same handle while it is in use."""
-        meter.lance_is_used()
-        return self._open.get(at, lambda: self._opened(at))
+        meter.track_lance()
+        return self._open.get_or_create(at, lambda: self._opened(at))
 
     def keep(self, at: TableVersion, dataset: "LanceDataset") -> "LanceDataset":
         """Remember the handle that a commit returned: it counts its requests where its base does."""
@@ -132,7 +132,7 @@ class Handles:
     def counted(self, origin: Origin, make: "Callable[[], LanceDataset]") -> "LanceDataset":
         """Make a handle of whose requests the counter knows."""
         first = not self.counter.settled(origin)
-        meter.lance_is_used()
+        meter.track_lance()
         dataset = make()
         if first:
             self.counter.follow(origin, dataset)
@@ -141,14 +141,14 @@ class Handles:
     @contextmanager
     def measured(self, stages_of: Callable[[int], int]) -> Iterator[None]:
         """Mark a call whose serial requests depend on what is cached: a function of how many were made."""
-        meter.lance_is_used()
-        about_to_wait()
+        meter.track_lance()
+        run_blocking_hook()
         start, before = time.monotonic(), self.counter.read().requests
         try:
             yield
         finally:
             span = meter.Span(start, time.monotonic(), stages_of(self.counter.read().requests - before))
-            for operation in meter.open_operations():
+            for operation in meter.open_accounts():
                 operation.add(span, 0, 0, 0)
 
     def first_use(self, uri: str) -> bool:

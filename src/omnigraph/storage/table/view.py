@@ -22,8 +22,8 @@ from omnigraph.storage.table.lance_io_stats import Origin
 from omnigraph.storage.table.overlay import Overlay, aligned, widened
 from omnigraph.storage.table.read.row_addresses import places
 from omnigraph.storage.table.write.detached_commit import deleted, widened_schema
-from omnigraph.storage.util.blocking_hook import about_to_wait
-from omnigraph.storage.util.single_flight_cache import Kept
+from omnigraph.storage.util.blocking_hook import run_blocking_hook
+from omnigraph.storage.util.single_flight_cache import SingleFlightCache
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,9 +46,9 @@ class Views:
     def __init__(self, handles: Handles, scratch: Path | None = None, views_max: int = VIEWS_MAX) -> None:
         self._handles = handles
         self._scratch = scratch
-        self._views: Kept[_Key, LanceDataset] = Kept(views_max)
-        self._indexes: Kept[TableVersion, tuple[Any, ...]] = Kept(INDEXES_MAX)
-        self._names: Kept[TableVersion, frozenset[str]] = Kept(NAMES_MAX)
+        self._views: SingleFlightCache[_Key, LanceDataset] = SingleFlightCache(views_max)
+        self._indexes: SingleFlightCache[TableVersion, tuple[Any, ...]] = SingleFlightCache(INDEXES_MAX)
+        self._names: SingleFlightCache[TableVersion, frozenset[str]] = SingleFlightCache(NAMES_MAX)
 
     def get(self, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None" = None) -> "LanceDataset":
         """The view of `at` with `overlay` on top; without a stored version, of the overlay alone.
@@ -57,8 +57,8 @@ class Views:
         """
         told = schema is not None and (at is None or self.lacks(at, schema))
         key = (at, overlay.fingerprint, schema.to_string() if schema is not None and told else "")
-        meter.lance_is_used()
-        return self._views.get(key, lambda: self._build(at, overlay, schema))
+        meter.track_lance()
+        return self._views.get_or_create(key, lambda: self._build(at, overlay, schema))
 
     def lacks(self, at: TableVersion, schema: "pa.Schema | None") -> bool:
         """Whether the stored version lacks columns of the schema.
@@ -68,11 +68,11 @@ class Views:
         """
         if schema is None:
             return False
-        names = self._names.get(at, lambda: frozenset(self._handles.open(at).schema.names))
+        names = self._names.get_or_create(at, lambda: frozenset(self._handles.open(at).schema.names))
         return not names.issuperset(schema.names)
 
     def _build(self, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None") -> "LanceDataset":
-        about_to_wait()
+        run_blocking_hook()
         folder = self._make_folder()
         try:
             with explained(f"a view of {at}" if at is not None else "a view of inline rows"):
@@ -104,7 +104,11 @@ class _Combination:
     """The making of one view over a stored version."""
 
     def __init__(
-        self, handles: Handles, indexes: "Kept[TableVersion, tuple[Any, ...]]", at: TableVersion, folder: Path
+        self,
+        handles: Handles,
+        indexes: "SingleFlightCache[TableVersion, tuple[Any, ...]]",
+        at: TableVersion,
+        folder: Path,
     ) -> None:
         self._handles = handles
         self._indexes = indexes
@@ -183,7 +187,7 @@ class _Combination:
         def read() -> tuple[Any, ...]:
             return tuple(based_indexes(self._stored, self._version_file(), _STORED))
 
-        return self._indexes.get(self._at, read)
+        return self._indexes.get_or_create(self._at, read)
 
     def _version_file(self) -> bytes:
         """The stored version's own file: one request that Lance's counter does not see, so it is recorded here."""
@@ -197,7 +201,7 @@ class _Combination:
         start = time.monotonic()
         files.download_file(name, str(copy))
         data = copy.read_bytes()
-        meter.record(start, time.monotonic(), bytes_moved=len(data))
+        meter.record_request(start, time.monotonic(), bytes_moved=len(data))
         return data
 
     def _commit(self, view: "LanceDataset", operation: Any) -> "LanceDataset":

@@ -5,6 +5,6 @@ schema_cache.py         values derived from an Arrow schema
 parallel.py             independent calls at once
 blocking_hook.py        a hook called before blocking I/O
 runner.py               where tasks run
-one_process.py          refuses libraries that do not survive a fork
+fork_guard.py           refuses libraries that do not survive a fork
 duckdb_stream.py        rows into DuckDB
 """

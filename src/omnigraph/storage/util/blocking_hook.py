@@ -12,24 +12,24 @@ from typing import ParamSpec, TypeVar
 T = TypeVar("T")
 P = ParamSpec("P")
 
-_first: ContextVar[Callable[[], None] | None] = ContextVar("omnigraph_before_waiting", default=None)
+_hook: ContextVar[Callable[[], None] | None] = ContextVar("omnigraph_before_waiting", default=None)
 
 
-def about_to_wait() -> None:
+def run_blocking_hook() -> None:
     """Said before every request to the store, and before waiting for another thread that may make one."""
-    first = _first.get()
+    first = _hook.get()
     if first is not None:
         first()
 
 
-def before_waiting(first: Callable[[], None], work: Callable[P, T]) -> Callable[P, T]:
+def with_blocking_hook(first: Callable[[], None], work: Callable[P, T]) -> Callable[P, T]:
     """The work, with `first` done before any of it waits: perhaps never, perhaps often, perhaps by several threads."""
 
     def done(*args: "P.args", **how: "P.kwargs") -> T:
-        token = _first.set(first)
+        token = _hook.set(first)
         try:
             return work(*args, **how)
         finally:
-            _first.reset(token)
+            _hook.reset(token)
 
     return done

@@ -14,32 +14,32 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Streams:
+class BatchStreams:
     """The streams of one query, or of several that share a connection."""
 
     def __init__(self) -> None:
-        self._met: OmnigraphError | None = None
+        self._error: OmnigraphError | None = None
 
     def reader(self, schema: "pa.Schema", batches: "Iterable[pa.RecordBatch]") -> "pa.RecordBatchReader":
         import pyarrow as pa
 
-        return pa.RecordBatchReader.from_batches(schema, self._noted(batches))
+        return pa.RecordBatchReader.from_batches(schema, self._record_errors(batches))
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def original_errors(self) -> Iterator[None]:
         """Around the query."""
         import duckdb
 
         try:
             yield
         except duckdb.Error:
-            if self._met is not None:
-                raise self._met from None
+            if self._error is not None:
+                raise self._error from None
             raise
 
-    def _noted(self, batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    def _record_errors(self, batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         try:
             yield from batches
         except OmnigraphError as error:
-            self._met = error
+            self._error = error
             raise

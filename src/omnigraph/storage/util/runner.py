@@ -34,7 +34,7 @@ class Runner(Protocol):
         """The answers, in the order of the items. The first task that fails for good ends the job with its error."""
 
 
-class InProcess:
+class LocalRunner:
     """One task after the other, here: for machines without Spark, and for work that is not worth a session."""
 
     name = "local"

@@ -11,14 +11,14 @@ V = TypeVar("V")
 SCHEMAS_MAX = 256
 
 
-class BySchema(Generic[V]):
+class SchemaCache(Generic[V]):
     """Values by schema, as a dictionary would keep them; but to hash a schema takes longer than to compare it."""
 
     def __init__(self, make: "Callable[[pa.Schema], V]") -> None:
         self._make = make
         self._kept: dict[tuple[str, ...], tuple[pa.Schema, V]] = {}
 
-    def of(self, schema: "pa.Schema") -> V:
+    def get(self, schema: "pa.Schema") -> V:
         name = tuple(schema.names)
         kept = self._kept.get(name)
         if kept is not None and kept[0].equals(schema, check_metadata=True):

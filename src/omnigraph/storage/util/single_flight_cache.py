@@ -6,13 +6,13 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from omnigraph.fork_safety import keep_inherited, renew_after_fork
-from omnigraph.storage.util.blocking_hook import about_to_wait
+from omnigraph.storage.util.blocking_hook import run_blocking_hook
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Kept(Generic[K, V]):
+class SingleFlightCache(Generic[K, V]):
     """Values by key, the least recently used forgotten first.
 
     Threads that want the same value at once wait for the first of them to make it: for an open
@@ -21,7 +21,7 @@ class Kept(Generic[K, V]):
 
     def __init__(self, entries_max: int) -> None:
         self._entries_max = entries_max
-        renew_after_fork(self, Kept._renew)
+        renew_after_fork(self, SingleFlightCache._renew)
 
     def _renew(self) -> None:
         """A forked child starts empty: open datasets and views on scratch disk are its parent's."""
@@ -36,7 +36,7 @@ class Kept(Generic[K, V]):
     def __contains__(self, key: K) -> bool:
         return key in self._values
 
-    def get(self, key: K, make: Callable[[], V]) -> V:
+    def get_or_create(self, key: K, make: Callable[[], V]) -> V:
         """The value of `key`, made now unless it is remembered."""
         found = self._recall(key)
         if found is not None:
@@ -44,7 +44,7 @@ class Kept(Generic[K, V]):
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         if not making.acquire(blocking=False):
-            about_to_wait()  # for another's requests
+            run_blocking_hook()  # for another's requests
             making.acquire()
         try:
             found = self._recall(key)
@@ -67,7 +67,7 @@ class Kept(Generic[K, V]):
                 self._values.popitem(last=False)
             return kept
 
-    def recall(self, key: K) -> V | None:
+    def get(self, key: K) -> V | None:
         """The value of `key`, if it is remembered."""
         found = self._recall(key)
         return None if found is None else found[0]

@@ -17,7 +17,7 @@ from omnigraph.schema.evolve.migration import MigrationPlan, TypeChange, filling
 from omnigraph.schema.evolve.migration_step import Holds, NoNulls, NoRows, Step
 from omnigraph.storage.table.table_content import Content
 from omnigraph.storage.table.tables import Tables
-from omnigraph.storage.util.duckdb_stream import Streams
+from omnigraph.storage.util.duckdb_stream import BatchStreams
 from omnigraph.storage.util.parallel import gather
 from omnigraph.write.migrate.reshape import filled
 from omnigraph.write.validate.lookups import stored_at
@@ -233,7 +233,7 @@ class _Query:
 
     def __init__(self, rows: _Rows) -> None:
         self._rows = rows
-        self._streams = Streams()
+        self._streams = BatchStreams()
 
     def __enter__(self) -> "_Query":
         import duckdb
@@ -249,7 +249,7 @@ class _Query:
         return self
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
-        with self._streams.told():
+        with self._streams.original_errors():
             rows: list[tuple[Any, ...]] = self._connection.execute(sql).fetchall()
         return rows
 

@@ -40,7 +40,7 @@ def kept(error: ConstraintViolation) -> ConstraintViolation:
         error.entity_ids,
         error.message,
         error.property_name,
-        tuple(violation.kept() for violation in listed),
+        tuple(violation.truncate() for violation in listed),
         unlisted,
     )
 

@@ -187,7 +187,7 @@ def _spooled(
     data = _encoded(rows)
     key = spool.key(number)
     store.put(key, data)
-    path = spool.job.location.child(key)
+    path = spool.job.location.child_uri(key)
     split = Split(number, number, "parquet", path, shown, 0, len(data), (0,), type_name, before, len(data))
     minter = spool.job.minter.for_split(number)
     parsed = (parse_table(rows, definition, before, minter, shown) for _ in range(1))  # when staging asks for it

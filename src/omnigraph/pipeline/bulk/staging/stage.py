@@ -18,7 +18,7 @@ from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.pipeline.bulk.job import BulkJob, SplitResult, TableResult
 from omnigraph.pipeline.bulk.staging.upsert import Upserts, beside_stored
 from omnigraph.schema.constraints import Key, Unique, type_constraints
-from omnigraph.storage.objects.object_store import ObjectStore, Outcome, open_store
+from omnigraph.storage.objects.object_store import ObjectStore, PutOutcome, open_store
 from omnigraph.storage.table.write.fragments import Fragment, write_rows
 from omnigraph.write.delta import texts
 from omnigraph.write.load.input.input_splits import Split
@@ -65,7 +65,7 @@ def stage_parsed(job: BulkJob, number: int, stretches: Iterable[Parsed], store: 
 def _settled(store: ObjectStore, key: str, result: SplitResult) -> SplitResult:
     """The answer that the store has, which is ours or that of whoever was first."""
     for _ in range(PUT_ATTEMPTS_MAX):
-        if store.create(key, result.encoded()).outcome is Outcome.CREATED:
+        if store.create(key, result.encoded()).outcome is PutOutcome.CREATED:
             return result
         stored = store.get(key)
         if stored is not None:

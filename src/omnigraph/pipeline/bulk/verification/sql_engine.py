@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.write.fragments import fragment_rows, key_batches, key_schema
-from omnigraph.storage.util.duckdb_stream import Streams
+from omnigraph.storage.util.duckdb_stream import BatchStreams
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,8 +57,8 @@ class DuckKeys:
         self._memory_mb = memory_mb
 
     def rows(self, sql: str, inputs: Inputs) -> "pa.Table":
-        streams = Streams()
-        with connected(self._memory_mb) as connection, streams.told():
+        streams = BatchStreams()
+        with connected(self._memory_mb) as connection, streams.original_errors():
             for name, keys in inputs.items():
                 connection.register(name, _stream(streams, keys) if isinstance(keys, Keys) else keys)
             answer: pa.Table = connection.sql(sql).to_arrow_table()
@@ -120,7 +120,7 @@ def _memory_mb() -> int:
     return max(MEMORY_MB_MIN, min(MEMORY_MB_MAX, int(free_memory() * MEMORY_SHARE) >> 20))
 
 
-def _stream(streams: Streams, keys: Keys) -> "pa.RecordBatchReader":
+def _stream(streams: BatchStreams, keys: Keys) -> "pa.RecordBatchReader":
     schema = key_schema(keys.location, keys.at, keys.columns)
     return streams.reader(schema, key_batches(keys.location, keys.at, keys.columns, keys.fragments))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from omnigraph.cancellation import interruptible
 from omnigraph.storage.table.diff.equality import equal_rows
 from omnigraph.storage.table.overlay import ID
-from omnigraph.storage.util.duckdb_stream import Streams
+from omnigraph.storage.util.duckdb_stream import BatchStreams
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,8 +57,8 @@ def by_join(older: Read, newer: Read, shape: "pa.Schema") -> Difference:
 def _differing_ids(older: Read, newer: Read, shape: "pa.Schema") -> Any:
     import duckdb
 
-    streams = Streams()
-    with duckdb.connect() as connection, streams.told():
+    streams = BatchStreams()
+    with duckdb.connect() as connection, streams.original_errors():
         for name, read in (("older", older), ("newer", newer)):
             connection.register(name, streams.reader(shape, read()))
         distinct = [f"older.{column} IS DISTINCT FROM newer.{column}" for column in map(_quoted, shape.names)]

@@ -16,7 +16,7 @@ from omnigraph.storage.table.read.predicates import Values, isin, rows_among, va
 from omnigraph.storage.table.read.row_addresses import chunks, id_filter, reading
 from omnigraph.storage.table.read.scan import batches, scan
 from omnigraph.storage.util.parallel import gather
-from omnigraph.storage.util.schema_cache import BySchema
+from omnigraph.storage.util.schema_cache import SchemaCache
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -159,10 +159,10 @@ def _united(parts: "Iterable[pa.Table | None]", shape: "pa.Schema") -> "pa.Table
 
     given = [part for part in parts if part is not None]
     found = [part for part in given if part.num_rows] or given[:1]
-    return pa.concat_tables([_shaped(part, shape) for part in found]) if found else _NOTHING.of(shape)
+    return pa.concat_tables([_shaped(part, shape) for part in found]) if found else _NOTHING.get(shape)
 
 
-_NOTHING = BySchema(lambda shape: shape.empty_table())
+_NOTHING = SchemaCache(lambda shape: shape.empty_table())
 
 
 def _shaped(rows: "pa.Table", shape: "pa.Schema") -> "pa.Table":

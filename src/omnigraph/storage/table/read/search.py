@@ -19,7 +19,7 @@ from omnigraph.storage.table.overlay import ID, Overlay
 from omnigraph.storage.table.read.row_addresses import id_filter
 from omnigraph.storage.table.read.row_addresses import reading as reading_rows
 from omnigraph.storage.table.view import Views
-from omnigraph.storage.util.single_flight_cache import Kept
+from omnigraph.storage.util.single_flight_cache import SingleFlightCache
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,15 +61,17 @@ class Texts:
     def __init__(self, handles: Handles, views: Views) -> None:
         self._handles = handles
         self._views = views
-        self._indexes: Kept[tuple[TableVersion | None, str, str], TextIndex] = Kept(TEXT_INDEXES_MAX)
+        self._indexes: SingleFlightCache[tuple[TableVersion | None, str, str], TextIndex] = SingleFlightCache(
+            TEXT_INDEXES_MAX
+        )
 
     def index(
         self, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None", column: str
     ) -> TextIndex | None:
         """The index of a column over all rows; None where there is no row that could be found."""
         key = (at, "" if overlay.is_empty else overlay.fingerprint, column)
-        meter.lance_is_used()
-        made = self._indexes.get(key, lambda: self._make(at, overlay, schema, column))
+        meter.track_lance()
+        made = self._indexes.get_or_create(key, lambda: self._make(at, overlay, schema, column))
         has_rows = column in made.dataset.schema.names and bool(made.dataset.get_fragments())
         return made if has_rows else None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from omnigraph.errors import BadRequest
 from omnigraph.storage.objects import input_files as files
-from omnigraph.storage.objects.input_files import StoredFile
+from omnigraph.storage.objects.input_files import InputFile
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -47,7 +47,7 @@ class FileChunks:
     """A file's bytes from an offset on, in chunks; gzipped files unpacked."""
 
     def __init__(self, path: str, shown: str, size: int, options: Mapping[str, str] | None) -> None:
-        self._file: StoredFile = files.opened(path, size, options)
+        self._file: InputFile = files.known_file(path, size, options)
         self._shown, self._size = shown, size
 
     def plain(self, offset: int = 0, end: int | None = None) -> Iterator[bytes]:
@@ -161,7 +161,7 @@ def open_parquet(
     source: Any = path
     try:
         if files.is_remote(path):
-            source = pa.PythonFile(files.opened(path, size, options).open(), mode="r")
+            source = pa.PythonFile(files.known_file(path, size, options).open(), mode="r")
         with pq.ParquetFile(source, pre_buffer=True) as file:
             yield file
     except (pa.ArrowException, OSError) as error:

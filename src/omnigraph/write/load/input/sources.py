@@ -179,11 +179,11 @@ def _remote(uri: str, options: Mapping[str, str] | None) -> list[SourceFile]:
     root, key = files.bucket_and_key(uri)
     magic = _GLOB.search(key)
     if magic is None:
-        whole = None if key.endswith("/") or not key else files.stored_file(uri, options)
+        whole = None if key.endswith("/") or not key else files.find_file(uri, options)
         if whole is not None:
             return [_file(uri, whole.size)]
         prefix = f"{key.rstrip('/')}/" if key else ""
-        listed = list(files.listed_below(uri, options))
+        listed = list(files.list_files(uri, options))
         found = [(one.key, one.size) for one in listed if _in_folder(one.key.removeprefix(prefix))]
         if not listed:
             raise BadRequest(f"{uri} does not exist: check the URI.")
@@ -192,7 +192,7 @@ def _remote(uri: str, options: Mapping[str, str] | None) -> list[SourceFile]:
     else:
         folder = key[: magic.start()].rpartition("/")[0]
         wanted = re.compile(_pattern(key))
-        every = files.listed_below(f"{root}/{folder}", options)
+        every = files.list_files(f"{root}/{folder}", options)
         found = [(one.key, one.size) for one in every if wanted.fullmatch(one.key)]
         if not found:
             raise BadRequest(f"{uri} matches no object: check the pattern.")

@@ -5,7 +5,7 @@ import os
 from omnigraph.errors import BadRequest
 
 
-class OneProcess:
+class ForkGuard:
     """Refuses a library in a forked child whose parent had used it before."""
 
     def __init__(self, library: str) -> None:
@@ -14,7 +14,7 @@ class OneProcess:
         self._inherited = False
         os.register_at_fork(after_in_child=self._note_fork)
 
-    def require(self) -> None:
+    def check(self) -> None:
         """To be called before each use."""
         if self._inherited:
             raise BadRequest(
@@ -27,5 +27,5 @@ class OneProcess:
         self._inherited = self._inherited or self._used
 
 
-OBJECT_STORES = OneProcess("an object store")
-LANCE = OneProcess("Lance tables")
+OBJECT_STORES = ForkGuard("an object store")
+LANCE = ForkGuard("Lance tables")
