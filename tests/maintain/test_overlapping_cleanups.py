@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import omnigraph
-from omnigraph.gc.expire import carry_out, plan_expiry
 from omnigraph.gc.mark import Marks, mark_branch
+from omnigraph.gc.sweep import carry_out, plan_expiry
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.settings import Settings
 from support.catalogs import PERSON, ids_of, people, person_rows

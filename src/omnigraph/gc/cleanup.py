@@ -16,12 +16,12 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from omnigraph.errors import BranchNotFound, Damaged
-from omnigraph.gc.expire import Expiry, carry_out, plan_expiry
 from omnigraph.gc.inventory import Census, Jobs, Spared, list_jobs, take_census
 from omnigraph.gc.mark import Marks, Overtaken, mark_branch, mark_pinned
 from omnigraph.gc.merge_bases import forgettable, mark_bases
 from omnigraph.gc.recovery import end_job
 from omnigraph.gc.retention import Retention, oldest_retained
+from omnigraph.gc.sweep import Expiry, carry_out, plan_expiry
 from omnigraph.manifest.commit.plan import PublishPlan, RaiseFence, Stance
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.intent.intent_store import SeenIntent
