@@ -110,7 +110,7 @@ def test_a_branch_whose_merge_was_under_way_when_it_died_is_not_forgotten(
     graph.branches.create("v", "d")
     planned, judged, landed = threading.Event(), threading.Event(), threading.Event()
     merging = reopened(graph)
-    publish, forgettable = merging.repository.publisher.publish, cleanup_module.forgettable
+    publish, find_prunable_branches = merging.repository.publisher.publish, cleanup_module.find_prunable_branches
 
     def stalled(*arguments: object, **options: object) -> object:
         planned.set()
@@ -121,13 +121,13 @@ def test_a_branch_whose_merge_was_under_way_when_it_died_is_not_forgotten(
             landed.set()
 
     def judge_first(*arguments: object) -> frozenset[str]:
-        found = forgettable(*arguments)  # type: ignore[arg-type]
+        found = find_prunable_branches(*arguments)  # type: ignore[arg-type]
         judged.set()
         assert landed.wait(20)
         return found
 
     monkeypatch.setattr(merging.repository.publisher, "publish", stalled)
-    monkeypatch.setattr(cleanup_module, "forgettable", judge_first)
+    monkeypatch.setattr(cleanup_module, "find_prunable_branches", judge_first)
     thread = threading.Thread(target=merging.branches.merge, args=("d", "t"))
     thread.start()
     assert planned.wait(20)

@@ -92,11 +92,11 @@ def test_an_hour_is_left_to_running_queries(cli: Cli, made: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--older-than", "7"), "'7' is no span of time: write a number and s, m, h, d or w, such as 7d."),
-        (("--older-than", "-7d"), "'-7d' is no span of time"),
-        (("--older-than", ""), "'' is no span of time"),
-        (("--older-than", "soon"), "'soon' is no span of time"),
-        (("--intent-ttl", "1y"), "'1y' is no span of time"),
+        (("--older-than", "7"), "Invalid span of time '7': use a number and s, m, h, d or w, such as 7d."),
+        (("--older-than", "-7d"), "Invalid span of time '-7d'"),
+        (("--older-than", ""), "Invalid span of time ''"),
+        (("--older-than", "soon"), "Invalid span of time 'soon'"),
+        (("--intent-ttl", "1y"), "Invalid span of time '1y'"),
         (("--keep", "0"), "0 is not in the range"),
         (("--keep", "-3"), "-3 is not in the range"),
         (("--keep", "many"), "'many' is not a valid integer"),
@@ -189,9 +189,9 @@ def test_what_may_still_be_gone_on_with_is_left_by_all(cli: Cli, made: str, job:
 
 def refusals() -> list[tuple[tuple[str, ...], int, str]]:
     return [
-        (("--complete", "nothing"), 1, "There is no unfinished job nothing: see `recover` for those that there are."),
-        (("--discard", "nothing"), 1, "There is no unfinished job nothing: see `recover` for those that there are."),
-        (("--complete", "../x"), 1, "There is no unfinished job ../x: see `recover` for those that there are."),
+        (("--complete", "nothing"), 1, "There is no unfinished job nothing: `recover` lists them."),
+        (("--discard", "nothing"), 1, "There is no unfinished job nothing: `recover` lists them."),
+        (("--complete", "../x"), 1, "There is no unfinished job ../x: `recover` lists them."),
         (("--complete", "a", "--discard", "a"), 1, "The job a can't be both completed and discarded: choose one."),
         (("--all", "--discard", "a"), 2, "--all ends every dead job: leave out --complete and --discard."),
     ]

@@ -581,7 +581,7 @@ def test_on_s3_the_same_is_kept(s3: S3Location) -> None:
 
 @pytest.mark.parametrize("text", ["", "7", "d", "-1d", "7 d", "1.5h", "7days", "1000000000d", "٣d", None, 7])
 def test_what_is_no_span_of_time_is_refused(text: Any) -> None:
-    with pytest.raises(BadRequest, match=r"is no span of time: write a number and s, m, h, d or w, such as 7d\."):
+    with pytest.raises(BadRequest, match=r"Invalid span of time .*: use a number and s, m, h, d or w, such as 7d\."):
         parse_span(text)
 
 
@@ -605,7 +605,7 @@ def test_a_span_longer_than_time_keeps_everything(graph: Graph) -> None:
 
 @pytest.mark.parametrize("keep", [0, -1, True, 1.5, "3"])
 def test_to_keep_nothing_or_nonsense_is_refused(graph: Graph, keep: Any) -> None:
-    with pytest.raises(BadRequest, match="makes no sense"):
+    with pytest.raises(BadRequest, match="keep must be"):
         graph.cleanup(keep=keep)
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from manifest.schedules import Client, World
 from omnigraph.errors import BranchNotFound, CommitNotFound, ConflictError, Damaged
-from omnigraph.gc.cleanup import Cleaned, _Cleanup
+from omnigraph.gc.cleanup import Cleaned
 from omnigraph.gc.mark import Marks, Overtaken
+from omnigraph.gc.sweep import Sweeper
 from omnigraph.manifest.commit.plan import Upsert
 from omnigraph.manifest.model.manifest import Manifest, Point, Stub
 from omnigraph.manifest.settings import Settings
@@ -304,14 +305,14 @@ def test_a_cleanup_that_finds_files_gone_because_it_was_overtaken_says_so(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rewrite(world)
-    overtaking, read = iter([lambda: clean(world.client("fast").graph, keep=1)]), _Cleanup._needed_in
+    overtaking, read = iter([lambda: clean(world.client("fast").graph, keep=1)]), Sweeper._needed_files
 
-    def late(cleanup: _Cleanup, table_ids: set[str], marks: Marks) -> dict[str, Needed]:
+    def late(sweeper: Sweeper, table_ids: set[str], marks: Marks) -> dict[str, Needed]:
         for overtake in overtaking:
             overtake()
-        return read(cleanup, table_ids, marks)
+        return read(sweeper, table_ids, marks)
 
-    monkeypatch.setattr(_Cleanup, "_needed_in", late)
+    monkeypatch.setattr(Sweeper, "_needed_files", late)
 
     with pytest.raises(Overtaken, match="run it again"):
         clean(world.client("slow").graph, keep=4)

@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.gc.merge_bases import common_vectors
+from omnigraph.gc.mark import common_vectors
 from omnigraph.manifest.model.ancestry import common_ancestors
 from omnigraph.manifest.model.manifest import Ancestry, Position
 

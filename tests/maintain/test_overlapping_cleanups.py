@@ -10,7 +10,7 @@ from pathlib import Path
 
 import omnigraph
 from omnigraph.gc.mark import Marks, mark_branch
-from omnigraph.gc.sweep import carry_out, plan_expiry
+from omnigraph.gc.sweep import expire_manifests, plan_expiry
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.settings import Settings
 from support.catalogs import PERSON, ids_of, people, person_rows
@@ -29,9 +29,9 @@ def test_a_cleanup_that_was_held_up_spares_rows_that_came_after_its_marks(tmp_pa
     clean(graph)
 
     expiry = plan_expiry(repository.manifests, marks, head.branch_id, head.manifest_version)
-    carry_out(repository.manifests, expiry)
+    expire_manifests(repository.manifests, expiry)
 
-    assert all(number < head.manifest_version for number in expiry.doomed)
+    assert all(number < head.manifest_version for number in expiry.expired)
     again = omnigraph.open(tmp_path / "graph", {"fsync": "false"})
     assert ids_of(again.snapshot().to_arrow(PERSON)) == ["ada", "bob", "cy", "dan"]
     assert_sound(again)

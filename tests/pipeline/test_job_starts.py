@@ -18,7 +18,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import BadRequest, ConflictError, JobDiscarded, JobInputDiffers, JobLost
 from omnigraph.gc import recovery
-from omnigraph.gc.inventory import list_jobs
+from omnigraph.gc.cleanup import list_intents
 from omnigraph.gc.recovery import ACTOR
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.publish import Publisher
@@ -524,12 +524,12 @@ def after_listing_jobs(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None])
     """The next cleanup is held up when it has listed the jobs, before its fences."""
 
     def slow(*args: Any) -> Any:
-        found = list_jobs(*args)
+        found = list_intents(*args)
         monkeypatch.undo()
         act()
         return found
 
-    monkeypatch.setattr("omnigraph.gc.cleanup.list_jobs", slow)
+    monkeypatch.setattr("omnigraph.gc.cleanup.list_intents", slow)
 
 
 @pytest.mark.parametrize("same_input", [True, False], ids=["the same input", "another input"])
@@ -605,12 +605,12 @@ def test_the_object_of_an_ended_job_goes_when_it_is_old(graph: Graph, given: Pat
 # What a start does with a discard that was left half-way
 
 
-@pytest.mark.parametrize("where", ["close", "_record", "remove"])
+@pytest.mark.parametrize("where", ["close", "_record_discard", "remove"])
 def test_a_start_ends_a_discard_that_was_killed_and_then_loads(
     graph: Graph, given: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     stop_before_publishing(graph, given)
-    of: Any = recovery if where == "_record" else Intents
+    of: Any = recovery if where == "_record_discard" else Intents
     original = getattr(of, where)
 
     def killed(*args: Any) -> None:
@@ -639,7 +639,7 @@ def test_completing_a_job_that_is_being_discarded_ends_the_discard(
     assert seen is not None
     graph.repository.intents.close(seen)
 
-    with pytest.raises(ConflictError, match=r"was being discarded, which is done now: start it again"):
+    with pytest.raises(ConflictError, match=r"was being discarded, which is finished now: start it again"):
         fresh(graph).recover(complete=[JOB])
 
     assert fresh(graph).recover().jobs == ()

@@ -21,8 +21,9 @@ from omnigraph.diff import changes
 from omnigraph.diff.graph_state import GraphState, state_of
 from omnigraph.errors import ConflictError, MergeBaseExpired
 from omnigraph.gc import cleanup
-from omnigraph.gc.inventory import Census, Jobs, Spared
+from omnigraph.gc.cleanup import BranchInventory, IntentInventory
 from omnigraph.gc.mark import Marks, mark_branch, mark_pinned
+from omnigraph.gc.sweep import JobProtection, Sweeper, SweepPlan
 from omnigraph.manifest.commit import conflicts
 from omnigraph.manifest.commit.commit_batch import Forming
 from omnigraph.manifest.commit.plan import PublishPlan
@@ -44,7 +45,7 @@ from omnigraph.storage.objects.object_store import ObjectInfo, ObjectStore
 from omnigraph.verify import lineage
 
 # As the code has them, so that a fix can be taken back twice without harm.
-_PUBLISH, _JUDGE = Publisher.publish, cleanup._Cleanup._judge
+_PUBLISH, _PLAN_SWEEP = Publisher.publish, Sweeper.plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,8 @@ def taken_back(name: str | None) -> Iterator[None]:
 # Jobs: fences honour the job and not one start of it, and nothing but the job's own commit is looked for before a put.
 
 
-def _txn_ids(jobs: Jobs) -> tuple[str, ...]:
-    return tuple(sorted(seen.intent.txn_id for seen in jobs.honoured))
+def _txn_ids(intents: IntentInventory) -> tuple[str, ...]:
+    return tuple(sorted(seen.intent.txn_id for seen in intents.honoured))
 
 
 def _publish_under_txn_id(self: Publisher, txn: WriteTxn, plan: PublishPlan, *more: Any) -> Any:
@@ -90,7 +91,7 @@ def _search_for_commit(self: JobGuard, head: Manifest) -> Entry | None:
 
 
 def _jobs() -> Iterable[Any]:
-    yield mock.patch.object(Jobs, "tokens", property(_txn_ids))
+    yield mock.patch.object(IntentInventory, "tokens", property(_txn_ids))
     yield mock.patch.object(Publisher, "publish", _publish_under_txn_id)
     yield mock.patch.object(BulkLoad, "_survived", _survived_under_txn_id)
     yield mock.patch.object(JobGuard, "search", _search_for_commit)
@@ -185,24 +186,23 @@ def _forked_within(manifests: Manifests, head: Manifest, point: Point) -> tuple[
 def _mark_related(
     self: Any,
     marks: Marks,
-    found: Any,
     oldest: Mapping[BranchId, int],
-    census: Census,
+    branches: BranchInventory,
     tagged: Sequence[Point],
     honoured: Iterable[SeenIntent],
 ) -> None:
     """Keep the bases of each branch with those that it was forked from or has merged, and of no other pair."""
-    manifests = self._repository.manifests
-    pins = [*tagged, *census.unfinished, *(seen.intent.base for seen in honoured)]
-    for branch_id in {**found.census.heads, **census.heads}:
-        head = census.heads.get(branch_id) or census.graves[branch_id]
-        first = found.census.heads.get(branch_id)
+    manifests, start = self._repository.manifests, self._start
+    pins = [*tagged, *branches.pending_forks, *(seen.intent.base for seen in honoured)]
+    for branch_id in {**start.heads, **branches.heads}:
+        head = branches.heads.get(branch_id) or branches.tombstones[branch_id]
+        first = start.heads.get(branch_id)
         mark_branch(marks, manifests, head, head.oldest_retained if first is None else oldest[branch_id])
-        if head.fork is not None and head.fork.branch_id in census.graves:
+        if head.fork is not None and head.fork.branch_id in branches.tombstones:
             pins.append(head.fork)
-    mark_pinned(marks, manifests, pins, found.census.heads)
-    for head in census.heads.values():
-        for other in (census.heads.get(branch_id) for branch_id in head.ancestry if branch_id != head.branch_id):
+    mark_pinned(marks, manifests, pins, start.heads)
+    for head in branches.heads.values():
+        for other in (branches.heads.get(branch_id) for branch_id in head.ancestry if branch_id != head.branch_id):
             if other is not None:
                 try:
                     bases = _find_older_bases(
@@ -257,25 +257,31 @@ def _listings() -> Iterable[Any]:
 
 
 @dataclass(frozen=True)
-class _SparedSince(Spared):
+class _SparedSince(JobProtection):
     since: datetime | None = None
 
 
-def _spared_by_time(honoured: Iterable[SeenIntent]) -> Spared:
+def _spared_by_time(honoured: Iterable[SeenIntent]) -> JobProtection:
     seen = list(honoured)
     prefixes = frozenset(one.intent.prefix for one in seen)
     return _SparedSince(frozenset(), prefixes, min((one.first_put for one in seen), default=None))
 
 
-def _judge_by_time(self: Any, found: Any, oldest: Mapping[BranchId, int], marks: Marks, spared: Spared) -> Any:
-    since = spared.since if isinstance(spared, _SparedSince) else None
-    old = [file for file in found.files if since is None or file.modified < since]
-    return _JUDGE(self, replace(found, files=old), oldest, marks, spared)
+def _plan_sweep_by_time(self: Any, ends: Mapping[BranchId, int], marks: Marks, protection: JobProtection) -> SweepPlan:
+    since = protection.since if isinstance(protection, _SparedSince) else None
+    candidates = self._candidates
+    self._candidates = replace(
+        candidates, files=[file for file in candidates.files if since is None or file.modified < since]
+    )
+    try:
+        return _PLAN_SWEEP(self, ends, marks, protection)
+    finally:
+        self._candidates = candidates
 
 
 def _clocks() -> Iterable[Any]:
-    yield mock.patch.object(Spared, "by", staticmethod(_spared_by_time))
-    yield mock.patch.object(cleanup._Cleanup, "_judge", _judge_by_time)
+    yield mock.patch.object(JobProtection, "of", staticmethod(_spared_by_time))
+    yield mock.patch.object(Sweeper, "plan", _plan_sweep_by_time)
 
 
 # Merges: of a position in the middle of a group, only the manifests before it count as merged.

@@ -1,10 +1,8 @@
-"""Garbage collection: expire old history, mark what is reachable, sweep the rest; recover unfinished jobs.
+"""Garbage collection: expires old history, marks what is reachable, sweeps the rest; and recovery of unfinished jobs.
 
-cleanup.py      the verb: expire, mark, sweep
-retention.py    which history of a branch is retained
-inventory.py    the list of all branches and jobs, taken twice
-merge_bases.py  merge bases that are retained, and dead branches that leave the ancestry
-mark.py         manifests and table versions that are reachable
-sweep.py        stubs in place of expired manifests
+cleanup.py      the verb: lists candidates, fences, marks, sweeps
+retention.py    how much history of a branch is retained
+mark.py         mark: reachable manifests and table versions, retained merge bases, dead branches that may be dropped
+sweep.py        sweep: decides what to delete, makes stubs of expired manifests, deletes files
 recovery.py     completes or discards long writes whose process has ended
 """

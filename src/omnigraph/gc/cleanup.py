@@ -2,42 +2,37 @@
 
     0. list what may be deleted; list refs, read the heads
     1. fence every branch
-    2. list tags, refs and intents again, and mark
-    3. turn expired manifests into stubs, delete the candidates that are unmarked and old enough
+    2. list tags, refs and intents again, and mark (`mark.py`)
+    3. sweep (`sweep.py`): expired manifests become stubs, candidates that are unmarked and old enough are deleted
 
-It may stall or be killed anywhere, and run beside every other operation: whoever staged before a fence learns of it
-from `fenced_at`, whoever begins after it uses nothing that was a candidate. Where there is nothing to do, nothing is
-written, not even a fence.
+A cleanup may stall or be killed anywhere, and runs beside every other operation: a writer that staged before a fence
+sees it in `fenced_at`, and a writer that begins after it uses nothing that was a candidate. Where there is nothing to
+do, nothing is written, not even a fence.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
-from omnigraph.errors import BranchNotFound, Damaged
-from omnigraph.gc.inventory import Census, Jobs, Spared, list_jobs, take_census
-from omnigraph.gc.mark import Marks, Overtaken, mark_branch, mark_pinned
-from omnigraph.gc.merge_bases import forgettable, mark_bases
-from omnigraph.gc.recovery import end_job
+from omnigraph.errors import BranchNotFound
+from omnigraph.gc.mark import Marks, find_prunable_branches, mark_branch, mark_merge_bases, mark_pinned
 from omnigraph.gc.retention import Retention, oldest_retained
-from omnigraph.gc.sweep import Expiry, carry_out, plan_expiry
+from omnigraph.gc.sweep import BranchExpiry, Candidates, JobProtection, Sweeper, SweepPlan
+from omnigraph.manifest.branch.refs import Ref
 from omnigraph.manifest.commit.plan import PublishPlan, RaiseFence, Stance
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.intent.intent_store import SeenIntent
-from omnigraph.manifest.model.manifest import BranchId, Entry, Manifest, Point, Token, TxnId
+from omnigraph.manifest.model.manifest import BranchId, Manifest, Point, Token, TxnId
 from omnigraph.manifest.model.paths import RECOVERY
 from omnigraph.manifest.repository import Repository
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.objects.object_store import ObjectInfo
-from omnigraph.storage.table.handles import TableVersion
-from omnigraph.storage.table.maintain.orphans import Needed, TableFile, is_needed, needed_by, table_files
+from omnigraph.storage.table.maintain.orphans import table_files
 from omnigraph.storage.util.parallel import gather
 
-FLOOR = timedelta(hours=1)  # a kindness to running readers: correctness does not rest on it
+FLOOR = timedelta(hours=1)  # a courtesy to running readers: correctness does not depend on it
 INTENT_TTL = timedelta(days=7)
-AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,38 +46,10 @@ class Cleaned:
     bytes: int = 0
     kept_files: int = 0
     kept_bytes: int = 0
-    young_files: int = 0  # of those kept, not looked at: younger than the floor, or in a table that a job names
+    young_files: int = 0  # of those kept, not judged: younger than the floor, or in a table that a job names
     jobs: tuple[TxnId, ...] = ()  # whose staged work is kept
     discarded: tuple[TxnId, ...] = ()
     cost: Cost = field(default_factory=Cost)
-
-
-@dataclass(frozen=True)
-class _Found:
-    """Step 0: what may be deleted, and the heads from which on everything is kept by this run."""
-
-    files: Sequence[TableFile]
-    leftovers: Sequence[ObjectInfo]  # what bulk jobs put beside their intents
-    census: Census
-    now: datetime  # by the store's clock
-
-
-@dataclass(frozen=True)
-class _Verdict:
-    """What goes, by one marking."""
-
-    expiries: Sequence[Expiry]
-    files: Sequence[TableFile]
-    leftovers: Sequence[ObjectInfo]
-    young: int
-
-    @property
-    def stubs(self) -> int:
-        return sum(len(expiry.doomed) for expiry in self.expiries)
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.files or self.leftovers or self.stubs or any(expiry.is_news for expiry in self.expiries))
 
 
 def cleanup(
@@ -98,60 +65,132 @@ def cleanup(
     if not dry_run:
         repository.require_writable("Cleaning up")
     with meter.operation("cleanup") as operation:
-        cleaned = _Cleanup(repository, retention or Retention(), intent_ttl, actor, floor).run(dry_run)
+        candidates = list_candidates(repository)  # first: what is written from here on is no candidate
+        start = list_branches(repository)
+        run = _Cleanup(repository, retention or Retention(), intent_ttl, actor, floor, candidates, start)
+        cleaned = run.run(dry_run)
     return replace(cleaned, cost=operation.cost)
+
+
+# What exists: branches and intents are listed twice, before the fences and after them.
+
+
+def list_candidates(repository: Repository) -> Candidates:
+    now = repository.intents.store_now()
+    files = list(table_files(repository.store))
+    leftovers = [listed for listed in repository.store.list(RECOVERY) if _is_leftover(listed.key)]
+    return Candidates(files, leftovers, now)
+
+
+def _is_leftover(key: str) -> bool:
+    """Whether an object beside the intents is none, but belongs to what a job needs to be resumed."""
+    return "/" in key.removeprefix(f"{RECOVERY}/")
+
+
+@dataclass(frozen=True)
+class BranchInventory:
+    """All lives of all branch names, by their newest manifest, confirmed."""
+
+    heads: Mapping[BranchId, Manifest] = field(default_factory=dict)  # of living branches
+    tombstones: Mapping[BranchId, Manifest] = field(default_factory=dict)  # of dead branches
+    pending_forks: tuple[Point, ...] = ()  # fork points of refs that have no manifest 1 yet: pins
+
+
+def list_branches(repository: Repository) -> BranchInventory:
+    """From a fresh listing of refs. A head that can't be read ends the run, because what it needs is unknown."""
+    refs, manifests = repository.refs, repository.manifests
+    lives = [(name, life) for name, newest in refs.all_names().items() for life in range(1, newest.life + 1)]
+    found: list[Ref] = gather([partial(refs.read, name, life) for name, life in lives])
+    heads: dict[BranchId, Manifest] = {}
+    tombstones: dict[BranchId, Manifest] = {}
+    pending_forks: list[Point] = []
+    for ref, head in zip(found, gather([partial(manifests.read_head, ref.branch_id) for ref in found]), strict=True):
+        if head is None:
+            pending_forks.extend([] if ref.fork is None else [ref.fork])
+        else:
+            (heads if head.tombstone is None else tombstones)[ref.branch_id] = head
+    return BranchInventory(heads, tombstones, tuple(pending_forks))
+
+
+@dataclass(frozen=True)
+class IntentInventory:
+    """The intents, by what becomes of them."""
+
+    honoured: tuple[SeenIntent, ...] = ()
+    expired: tuple[SeenIntent, ...] = ()  # dead for longer than the ttl: to be discarded
+    closed: tuple[SeenIntent, ...] = ()  # whose discard has begun and not ended
+    ended: tuple[SeenIntent, ...] = ()  # of which only the object is left, for longer than the ttl
+
+    @property
+    def to_discard(self) -> tuple[SeenIntent, ...]:
+        return (*self.expired, *self.closed)
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """What a fence honours: every start of every job that is honoured."""
+        return tuple(sorted({token for seen in self.honoured for token in seen.intent.tokens}))
+
+
+def list_intents(repository: Repository, ttl: timedelta) -> IntentInventory:
+    """A dead intent is honoured until it has been dead for `ttl`; a live one, or one that may be, always."""
+    seen = repository.intents.list()
+    open_ = [one for one in seen if not one.closed]
+    expired = [one for one in open_ if one.age >= ttl and repository.intents.is_abandoned(one)]
+    honoured = [one for one in open_ if one not in expired]
+    return IntentInventory(
+        tuple(honoured),
+        tuple(expired),
+        tuple(one for one in seen if one.closed and not one.ended),
+        tuple(one for one in seen if one.ended and one.age >= ttl),
+    )
 
 
 class _Cleanup:
     def __init__(
-        self, repository: Repository, retention: Retention, intent_ttl: timedelta, actor: str | None, floor: timedelta
+        self,
+        repository: Repository,
+        retention: Retention,
+        intent_ttl: timedelta,
+        actor: str | None,
+        floor: timedelta,
+        candidates: Candidates,
+        start: BranchInventory,
     ) -> None:
         self._repository = repository
-        # A state that was the newest a moment ago may be read by somebody: its manifests get the floor too.
+        # A state that was the newest a moment ago may have readers: its manifests get the floor too.
         self._retention = replace(retention, older_than=max(retention.older_than, floor))
         self._intent_ttl = intent_ttl
         self._actor = actor
         self._floor = floor
-        self._needed: dict[TableVersion, Needed] = {}  # a version never changes, so it is read once
-        self._fences: dict[BranchId, list[int]] = {}  # the newest at step 0, and those of this run
+        self._candidates = candidates
+        self._start = start  # everything from these heads on is kept by this run
+        self._sweeper = Sweeper(repository, candidates, floor, start.heads)
 
     def run(self, dry_run: bool) -> Cleaned:
-        found = self._find()
-        jobs = list_jobs(self._repository, self._intent_ttl)
-        oldest = self._oldest(found, jobs)
+        repository = self._repository
+        intents = list_intents(repository, self._intent_ttl)
+        oldest = self._oldest_retained(intents)
         marks = Marks()
-        self._mark(marks, found, oldest, found.census, self._repository.tags.pins(), jobs.honoured)
-        verdict = self._judge(found, oldest, marks, Spared.by(jobs.honoured))
+        self._mark(marks, oldest, self._start, repository.tags.pins(), intents.honoured)
+        plan = self._plan_sweep(oldest, marks, intents.honoured)
         if not dry_run:
-            self._repository.store.remove_temporaries(found.now - max(self._floor, FLOOR))  # a put takes seconds
-            gather([partial(self._repository.intents.delete_ended, seen) for seen in jobs.ended])
-        if not dry_run and not (verdict.is_empty and not jobs.to_end):
-            forgotten = forgettable(marks, self._repository.manifests, _swept(verdict.expiries, found.census.graves))
-            self._fence(found.census.heads, oldest, jobs, forgotten)
-            honoured = self._mark_again(marks, found, oldest, jobs)
-            verdict = self._judge(found, oldest, marks, Spared.by(honoured))
-            self._sweep(verdict, jobs)
-        return self._told(dry_run, found, oldest, verdict, jobs)
+            repository.store.remove_temporaries(self._candidates.now - max(self._floor, FLOOR))  # a put takes seconds
+            gather([partial(repository.intents.delete_ended, seen) for seen in intents.ended])
+        if not dry_run and not (plan.is_empty and not intents.to_discard):
+            swept = _swept_before(plan.expiries, self._start.tombstones)
+            forgotten = find_prunable_branches(marks, repository.manifests, swept)
+            self._fence(self._start.heads, oldest, intents, forgotten)
+            honoured = self._mark_after_fences(marks, oldest, intents)
+            plan = self._plan_sweep(oldest, marks, honoured)
+            self._sweeper.execute(plan, intents.to_discard)
+        return self._result(dry_run, oldest, plan, intents)
 
-    # Step 0.
-
-    def _find(self) -> _Found:
-        """Candidates first: what is written from here on is no candidate, whatever this run believes of it."""
-        repository = self._repository
-        now = repository.intents.store_now()
-        files = list(table_files(repository.store))
-        leftovers = [listed for listed in repository.store.list(RECOVERY) if _is_leftover(listed.key)]
-        census = take_census(repository)
-        self._fences = {branch_id: [head.fenced_at] for branch_id, head in census.heads.items()}
-        return _Found(files, leftovers, census, now)
-
-    def _oldest(self, found: _Found, jobs: Jobs) -> dict[BranchId, int]:
+    def _oldest_retained(self, intents: IntentInventory) -> dict[BranchId, int]:
         """The oldest manifest that stays on each branch: never above the head, nor above the base of a job."""
-        repository = self._repository
         oldest: dict[BranchId, int] = {}
-        for branch_id, head in found.census.heads.items():
-            wanted = oldest_retained(repository.manifests, head, self._retention, found.now)
-            bases = [seen.intent.base for seen in jobs.honoured]
+        for branch_id, head in self._start.heads.items():
+            wanted = oldest_retained(self._repository.manifests, head, self._retention, self._candidates.now)
+            bases = [seen.intent.base for seen in intents.honoured]
             first = min([wanted, *(base.manifest_version for base in bases if base.branch_id == branch_id)])
             oldest[branch_id] = max(first, head.oldest_retained)
         return oldest
@@ -162,12 +201,13 @@ class _Cleanup:
         self,
         heads: Mapping[BranchId, Manifest],
         oldest: Mapping[BranchId, int],
-        jobs: Jobs,
+        intents: IntentInventory,
         forgotten: frozenset[BranchId],
     ) -> None:
-        gather([partial(self._fence_one, heads[id_], oldest[id_], jobs.tokens, forgotten) for id_ in sorted(heads)])
+        tokens = intents.tokens
+        gather([partial(self._fence_branch, heads[id_], oldest[id_], tokens, forgotten) for id_ in sorted(heads)])
 
-    def _fence_one(
+    def _fence_branch(
         self, head: Manifest, oldest: int, honoured: tuple[Token, ...], forgotten: frozenset[BranchId]
     ) -> None:
         repository = self._repository
@@ -176,136 +216,79 @@ class _Cleanup:
         try:
             raised = repository.publisher.publish(WriteTxn(head, repository.schemas.read(head.schema)), plan)
             if raised is not None:
-                self._fences.setdefault(head.branch_id, [head.fenced_at]).append(raised.manifest_version)
+                self._sweeper.add_fence(head, raised.manifest_version)
         except BranchNotFound:
             pass  # it was deleted meanwhile: what it had at step 0 is kept by this run all the same
 
     # Step 2.
 
-    def _mark_again(
-        self, marks: Marks, found: _Found, oldest: Mapping[BranchId, int], jobs: Jobs
+    def _mark_after_fences(
+        self, marks: Marks, oldest: Mapping[BranchId, int], intents: IntentInventory
     ) -> Sequence[SeenIntent]:
-        """After the fences, in addition to the first marks: what had to stay before stays. Returns all intents
-        whose work stays: those that the fences honour, and those found now.
+        """Add to the first marks what exists now. Returns all intents whose work stays: those that the fences honour,
+        and those found now.
 
-        Jobs are listed before the heads are read: one that has ended in between has its commit there. Branches found
+        Intents are listed before the heads are read: a job that ended in between has its commit there. Branches found
         only now are fenced too, since a load may have staged its rows before it forked its branch.
         """
-        now = list_jobs(self._repository, self._intent_ttl)
-        pins = self._repository.tags.pins()  # before the refs: a branch may be forked from a tag that goes meanwhile
-        census = take_census(self._repository)
-        new = {branch_id: head for branch_id, head in census.heads.items() if branch_id not in found.census.heads}
+        repository, start = self._repository, self._start
+        now = list_intents(repository, self._intent_ttl)
+        pins = repository.tags.pins()  # before the refs: a branch may be forked from a tag that is deleted meanwhile
+        branches = list_branches(repository)
+        new = {branch_id: head for branch_id, head in branches.heads.items() if branch_id not in start.heads}
         if new:
-            self._fence(new, {branch_id: head.oldest_retained for branch_id, head in new.items()}, jobs, frozenset())
-        heads = {branch_id: self._repository.manifests.refresh_head(head) for branch_id, head in new.items()}
-        census = replace(census, heads={**census.heads, **heads})
-        honoured = (*jobs.honoured, *now.honoured)
-        self._mark(marks, found, oldest, census, pins, honoured)
+            self._fence(new, {branch_id: head.oldest_retained for branch_id, head in new.items()}, intents, frozenset())
+        heads = {branch_id: repository.manifests.refresh_head(head) for branch_id, head in new.items()}
+        branches = replace(branches, heads={**branches.heads, **heads})
+        honoured = (*intents.honoured, *now.honoured)
+        self._mark(marks, oldest, branches, pins, honoured)
         return honoured
 
     def _mark(
         self,
         marks: Marks,
-        found: _Found,
         oldest: Mapping[BranchId, int],
-        census: Census,
+        branches: BranchInventory,
         tagged: Sequence[Point],
         honoured: Iterable[SeenIntent],
     ) -> None:
-        manifests = self._repository.manifests
-        pins = [*tagged, *census.unfinished, *(seen.intent.base for seen in honoured)]
-        for branch_id in {**found.census.heads, **census.heads}:
-            head = census.heads.get(branch_id) or census.graves[branch_id]
-            first = found.census.heads.get(branch_id)
-            mark_branch(marks, manifests, head, head.oldest_retained if first is None else oldest[branch_id])
-        mark_pinned(marks, manifests, pins, found.census.heads)
+        """Mark what is retained: history of branches, pins, and merge bases of all these."""
+        manifests, start = self._repository.manifests, self._start
+        pins = [*tagged, *branches.pending_forks, *(seen.intent.base for seen in honoured)]
+        for branch_id in {**start.heads, **branches.heads}:
+            head = branches.heads.get(branch_id) or branches.tombstones[branch_id]
+            is_new = branch_id not in start.heads
+            mark_branch(marks, manifests, head, head.oldest_retained if is_new else oldest[branch_id])
+        mark_pinned(marks, manifests, pins, start.heads)
         pinned = [entry for pin in set(pins) if isinstance(entry := manifests.read(pin), Manifest)]
-        states = [*census.heads.values(), *(entry for entry in pinned if entry.tombstone is None)]
-        mark_bases(marks, manifests, states, found.census.heads, (self._repository.stamp.main_id,))
+        states = [*branches.heads.values(), *(entry for entry in pinned if entry.tombstone is None)]
+        mark_merge_bases(marks, manifests, states, start.heads, (self._repository.stamp.main_id,))
 
     # Step 3.
 
-    def _judge(self, found: _Found, oldest: Mapping[BranchId, int], marks: Marks, spared: Spared) -> _Verdict:
-        manifests = self._repository.manifests
-        ends = {**{id_: grave.manifest_version for id_, grave in found.census.graves.items()}, **oldest}
-        expiries = gather([partial(plan_expiry, manifests, marks, id_, ends[id_]) for id_ in sorted(ends)])
-        leftovers = [listed for listed in found.leftovers if not spared.has_key(listed.key)]
-        limit = found.now - self._floor
-        old = [file for file in found.files if file.modified <= limit and not spared.has_table(file.table_id)]
-        needed = self._needed_in({file.table_id for file in old}, marks)
-        files = [file for file in old if not is_needed(needed.get(file.table_id), file.path)]
-        return _Verdict(expiries, files, leftovers, len(found.files) - len(old))
+    def _plan_sweep(self, oldest: Mapping[BranchId, int], marks: Marks, honoured: Iterable[SeenIntent]) -> SweepPlan:
+        dead = {branch_id: tombstone.manifest_version for branch_id, tombstone in self._start.tombstones.items()}
+        return self._sweeper.plan({**dead, **oldest}, marks, JobProtection.of(honoured))
 
-    def _needed_in(self, table_ids: set[str], marks: Marks) -> dict[str, Needed]:
-        """What the marked versions of these tables need; one that can't be read ends the run, damaged or overtaken."""
-        versions = sorted(
-            (at for at in marks.versions if at.table_id in table_ids), key=lambda at: (at.table_id, at.table_version)
-        )
-        unread = [at for at in versions if at not in self._needed]
-        try:
-            read = gather([partial(needed_by, self._repository.tables, at) for at in unread])
-        except Damaged:
-            self._refuse_overtaken()
-            raise
-        self._needed.update(zip(unread, read, strict=True))
-        found: dict[str, Needed] = {}
-        for at in versions:
-            found[at.table_id] = found.get(at.table_id, Needed()) | self._needed[at]
-        return found
-
-    def _refuse_overtaken(self) -> None:
-        """What was marked may be gone where another cleanup has raised a fence since."""
-        manifests = self._repository.manifests
-        for branch_id, known in self._fences.items():
-            entry: Entry | None = manifests.find_head(branch_id)
-            number = entry.fenced_at if isinstance(entry, Manifest) else known[0]
-            while number != known[0]:
-                if number not in known:
-                    raise Overtaken(Point(branch_id, number))
-                entry = manifests.read(Point(branch_id, number))
-                number = entry.fence.previous if isinstance(entry, Manifest) and entry.fence else known[0]
-
-    def _sweep(self, verdict: _Verdict, jobs: Jobs) -> None:
-        """Stubs before files, so that what a whole manifest names is there. What a job left goes before its files.
-
-        A job that was taken over before it could be discarded stages again, as the fences did not honour it; it keeps
-        what it needs to be resumed.
-        """
-        for expiry in verdict.expiries:
-            carry_out(self._repository.manifests, expiry)
-        resumed = Spared.by([seen for seen in jobs.to_end if end_job(self._repository, seen) is None])
-        self._delete([listed.key for listed in verdict.leftovers if not resumed.has_key(listed.key)])
-        self._delete([file.key for file in verdict.files])
-
-    def _delete(self, keys: Sequence[str]) -> None:
-        store = self._repository.store
-        for start in range(0, len(keys), AT_ONCE):
-            gather([partial(store.delete, key) for key in keys[start : start + AT_ONCE]])
-
-    def _told(
-        self, dry_run: bool, found: _Found, oldest: Mapping[BranchId, int], verdict: _Verdict, jobs: Jobs
+    def _result(
+        self, dry_run: bool, oldest: Mapping[BranchId, int], plan: SweepPlan, intents: IntentInventory
     ) -> Cleaned:
-        going = sum(file.size for file in verdict.files)
+        files, deleted = self._candidates.files, sum(file.size for file in plan.files)
         return Cleaned(
             dry_run=dry_run,
-            branches={head.branch: oldest[id_] for id_, head in found.census.heads.items()},
-            manifests=verdict.stubs,
-            files=len(verdict.files) + len(verdict.leftovers),
-            bytes=going + sum(listed.size for listed in verdict.leftovers),
-            kept_files=len(found.files) - len(verdict.files),
-            kept_bytes=sum(file.size for file in found.files) - going,
-            young_files=verdict.young,
-            jobs=tuple(sorted(seen.intent.txn_id for seen in jobs.honoured)),
-            discarded=tuple(sorted(seen.intent.txn_id for seen in jobs.expired)),
+            branches={head.branch: oldest[id_] for id_, head in self._start.heads.items()},
+            manifests=plan.stubs,
+            files=len(plan.files) + len(plan.leftovers),
+            bytes=deleted + sum(listed.size for listed in plan.leftovers),
+            kept_files=len(files) - len(plan.files),
+            kept_bytes=sum(file.size for file in files) - deleted,
+            young_files=plan.young,
+            jobs=tuple(sorted(seen.intent.txn_id for seen in intents.honoured)),
+            discarded=tuple(sorted(seen.intent.txn_id for seen in intents.expired)),
         )
 
 
-def _swept(expiries: Sequence[Expiry], graves: Mapping[BranchId, Manifest]) -> list[BranchId]:
+def _swept_before(expiries: Sequence[BranchExpiry], tombstones: Mapping[BranchId, Manifest]) -> list[BranchId]:
     """The dead branches that an earlier cleanup has found dead, and noted so after its fences."""
-    known = {expiry.branch_id: expiry.known.below for expiry in expiries}
-    return [id_ for id_, grave in graves.items() if known.get(id_, 0) >= grave.manifest_version]
-
-
-def _is_leftover(key: str) -> bool:
-    """Whether an object among the intents is none, but belongs to what a job needs to be resumed."""
-    return "/" in key.removeprefix(f"{RECOVERY}/")
+    known = {expiry.branch_id: expiry.before.below for expiry in expiries}
+    return [id_ for id_, tombstone in tombstones.items() if known.get(id_, 0) >= tombstone.manifest_version]

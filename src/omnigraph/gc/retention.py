@@ -1,4 +1,4 @@
-"""How much history a branch keeps: everything younger than a span, and some commits whatever their age."""
+"""Retention: a branch keeps all history younger than a span, and a number of commits whatever their age."""
 
 import re
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ class Retention:
 
     def __post_init__(self) -> None:
         if isinstance(self.keep, bool) or not isinstance(self.keep, int):
-            raise BadRequest(f"keep={self.keep!r} makes no sense: give the number of commits to keep.")
+            raise BadRequest(f"keep must be the number of commits to keep, not {self.keep!r}.")
         if self.keep < 1:
-            raise BadRequest(f"keep={self.keep} makes no sense: a branch keeps its newest commit at least.")
+            raise BadRequest(f"keep must be at least 1, not {self.keep}: a branch always keeps its newest commit.")
 
 
 def parse_span(text: str | timedelta) -> timedelta:
@@ -34,15 +34,16 @@ def parse_span(text: str | timedelta) -> timedelta:
         return text
     match = _SPAN.match(text.strip()) if isinstance(text, str) else None
     if match is None:
-        raise BadRequest(f"{text!r} is no span of time: write a number and s, m, h, d or w, such as 7d.")
+        raise BadRequest(f"Invalid span of time {text!r}: use a number and s, m, h, d or w, such as 7d.")
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 def oldest_retained(manifests: Manifests, head: Manifest, retention: Retention, now: datetime) -> int:
-    """The oldest manifest of a branch that stays: the state at the beginning of the span, or older to keep enough.
+    """The oldest manifest of a branch that stays: the state at the start of the span, or older to keep enough commits.
 
-    It never falls, and the head stays in any case. The first commits of a group stand on the manifest before it.
-    `now` is by the store's clock, which may tell whole seconds only: a commit of this moment is not of the future.
+    It never goes back, and the head always stays. The first commits of a group are read from the manifest before it.
+    `now` is by the store's clock, which may have a resolution of one second: a commit of this moment is not of the
+    future.
     """
     try:
         cutoff = max(now, min(head.authored_at, now + CLOCK_STEP)) - retention.older_than

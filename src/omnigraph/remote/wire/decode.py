@@ -331,10 +331,10 @@ def verified(document: Document) -> "VerifyReport":
 
 
 def recovery(document: Document) -> "Recovery":
-    from omnigraph.gc.recovery import Job, RecoveredJob, Recovery
+    from omnigraph.gc.recovery import RecoveredJob, Recovery, UnfinishedJob
 
     jobs = (
-        Job(
+        UnfinishedJob(
             job["txn_id"],
             job["kind"],
             job["branch"],
