@@ -14,7 +14,7 @@ from typing import TypeAlias
 from omnigraph.errors import ConflictError, Damaged
 from omnigraph.manifest.branch.merge_base import BasePosition, maximal_positions
 from omnigraph.manifest.history.txn_lookup import read_entries_back
-from omnigraph.manifest.model.ancestry import common_ancestors, all_ancestors
+from omnigraph.manifest.model.ancestry import all_ancestors, common_ancestors
 from omnigraph.manifest.model.manifest import NOTHING, Ancestry, BranchId, Entry, Manifest, Point, Position, Stub
 from omnigraph.manifest.model.paths import commit_place
 from omnigraph.manifest.store.manifest_store import Manifests
