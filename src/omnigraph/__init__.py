@@ -91,6 +91,7 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.history.log_graph import LoggedCommit
 from omnigraph.manifest.model.manifest import Commit
 from omnigraph.manifest.settings import Settings
+from omnigraph.pipeline.progress import Progress
 from omnigraph.query.bind import ParameterError
 from omnigraph.remote import connect
 from omnigraph.schema.catalog import Catalog
@@ -111,7 +112,6 @@ if TYPE_CHECKING:
     from omnigraph.pipeline import graph_frames as graph_frames
     from omnigraph.pipeline.analytics.analyze import Analysis
     from omnigraph.pipeline.embedding.embed import EmbedResult
-    from omnigraph.pipeline.progress import Progress
     from omnigraph.read.export.export import Exported
     from omnigraph.read.result import QueryResult
     from omnigraph.read.search.embedding import Embedder, ProviderUnavailable
@@ -244,7 +244,6 @@ _LAZY = {
     "omnigraph.pipeline": ("OmnigraphDataSource", "graph_frames"),
     "omnigraph.pipeline.analytics.analyze": ("Analysis",),
     "omnigraph.pipeline.embedding.embed": ("EmbedResult",),
-    "omnigraph.pipeline.progress": ("Progress",),
     "omnigraph.api.interface": ("BranchesLike", "ChangesLike", "GraphLike", "SchemaLike", "SnapshotLike", "TagsLike"),
     "omnigraph.read.tables.read_cache": ("CacheCounts",),
     "omnigraph.read.search.embedding": ("Embedder", "ProviderUnavailable"),

@@ -15,6 +15,7 @@ import omnigraph
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import bulk_load
+from omnigraph.pipeline.compute import ComputeOptions
 from omnigraph.pipeline.exporting import export as exporting
 from omnigraph.pipeline.source.scans import divided, pinned_type, read_part
 from omnigraph.storage.util.runner import LocalRunner
@@ -72,7 +73,12 @@ def test_an_export_sent_elsewhere_has_the_rows(graph: Graph, tmp_path: Path, mon
     monkeypatch.setattr(exporting, "LocalRunner", Sent)
 
     exported = exporting.export_directory(
-        graph.repository, graph.repository.snapshot(), str(tmp_path / "out"), None, "jsonl", engine="local"
+        graph.repository,
+        graph.repository.snapshot(),
+        str(tmp_path / "out"),
+        None,
+        "jsonl",
+        compute=ComputeOptions("local"),
     )
 
     lines = [line for file in (tmp_path / "out").rglob("*.jsonl") for line in file.read_text().splitlines()]

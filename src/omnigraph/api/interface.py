@@ -313,7 +313,7 @@ class GraphLike(Protocol):
         concurrency: int = 4,
         dry_run: bool = False,
         price_per_1k: float | None = None,
-        engine: str = "local",
+        engine: "Engine" = "local",
         spark: "SparkSession | None" = None,
         master: str | None = None,
         actor: str | None = None,

@@ -2,24 +2,22 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import IO, TYPE_CHECKING
 
 from omnigraph.engine import Engine
 from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
 from omnigraph.manifest.repository import Repository
+from omnigraph.pipeline.compute import ComputeOptions
+from omnigraph.pipeline.progress import Progress
 from omnigraph.storage import meter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from omnigraph.gc.recovery import Completers
-    from omnigraph.maintenance.table_maintenance import ChooseRunner
     from omnigraph.pipeline.analytics.analyze import Analysis
     from omnigraph.pipeline.analytics.spec import Algorithm, Direction
     from omnigraph.pipeline.embedding.embed import EmbedResult
-    from omnigraph.pipeline.progress import Progress
     from omnigraph.read.export.export import Exported
     from omnigraph.read.export.export_formats import Format
     from omnigraph.read.search.embedding import Embedder
@@ -50,7 +48,7 @@ class BulkCommands:
         if_commit: CommitId | None = None,
         txn_id: TxnId | None = None,
         master: str | None = None,
-        progress: "Progress | None" = None,
+        progress: Progress | None = None,
     ) -> "LoadResult":
         """Load entities of any number of types as one atomic commit.
 
@@ -93,7 +91,7 @@ class BulkCommands:
         storage_options: Mapping[str, str] | None = None,
         spark: "SparkSession | None" = None,
         master: str | None = None,
-        progress: "Progress | None" = None,
+        progress: Progress | None = None,
     ) -> "Exported":
         """Write the entities of a state, ordered by type and id, so that loading them gives the same.
 
@@ -101,6 +99,7 @@ class BulkCommands:
         """
         from omnigraph.pipeline.exporting.export import export
 
+        compute = ComputeOptions(engine, spark, master, progress or Progress())
         with meter.operation("export"):
             return export(
                 self.repository,
@@ -108,12 +107,9 @@ class BulkCommands:
                 dest,
                 types,
                 format,
-                engine=engine,
+                compute=compute,
                 overwrite=overwrite,
                 storage_options=storage_options,
-                spark=spark,
-                master=master,
-                progress=progress,
             )
 
     def analyze(
@@ -154,9 +150,7 @@ class BulkCommands:
             branch=branch,
             at=at,
             limit=limit,
-            engine=engine,
-            spark=spark,
-            master=master,
+            compute=ComputeOptions(engine, spark, master),
             actor=actor,
             if_commit=if_commit,
             txn_id=txn_id,
@@ -174,7 +168,7 @@ class BulkCommands:
         concurrency: int = 4,
         dry_run: bool = False,
         price_per_1k: float | None = None,
-        engine: str = "local",
+        engine: Engine = "local",
         spark: "SparkSession | None" = None,
         master: str | None = None,
         actor: str | None = None,
@@ -199,24 +193,8 @@ class BulkCommands:
             concurrency=concurrency,
             dry_run=dry_run,
             price_per_1k=price_per_1k,
-            engine=engine,
-            spark=spark,
-            master=master,
+            compute=ComputeOptions(engine, spark, master),
             actor=actor,
             embedder=embedder,
             on_progress=on_progress,
         )
-
-    def _completers(self) -> "Completers":
-        """How `recover` completes long writes."""
-        from omnigraph.pipeline.bulk.recover import COMPLETER
-
-        return {"load": COMPLETER}
-
-    def _workers(
-        self, engine: Engine, spark: "SparkSession | None", master: str | None
-    ) -> "AbstractContextManager[ChooseRunner]":
-        """Who runs the tasks of `optimize`."""
-        from omnigraph.pipeline.maintenance import workers
-
-        return workers(engine, spark, master)

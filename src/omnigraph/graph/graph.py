@@ -19,6 +19,7 @@ from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
 from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
 from omnigraph.manifest.repository import Repository, init_repository, open_repository
 from omnigraph.manifest.settings import Settings
+from omnigraph.pipeline.compute import ComputeOptions, SparkProvider
 from omnigraph.query.compile import compile_queries
 from omnigraph.read.tables import scan as read_table
 from omnigraph.schema.catalog import Catalog, Schema, catalog_from_json
@@ -197,21 +198,21 @@ class BranchCommands:
         master: str | None = None,
     ) -> "MergeResult":
         """Merge a branch into another as one atomic commit; conflicts come all together, and nothing changes."""
-        from omnigraph.pipeline.merge import merge_branches
+        from omnigraph.merge.merge import merge
 
-        return merge_branches(
-            self._repository,
-            source,
-            into,
-            delete_branch=delete_branch,
-            dry_run=dry_run,
-            actor=actor,
-            if_commit=if_commit,
-            txn_id=txn_id,
-            engine=engine,
-            spark=spark,
-            master=master,
-        )
+        with SparkProvider(ComputeOptions(engine, spark, master)) as provider:
+            return merge(
+                self._repository,
+                source,
+                into,
+                delete_branch=delete_branch,
+                dry_run=dry_run,
+                actor=actor,
+                if_commit=if_commit,
+                txn_id=txn_id,
+                engine=engine,
+                runner=provider.runner,
+            )
 
 
 class SchemaCommands:
@@ -299,6 +300,7 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
 
         `engine="auto"` runs here, and on Spark what outgrows this process. `spark` is a session of the caller's.
         """
+        compute = ComputeOptions(engine, spark, master, on_start=on_start)
         _require_text(gq)
         from omnigraph.pipeline.querying.engines import run_with
         from omnigraph.read.reader import Reader
@@ -308,16 +310,7 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
             compiled = compile_queries(gq, snapshot.catalog, name, schema_hash=snapshot.manifest.schema)
             bound = compiled.bind_read(NO_PARAMS if params is None else params, now=self.repository.runtime.clock.now())
             reader = Reader(self.repository.tables, snapshot, self._read_caches, store=self.repository.store)
-            result = run_with(
-                engine,
-                reader,
-                self.repository.location,
-                bound,
-                explain=explain,
-                spark=spark,
-                master=master,
-                on_start=on_start,
-            )
+            result = run_with(compute, reader, self.repository.location, bound, explain=explain)
         result.branch, result.query, result.cost = branch, compiled.name, operation.cost
         return result
 

@@ -1,12 +1,12 @@
 """The part of the façade that keeps a graph well: it changes how the graph is stored, never what it says."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from omnigraph.engine import Engine
 from omnigraph.manifest.model.manifest import MAIN
 from omnigraph.manifest.repository import Repository
+from omnigraph.pipeline.compute import ComputeOptions, SparkProvider
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from omnigraph.gc.cleanup import Cleaned
-    from omnigraph.gc.recovery import Completers, Recovery
+    from omnigraph.gc.recovery import Recovery
     from omnigraph.maintenance.report import OptimizeResult
-    from omnigraph.maintenance.table_maintenance import ChooseRunner
     from omnigraph.verify.verify import VerifyReport
 
 
@@ -42,8 +41,8 @@ class MaintenanceCommands:
         """
         from omnigraph.maintenance.optimize import optimize
 
-        with self._workers(engine, spark, master) as choose:
-            return optimize(self.repository, branch, types, actor=actor, choose=choose)
+        with SparkProvider(ComputeOptions(engine, spark, master)) as provider:
+            return optimize(self.repository, branch, types, actor=actor, choose=provider.runner_for_optimize)
 
     def cleanup(
         self,
@@ -73,9 +72,11 @@ class MaintenanceCommands:
         left alone.
         """
         from omnigraph.gc.recovery import recover
+        from omnigraph.pipeline.bulk.recover import COMPLETER
 
         named = [(txn_id,) if isinstance(txn_id, str) else tuple(txn_id) for txn_id in (complete, discard)]
-        return recover(self.repository, self._completers(), to_complete=named[0], to_discard=named[1], everything=all)
+        completers = {"load": COMPLETER}
+        return recover(self.repository, completers, to_complete=named[0], to_discard=named[1], everything=all)
 
     def verify(self, branch: str | None = None, *, full: bool = False, seed: int = 0) -> "VerifyReport":
         """Look whether everything exists, reads back and agrees: on one branch or everywhere, by samples or in `full`.
@@ -85,17 +86,3 @@ class MaintenanceCommands:
         from omnigraph.verify.verify import verify
 
         return verify(self.repository, branch=branch, full=full, seed=seed)
-
-    def _completers(self) -> "Completers":
-        """How long writes are completed, by their kind: nohow, unless the façade knows more."""
-        return {}
-
-    def _workers(
-        self, engine: Engine, spark: "SparkSession | None", master: str | None
-    ) -> "AbstractContextManager[ChooseRunner]":
-        """Who runs the tasks of `optimize`: here, unless the façade knows more (`graph/bulk.py`)."""
-        from omnigraph.engine import require_engine
-        from omnigraph.storage.util.runner import LocalRunner
-
-        require_engine(engine)
-        return nullcontext(lambda _: LocalRunner())

@@ -7,8 +7,7 @@ source/         the Spark data source and sink
 querying/       queries on Spark
 analytics/      graph algorithms
 embedding/      vectors for texts
-merge.py        branch merge with Spark for large tables
-maintenance.py  optimize with its tasks on executors
+compute.py      where an operation runs, and its Spark session
 progress.py     progress of a bulk job
 """
 

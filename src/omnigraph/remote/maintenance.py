@@ -130,7 +130,7 @@ class RemoteMaintenance:
         concurrency: int = 4,
         dry_run: bool = False,
         price_per_1k: float | None = None,
-        engine: str = "local",
+        engine: "Engine" = "local",
         spark: "SparkSession | None" = None,
         master: str | None = None,
         actor: str | None = None,

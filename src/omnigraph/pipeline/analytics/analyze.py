@@ -11,7 +11,6 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import BadRequest, PreconditionFailed
 from omnigraph.manifest.commit.plan import Bulk, Change, PublishPlan, Stance
 from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
@@ -20,6 +19,7 @@ from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
 from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.analytics.spec import Question, asked
+from omnigraph.pipeline.compute import ComputeOptions, SparkProvider
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
 
@@ -80,16 +80,12 @@ def analyze(
     branch: str = MAIN,
     at: str | datetime | None = None,
     limit: int | None = LIMIT,
-    engine: Engine = "auto",
-    spark: "SparkSession | None" = None,
-    master: str | None = None,
+    compute: ComputeOptions | None = None,
     actor: str | None = None,
     if_commit: CommitId | None = None,
     txn_id: TxnId | None = None,
-    on_start: Callable[[str], None] | None = None,
 ) -> Analysis:
     """Analyse a state of the graph; with `write`, such as `Person.rank`, every row of that type gets its value."""
-    require_engine(engine)
     if limit is not None and limit < 0:
         raise BadRequest(f"A limit of {limit} makes no sense: give 0 or more.")
 
@@ -109,7 +105,7 @@ def analyze(
         if write is not None:
             repository.require_writable("Writing")
         pinned = repository.snapshot(branch, at)
-        with _running(pinned, question_for(pinned), engine, spark, master, on_start) as where:
+        with _running(pinned, question_for(pinned), compute or ComputeOptions()) as where:
             if write is None:
                 found = _analysed(repository, pinned, question_for(pinned), where, limit)[0]
             else:
@@ -216,23 +212,16 @@ def _analysed(
 
 
 @contextmanager
-def _running(
-    snapshot: Snapshot,
-    question: Question,
-    engine: str,
-    spark: "SparkSession | None",
-    master: str | None,
-    on_start: Callable[[str], None] | None,
-) -> Iterator[_Where]:
+def _running(snapshot: Snapshot, question: Question, compute: ComputeOptions) -> Iterator[_Where]:
     """By size: this process, if the graph's ids and numbers fit into half of its memory."""
-    if engine == "local" or (engine == "auto" and spark is None and master is None and _fits(snapshot, question)):
+    engine = compute.engine
+    if engine == "local" or (engine == "auto" and not compute.names_spark and _fits(snapshot, question)):
         yield _Where("local")
         return
-    from omnigraph.pipeline.spark.session import obtain
     from omnigraph.pipeline.spark.session_scope import given_back
 
-    with obtain(spark, master, on_start=on_start) as session, given_back(session.spark):
-        yield _Where("spark", session.spark)
+    with SparkProvider(compute) as provider, given_back(provider.session.spark):
+        yield _Where("spark", provider.session.spark)
 
 
 def _fits(snapshot: Snapshot, question: Question) -> bool:

@@ -19,6 +19,7 @@ from omnigraph.manifest.commit.stale_base import begun_anew
 from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
 from omnigraph.manifest.model.manifest import MAIN, Manifest, TableKey
 from omnigraph.manifest.repository import Repository
+from omnigraph.pipeline.compute import ComputeOptions, SparkProvider
 from omnigraph.pipeline.embedding.rows import Target, by_id, filled_rows, found_again, with_model
 from omnigraph.pipeline.embedding.tasks import Batch, Embedded, Pacer, Provider, Threads, embed_batch
 from omnigraph.read.search.embedding import BATCH_TEXTS_MAX, Embedder, embedder_from, require_same_model
@@ -30,7 +31,6 @@ from omnigraph.write.stage import Stager
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
 CHARACTERS_A_TOKEN = 4  # of English, about
 COMMIT_EVERY = 100  # batches: enough rows for segments of the vector index
@@ -92,15 +92,13 @@ def embed(
     concurrency: int = CONCURRENCY,
     dry_run: bool = False,
     price_per_1k: float | None = None,
-    engine: str = "local",
-    spark: "SparkSession | None" = None,
-    master: str | None = None,
+    compute: ComputeOptions,
     actor: str | None = None,
     embedder: Embedder | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> EmbedResult:
     """Fill the vectors of one property, of a type, or of all types; `rate_limit` is in requests a minute."""
-    _require_sense(batch, commit_every, rate_limit, concurrency, price_per_1k, engine)
+    _require_sense(batch, commit_every, rate_limit, concurrency, price_per_1k, compute.engine)
     chosen = embedder_from(os.environ, repository.runtime) if embedder is None else embedder
     with meter.operation("embed") as operation:
         if not dry_run:
@@ -113,7 +111,7 @@ def embed(
         result = EmbedResult(estimates, chosen.provider, chosen.model, price_per_1k)
         if not dry_run and result.rows:
             pause_s = 60.0 / rate_limit if rate_limit else 0.0
-            with _running(repository, engine, spark, master, concurrency, pause_s) as (runner, share_s):
+            with _running(repository, compute, concurrency, pause_s) as (runner, share_s):
                 job = _Job(repository, branch, actor, chosen, runner, batch, commit_every, share_s, on_progress)
                 job.total = result.rows
                 for target in targets:
@@ -338,18 +336,11 @@ def _require_sense(
 
 @contextmanager
 def _running(
-    repository: Repository,
-    engine: str,
-    spark: "SparkSession | None",
-    master: str | None,
-    concurrency: int,
-    pause_s: float,
+    repository: Repository, compute: ComputeOptions, concurrency: int, pause_s: float
 ) -> Iterator[tuple[Runner, float]]:
     """Where batches are asked for, and how long each process pauses between two so that all keep to the limit."""
-    if engine == "local" and spark is None and master is None:
+    if compute.engine == "local" and not compute.names_spark:
         yield Threads(concurrency, Pacer(pause_s, repository.runtime)), pause_s
         return
-    from omnigraph.pipeline.spark.session import obtain
-
-    with obtain(spark, master) as session:
-        yield session.runner, pause_s * session.parallelism
+    with SparkProvider(compute) as provider:
+        yield provider.session.runner, pause_s * provider.session.parallelism

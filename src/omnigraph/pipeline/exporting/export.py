@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, cast
 
-from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import BadRequest
 from omnigraph.manifest.commit.txn import Snapshot
 from omnigraph.manifest.repository import Repository
+from omnigraph.pipeline.compute import ComputeOptions, SparkProvider
 from omnigraph.pipeline.exporting.destination import Place, place_at
-from omnigraph.pipeline.progress import Progress, Watched
+from omnigraph.pipeline.progress import Watched
 from omnigraph.pipeline.source.scans import Pinned, divided, pinned_in, read_columns, tables_at
 from omnigraph.read.export.export import Exported, between, chosen_types, rows_by_id
 from omnigraph.read.export.export import export as export_file
@@ -34,7 +34,6 @@ from omnigraph.storage.util.runner import LocalRunner, Runner
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
 SPARK_ROWS_MIN = 1_000_000  # fewer are exported here before a session has started
 PART_BYTES = 64 * 1024 * 1024  # of rows in memory
@@ -79,23 +78,20 @@ def export(
     types: Sequence[str] | None = None,
     format: Format | None = None,
     *,
-    engine: Engine = "auto",
+    compute: ComputeOptions | None = None,
     overwrite: bool = False,
     storage_options: Mapping[str, str] | None = None,
-    spark: "SparkSession | None" = None,
-    master: str | None = None,
-    progress: Progress | None = None,
 ) -> Exported:
     """Write a snapshot, or some types of it, to a file, a directory or an object store.
 
     An open file, or a path without a `format` or with the ending of it, gets one file; everything else a directory.
     """
-    require_engine(engine)
+    compute = compute or ComputeOptions()
     if format is not None and format not in FORMATS:
         raise BadRequest(f"{format!r} is no format: use {', '.join(FORMATS)}.")
     whole = file_format(dest, format)
     if whole is not None:
-        if engine == "spark":
+        if compute.engine == "spark":
             raise BadRequest("Spark writes directories of files: name a directory and a format, or use engine local.")
         return export_file(repository.tables, snapshot, dest, types, whole)
     return export_directory(
@@ -104,12 +100,9 @@ def export(
         os.fspath(cast(str, dest)),
         types,
         format or "jsonl",
-        engine=engine,
+        compute=compute,
         overwrite=overwrite,
         storage_options=storage_options,
-        spark=spark,
-        master=master,
-        progress=progress,
     )
 
 
@@ -135,12 +128,9 @@ def export_directory(
     types: Sequence[str] | None = None,
     format: Format = "jsonl",
     *,
-    engine: Engine = "auto",
+    compute: ComputeOptions,
     overwrite: bool = False,
     storage_options: Mapping[str, str] | None = None,
-    spark: "SparkSession | None" = None,
-    master: str | None = None,
-    progress: Progress | None = None,
 ) -> Exported:
     """Write types of a snapshot below `dest`, complete or not at all; where it runs is decided by their rows."""
     chosen = chosen_types(snapshot, types)
@@ -148,13 +138,11 @@ def export_directory(
     refs = [snapshot.table(definition.table_key) for definition in chosen]
     rows = sum(ref.rows for ref in refs if ref is not None)
     place.require_free(overwrite)
-    seen = progress or Progress()
-    if engine == "spark" or (engine == "auto" and (spark is not None or rows > SPARK_ROWS_MIN)):
-        from omnigraph.pipeline.spark.session import obtain
-
-        with obtain(spark, master, on_start=seen.stage) as session:
-            return export_parts(repository, snapshot, place, chosen, format, Watched(session.runner, seen))
-    return export_parts(repository, snapshot, place, chosen, format, Watched(LocalRunner(), seen))
+    large = compute.spark is not None or rows > SPARK_ROWS_MIN
+    with SparkProvider(compute) as spark:
+        on_spark = compute.engine == "spark" or (compute.engine == "auto" and large)
+        runner = Watched(spark.session.runner if on_spark else LocalRunner(), compute.progress)
+        return export_parts(repository, snapshot, place, chosen, format, runner)
 
 
 def export_parts(
