@@ -44,7 +44,7 @@ serve: $(READY) ## serve a graph on http://127.0.0.1:8080; STORE=… for your ow
 test: $(READY) java ## run the tests
 	@$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup -m "not soak"
 
-check: $(READY) ## formatting, lint, types, layering
+check: $(READY) ## formatting, lint, types (also of the tests), layering
 	@$(BIN)/ruff format --check --quiet . || { echo "Run: $(BIN)/ruff format ." >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary

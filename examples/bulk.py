@@ -14,10 +14,14 @@ import random
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import omnigraph
 from omnigraph import ConstraintViolation, InvalidInput, OmnigraphError
 from omnigraph.pipeline.spark.session import obtain
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PEOPLE = 60_000
 FRIENDS = 3
@@ -76,7 +80,7 @@ def main() -> None:
             walk(root, lines, session.spark)
 
 
-def walk(root: Path, lines: Path, spark: object) -> None:
+def walk(root: Path, lines: Path, spark: SparkSession) -> None:
     graph = omnigraph.init(str(root / "graph"), schema=SCHEMA)
     print("\nA load takes everything or nothing:")
     try:

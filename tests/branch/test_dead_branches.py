@@ -17,12 +17,13 @@ import pytest
 import omnigraph
 from omnigraph.errors import CommitNotFound, MergeBaseExpired, MergeConflicts
 from omnigraph.gc import cleanup as cleanup_module
+from omnigraph.gc.mark import find_prunable_branches
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Delete
 from omnigraph.manifest.model.manifest import Point
 from omnigraph.manifest.settings import Settings
 from omnigraph.merge.plan import Outcome
-from support.catalogs import PERSON, person_rows
+from support.catalogs import PERSON, ids_of, person_rows
 from support.catalogs import people as people_catalog
 from support.cleaning import assert_sound, clean
 from support.soak import SoakReport
@@ -50,7 +51,7 @@ def remove(graph: Graph, row: str, branch: str = "main") -> None:
 
 
 def rows(graph: Graph, branch: str = "main") -> list[str]:
-    return sorted(reopened(graph).snapshot(branch).to_arrow(PERSON).column("id").to_pylist())
+    return ids_of(reopened(graph).snapshot(branch).to_arrow(PERSON))
 
 
 def branch_id(graph: Graph, branch: str) -> str:
@@ -110,7 +111,7 @@ def test_a_branch_whose_merge_was_under_way_when_it_died_is_not_forgotten(
     graph.branches.create("v", "d")
     planned, judged, landed = threading.Event(), threading.Event(), threading.Event()
     merging = reopened(graph)
-    publish, find_prunable_branches = merging.repository.publisher.publish, cleanup_module.find_prunable_branches
+    publish = merging.repository.publisher.publish
 
     def stalled(*arguments: object, **options: object) -> object:
         planned.set()

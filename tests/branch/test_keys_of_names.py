@@ -91,7 +91,7 @@ def test_a_branch_that_goes_while_it_is_looked_for_was_deleted(graph: Graph, oth
     graph.branches.create("agent")
     buried = other.repository.branches._was_buried
     looks = iter([lambda: (buried("agent", "k"), graph.branches.delete("agent", txn_id="k"))[0]])
-    other.repository.branches._was_buried = lambda name, key: next(looks, lambda: buried(name, key))()  # type: ignore[method-assign]
+    other.repository.branches._was_buried = lambda name, txn_id: next(looks, lambda: buried(name, txn_id))()  # type: ignore[method-assign]
     other.branches.delete("agent", txn_id="k")
     assert other.branches.list() == ["main"]
 

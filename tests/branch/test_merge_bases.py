@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
     branch: str
     number: int
-    index: int
+    ordinal: int
 
 
 @dataclass
@@ -54,8 +54,8 @@ class History:
 
     def vector(self, place: Place) -> Ancestry:
         entry = self.entries[Point(place.branch, place.number)]
-        inside = place.index + 1 < len(entry.commits)
-        position = Position(place.number, place.index + 1) if inside else Position(place.number)
+        inside = place.ordinal + 1 < len(entry.commits)
+        position = Position(place.number, place.ordinal + 1) if inside else Position(place.number)
         return {**entry.ancestry, place.branch: position}
 
     def head(self, branch: str) -> Place:
@@ -121,7 +121,7 @@ def history_of(steps: list[Step]) -> History:
         branch, other = "abcde"[step.branch], "abcde"[step.other]
         if branch not in history.heads:
             source = history.head(other if other in history.heads else "a")
-            history.put(branch, source._replace(index=max(0, source.index - step.inside)))
+            history.put(branch, source._replace(ordinal=max(0, source.ordinal - step.inside)))
         elif step.merges and other in history.heads and other != branch:
             history.put(branch, history.head(branch), history.head(other))
         else:
@@ -144,7 +144,9 @@ def test_the_minimum_of_two_vectors_is_what_both_have_as_ancestors(steps: list[S
     for one in heads:
         for other in heads:
             vector = common_ancestors(history.vector(one), history.vector(other))
-            described = {place for place in history.ancestors if (place.number, place.index + 1) <= _at(vector, place)}
+            described = {
+                place for place in history.ancestors if (place.number, place.ordinal + 1) <= _at(vector, place)
+            }
             assert described == history.ancestors[one] & history.ancestors[other]
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_merge_model import Model, Refused, Row, State, combined
 
+from branch.test_merge_model import Model, Refused, Row, State, combined
 from omnigraph.errors import MergeConflicts
 from omnigraph.merge.plan import Outcome
 from support.merging import Merging, make_merging

@@ -281,7 +281,7 @@ def test_undoing_a_commit_is_what_the_three_values_of_each_person_say(
     """None deletes. A person that is as the commit left it becomes what it was; what differs since is a conflict."""
     graph = make_graph(tmp_path_factory.mktemp("store") / "graph")
     run(graph, 'insert Company { name: "acme" }')
-    history = [({}, "")]
+    history: list[tuple[dict[str, int], str]] = [({}, "")]
     for write in writes:
         state = dict(history[-1][0])
         put = {slug: {"age": age} for slug, age in write.items() if age is not None and state.get(slug) != age}
@@ -304,5 +304,5 @@ def test_undoing_a_commit_is_what_the_three_values_of_each_person_say(
         assert ages(graph) == now
     else:
         graph.revert(commit)
-        wanted = {**now, **{slug: before.get(slug) for slug in touched}}
+        wanted: dict[str, int | None] = {**now, **{slug: before.get(slug) for slug in touched}}
         assert ages(graph) == {slug: age for slug, age in wanted.items() if age is not None}

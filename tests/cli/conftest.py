@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from runs import Cli, Run
 
+from cli.runs import Cli, Run
 from omnigraph.cli.main import main
 
 

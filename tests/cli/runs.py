@@ -40,7 +40,7 @@ def process(
     *arguments: str,
     stdout: int = subprocess.PIPE,
     stdin: str | None = None,
-    cwd: object = None,
+    cwd: str | os.PathLike[str] | None = None,
     timeout: float = 120,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
@@ -52,7 +52,7 @@ def process(
         input=stdin,
         text=True,
         env=os.environ | environment,
-        cwd=cwd,  # type: ignore[arg-type]
+        cwd=cwd,
         timeout=timeout,
         check=False,
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from runs import Cli
+
+from cli.runs import Cli
 
 SCHEMA = "node Person { name: String @key  rank: F64?  group: I64? }\nedge Knows: Person -> Person {}\n"
 LINES = """\

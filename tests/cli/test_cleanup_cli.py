@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import Cli, Run
 
 import omnigraph
+from cli.runs import Cli, Run
 from omnigraph.gc import cleanup as cleanup_module
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.progress import Progress
@@ -34,7 +34,7 @@ def no_floor(monkeypatch: pytest.MonkeyPatch) -> None:
     from datetime import timedelta
 
     monkeypatch.setattr(cleanup_module.cleanup, "__kwdefaults__", {
-        **cleanup_module.cleanup.__kwdefaults__, "floor": timedelta()
+        **(cleanup_module.cleanup.__kwdefaults__ or {}), "floor": timedelta()
     })  # fmt: skip
 
 

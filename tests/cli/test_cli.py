@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from runs import Cli, Run, process, without_heavy_libraries
 
 import omnigraph
+from cli.runs import Cli, Run, process, without_heavy_libraries
 from omnigraph.errors import ConstraintViolation, OutcomeUnknown, PreconditionFailed
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, PublishPlan, RaiseFence, Stance

@@ -12,9 +12,9 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from runs import Cli, process
 
 import omnigraph
+from cli.runs import Cli, process
 from omnigraph.query.lint import lint
 from omnigraph.schema.lang.compile import compile_schema
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from runs import Cli
+
+from cli.runs import Cli
 
 SCHEMA = 'node Doc { slug: String @key  body: String?  vec: Vector(8)? @embed("body") }\n'
 LINES = """\

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from runs import Cli
 
 import omnigraph
+from cli.runs import Cli
 
 SCHEMA = "node Person { name: String @key  age: I32? }  edge Knows: Person -> Person"
 
@@ -16,7 +17,9 @@ SCHEMA = "node Person { name: String @key  age: I32? }  edge Knows: Person -> Pe
 @pytest.fixture
 def full(store: str) -> str:
     graph = omnigraph.init(store, SCHEMA)
-    people = [{"type": "Person", "data": {"name": name, "age": age}} for name, age in (("ada", 36), ("bob", None))]
+    people: list[dict[str, Any]] = [
+        {"type": "Person", "data": {"name": name, "age": age}} for name, age in (("ada", 36), ("bob", None))
+    ]
     graph.load([*people, {"edge": "Knows", "from": "ada", "to": "bob"}])
     return store
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from runs import Cli
 
+from cli.runs import Cli
 from omnigraph.graph.graph import Graph
 from support.history import compact, expire, make_graph, person, run, update
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import Cli, process
 
 import omnigraph
+from cli.runs import Cli, process
 from omnigraph.graph.graph import Graph
 
 SCHEMA = """\
@@ -287,7 +287,8 @@ def test_data_that_cant_be_loaded_is_named(
 
 @pytest.fixture
 def full(graph: Graph) -> Graph:
-    graph.load([ADA, BOB, ACME, KNOWS, WORKS])
+    rows: list[dict[str, Any]] = [ADA, BOB, ACME, KNOWS, WORKS]
+    graph.load(rows)
     return graph
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from runs import Cli
 
+from cli.runs import Cli
 from support.merging import Merging, make_merging
 
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from runs import Cli, process
 
 import omnigraph
+from cli.runs import Cli, process
 from support.maintained import tails
 
 SCHEMA = "node Person { slug: String @key vec: Vector(2)? @index } edge Knows: Person -> Person"

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import Cli, process, without_heavy_libraries
 
 import omnigraph
+from cli.runs import Cli, process, without_heavy_libraries
 from omnigraph.graph.graph import Graph
 
 SCHEMA = """\

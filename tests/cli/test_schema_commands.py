@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from runs import Cli
 
 import omnigraph
+from cli.runs import Cli
 from omnigraph.graph.graph import Graph
 
 BASE = """node Person { slug: String @key  age: I32?  name: String? }

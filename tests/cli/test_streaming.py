@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -41,7 +42,13 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     path = tmp_path_factory.mktemp("many") / "graph"
     graph = omnigraph.init(path, "node Item { slug: String @key  name: String  size: F32  number: I64 }")
     ids = pa.array([f"item-{i:07}" for i in range(rows)])
-    columns = {"id": ids, "slug": ids, "name": ids, "size": [i / 10 for i in range(rows)], "number": range(rows)}
+    columns: dict[str, Any] = {
+        "id": ids,
+        "slug": ids,
+        "name": ids,
+        "size": [i / 10 for i in range(rows)],
+        "number": range(rows),
+    }
     schema = arrow_schema(graph.snapshot().pinned.catalog.type_of("node:Item"))
     graph.write([Append("node:Item", pa.table({name: pa.array(c) for name, c in columns.items()}).cast(schema))])
     return Store(str(path), rows, growth_max_mb)

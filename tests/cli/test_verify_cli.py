@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from runs import Cli
 
 import omnigraph
+from cli.runs import Cli
 
 
 @pytest.fixture

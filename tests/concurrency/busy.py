@@ -100,7 +100,12 @@ def main(role: str, name: str, uri: str, options: str) -> None:
     busy.step(role)  # what is imported and opened first takes a while
     say("ready")
     sys.stdin.readline()
-    threading.Thread(target=lambda: (sys.stdin.readline(), over.set()), daemon=True).start()
+
+    def wait_for_the_end() -> None:
+        sys.stdin.readline()
+        over.set()
+
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
     while not over.is_set():
         busy.step(role)
     say({"promised": busy.promised, "wrong": busy.wrong, "done": busy.done})

@@ -16,6 +16,7 @@ from omnigraph.graph import graph as omnigraph
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Delete, Overwrite, TableAction, Upsert
 from omnigraph.manifest.commit.publish import PublishedCommit
+from support.arrow import values_of
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, people, person_rows
 from support.s3 import S3Location
 
@@ -39,7 +40,7 @@ def graph(place: tuple[str, dict[str, str]]) -> Graph:
 
 def ages(graph: Graph) -> dict[str, int | None]:
     rows = graph.snapshot().to_arrow(PERSON)
-    return dict(zip(rows["id"].to_pylist(), rows["age"].to_pylist(), strict=True))
+    return dict(zip(values_of(rows["id"]), values_of(rows["age"]), strict=True))
 
 
 def changed_at(graph: Graph, table_key: str) -> str | None:
@@ -95,7 +96,9 @@ def test_of_many_updates_of_one_table_by_threads_exactly_one_wins_each_round(
 
     for round_ in range(ROUNDS):
         base, commits = changed_at(graph, PERSON), len(graph.commits(limit=None))
-        updates = [[Upsert(PERSON, person_rows("ada", age=100 * round_ + writer))] for writer in range(WRITERS)]
+        updates: list[list[TableAction]] = [
+            [Upsert(PERSON, person_rows("ada", age=100 * round_ + writer))] for writer in range(WRITERS)
+        ]
 
         answers = write_at_once(graphs, updates)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from concurrency.workers import workers
+from concurrency.workers import WorkerProcess, workers
 from omnigraph.errors import ConstraintViolation
 from omnigraph.graph import graph as omnigraph
 from omnigraph.graph.graph import Graph
@@ -235,7 +235,10 @@ def test_processes_that_add_an_edge_and_remove_its_end_never_leave_it_dangling(
     with workers(2, *place) as (edges, removals):
 
         def race(node: str, edge_first: bool, head_start_s: float | None) -> list[bool]:
-            orders = [(edges, "add_edge", {"ends": ["ada", node]}), (removals, "remove_node", {"id": node})]
+            orders: list[tuple[WorkerProcess, str, dict[str, Any]]] = [
+                (edges, "add_edge", {"ends": ["ada", node]}),
+                (removals, "remove_node", {"id": node}),
+            ]
             (first, verb, order), (second, other_verb, other_order) = orders if edge_first else orders[::-1]
             first.ask(verb, **order)
             if head_start_s is None:

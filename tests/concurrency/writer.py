@@ -76,7 +76,8 @@ class Worker:
 
     def insert_for(self, name: str, seconds: float) -> Answer:
         """One-row commits, one after the other, for so long: how long each took and how often it lost."""
-        took, losses = [], []
+        took: list[float] = []
+        losses: list[int] = []
         until = time.monotonic() + seconds
         while (before := time.monotonic()) < until:
             lost = self._lost
@@ -88,7 +89,8 @@ class Worker:
 
     def watch(self, path: str) -> Answer:
         """Read the newest state again and again until the file `path` appears: both tables have the same rows."""
-        looks, sizes = 0, []
+        looks = 0
+        sizes: list[int] = []
         while True:
             last = os.path.exists(path)
             started = time.monotonic()

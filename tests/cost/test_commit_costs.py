@@ -369,7 +369,7 @@ def grow(graph: Graph, depth: int) -> None:
     """People and members that are stored and indexed, then so many small commits, folded now and then as they come."""
     people = [{"type": "Person", "data": {"slug": f"p{n}", "name": f"P{n}", "age": n}} for n in range(PEOPLE)]
     members = [{"type": "Member", "data": {"slug": f"m{n}", "email": f"{n}@old"}} for n in range(PEOPLE)]
-    edges = [{"edge": edge, "from": "p0", "to": "p1"} for edge in ("Knows", "Reports")]
+    edges: list[dict[str, Any]] = [{"edge": edge, "from": "p0", "to": "p1"} for edge in ("Knows", "Reports")]
     fields = {"Note": "text", "Large0": "name", "Large1": "name"}
     others = [{"type": type_, "data": {name: "x"}} for type_, name in fields.items()]
     graph.load([*people, *members, *edges, *others])

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -303,7 +303,7 @@ MANIFEST_DAMAGE = [*DAMAGE, of_a_newer_format, with_an_infinite_number, of_anoth
 Damage = Callable[[bytes], bytes]
 
 
-def on_both_stores(damages: list[Damage | None]) -> pytest.MarkDecorator:
+def on_both_stores(damages: Sequence[Damage | None]) -> pytest.MarkDecorator:
     """All of them on a local disk; on S3, where they are decoded by the same code, a few."""
     local = [pytest.param("local", damage, id=f"local-{name_of(damage)}") for damage in damages]
     s3 = [
@@ -318,7 +318,7 @@ def name_of(damage: Damage | None) -> str:
     return "missing" if damage is None else damage.__name__.replace("_", " ")
 
 
-def break_object(store: ObjectStore, key: str, damage: Damage) -> Callable[[], None]:
+def break_object(store: ObjectStore, key: str, damage: Damage) -> Callable[[], object]:
     """Damage one object; answers how to mend it."""
     stored = store.get(key)
     assert stored is not None
@@ -480,18 +480,19 @@ def test_a_damaged_table_file_is_told_by_its_table(place: Place, what: str, dama
     new = place.main_alone_reads()
     (key,) = (key for key in new if TABLE_FILES[what] in key)
     graph = place.open()
-    table_id = graph.snapshot().pinned.manifest.tables[PERSON].stored.table_id
+    stored = graph.snapshot().pinned.manifest.tables[PERSON].stored
+    assert stored is not None
     if damage is None:
         place.store.delete(key)
     else:
         break_object(place.store, key, damage)
-    omnigraph.storage.table.handles._default_session = None  # type: ignore[attr-defined]  # Lance keeps files in memory
+    omnigraph.storage.table.handles._default_session = None  # Lance keeps files in memory
     before = place.everything
 
     with pytest.raises(Damaged) as raised:
         place.open().snapshot().to_arrow(PERSON)
 
-    one_sentence(raised.value, f"table {table_id} version")
+    one_sentence(raised.value, f"table {stored.table_id} version")
     assert place.everything == before
     assert ids_of(place.open().snapshot().to_arrow(COMPANY)) == ["acme"]
     assert ids_of(place.open().snapshot("side").to_arrow(PERSON)) == ["ada", "eve"]
@@ -506,7 +507,7 @@ def test_a_write_to_a_table_whose_version_is_gone_writes_no_commit(place: Place)
     head = place.open().snapshot().commit_id
     (key,) = (key for key in new if "_versions/" in key)
     place.store.delete(key)
-    omnigraph.storage.table.handles._default_session = None  # type: ignore[attr-defined]
+    omnigraph.storage.table.handles._default_session = None
 
     with pytest.raises(Damaged):
         place.open_staging().write([Append(PERSON, person_rows("zoe"))])
@@ -754,11 +755,12 @@ def test_a_bucket_that_may_only_be_read_is_read_and_denies_writes(
     proxy.on(refused_puts, DENIED, times=None)
 
     assert ids_of(graph.snapshot().to_arrow(PERSON)) == ["ada", "bob"]
-    for write in (
+    writes: list[Callable[[], object]] = [
         lambda: graph.write([Append(PERSON, person_rows("zoe"))]),
         lambda: graph.write([Append(KNOWS, knows_rows(("ada", "bob")))]),
         lambda: graph.write([Delete(PERSON, ("ada",))], branch="side"),
-    ):
+    ]
+    for write in writes:
         with pytest.raises(AccessDenied) as raised:
             write()
         one_sentence(raised.value, "denied access")

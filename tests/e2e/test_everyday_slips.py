@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,8 @@ def exported(graph: Graph) -> bytes:
 
 
 def test_a_key_may_be_the_empty_text_and_comes_back_from_an_export(graph: Graph, tmp_path: Path) -> None:
-    graph.load(
-        [{"type": "A", "data": {"k": ""}}, {"type": "A", "data": {"k": "a"}}, {"edge": "R", "from": "", "to": "a"}]
-    )
+    nodes: list[dict[str, Any]] = [{"type": "A", "data": {"k": ""}}, {"type": "A", "data": {"k": "a"}}]
+    graph.load([*nodes, {"edge": "R", "from": "", "to": "a"}])
     (tmp_path / "all.jsonl").write_bytes(exported(graph))
 
     again = omnigraph.init(tmp_path / "again", SCHEMA)

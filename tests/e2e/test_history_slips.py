@@ -27,14 +27,14 @@ WHERE_A_NAME_STANDS: dict[str, Callable[[Graph, Any], object]] = {
     "branch create from": lambda graph, name: graph.branches.create("n", from_=name),
     "branch delete": lambda graph, name: graph.branches.delete(name),
     "tag create": lambda graph, name: graph.tags.create(name),
-    "tag create of": lambda graph, name: graph.tags.create("t", name or 1),
+    "tag create of": lambda graph, name: graph.tags.create("t", name or 1),  # type: ignore[arg-type]
     "tag delete": lambda graph, name: graph.tags.delete(name),
     "changes": lambda graph, name: list(graph.changes(name, "main")),
-    "changes poll": lambda graph, name: graph.poll_changes(start=name or 1),
+    "changes poll": lambda graph, name: graph.poll_changes(start=name or 1),  # type: ignore[arg-type]
     "commit show": lambda graph, name: graph.commit(name),
     "commit changes": lambda graph, name: list(graph.commit_changes(name)),
     "revert": lambda graph, name: graph.revert(name),
-    "at": lambda graph, name: graph.snapshot(at=name or 1),
+    "at": lambda graph, name: graph.snapshot(at=name or 1),  # type: ignore[arg-type]
 }
 
 

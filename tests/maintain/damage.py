@@ -66,7 +66,7 @@ class Place:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.main = json.loads((root / "_omnigraph.json").read_text())["main"]
+        self.main: str = json.loads((root / "_omnigraph.json").read_text())["main"]
 
     def manifest_path(self, back: int = 0) -> Path:
         """The newest manifest of main, or one before it."""
@@ -86,7 +86,7 @@ class Place:
         return ref
 
     def table(self, key: str) -> Path:
-        return self.root / "tables" / self.ref(key)["table_id"]
+        return self.root / "tables" / str(self.ref(key)["table_id"])
 
     def dataset(self, key: str) -> lance.LanceDataset:
         return lance.dataset(str(self.table(key)), version=self.ref(key)["table_version"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -305,7 +305,8 @@ def test_a_cleanup_that_finds_files_gone_because_it_was_overtaken_says_so(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rewrite(world)
-    overtaking, read = iter([lambda: clean(world.client("fast").graph, keep=1)]), Sweeper._needed_files
+    overtaking: Iterator[Callable[[], Cleaned]] = iter([lambda: clean(world.client("fast").graph, keep=1)])
+    read = Sweeper._needed_files
 
     def late(sweeper: Sweeper, table_ids: set[str], marks: Marks) -> dict[str, Needed]:
         for overtake in overtaking:

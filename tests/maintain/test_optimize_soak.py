@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass, replace
+from typing import Any
 
 import lance
 import numpy as np
@@ -32,11 +33,16 @@ def items(graph: Graph, *numbers: int, rank: int = 0) -> pa.Table:
     column = {prop.name: prop.column for prop in definition.properties}
     slugs = [f"i{n:07}" for n in numbers]
     names = [f"thing {n % 1000}" for n in numbers]
-    values = {"id": slugs, column["slug"]: slugs, column["name"]: names, column["rank"]: [rank] * len(slugs)}
+    values: dict[str, Any] = {
+        "id": slugs,
+        column["slug"]: slugs,
+        column["name"]: names,
+        column["rank"]: [rank] * len(slugs),
+    }
     return pa.Table.from_pydict(values, schema=arrow_schema(definition))
 
 
-def loaded(graph: Graph, slugs: list[str], ranks: np.ndarray) -> None:  # type: ignore[type-arg]
+def loaded(graph: Graph, slugs: list[str], ranks: np.ndarray) -> None:
     names = [f"thing {int(slug[1:]) % 1000}" for slug in slugs]
     table = pa.table({"slug": slugs, "name": names, "rank": pa.array(ranks, pa.int32())})
     graph.load({"Item": table}, engine="local")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.maintenance.policy import FAN, GENTLE, THOROUGH, Effort, folds_due, groups_due, segments_due
-from omnigraph.manifest.model.manifest import Manifest, TableRef
+from omnigraph.manifest.model.manifest import Manifest, Position, TableRef
 from omnigraph.manifest.settings import EXIT_LIMIT, HARD_LIMIT, Settings
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.maintain.layout import FragmentShape, SegmentShape, TableShape
@@ -23,7 +23,9 @@ def manifest(**tails: list[TailEntry]) -> Manifest:
     tables = {
         f"node:{name}": TableRef(TableVersion(name, 1), 100, "b.1", tuple(tail), None) for name, tail in tails.items()
     }
-    return Manifest("main", "b", 1_000, "s", "b.1", datetime(2026, 1, 1, tzinfo=UTC), {"b": 1_000}, tables=tables)
+    return Manifest(
+        "main", "b", 1_000, "s", "b.1", datetime(2026, 1, 1, tzinfo=UTC), {"b": Position(1_000)}, tables=tables
+    )
 
 
 def entries(numbers: range, size: int = 100, branch: str = "b") -> list[TailEntry]:

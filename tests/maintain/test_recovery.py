@@ -130,7 +130,7 @@ def test_listing_works_on_a_graph_that_may_only_be_read(graph: Graph, given: Pat
     assert [job.txn_id for job in reader.recover().jobs] == [JOB]
     for act in ({"complete": [JOB]}, {"discard": [JOB]}, {"all": True}):
         with pytest.raises(ReadOnly):
-            reader.recover(**act)  # type: ignore[arg-type]
+            reader.recover(**act)
 
 
 # Completing
@@ -188,7 +188,7 @@ def test_what_landed_on_the_branch_meanwhile_is_kept(graph: Graph, given: Path) 
     graph.mutate('query q() { insert Person { slug: "between" } }')
     graph.optimize()
 
-    fresh(graph).recover(complete=JOB)  # type: ignore[arg-type]  # a single one may be given as it is
+    fresh(graph).recover(complete=JOB)  # a single one may be given as it is
 
     assert slugs(graph) == ["between", *LOADED]
     assert_sound(graph)
@@ -288,8 +288,8 @@ def test_one_that_somebody_works_on_is_never_touched(graph: Graph, given: Path) 
 
 def test_a_driver_that_was_killed_is_dead_at_once_on_its_machine(graph: Graph, given: Path) -> None:
     script = (
-        "import sys, os, signal; sys.path.insert(0, 'tests/maintain'); sys.path.insert(0, 'tests')\n"
-        "import omnigraph, test_recovery as t; from pathlib import Path\n"
+        "import sys, os, signal; sys.path.insert(0, 'tests')\n"
+        "import omnigraph, maintain.test_recovery as t; from pathlib import Path\n"
         f"t.load(omnigraph.open({graph.uri!r}), Path({str(given)!r}), "
         "t.At('publishing', lambda: os.kill(os.getpid(), signal.SIGKILL)))"
     )

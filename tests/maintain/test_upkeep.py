@@ -24,6 +24,7 @@ from omnigraph.storage.table.index.distributed_build import build_segment
 from omnigraph.storage.table.tables import Tables, TableVersion
 from omnigraph.storage.table.write.column_updates import update_fragment, with_updates
 from omnigraph.storage.util.runner import LocalRunner, Runner
+from support.arrow import values_of
 from support.s3 import S3Location
 
 INDEXES = (
@@ -124,7 +125,7 @@ def nearest(people: People, at: TableVersion, number: int, *, by_index: bool) ->
     how: dict[str, Any] = {"column": "vec", "q": query, "k": 5, "metric": "cosine", "use_index": by_index}
     if by_index:
         how |= {"nprobes": 1_000, "refine_factor": 20}
-    return people.tables.open(at).scanner(columns=["id"], nearest=how).to_table().column("id").to_pylist()  # type: ignore[no-any-return]
+    return values_of(people.tables.open(at).scanner(columns=["id"], nearest=how).to_table().column("id"))
 
 
 def containing(people: People, at: TableVersion, word: str) -> list[str]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from damage import STAGED
 
 import omnigraph
+from maintain.damage import STAGED
 from omnigraph.gc.cleanup import Cleaned, cleanup
 from omnigraph.gc.retention import Retention
 from omnigraph.graph.graph import Graph
@@ -60,7 +60,8 @@ def test_a_cleanup_that_overtakes_it_is_no_damage(
     from omnigraph.verify.tables import TableChecks
 
     original: Any = chosen or TableChecks._entry
-    monkeypatch.setattr(*((checking, "fragment_names") if chosen else (TableChecks, "_entry")), overtaken)
+    target: Any = checking if chosen else TableChecks
+    monkeypatch.setattr(target, "fragment_names" if chosen else "_entry", overtaken)
     report = graph.verify(full=True)
     assert gone[0].manifests
     assert report.ok, report.problems

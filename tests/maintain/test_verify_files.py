@@ -10,10 +10,10 @@ from typing import Any
 
 import obstore
 import pytest
-from damage import INLINE, STAGED, Place, build
 from obstore.store import S3Store
 
 import omnigraph
+from maintain.damage import INLINE, STAGED, Place, build
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.model.document import seal, to_json
 from omnigraph.manifest.model.manifest import Point

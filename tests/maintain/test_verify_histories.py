@@ -7,9 +7,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from damage import STAGED
 
 import omnigraph
+from maintain.damage import STAGED
 from omnigraph.gc.cleanup import cleanup
 from omnigraph.gc.retention import Retention
 from omnigraph.graph.graph import Graph

@@ -9,9 +9,9 @@ from typing import Any
 
 import lance
 import pytest
-from damage import STAGED, Place
 
 import omnigraph
+from maintain.damage import STAGED, Place
 from omnigraph.graph.graph import Graph
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage.table.index import segments as indexing

@@ -13,9 +13,9 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
-from damage import INLINE, PEOPLE, STAGED, Place, build
 
 import omnigraph
+from maintain.damage import INLINE, PEOPLE, STAGED, Place, build
 from omnigraph.errors import BadRequest, BranchNotFound
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.intent.intent_store import Intents
@@ -209,7 +209,7 @@ def index_over_wrong_fragments(place: Place) -> None:
     dataset = place.dataset(PERSON)
     old = next(one for one in segments(dataset) if one.name == "age_btree")
     partial = dataset.create_index_uncommitted("age", "BTREE", name="age_btree", fragment_ids=[1], replace=True)
-    claims = replace(partial, fragment_ids={0, 1})
+    claims = replace(partial, fragment_ids={0, 1})  # type: ignore[arg-type]  # a set of numbers is taken as well
     place.commit(PERSON, lance.LanceOperation.CreateIndex([claims], [old]), place.ref(PERSON)["rows"])
 
 
@@ -341,7 +341,7 @@ def wrong_adjacency(place: Place) -> None:
 
     version = place.ref(WORKS)["table_version"]
     path = place.table(WORKS) / "_adjacency" / f"{version}.arrow"
-    reader = pa.ipc.open_file(path)
+    reader = pa.ipc.open_file(str(path))
     batch: Any = reader.get_batch(0)
     names = batch.schema.names
     columns = {name: batch.column(name) for name in names}
@@ -351,7 +351,7 @@ def wrong_adjacency(place: Place) -> None:
     about = json.loads(reader.schema.metadata[b"omnigraph"])
     about["checksum"] = persisted._checksum([columns[name].values for name in names])
     schema = reader.schema.with_metadata({"omnigraph": json.dumps(about)})
-    with pa.ipc.new_file(path, schema) as writer:
+    with pa.ipc.new_file(str(path), schema) as writer:
         writer.write_batch(pa.record_batch([columns[name] for name in names], schema=schema))
 
 

@@ -97,7 +97,7 @@ def seeded_runtime(seed: str) -> Runtime:
 class OrderedLocation(Location):
     """A local directory that passes for a store whose LIST is in name order, as S3's is."""
 
-    lists_in_name_order = True  # type: ignore[assignment]
+    lists_in_name_order = True
 
 
 @dataclass(frozen=True)

@@ -229,7 +229,7 @@ def test_a_refresh_may_tell_what_was_done(store: ObjectStore) -> None:
     assert seen.intent.refreshes == 3
 
 
-LOST_SWAPS = {
+LOST_SWAPS: dict[str, LoseAnswer | LoseRequest] = {
     "applied": LoseAnswer(returning(ReplaceOutcome.UNKNOWN)),
     "not applied": LoseRequest(returning(ReplaceOutcome.UNKNOWN)),
     "applied, answered by an inner retry": LoseAnswer(returning(ReplaceOutcome.CHANGED)),

@@ -27,8 +27,8 @@ def graph(tmp_path: Path) -> Graph:
 
 def index_plan(graph: Graph, txn: WriteTxn) -> PublishPlan:
     """A B-tree over the ids: the same rows, one more version."""
-    ref = txn.base.tables[PERSON]
-    at = ref.stored
+    at = txn.base.tables[PERSON].stored
+    assert at is not None
     dataset = graph.repository.tables.open(at)
     fragments = [fragment.fragment_id for fragment in dataset.get_fragments()]
     index = dataset.create_index_uncommitted("id", "BTREE", name="id_idx", fragment_ids=fragments, replace=True)
@@ -38,8 +38,8 @@ def index_plan(graph: Graph, txn: WriteTxn) -> PublishPlan:
 
 def compaction_plan(graph: Graph, txn: WriteTxn) -> PublishPlan:
     """All fragments as one, by the rows themselves: the content stays."""
-    ref = txn.base.tables[PERSON]
-    at = ref.stored
+    at = txn.base.tables[PERSON].stored
+    assert at is not None
     tables = graph.repository.tables
     return maintenance(graph, txn, Rewrite(PERSON), tables.overwrite(at, tables.scan(at)).at)
 

@@ -62,10 +62,12 @@ def violations(source: str, module: str) -> list[str]:
 def manifest_creators(tree: ast.AST, inside: str = "") -> Iterator[str]:
     """The qualified name of the function around each use of `Manifests.create`: a call, or a reference to be called."""
     for node in ast.iter_child_nodes(tree):
-        named = isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if isinstance(node, ast.Attribute) and node.attr == "create" and "manifests" in ast.unparse(node.value).lower():
             yield inside
-        yield from manifest_creators(node, f"{inside}.{node.name}".lstrip(".") if named else inside)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from manifest_creators(node, f"{inside}.{node.name}".lstrip("."))
+        else:
+            yield from manifest_creators(node, inside)
 
 
 def _imported(tree: ast.Module) -> set[str]:

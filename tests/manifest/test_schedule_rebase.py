@@ -11,7 +11,7 @@ from omnigraph.manifest.commit.plan import Append, Delete, Overwrite, TableActio
 from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
 from omnigraph.read.tables.scan import lookup
 from omnigraph.write.commit import Changes
-from support.catalogs import COMPANY, PERSON, company_rows, person_rows
+from support.catalogs import COMPANY, PERSON, company_rows, ids_of, person_rows
 
 from .schedules import Client, World, a_put_of_manifest
 
@@ -114,7 +114,7 @@ def test_a_first_table_made_by_two_writers_at_once_holds_the_rows_of_both(world:
         stalled.result()
 
     rows = world.client("fresh").graph.snapshot().to_arrow(COMPANY)
-    assert sorted(rows.column("id").to_pylist()) == ["acme", "bolt"]
+    assert ids_of(rows) == ["acme", "bolt"]
 
 
 def birthday(client: Client, person: str) -> Callable[[WriteTxn], Changes]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from pairs import PAIRS, Pair, Pairs
-from seeds import seed
 
 from omnigraph.server.settings import ServerSettings
+from parity.pairs import PAIRS, Pair, Pairs
+from parity.seeds import seed
 from support.serving import served
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import click
 import pytest
-from pairs import Pair
-from seeds import ADD, MORE, OLDER, PEOPLE, SCHEMA, SET_AGE, WHOLE, Alike, differences, leaves
 
 import omnigraph
 from omnigraph.cli.main import cli, main
+from parity.pairs import Pair
+from parity.seeds import ADD, MORE, OLDER, PEOPLE, SCHEMA, SET_AGE, WHOLE, Alike, differences, leaves
 from support.serving import QUICK
 
 FILES = {

@@ -15,8 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pairs import Pair
-from seeds import ADD, ENTITIES, MORE, OLDER, PEOPLE, SCHEMA, SET_AGE, WHOLE, Alike, differences, plain
 
 from omnigraph.api import interface as protocol
 from omnigraph.api.interface import GraphLike
@@ -24,6 +22,8 @@ from omnigraph.errors import OmnigraphError
 from omnigraph.graph.graph import Graph
 from omnigraph.pipeline.progress import Progress
 from omnigraph.remote.graph import RemoteGraph
+from parity.pairs import Pair
+from parity.seeds import ADD, ENTITIES, MORE, OLDER, PEOPLE, SCHEMA, SET_AGE, WHOLE, Alike, differences, plain
 
 Case = Callable[[GraphLike, Path], Any]
 CASES: dict[str, Case] = {}

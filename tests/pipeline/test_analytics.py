@@ -22,6 +22,8 @@ from omnigraph.pipeline.analytics import local
 from omnigraph.pipeline.spark import session
 from omnigraph.pipeline.spark import sizing as machine
 from omnigraph.pipeline.spark.session import Session
+from support.arrow import values_of
+from support.catalogs import ids_of
 
 SCHEMA = """
 node Person { slug: String @key  rank: F64? @index  rank32: F32?  component: String?  number: I64?  degree: I64?
@@ -117,7 +119,7 @@ def make(root: Path | str, people: Sequence[str], knows: Sequence[tuple[str, str
 
 def values(graph: Graph, column: str, key: str = PERSON) -> dict[str, Any]:
     rows = graph.snapshot().to_arrow(key, ["id", column])
-    return dict(zip(rows.column("id").to_pylist(), rows.column(column).to_pylist(), strict=True))
+    return dict(zip(values_of(rows.column("id")), values_of(rows.column(column)), strict=True))
 
 
 PEOPLE = ["ada", "bob", "cleo", "dora", "eve", "zoe"]
@@ -288,7 +290,7 @@ def test_ranks_go_through_all_types_and_are_written_to_one(working: Graph) -> No
     assert found.commit is not None
     assert found.commit.touched == {COMPANY: {"updated": 2}}
     assert set(values(working, "rank").values()) == {None}
-    assert sum(found.table.column("rank").to_pylist()) == pytest.approx(1)
+    assert sum(values_of(found.table.column("rank"))) == pytest.approx(1)
 
 
 # Writing back
@@ -337,7 +339,7 @@ def test_later_writes_and_differences_work_on_top_of_a_written_column(friends: G
     friends.write([Append(PERSON, pa.table({"id": ["new"], "slug": ["new"]}))])
     friends.analyze("degrees", ["Knows"], "Person.degree")
 
-    assert sorted(told.after.column("id").to_pylist()) == sorted(told.before.column("id").to_pylist()) == PEOPLE
+    assert ids_of(told.after) == ids_of(told.before) == PEOPLE
     assert values(friends, "degree") == {"ada": 1, "cleo": 1, "dora": 1, "eve": 3, "zoe": 0, "new": 0}
     assert values(friends, "bio")["ada"] == "hello"
     found = friends.query("query q() { match { $p: Person  $p.degree = 3 } return { $p.slug } }")
@@ -360,6 +362,7 @@ def test_an_index_on_the_property_answers_with_the_new_values(tmp_path: Path) ->
     graph.analyze("pagerank", ["Knows"], "Person.rank")
     ref = graph.snapshot().pinned.table(PERSON)
     assert ref is not None
+    assert ref.stored is not None
     dataset = graph.repository.tables.open(ref.stored)
     covered = {d.name: d.num_rows_indexed for d in dataset.describe_indices()}
     top = max(values(graph, "rank").values())
@@ -441,7 +444,7 @@ def test_a_type_without_rows_has_nothing_to_write(tmp_path: Path) -> None:
     graph = make(tmp_path / "graph", [], [])
 
     for algorithm in ("pagerank", "components", "degrees", "triangles"):
-        found = graph.analyze(algorithm)  # type: ignore[arg-type]
+        found = graph.analyze(algorithm)
         assert (found.vertices, found.edges, found.table.num_rows) == (0, 0, 0)
     assert graph.analyze("pagerank", write="Person.rank").commit is None
 

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from bulk import SCHEMA, SMALL_SPLITS, BulkWorld, edge, person, write_lines
 
 import omnigraph
 from omnigraph.pipeline.bulk.job import SplitResult, TableResult
@@ -16,6 +15,7 @@ from omnigraph.storage.table.file_records import FileRecord, hash_file
 from omnigraph.storage.table.write.fragments import Fragment
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.verify.verify import verify
+from pipeline.bulk import SCHEMA, SMALL_SPLITS, BulkWorld, edge, person, write_lines
 from support.s3 import S3Location
 
 DOCUMENT = '{"files": [{"path": "a.lance"}]}'

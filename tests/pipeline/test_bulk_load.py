@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bulk import SMALL_SPLITS, BulkWorld, edge, node, person, write_lines
 
 from omnigraph.errors import (
     BadRequest,
@@ -19,6 +18,7 @@ from omnigraph.errors import (
     InvalidInput,
     PreconditionFailed,
 )
+from pipeline.bulk import SMALL_SPLITS, BulkWorld, edge, node, person, write_lines
 from support import jobs
 
 PEOPLE = [person(f"p{number:03}", age=number % 90) for number in range(200)]

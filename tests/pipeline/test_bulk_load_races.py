@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from bulk import SCHEMA, SMALL_SPLITS, BulkWorld, edge, node, person, write_lines
 
 import omnigraph
 from omnigraph.errors import BranchNotFound, ConstraintViolation, ExpectedVersionMismatch
@@ -23,6 +22,7 @@ from omnigraph.pipeline.progress import Progress
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
 from omnigraph.write.migrate.migrate import apply_schema
+from pipeline.bulk import SCHEMA, SMALL_SPLITS, BulkWorld, edge, node, person, write_lines
 from support.jobs import refusing_unnamed_tables
 
 T = TypeVar("T")

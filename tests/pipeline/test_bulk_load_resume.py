@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from bulk import SMALL_SPLITS, BulkWorld, edge, node, person, write_lines
 
 from omnigraph.errors import BadRequest, ConstraintViolation, JobRunning
 from omnigraph.manifest.intent.intent_store import HeldIntent
 from omnigraph.manifest.model.paths import RECOVERY
 from omnigraph.manifest.repository import open_repository
-from omnigraph.pipeline.bulk import resume
+from omnigraph.pipeline.bulk.job import SplitResult
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.bulk.staging.stage import stage_split
 from omnigraph.pipeline.progress import Progress
 from omnigraph.storage.objects.object_store import ObjectStore
 from omnigraph.storage.util.runner import LocalRunner
+from pipeline.bulk import SMALL_SPLITS, BulkWorld, edge, node, person, write_lines
 from support import jobs
 
 T = TypeVar("T")
@@ -80,7 +80,12 @@ def _dying_load(place: str, given: str, mode: str, point: str, branch: str = "ma
     """Load in this process until the point is reached, which is its end."""
     stage, _, number = point.partition(" ")
     if point == "after the commit":
-        HeldIntent.finish = lambda self: die() or True  # type: ignore[assignment, method-assign, return-value]
+
+        def finish(self: HeldIntent) -> bool:
+            die()
+            return True
+
+        HeldIntent.finish = finish  # type: ignore[method-assign]
     if point == "while forgetting":
         removed = ObjectStore.delete
 
@@ -91,7 +96,7 @@ def _dying_load(place: str, given: str, mode: str, point: str, branch: str = "ma
 
         ObjectStore.delete = delete  # type: ignore[method-assign]
     if point == "before a result":
-        settled = resume.SplitResult.encoded
+        settled = SplitResult.encoded
         seen: list[int] = []
 
         def encoded(self: Any) -> bytes:
@@ -100,7 +105,7 @@ def _dying_load(place: str, given: str, mode: str, point: str, branch: str = "ma
                 die()
             return settled(self)
 
-        resume.SplitResult.encoded = encoded  # type: ignore[method-assign]
+        SplitResult.encoded = encoded  # type: ignore[method-assign]
     bulk_load(
         open_repository(place),
         Dying(int(number) if stage == "splits" else None),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bulk import SCHEMA, SMALL_SPLITS, BulkWorld, edge, person, write_lines
 
 from omnigraph.manifest.model.paths import RECOVERY, intent_key
 from omnigraph.manifest.repository import init_repository
@@ -13,6 +12,7 @@ from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects.object_store import open_store
 from omnigraph.storage.util.runner import LocalRunner
+from pipeline.bulk import SCHEMA, SMALL_SPLITS, BulkWorld, edge, person, write_lines
 from support.s3 import S3Location
 
 pytestmark = pytest.mark.s3

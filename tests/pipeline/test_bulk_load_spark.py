@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bulk import SMALL_SPLITS, BulkWorld, agree, edge, node, person, write_lines
 
 from omnigraph.pipeline.bulk.load import BulkSettings
 from omnigraph.pipeline.bulk.verification.sql_engine import DuckKeys, SparkKeys
 from omnigraph.pipeline.spark.session import Session
 from omnigraph.storage.util.runner import LocalRunner
+from pipeline.bulk import SMALL_SPLITS, BulkWorld, agree, edge, node, person, write_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,6 +83,7 @@ class TasksHere(LocalRunner):
 @pytest.fixture
 def runner(spark: SparkSession) -> Iterator[TasksHere]:
     before = spark.conf.get("spark.sql.shuffle.partitions")
+    assert before is not None
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     yield TasksHere(spark)
     spark.conf.set("spark.sql.shuffle.partitions", before)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph
+from support.catalogs import ids_of
 from support.s3 import S3Location, keys
 from support.spark import SHORT_LIVED, Cluster
 
@@ -74,7 +75,7 @@ def test_a_load_survives_the_loss_of_an_executor(s3: S3Location, tmp_path: Path)
         return sum(1 for key in found if key.count("/") == 5 and key.endswith(".json"))
 
     with Cluster(spark) as cluster:
-        how = [s3.uri, json.dumps(s3.options), cluster.master, source, str(SPLIT_BYTES), SHORT_LIVED]
+        how: list[str | Path] = [s3.uri, json.dumps(s3.options), cluster.master, source, str(SPLIT_BYTES), SHORT_LIVED]
         driver = subprocess.Popen(
             [sys.executable, "-c", DRIVER, *how],
             stdout=subprocess.PIPE,
@@ -96,8 +97,8 @@ def test_a_load_survives_the_loss_of_an_executor(s3: S3Location, tmp_path: Path)
     assert said == ""
     snapshot = graph.snapshot()
     assert {one.type_name: one.rows for one in snapshot.types} == {"Person": PEOPLE, "Knows": PEOPLE}
-    people = snapshot.to_arrow("node:Person", ["id"]).column("id").to_pylist()
-    assert sorted(people) == sorted(f"p{n}" for n in range(PEOPLE))
+    people = ids_of(snapshot.to_arrow("node:Person", ["id"]))
+    assert people == sorted(f"p{n}" for n in range(PEOPLE))
     ends = snapshot.to_arrow("edge:Knows", ["src", "dst"]).to_pylist()
     assert sorted((row["src"], row["dst"]) for row in ends) == sorted(
         (f"p{n}", f"p{(n + 1) % PEOPLE}") for n in range(PEOPLE)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bulk import edge, node, write_lines
 
 import omnigraph
 from omnigraph.errors import ConstraintViolation, InvalidInput, OmnigraphError
@@ -25,6 +24,7 @@ from omnigraph.pipeline.bulk.load import BulkSettings, bulk_load
 from omnigraph.pipeline.spark.session import Session
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
+from pipeline.bulk import edge, node, write_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -734,6 +734,7 @@ def test_keys_that_spark_sql_verifies_are_reported_alike(ways: Ways, inputs: Inp
     repository, before = ways["spark"].graph.repository, ways["spark"].head
     conf = spark_session.spark.conf
     partitions = conf.get("spark.sql.shuffle.partitions")
+    assert partitions is not None
     conf.set("spark.sql.shuffle.partitions", "2")
 
     try:

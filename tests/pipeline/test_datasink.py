@@ -19,6 +19,8 @@ from omnigraph.pipeline.bulk.staging.spool import abandon, begin, check_rows, sp
 from omnigraph.pipeline.spark.dataframes import has_frames, is_frame
 from omnigraph.pipeline.spark.session import Session
 from omnigraph.storage.util.runner import LocalRunner
+from support.arrow import schema_of
+from support.catalogs import ids_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,8 +83,7 @@ def save(frame: DataFrame, graph: Graph, type_name: str, mode: str = "append", *
 
 
 def ids(graph: Graph, key: str = "node:Person", branch: str = "main") -> list[str]:
-    found: list[str] = sorted(graph.snapshot(branch).to_arrow(key, ["id"]).column("id").to_pylist())
-    return found
+    return ids_of(graph.snapshot(branch).to_arrow(key, ["id"]))
 
 
 def exported(graph: Graph) -> bytes:
@@ -306,4 +307,4 @@ class TestSpool:
         spool = begin(graph.repository, "append")
 
         with pytest.raises(BadRequest, match="The frame has a column 'shoe'"):
-            check_rows(spool, "Person", pa.schema([("slug", pa.string()), ("shoe", pa.int32())]), "The frame")
+            check_rows(spool, "Person", schema_of(slug=pa.string(), shoe=pa.int32()), "The frame")

@@ -23,6 +23,7 @@ from omnigraph.pipeline.source.frames import read_type
 from omnigraph.pipeline.source.pushdown import pushed
 from omnigraph.pipeline.source.scans import divided, pin, read_part
 from omnigraph.schema.lang.compile import compile_schema
+from support.arrow import values_of
 from support.s3 import S3Location
 
 if TYPE_CHECKING:
@@ -375,7 +376,7 @@ class TestPushing:
             graph.load([person(str(number), name=name) for number, name in enumerate(names)])
             pinned = pin(folder + "/graph", "Person")
             found = [row for group in divided(pinned) for batch in read_part(pinned, group, ["id"], text)
-                     for row in batch.column(0).to_pylist()]  # fmt: skip
+                     for row in values_of(batch.column(0))]  # fmt: skip
         passes: dict[str, Callable[[str], bool]] = {
             "EqualTo": lambda name: name == wanted,
             "GreaterThan": lambda name: name.encode() > wanted.encode(),

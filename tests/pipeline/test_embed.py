@@ -21,6 +21,7 @@ from omnigraph.pipeline.embedding.tasks import Pacer
 from omnigraph.pipeline.spark.session import Session
 from omnigraph.read.search.embedding import OFFLINE_MODEL, OfflineEmbedder, ProviderUnavailable
 from omnigraph.runtime import Runtime
+from support.arrow import values_of
 
 SCHEMA = """
 node Doc { slug: String @key  body: String?  title: String?  vec: Vector(8)? @embed("body")
@@ -72,7 +73,7 @@ def add(graph: Graph, *slugs: str, **columns: Any) -> None:
 
 def vectors(graph: Graph, column: str = "vec", key: str = DOC, branch: str = "main") -> dict[str, Any]:
     rows = graph.snapshot(branch).to_arrow(key, ["id", column])
-    return dict(zip(rows.column("id").to_pylist(), rows.column(column).to_pylist(), strict=True))
+    return dict(zip(values_of(rows.column("id")), values_of(rows.column(column)), strict=True))
 
 
 def test_rows_that_lack_a_vector_get_the_one_of_their_text(graph: Graph) -> None:

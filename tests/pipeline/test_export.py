@@ -26,6 +26,8 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.exporting import export as exporting
+from omnigraph.pipeline.exporting.destination import place_at
+from omnigraph.read.export.export import chosen_types
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.storage.util.runner import LocalRunner
 from support.s3 import S3Location
@@ -505,8 +507,8 @@ def test_a_part_is_the_same_bytes_however_often_it_is_written(people: Graph, tmp
             return first
 
     repository = people.repository
-    place = exporting.place_at(str(tmp_path / "out"), repository.location, None)
-    types = exporting.chosen_types(repository.snapshot(), None)
+    place = place_at(str(tmp_path / "out"), repository.location, None)
+    types = chosen_types(repository.snapshot(), None)
 
     for_parquet = exporting.export_parts(repository, repository.snapshot(), place, types, "parquet", Twice())
 

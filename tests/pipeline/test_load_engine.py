@@ -133,7 +133,8 @@ def test_what_was_left_out_is_summed_up_by_type_and_reason(graph: Graph, tmp_pat
     data = tmp_path / "people.jsonl"
     rows = [{"slug": "ada", "age": 1}, {"slug": "bob", "age": "old"}, {"slug": "ada"}]
     data.write_text("".join(json.dumps({"type": "Person", "data": row}) + "\n" for row in rows) + "nonsense\n")
-    command = [sys.executable, "-m", "omnigraph", "load", "--data", data, "--store", graph.uri, "--engine", "local"]
+    command = [sys.executable, "-m", "omnigraph", "load", "--data", str(data), "--store", graph.uri]
+    command += ["--engine", "local"]
 
     done = subprocess.run(
         [*command, "--job-id", "monday", "--on-error", "quarantine"], capture_output=True, text=True, timeout=60

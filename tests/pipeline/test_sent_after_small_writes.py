@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bulk import write_lines
 
 import omnigraph
 from omnigraph.graph.graph import Graph
@@ -19,6 +18,7 @@ from omnigraph.pipeline.compute import ComputeOptions
 from omnigraph.pipeline.exporting import export as exporting
 from omnigraph.pipeline.source.scans import divided, pinned_type, read_part
 from omnigraph.storage.util.runner import LocalRunner
+from pipeline.bulk import write_lines
 
 SCHEMA = "node Person { slug: String @key  age: I32? }  edge Knows: Person -> Person { w: F64? }"
 

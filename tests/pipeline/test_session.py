@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,7 +117,8 @@ class TestTasks:
 
     def test_an_unknown_failure_is_one_sentence(self, spark_session: Session) -> None:
         def task(_: int) -> object:
-            return {}["nothing"]  # type: ignore[var-annotated]
+            empty: dict[str, object] = {}
+            return empty["nothing"]
 
         with pytest.raises(JobFailed) as caught:
             spark_session.runner.run(task, [1], stage="reading")
@@ -342,13 +344,13 @@ class TestSizes:
 
     def test_scratch_goes_to_the_first_place_with_ample_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
         free = {Path("/a"): 2 * GIB, Path("/b"): 30 * GIB, Path("/c"): 90 * GIB}
-        monkeypatch.setattr(machine.shutil, "disk_usage", lambda place: _Usage(free[place]))
+        monkeypatch.setattr(shutil, "disk_usage", lambda place: _Usage(free[place]))
 
         assert machine.roomiest(list(free)) == Path("/b")
         assert machine.roomiest([Path("/a")]) == Path("/a")
 
     def test_a_full_disk_is_refused_before_anything_starts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(machine.shutil, "disk_usage", lambda place: _Usage(GIB // 10))
+        monkeypatch.setattr(shutil, "disk_usage", lambda place: _Usage(GIB // 10))
 
         with pytest.raises(StorageFull, match=r"0\.1 GiB are free in /a"):
             machine.roomiest([Path("/a")])

@@ -118,7 +118,7 @@ ROADS = ["ab", "bc", "ca", "cc", "cd", "de", "ed", "ab", "ee", "fa"]
 DATA: Any = {
     PERSON: PEOPLE,
     CITY: [city("x", size=1), city("y", size=None)],
-    KNOWS: [edge(s, t, f"k{i}", weight=float(i)) for i, (s, t) in enumerate(ROADS)],
+    KNOWS: [edge(s, t, f"k{i}", weight=float(i)) for i, (s, t) in enumerate(map(tuple, ROADS))],
     LIVES_IN: [edge("a", "x", "l0"), edge("b", "x", "l1"), edge("e", "y", "l2")],
 }
 
@@ -375,7 +375,7 @@ def test_an_unknown_engine_and_a_sum_that_overflows_are_sentences(spark: Any, gr
     said = []
     for engine in ("local", "spark"):
         with pytest.raises(BadRequest) as raised:
-            graph.query(text, engine=engine, spark=spark)  # type: ignore[arg-type]
+            graph.query(text, engine=engine, spark=spark)
         said.append(str(raised.value))
     assert said[0] == said[1]
 

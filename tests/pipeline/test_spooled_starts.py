@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from test_job_starts import NO_FSYNC, SCHEMA, At, fresh, much_later, slugs
 
 import omnigraph
 from omnigraph.errors import BadRequest, ConflictError, JobDiscarded, JobInputDiffers, JobLost, JobRunning
@@ -18,6 +17,7 @@ from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.bulk.staging.spool import Answer, Spool, abandon, begin, spool_rows, together
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
+from pipeline.test_job_starts import NO_FSYNC, SCHEMA, At, fresh, much_later, slugs
 from support.cleaning import assert_sound, clean
 from support.jobs import left_over
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bulk import SMALL_SPLITS, write_lines
 
 from omnigraph.errors import ConstraintViolation
 from omnigraph.graph.graph import Graph
@@ -20,6 +19,7 @@ from omnigraph.pipeline.source.scans import divided, pin, read_part
 from omnigraph.read.export.export_formats import Format
 from omnigraph.read.search.embedding import OfflineEmbedder
 from omnigraph.storage.util.runner import LocalRunner
+from pipeline.bulk import SMALL_SPLITS, write_lines
 from support.tailed import CITY, PERSON, Twins, city, counted, edge, everything, make_twins, person, rows
 
 ULID = re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b")

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bulk import write_lines
-from test_tails import LOADS
 
 import omnigraph
 from omnigraph.pipeline.bulk.load import BulkSettings, bulk_load
 from omnigraph.pipeline.exporting import export as exporting
 from omnigraph.pipeline.progress import Progress
 from omnigraph.pipeline.spark.session import Session
+from pipeline.bulk import write_lines
+from pipeline.test_tails import LOADS
 from support.tailed import INLINE, PERSON, Twins, counted, everything, make_twins, rows
 
 if TYPE_CHECKING:

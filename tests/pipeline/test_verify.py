@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bulk import agree, edge, node, person
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from pipeline.bulk import agree, edge, node, person
 
 PEOPLE = [person(f"p{number:02}") for number in range(30)]
 COMPANIES = [node("Company", name="acme"), node("Company", name="ibex")]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
-from gq import NOW, mutation, read, read_text
 
 from omnigraph.query import ir
 from omnigraph.query.bind import ParameterError, bind, bind_values
-from omnigraph.schema.types import parse_type
+from omnigraph.schema.types import Scalar, parse_type
+from query.gq import NOW, mutation, read, read_text
 
 DAY = dt.date(2026, 1, 31)
 
 
 def refused(text: str, code: str, parameter: str, **values: object) -> ParameterError:
-    query = mutation(text) if "match" not in text else read(text)
+    query: Any = mutation(text) if "match" not in text else read(text)
     with pytest.raises(ParameterError) as caught:
         bind(query, values, now=NOW)
     assert (caught.value.language_code, caught.value.parameter) == (code, parameter)
@@ -110,9 +111,9 @@ def test_a_number_that_meets_an_f32_is_rounded() -> None:
     first, second = bind(read(text), {"h": 0.1}, now=NOW).pattern.filters
 
     assert isinstance(first, ir.Compare)
-    assert (first.domain, first.right) == ("f32", ir.Literal(0.10000000149011612, ir.Scalar("F32")))
+    assert (first.domain, first.right) == ("f32", ir.Literal(0.10000000149011612, Scalar("F32")))
     assert isinstance(second, ir.Member)
-    assert (second.domain, second.item) == ("f32", ir.Literal(0.10000000149011612, ir.Scalar("F32")))
+    assert (second.domain, second.item) == ("f32", ir.Literal(0.10000000149011612, Scalar("F32")))
 
 
 def test_ranges_of_what_a_parameter_is_assigned_to() -> None:

@@ -6,12 +6,12 @@ import time
 from threading import Thread
 
 import pytest
-from gq import CATALOG, NOW, SCHEMA, read_text
 
 from omnigraph.errors import BadRequest, NotFound
 from omnigraph.query import ir
 from omnigraph.query.compile import CompileCache, compile_queries
 from omnigraph.schema.lang.compile import compile_schema
+from query.gq import CATALOG, NOW, SCHEMA, read_text
 
 READ = read_text("$p: Person")
 WRITE = 'query w() { delete Person where slug = "a" }'

@@ -5,13 +5,15 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
-from gq import CATALOG, NOW, checked, edge, mutation, people, person, read, read_text, rows, values
 
 from omnigraph.query import ir
 from omnigraph.query.bind import bind
 from omnigraph.query.lint import lint
 from omnigraph.query.parser import parse
 from omnigraph.query.printer import print_file
+from omnigraph.schema.types import Scalar
+from query.gq import CATALOG, NOW, checked, edge, mutation, people, person, read, read_text, rows, values
+from support.interpreter import Graph
 
 FRIENDS = """
 query friends_of($name: String, $min: I32?) @description("people $name knows") {
@@ -27,7 +29,7 @@ query friends_of($name: String, $min: I32?) @description("people $name knows") {
 }
 """
 DAY = dt.date(2026, 1, 1)
-GRAPH = {
+GRAPH: Graph = {
     "node:Person": [
         person("ada", age=36),
         person("bob", age=20),
@@ -379,8 +381,10 @@ def test_aggregates_alone_give_one_row_and_groups_none_over_nothing() -> None:
 
 
 def test_a_group_by_a_whole_node_is_by_identity() -> None:
-    graph = {"node:Person": [person("a"), {"id": "b", "slug": "b", "name": "A"}], "edge:Knows": []}
-    graph["edge:Knows"] = [edge("1", "a", "a"), edge("2", "a", "b"), edge("3", "b", "a")]
+    graph: Graph = {
+        "node:Person": [person("a"), {"id": "b", "slug": "b", "name": "A"}],
+        "edge:Knows": [edge("1", "a", "a"), edge("2", "a", "b"), edge("3", "b", "a")],
+    }
 
     found = values(read_text("$p knows $f", "return { $p, count($f) as n } order { n, $p.name }"), graph)
 
@@ -477,7 +481,7 @@ def test_an_insert_of_a_node() -> None:
     assert found == {"slug": "ada", "age": 36, "tags": ("x",), "height": 0.10000000149011612}
     (without,) = bind(query, {}, now=NOW).statements
     assert isinstance(without, ir.Insert)
-    assert without.assignments[1].value == ir.Literal(None, ir.Scalar("I32"))
+    assert without.assignments[1].value == ir.Literal(None, Scalar("I32"))
 
 
 @pytest.mark.parametrize(
@@ -510,7 +514,7 @@ def test_update_and_delete() -> None:
     (statement,) = bind(update, {}, now=NOW).statements
     assert isinstance(statement, ir.Update)
     assert [entry.value for entry in statement.assignments] == [
-        ir.Literal(3, ir.Scalar("I32")),
+        ir.Literal(3, Scalar("I32")),
         ir.Literal(NOW, ir.DATETIME),
     ]
     assert isinstance(statement.where, ir.Compare)

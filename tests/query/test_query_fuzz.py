@@ -8,15 +8,15 @@ import time
 import tracemalloc
 
 import pytest
-from gq import CATALOG, read_text
-from test_query_examples import FRIENDS
-from test_query_refusals import GRAMMAR, MUTATIONS, NAMES, OUTPUTS, PATTERNS, TYPES
 
 from omnigraph.lexer import LanguageError
 from omnigraph.query.check.checker import check
 from omnigraph.query.lint import lint
 from omnigraph.query.parser import parse
 from omnigraph.query.printer import print_file
+from query.gq import CATALOG, read_text
+from query.test_query_examples import FRIENDS
+from query.test_query_refusals import GRAMMAR, MUTATIONS, NAMES, OUTPUTS, PATTERNS, TYPES
 
 KEYWORDS = "query match return order limit not insert update delete set where as asc desc true false null"
 CALLS = "now() date( datetime( count( sum( nearest( bm25( rrf( search( fuzzy( match_text( contains starts_with"

@@ -6,13 +6,13 @@ import math
 import pickle
 
 import pytest
-from gq import NOW, person, read, read_text, values
 from hypothesis import given
 from hypothesis import strategies as st
-from test_query_examples import FRIENDS
 
 from omnigraph.query import ir
 from omnigraph.query.bind import bind
+from query.gq import NOW, person, read, read_text, values
+from query.test_query_examples import FRIENDS
 from support.interpreter import reachable
 
 NODES = "abcde"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from gq import CATALOG, MARK, read_text
 
 from omnigraph.query.lint import lint
+from query.gq import CATALOG, MARK, read_text
 
 P = "$p: Person"
 WARNINGS = [

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from gq import read_text, refused
 
 import omnigraph.query
 from omnigraph.lexer import LanguageError
 from omnigraph.query.parser import NOT_DEPTH_MAX, parse
+from query.gq import read_text, refused
 
 P = "$p: Person"
 

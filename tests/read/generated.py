@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -127,8 +128,10 @@ def _traversal(rng: Random, one: str, other: str, edge_vars: list[str]) -> str:
 def _filter(rng: Random, var: str, variables: list[str]) -> str:
     other, op = rng.choice(variables), rng.choice(OPS)
     one, another = rng.choice(_PAIRS)
-    field, values = rng.choice([("born", DATES), ("seen", TIMES), ("ok", [True, False])])
-    items, members = rng.choice([("tags", TEXTS), ("nums", INTS)])
+    scalars: list[tuple[str, Sequence[Any]]] = [("born", DATES), ("seen", TIMES), ("ok", [True, False])]
+    lists: list[tuple[str, Sequence[Any]]] = [("tags", TEXTS), ("nums", INTS)]
+    field, values = rng.choice(scalars)
+    items, members = rng.choice(lists)
     part = rng.choice([literal("a"), literal("_"), literal("%"), literal(""), f"${other}.name"])
     return rng.choice(
         [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,7 +194,7 @@ def test_lookups_serve_until_the_frontier_is_wide_or_they_have_cost_as_much() ->
     data: Data = {PERSON: people, KNOWS: [edge("p000", row["slug"]) for row in people[1:]]}
     with graph_of(data, stored=True) as graph:
         caches = ReadCaches()
-        options = {"resident_rows": 10, "frontier_max": 20}
+        options: dict[str, Any] = {"resident_rows": 10, "frontier_max": 20}
         one = 'match { $p: Person { slug: "p001" }  $p <knows> $f } return { $f.id as f }'
         plan = run(reader_of(graph, caches=caches, **options), one).plan
         assert "by lookup" in str(plan)

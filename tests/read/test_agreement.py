@@ -25,7 +25,7 @@ QUERIES = 8  # of each graph: making a graph takes longer than asking it
 
 
 def queries(rng: Random) -> list[tuple[str, ReadQuery]]:
-    found = []
+    found: list[tuple[str, ReadQuery]] = []
     while len(found) < QUERIES:
         text = generated.query(rng)
         try:

@@ -16,14 +16,15 @@ from omnigraph.query.ir import THE_ROW, Filter, Update
 from omnigraph.read.match.filters import lance_filter, matches
 from omnigraph.read.tables.arrow_numpy import compared
 from support import interpreter
+from support.catalogs import ids_of
 
 from . import generated
-from .graphs import CATALOG, KNOWS, NOW, PERSON, Data, bound, edge, graph_of, person, stored_row, table
+from .graphs import CATALOG, KNOWS, NOW, PERSON, Data, Row, bound, edge, graph_of, person, stored_row, table
 
 DEFINITION = CATALOG.type_of(PERSON)
 
 
-def everyone() -> list[generated.Row]:
+def everyone() -> list[Row]:
     rng = Random(1)
     return [{**generated._person(rng, f"p{i:03}"), "name": rng.choice([*generated.TEXTS, None])} for i in range(150)]
 
@@ -44,14 +45,14 @@ def test_pushed_filters_pass_what_passes_in_memory() -> None:
             except LanguageError:
                 continue
             (condition,) = pattern.filters
-            kept = whole.filter(pa.array(matches(condition, whole))).column("id").to_pylist()
+            kept = ids_of(whole.filter(pa.array(matches(condition, whole))))
             expected = [row["id"] for row in rows if interpreter.holds(condition, {"a": stored_row(PERSON, row)})]
-            assert sorted(kept) == sorted(expected), condition
+            assert kept == sorted(expected), condition
             predicate = lance_filter(condition, DEFINITION)
             if predicate is not None:
                 pushed += 1
-                found = snapshot.to_arrow(PERSON, ["id"], predicate).column("id").to_pylist()
-                assert sorted(found) == sorted(expected), predicate
+                found = ids_of(snapshot.to_arrow(PERSON, ["id"], predicate))
+                assert found == sorted(expected), predicate
     assert pushed > 100
 
 
@@ -124,11 +125,11 @@ def test_numbers_of_all_types_compare_as_python_compares_them(kind: Any, other: 
     one = pa.array([a for a in left for _ in right], kind)
     two = pa.array([b for _ in left for b in right], other)
     for op in ("=", "!=", "<", "<=", ">", ">="):
-        expected = [interpreter._compare(op, a, b) for a in left for b in right]  # type: ignore[arg-type]
-        assert compared(op, one, two, "number", len(one)).tolist() == expected  # type: ignore[arg-type]
+        expected = [interpreter._compare(op, a, b) for a in left for b in right]
+        assert compared(op, one, two, "number", len(one)).tolist() == expected
         for constant in NUMBERS:
-            expected = [interpreter._compare(op, a, constant) for a in left]  # type: ignore[arg-type]
-            found = compared(op, pa.array(left, kind), constant, "number", len(left))  # type: ignore[arg-type]
+            expected = [interpreter._compare(op, a, constant) for a in left]
+            found = compared(op, pa.array(left, kind), constant, "number", len(left))
             assert found.tolist() == expected, (op, constant)
 
 

@@ -53,7 +53,7 @@ CATALOG = catalog_of()
 def docs(*ids: str) -> pa.Table:
     definition = CATALOG.type_of(DOC)
     texts = [BODIES[id_][0] for id_ in ids]
-    columns = {
+    columns: dict[str, Any] = {
         "id": list(ids),
         definition.column("slug"): list(ids),
         definition.column("body"): texts,

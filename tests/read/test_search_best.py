@@ -68,7 +68,7 @@ def answers(graph: Graph, order: str, limit: int, *, shown: bool) -> Any:
 def test_the_best_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: Metric, change: str) -> None:
     graph = made(tmp_path / "graph", metric)
     if change == "deleted":
-        graph.write([Delete(DOC, [f"doc{number}" for number in range(0, ROWS, 7)])])
+        graph.write([Delete(DOC, tuple(f"doc{number}" for number in range(0, ROWS, 7)))])
     used = []
     real = ranking.best_rows
 

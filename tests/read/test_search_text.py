@@ -47,7 +47,7 @@ Texts = Mapping[str, str | None]
 
 def rows(texts: Texts) -> pa.Table:
     schema = arrow_schema(CATALOG.type_of(DOC))
-    columns = {"id": list(texts), BODY: list(texts.values())}
+    columns: dict[str, list[str | None]] = {"id": list(texts), BODY: list(texts.values())}
     return pa.table([pa.array(columns.get(f.name, [None] * len(texts)), f.type) for f in schema], schema=schema)
 
 
@@ -330,9 +330,10 @@ def check_split(corpus: list[str | None], queries: list[tuple[str, int]], first:
         with empty_graph() as other:
             other.write([Append(DOC, rows(texts))])
             none = reader_of(other)
+            kinds: tuple[TextKind, ...] = ("search", "fuzzy", "match_text")
             answers = {}
             for query, edits in queries:
-                for kind in ("search", "fuzzy", "match_text"):
+                for kind in kinds:
                     wanted = expected(texts, kind, query, edits)
                     for reader in (part, only, none):
                         assert found(reader, kind, query, edits) == wanted, (kind, query, edits)

@@ -52,7 +52,7 @@ Row = tuple[str | None, Sequence[float] | None]
 
 def table(rows: Mapping[str, Row], catalog: Catalog = CATALOG) -> pa.Table:
     definition = catalog.type_of(DOC)
-    columns = {
+    columns: dict[str, Any] = {
         "id": list(rows),
         definition.column("slug"): list(rows),
         definition.column("body"): [body for body, _ in rows.values()],
@@ -210,9 +210,14 @@ def test_the_index_finds_nearly_what_looking_at_all_finds(
         del rows["d00002"]
     reader = reader_of(graph, overlay)
     ids = list(rows)[::share]
-    searched = []
-    searching = reader.tables.search_nearest
-    monkeypatch.setattr(reader.tables, "search_nearest", lambda *a, **k: searched.append(1) or searching(*a, **k))
+    searched: list[int] = []
+    search_nearest = reader.tables.search_nearest
+
+    def counted(*args: Any, **options: Any) -> Any:
+        searched.append(1)
+        return search_nearest(*args, **options)
+
+    monkeypatch.setattr(reader.tables, "search_nearest", counted)
     for limit in ("SCANNED_VALUES_MAX", "SCANNED_IN_MEMORY_MAX"):
         monkeypatch.setattr(vector, limit, 1_000)
     hits = 0
@@ -292,10 +297,10 @@ def test_ranks_are_fused_as_the_interpreter_does(tmp_path: Path) -> None:
     first, second = (rank_places(reader_of(graph), rank, ids) for rank in (near, text))
 
     definition = CATALOG.type_of(DOC)
-    data = [
+    data: list[dict[str, Any]] = [
         {"id": id_, definition.column("body"): body, definition.column("vec"): vec} for id_, (body, vec) in rows.items()
     ]
-    matched = [{"d": entity} for entity in data[10:]]
+    matched: list[interpreter.Row] = [{"d": entity} for entity in data[10:]]
     ranks = interpreter._Ranks(matched, interpreter._Search({DOC: data}, None))
     fused = Rrf((near, text), Literal(60, STRING))
     for row, one, other in zip(matched, first.tolist(), second.tolist(), strict=True):

@@ -178,7 +178,8 @@ def test_an_empty_key_is_none(servers: list[httpx.Client]) -> None:
 def test_every_route_that_changes_something_is_known_here(servers: list[httpx.Client]) -> None:
     url = servers[0].base_url
     document = httpx.get(f"{url.scheme}://{url.host}:{url.port}/openapi.json", trust_env=False).json()
-    keyed, others = {}, {}
+    keyed: dict[str, tuple[str, str]] = {}
+    others: dict[str, tuple[str, str]] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             if method not in METHODS - {"get"} or not path.startswith("/graphs/{graph}/"):

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +114,11 @@ def test_a_join_that_runs_in_duckdb_says_how_to_interrupt_it(heavy: Path) -> Non
     seen: list[Callable[[], None]] = []
 
     class Noting(StopToken):
-        def interrupting(self, interrupt: Callable[[], None]) -> AbstractContextManager[None]:
+        @contextmanager
+        def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
             seen.append(interrupt)
-            return super().interrupting(interrupt)
+            with super().interrupting(interrupt):
+                yield
 
     with stop_scope(Noting()):
         omnigraph.open(heavy, QUICK).query(PAIRS)
@@ -325,11 +327,10 @@ def test_a_reader_that_goes_away_ends_the_stream_and_leaves_no_trace(
 
 def test_an_error_behind_the_first_byte_cuts_the_connection(busy: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     from omnigraph.read.export import export as module
-
-    real = module.line_maker
+    from omnigraph.read.export.export_formats import line_maker
 
     def breaking(definition: Any) -> Any:
-        line = real(definition)
+        line = line_maker(definition)
 
         def lines(batch: Any) -> Iterator[bytes]:
             for number, text in enumerate(line(batch)):

@@ -37,6 +37,7 @@ from support.proxy import (
     Hang,
     Matcher,
     Proxy,
+    Rule,
     creates,
     error_body,
     exists_answer,
@@ -311,7 +312,7 @@ def test_a_late_put_of_an_earlier_call_is_the_commit_of_the_next_call(
 
     commit = add(graph, "ada", txn_id=unknown.value.txn_id)
 
-    assert (late.hits[0].server_status, second.hits[0].server_status) == (200, 412)
+    assert [rule.hits[0].server_status for rule in (late, second)] == [200, 412]
     assert_once(s3, graph, commit, "ada")
     assert_once(s3, graph, add(graph, "grace"), "ada", "grace")
 
@@ -542,7 +543,7 @@ def quick_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("omnigraph.runtime.SystemClock.sleep", lambda self, seconds: threading.Event().wait(0.005))
 
 
-def _lose_the_store_at(proxy: Proxy, match: Matcher, fault: Action) -> object:
+def _lose_the_store_at(proxy: Proxy, match: Matcher, fault: Action) -> Rule:
     """Do `fault` to the next request that matches, and let nothing through after it."""
     rule = proxy.on(match, fault)
     proxy.on(lambda request: bool(rule.hits), Drop(), times=None)

@@ -11,9 +11,10 @@ from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.table_content import Tailed, content_of
 from omnigraph.storage.table.tables import Tables, TableVersion
 from omnigraph.storage.table.view import Views
+from support.arrow import schema_of
 from support.tails import Tails, numbers_of
 
-SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string()), ("n", pa.int64())])
+SCHEMA = schema_of(id=pa.string(), text=pa.string(), n=pa.int64())
 
 
 def rows(*ids: str, text: str = "plain words", n: int = 0) -> pa.Table:

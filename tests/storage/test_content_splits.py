@@ -17,9 +17,10 @@ from omnigraph.storage.table.index import segments as indexing
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.table_content import Content, Tailed, content_of
 from omnigraph.storage.table.tables import Tables, TableVersion
+from support.arrow import schema_of
 from support.tails import Tails
 
-SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64()), ("end", pa.string()), ("text", pa.string())])
+SCHEMA = schema_of(id=pa.string(), n=pa.int64(), end=pa.string(), text=pa.string())
 INDEXES = DeclaredIndex("id", "btree"), DeclaredIndex("end", "btree"), DeclaredIndex("text", "full_text")
 IDS = ["a", "b", "c", "d", "it's", "ä", ""]
 ENDS = ["x", "y", "it's"]

@@ -16,9 +16,10 @@ from omnigraph.storage.table.diff import content_diff as contrasts
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.table_content import Content, Tail, Tailed, content_of
 from omnigraph.storage.table.tables import Difference, Tables, TableVersion
+from support.arrow import schema_of
 from support.tails import Tails, numbers_of
 
-SCHEMA = pa.schema([("id", pa.string()), ("n", pa.int64())])
+SCHEMA = schema_of(id=pa.string(), n=pa.int64())
 
 
 def rows(values: Mapping[str, int]) -> pa.Table:

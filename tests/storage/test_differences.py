@@ -18,19 +18,18 @@ from omnigraph.storage.table.diff import row_diff as comparing
 from omnigraph.storage.table.diff.equality import equal_values
 from omnigraph.storage.table.diff.row_diff import Difference
 from omnigraph.storage.table.tables import Tables, TableVersion
+from support.arrow import schema_of
 
-SHAPE = pa.schema(
-    [
-        ("id", pa.string()),
-        ("age", pa.int64()),
-        ("score", pa.float64()),
-        ("tags", pa.list_(pa.string())),
-        ("weights", pa.list_(pa.float64())),
-        ("place", pa.list_(pa.float32(), 2)),
-        ("photo", pa.large_binary()),
-        ("born", pa.date32()),
-        ("seen", pa.timestamp("ms", tz="UTC")),
-    ]
+SHAPE = schema_of(
+    id=pa.string(),
+    age=pa.int64(),
+    score=pa.float64(),
+    tags=pa.list_(pa.string()),
+    weights=pa.list_(pa.float64()),
+    place=pa.list_(pa.float32(), 2),
+    photo=pa.large_binary(),
+    born=pa.date32(),
+    seen=pa.timestamp("ms", tz="UTC"),
 )
 Row = dict[str, Any]
 
@@ -80,7 +79,7 @@ def compacted(tables: Tables, at: TableVersion) -> TableVersion:
     plan = Compaction.plan(tables.open(at), options)
     groups = []
     for task in plan.tasks:
-        done = task.execute(tables.open(at))
+        done: Any = task.execute(tables.open(at))
         groups.append(lance.LanceOperation.RewriteGroup(done.original_fragments, done.new_fragments))
     return tables.commit_operation(at, lance.LanceOperation.Rewrite(groups, [])).at if groups else at
 
@@ -157,7 +156,7 @@ def test_a_column_added_between_the_versions_is_null_before(tables: Tables) -> N
 def test_only_the_columns_of_the_schema_count(tables: Tables) -> None:
     older = tables.create("t", table(row("ada", age=1, score=1.0), row("bob", age=1))).at
     newer = tables.upsert(older, table(row("ada", age=1, score=2.0), row("bob", age=2))).at
-    shape = pa.schema([("id", pa.string()), ("age", pa.int64()), ("later", pa.string())])
+    shape = schema_of(id=pa.string(), age=pa.int64(), later=pa.string())
 
     before, after = both(tables.difference(older, newer, shape))
 

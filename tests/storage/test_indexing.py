@@ -28,6 +28,8 @@ from omnigraph.storage.table.index.segments import INDEXED_ROWS_MIN, uncovered
 from omnigraph.storage.table.tables import Tables, TableVersion
 from omnigraph.write import stage
 from omnigraph.write.stage import Stager
+from support.arrow import values_of
+from support.catalogs import ids_of
 from support.s3 import S3Location
 
 SCHEMA = """
@@ -112,7 +114,7 @@ def assert_indexes_tell_no_lies(tables: Tables, at: TableVersion) -> None:
         found = tables.search_text(at, COLUMN["title"], "search", word, with_ids=True)
         assert found.ids is not None
         mask = pc.match_substring(rows.column(COLUMN["title"]), word)
-        assert sorted(found.ids.to_pylist()) == sorted(rows.filter(mask).column("id").to_pylist()), word
+        assert sorted(values_of(found.ids)) == ids_of(rows.filter(mask)), word
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from omnigraph.storage import meter
 from omnigraph.storage.location import Location
 from omnigraph.storage.meter import Cost, LanceIo, Span, longest_chain
 from omnigraph.storage.objects.object_store import (
+    ETag,
     ObjectInfo,
     ObjectStore,
     PutResult,
@@ -275,11 +276,18 @@ class Flaky:
         self._answer()
         return None
 
+    def get_range(self, key: str, start: int, length: int) -> bytes | None:
+        raise AssertionError("no test here asks for this")
+
     def create(self, key: str, data: bytes) -> PutResult:
         raise AssertionError("no test here asks for this")
 
-    def put(self, key: str, data: bytes, durable: bool) -> None:
+    def put(self, key: str, data: bytes, durable: bool) -> ETag | None:
         self._answer()
+        return None
+
+    def replace(self, key: str, data: bytes, seen: ETag) -> bool:
+        raise AssertionError("no test here asks for this")
 
     def head(self, key: str) -> ObjectInfo | None:
         raise AssertionError("no test here asks for this")

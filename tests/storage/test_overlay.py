@@ -16,8 +16,9 @@ from omnigraph.errors import BadRequest
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.overlay import Overlay, aligned
 from omnigraph.storage.table.tables import Tables, TableVersion
+from support.arrow import schema_of
 
-SCHEMA = pa.schema([pa.field("id", pa.string()), pa.field("n", pa.int64())])
+SCHEMA = schema_of(id=pa.string(), n=pa.int64())
 
 
 def rows(values: Mapping[str, int]) -> pa.Table:
@@ -163,7 +164,8 @@ def test_aligning_refuses_a_value_that_does_not_fit() -> None:
 
 
 def test_aligning_refuses_to_leave_out_a_required_column() -> None:
-    strict = pa.schema([pa.field("id", pa.string()), pa.field("n", pa.int64(), nullable=False)])
+    fields: list[pa.Field[Any]] = [pa.field("id", pa.string()), pa.field("n", pa.int64(), nullable=False)]
+    strict = pa.schema(fields)
 
     with pytest.raises(BadRequest, match="'n' is required"):
         aligned(pa.table({"id": ["a"]}), strict)

@@ -15,13 +15,12 @@ from omnigraph.storage import meter
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.tables import Tables, TableVersion
+from support.arrow import schema_of
 from support.proxy import Proxy
 from support.s3 import S3Location, keys
 
 SIZE = 8
-SCHEMA = pa.schema(
-    [("id", pa.string()), ("text", pa.string()), ("n", pa.int64()), ("vector", pa.list_(pa.float32(), SIZE))]
-)
+SCHEMA = schema_of(id=pa.string(), text=pa.string(), n=pa.int64(), vector=pa.list_(pa.float32(), SIZE))
 
 
 def rows(*ids: str, text: str = "plain words", n: int = 0, vector: list[float] | None = None) -> pa.Table:

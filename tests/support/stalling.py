@@ -22,7 +22,7 @@ def taken_away(other: Graph, number: int, branch: str = "main") -> None:
 
 
 def stalled(
-    monkeypatch: pytest.MonkeyPatch, of: Any, verb: str, times: int, stall: Callable[[int], None], *only: Any
+    monkeypatch: pytest.MonkeyPatch, of: Any, verb: str, times: int, stall: Callable[[int], object], *only: Any
 ) -> list[int]:
     """The first answers of a verb, or of the verb with these arguments, are held up; tells how many were."""
     original: Callable[..., Any] = getattr(of, verb)

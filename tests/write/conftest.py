@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from writing import World, make_world
+
+from write.writing import World, make_world
 
 
 @pytest.fixture

@@ -314,7 +314,7 @@ def test_a_merge_that_numbers_a_property_again_keeps_its_column(graph: Graph, se
     merged = graph.repository.snapshot("main").catalog.by_name["A"]
     assert merged.by_name["z"].id != theirs.by_name["z"].id
     assert merged.by_name["z"].column == theirs.by_name["z"].column
-    expected = [
+    expected: list[dict[str, Any]] = [
         {"k": "a", "x": 1, "y": None, "z": None},
         {"k": "m", "x": None, "y": 2, "z": None},
         {"k": "n", "x": None, "y": None, "z": None},

@@ -7,6 +7,7 @@ import pytest
 import omnigraph
 from omnigraph.manifest.model.manifest import TableRef
 from omnigraph.manifest.settings import Settings
+from support.arrow import values_of
 
 SCHEMA = "node Note { text: String }"
 NOTE = "node:Note"
@@ -20,7 +21,7 @@ def written(path: Path, *texts: str) -> TableRef:
     declared = ", ".join(f"${name}: String" for name in params)
     graph.mutate(f"query add({declared}) {{ {statements} }}", params=params)
     snapshot = graph.snapshot()
-    assert sorted(snapshot.to_arrow(NOTE)["text"].to_pylist()) == sorted(texts)
+    assert sorted(values_of(snapshot.to_arrow(NOTE)["text"])) == sorted(texts)
     return snapshot.pinned.manifest.tables[NOTE]
 
 

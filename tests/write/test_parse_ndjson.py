@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parsing import MINT, carefully, every_type, summary
 
 from omnigraph.write.load.parse import parse_ndjson
 from omnigraph.write.load.parse.parse_ndjson import parse_lines
+from write.parsing import MINT, carefully, every_type, summary
 
 CATALOG = every_type()
 

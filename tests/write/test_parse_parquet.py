@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from parsing import MINT, every_type, summary
 
 from omnigraph.errors import BadRequest
 from omnigraph.write.load.input.input_splits import plan_splits
@@ -18,6 +17,7 @@ from omnigraph.write.load.input.table_rows import end_columns, table_entities
 from omnigraph.write.load.parse import parse_parquet as module
 from omnigraph.write.load.parse.parse import parse_split, parse_table
 from omnigraph.write.load.parse.parse_rows import parse_carefully, together
+from write.parsing import MINT, every_type, summary
 
 CATALOG = every_type()
 
@@ -34,7 +34,7 @@ def table(rows: pa.Table, type_name: str = "Thing", first_row: int = 0) -> Any:
 
 
 YEAR_10000 = 253_402_300_800
-COLUMNS: dict[str, tuple[str, pa.Array]] = {
+COLUMNS: dict[str, tuple[str, pa.Array[Any]]] = {
     "int8 for I32": ("small", pa.array([1, None, -1], pa.int8())),
     "int64 for I32": ("small", pa.array([1, None, 2**31], pa.int64())),
     "int64 for U64": ("huge", pa.array([1, None, -1], pa.int64())),

@@ -35,7 +35,7 @@ node City { n: String @key }
 edge Knows: Person -> Person { since: Date? }
 edge Lives: Person -> City
 """
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"type": "Person", "data": {"slug": "ada", "age": 36, "name": "Ada", "bio": "first of all", "height": 1.5,
                                 "face": [1.0, 0.0]}},
     {"type": "Person", "data": {"slug": "bob", "age": 7, "name": "Bob", "role": "b", "face": [0.0, 1.0]}},

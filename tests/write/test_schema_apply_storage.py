@@ -50,6 +50,7 @@ def large(tmp_path: Path) -> Graph:
 
 def at(graph: Graph, key: str = "node:P") -> TableVersion:
     ref = graph.repository.snapshot().manifest.tables[key]
+    assert ref.stored is not None
     return ref.stored
 
 

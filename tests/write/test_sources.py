@@ -67,7 +67,7 @@ def test_globs_and_lists_and_file_uris_are_files(tmp_path: Path) -> None:
 
     assert names(resolve(f"{tmp_path}/[ab].jsonl", CATALOG), str(tmp_path)) == ["a.jsonl", "b.jsonl"]
     assert names(resolve(f"{tmp_path}/**/c.jsonl", CATALOG), str(tmp_path)) == ["sub/c.jsonl"]
-    listed = [tmp_path / "b.jsonl", (tmp_path / "with space.jsonl").as_uri()]
+    listed: list[str | Path] = [tmp_path / "b.jsonl", (tmp_path / "with space.jsonl").as_uri()]
     assert names(resolve(listed, CATALOG), str(tmp_path)) == ["b.jsonl", "with space.jsonl"]
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parsing import every_type
 
 from omnigraph.errors import BadRequest
 from omnigraph.storage.location import parse_location
@@ -25,6 +24,7 @@ from omnigraph.write.load.input.sources import resolve
 from omnigraph.write.load.parse.parse import parse_split
 from omnigraph.write.load.parse.parsed import Minter
 from support.s3 import S3Location
+from write.parsing import every_type
 
 CATALOG = every_type()
 MINT = Minter(1_700_000_000_000, "job")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from writing import World
 
 from omnigraph.manifest.commit import publish
 from omnigraph.manifest.commit.commit_queue import Member
@@ -21,6 +20,7 @@ from omnigraph.manifest.repository import init_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.storage.objects.object_store import PutOutcome
+from write.writing import World
 
 IN_LINE_S = 3.0
 LOSSES = 5

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from writing import World, edge, make_world, person
 
 from omnigraph.errors import ConstraintViolation, Violation
 from omnigraph.manifest.commit.plan import Append, Delete
@@ -17,6 +16,7 @@ from omnigraph.write.delta import Delta, TableDelta
 from omnigraph.write.validate.checks import run_checks
 from omnigraph.write.validate.validate import checks_for
 from omnigraph.write.validate.violations import together
+from write.writing import World, edge, make_world, person
 
 KEPT_AND_BROKEN = {
     "Person.name required": (person("zed"), {"type": "Person", "data": {"slug": "zed"}}),
@@ -68,10 +68,9 @@ def test_a_mutation_that_breaks_a_constraint_leaves_nothing(people: World, const
 def test_every_kind_of_constraint_has_a_case() -> None:
     import typing
 
-    from writing import PEOPLE
-
     from omnigraph.schema.constraints import Constraint, constraints_of
     from omnigraph.schema.lang.compile import compile_schema
+    from write.writing import PEOPLE
 
     kinds = {type(one) for own in constraints_of(compile_schema(PEOPLE).catalog).by_table.values() for one in own}
     named = {

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from writing import PEOPLE, World, make_world
 
 from support.proxy import Log, Proxy
 from support.s3 import S3Location, S3Server
+from write.writing import PEOPLE, World, make_world
 
 pytestmark = pytest.mark.s3
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from writing import World, edge, make_world, person, touched
 
 from omnigraph.errors import BadRequest, BranchNotFound, ConstraintViolation, InvalidInput
 from omnigraph.manifest.repository import init_repository
@@ -18,6 +17,7 @@ from omnigraph.manifest.settings import Settings
 from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.storage.table.read import point_lookup as asking
 from omnigraph.write.load.input.load_input import Limits, TooLargeForProcess
+from write.writing import World, edge, make_world, person, touched
 
 
 def lines(path: Path, *entities: Any) -> Path:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from writing import World, make_world
 
 from omnigraph.errors import ConstraintViolation
+from write.writing import World, make_world
 
 SCHEMA = """
 node P { k: String @key  n: I32?  m: I32? @unique  @range(n, 0..3) }
@@ -134,7 +134,7 @@ DELETES = st.one_of(
     st.tuples(st.just("unlink"), st.sampled_from("EU"), st.sampled_from(["from", "to"]), KEY),
 )
 MUTATION = st.lists(WRITES, min_size=1, max_size=4) | st.lists(DELETES, min_size=1, max_size=2)
-START = [("insert", key, {}) for key in KEYS]
+START: list[tuple[Any, ...]] = [("insert", key, {}) for key in KEYS]
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from writing import World, make_world, person, touched
 
 from omnigraph.errors import BadRequest, ConflictError, ExpectedVersionMismatch, PreconditionFailed
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.write.commit import Changes
 from omnigraph.write.mutate import mutate as mutations
+from write.writing import World, make_world, person, touched
 
 
 def test_a_keyed_insert_of_a_new_row_takes_its_id_from_the_key_and_defaults_from_the_schema(world: World) -> None:
@@ -69,7 +70,7 @@ def test_an_unkeyed_insert_gets_a_fresh_id_each_time(world: World) -> None:
 
 
 def test_fresh_ids_are_minted_once_however_often_a_mutation_is_planned(world: World) -> None:
-    from writing import prepared
+    from write.writing import prepared
 
     query = prepared('query q() { insert Note { text: "a" } }', {})
     plan = mutations.mutation_planner(world.repository, query)
@@ -327,11 +328,16 @@ def test_many_inserts_are_looked_up_at_once(people: World, monkeypatch: pytest.M
     inserts = " ".join(f'insert Person {{ slug: "p{number}", name: "P{number}" }}' for number in range(200))
     calls: list[object] = []
     tables = people.repository.tables
+
+    def counted(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            calls.append(args)
+            return method(*args, **options)
+
+        return call
+
     for name in ("lookup", "scan", "exists", "having"):
-        method = getattr(tables, name)
-        monkeypatch.setattr(
-            tables, name, lambda *args, _method=method, **more: calls.append(args) or _method(*args, **more)
-        )
+        monkeypatch.setattr(tables, name, counted(getattr(tables, name)))
 
     assert touched(people.mutate(inserts)) == {"Person": {"inserted": 200}}
     assert len(calls) == 1
@@ -341,7 +347,7 @@ def test_a_query_for_another_schema_is_prepared_again(people: World) -> None:
     prepared_for: list[str] = []
 
     def prepare(txn: WriteTxn) -> Any:
-        from writing import prepared
+        from write.writing import prepared
 
         prepared_for.append(txn.base.schema)
         return prepared('query q() { insert Note { text: "x" } }', {})(txn)
@@ -369,7 +375,7 @@ def test_a_load_and_a_mutation_give_the_same_rows(world: World, tmp_path: Path) 
 
 
 def test_the_planner_says_what_it_read(people: World) -> None:
-    from writing import prepared
+    from write.writing import prepared
 
     def reads(body: str) -> Changes:
         query = prepared(f"query q() {{ {body} }}", {})

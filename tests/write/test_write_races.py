@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
-from writing import World, make_world
 
 import omnigraph
 from omnigraph.errors import ConstraintViolation
@@ -17,6 +17,7 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.repository import open_repository
 from omnigraph.write.commit import Changes
 from support.catalogs import PERSON, ids_of, people, person_rows
+from write.writing import World, make_world
 
 ROUNDS = 8
 SCHEMA = """
@@ -53,8 +54,8 @@ def test_of_two_writers_of_one_unique_value_exactly_one_wins(both: tuple[World, 
     first, second = both
     for number in range(ROUNDS):
         landed = race(
-            lambda n=number: first.mutate(f'insert P {{ k: "a{n}", code: "c{n}" }}'),
-            lambda n=number: second.mutate(f'insert P {{ k: "b{n}", code: "c{n}" }}'),
+            partial(first.mutate, f'insert P {{ k: "a{number}", code: "c{number}" }}'),
+            partial(second.mutate, f'insert P {{ k: "b{number}", code: "c{number}" }}'),
         )
         assert sorted(landed) == [False, True]
     codes = [row["code"] for row in first.rows("P")]
@@ -65,7 +66,7 @@ def test_fresh_ids_do_not_spare_the_look_at_unique_values(both: tuple[World, Wor
     first, second = both
     for number in range(ROUNDS):
         insert = f'insert Q {{ code: "c{number}" }}'
-        landed = race(lambda i=insert: first.mutate(i), lambda i=insert: second.mutate(i))
+        landed = race(partial(first.mutate, insert), partial(second.mutate, insert))
         assert sorted(landed) == [False, True]
 
 
@@ -74,8 +75,8 @@ def test_a_cardinality_holds_between_two_writers(both: tuple[World, World]) -> N
     first.mutate(" ".join(f'insert P {{ k: "p{n}" }}' for n in range(ROUNDS + 2)))
     for number in range(ROUNDS):
         landed = race(
-            lambda n=number: first.mutate(f'insert E {{ from: "p{n}", to: "p{n + 1}" }}'),
-            lambda n=number: second.mutate(f'insert E {{ from: "p{n}", to: "p{n + 2}" }}'),
+            partial(first.mutate, f'insert E {{ from: "p{number}", to: "p{number + 1}" }}'),
+            partial(second.mutate, f'insert E {{ from: "p{number}", to: "p{number + 2}" }}'),
         )
         assert sorted(landed) == [False, True]
 
@@ -86,8 +87,8 @@ def test_an_edge_never_outlives_its_node(both: tuple[World, World]) -> None:
     for number in range(ROUNDS):
         first.mutate(f'insert P {{ k: "p{number}" }}')
         race(
-            lambda n=number: first.mutate(f'insert E {{ from: "p{n}", to: "hub" }}'),
-            lambda n=number: second.mutate(f'delete P where k = "p{n}"'),
+            partial(first.mutate, f'insert E {{ from: "p{number}", to: "hub" }}'),
+            partial(second.mutate, f'delete P where k = "p{number}"'),
         )
         nodes = set(first.ids("P"))
         assert all(src in nodes and dst in nodes for src, dst in first.pairs("E"))

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from writing import World, make_world, person
 
 from omnigraph.errors import BadRequest
 from omnigraph.read.export import export as exporting
 from omnigraph.read.export.export import export
 from omnigraph.schema.types import parse_type
 from omnigraph.write.load.parse import arrow_builder as columns
+from write.writing import World, make_world, person
 
 SCHEMA = """
 node Thing {
