@@ -29,9 +29,9 @@ from omnigraph.graph.graph import Graph
 from omnigraph.query.compile import compile_queries
 from omnigraph.read.execute import run_query
 from omnigraph.read.graph.adjacency_file import persist_adjacency
-from omnigraph.read.reader import Reader
-from omnigraph.read.tables.resident_table import Resident
-from omnigraph.read.tables.table_access import adjacency_of
+from omnigraph.read.reader import SnapshotReader
+from omnigraph.read.tables.resident_table import ResidentTable
+from omnigraph.read.tables.table_access import get_adjacency
 from omnigraph.storage import meter
 
 MIB = 1 << 20
@@ -97,7 +97,9 @@ def phases_ms(graph: Graph, text: Callable[[], str], params: dict[str, Any]) -> 
             compiled = compile_queries(sent, pinned.catalog, None, schema_hash=pinned.manifest.schema)
             bound = compiled.bind_read(params, now=repository.runtime.clock.now())
             moments.append(clock())
-            result = run_query(Reader(repository.tables, pinned, graph._read_caches, store=repository.store), bound)
+            result = run_query(
+                SnapshotReader(repository.tables, pinned, graph._read_caches, store=repository.store), bound
+            )
             moments.append(clock())
         moments.append(clock())
         assert isinstance(result.rows, list)
@@ -232,13 +234,13 @@ def measure_first_calls(report: Report, uri: str, hub: str) -> None:
 def _adjacencies(graph: Graph, *, save: bool = False) -> list[str]:
     """Have the adjacencies of both edge tables in the graph's memory; with `save` also on storage, answers where."""
     repository = graph.repository
-    reader = Reader(repository.tables, repository.snapshot(), graph._read_caches, store=repository.store)
+    reader = SnapshotReader(repository.tables, repository.snapshot(), graph._read_caches, store=repository.store)
     keys = []
     for edge, target_key in (("edge:Knows", "node:Person"), ("edge:WorksAt", "node:Company")):
         edges, source, target = (
-            Resident(reader.tables, reader.caches, reader.state(key)) for key in (edge, "node:Person", target_key)
+            ResidentTable(reader.tables, reader.caches, reader.state(key)) for key in (edge, "node:Person", target_key)
         )
-        adjacency = adjacency_of(reader, edges, source, target)
+        adjacency = get_adjacency(reader, edges, source, target)
         if save:
             keys.append(persist_adjacency(repository.store, adjacency, edges, source, target))
     return keys

@@ -74,7 +74,7 @@ def test_null_in_return_is_null_and_in_an_assignment_writes_null() -> None:
     assert query.returns[0] == ir.Projection("n", ir.Literal(None, ir.STRING))
 
     (insert,) = bind(mutation("query q($n: String?) { insert Person { note: $n } }"), {}, now=NOW).statements
-    assert isinstance(insert, ir.Insert)
+    assert isinstance(insert, ir.InsertRow)
     assert insert.assignments[0].value == ir.Literal(None, ir.STRING)
 
 
@@ -112,7 +112,7 @@ def test_a_number_that_meets_an_f32_is_rounded() -> None:
 
     assert isinstance(first, ir.Compare)
     assert (first.domain, first.right) == ("f32", ir.Literal(0.10000000149011612, Scalar("F32")))
-    assert isinstance(second, ir.Member)
+    assert isinstance(second, ir.ListContains)
     assert (second.domain, second.item) == ("f32", ir.Literal(0.10000000149011612, Scalar("F32")))
 
 
@@ -137,7 +137,7 @@ def test_ranges_of_search_functions() -> None:
 def test_an_enum_property_takes_texts_and_leaves_the_judgement_to_the_validator() -> None:
     (insert,) = bind(mutation("query q($r: String) { insert Person { role: $r } }"), {"r": "boss"}, now=NOW).statements
 
-    assert isinstance(insert, ir.Insert)
+    assert isinstance(insert, ir.InsertRow)
     assert insert.assignments[0].value == ir.Literal("boss", parse_type("enum(engineer, lead, ops)"))
 
 

@@ -473,14 +473,14 @@ def test_an_insert_of_a_node() -> None:
 
     (insert,) = bind(query, {"age": 36}, now=NOW).statements
 
-    assert isinstance(insert, ir.Insert)
+    assert isinstance(insert, ir.InsertRow)
     assert insert.table_key == "node:Person"
     found = {
         entry.column.name: entry.value.value for entry in insert.assignments if isinstance(entry.value, ir.Literal)
     }
     assert found == {"slug": "ada", "age": 36, "tags": ("x",), "height": 0.10000000149011612}
     (without,) = bind(query, {}, now=NOW).statements
-    assert isinstance(without, ir.Insert)
+    assert isinstance(without, ir.InsertRow)
     assert without.assignments[1].value == ir.Literal(None, Scalar("I32"))
 
 
@@ -496,7 +496,7 @@ def test_an_insert_of_a_node() -> None:
 def test_an_edges_ends_are_ids_or_keys(text: str, source: str, target: str) -> None:
     (insert,) = bind(mutation(text), {}, now=NOW).statements
 
-    assert isinstance(insert, ir.Insert)
+    assert isinstance(insert, ir.InsertRow)
     assert (insert.source, insert.target) == (ir.Literal(source, ir.STRING), ir.Literal(target, ir.STRING))
 
 
@@ -505,31 +505,31 @@ def test_an_edges_ends_as_parameters() -> None:
 
     (insert,) = bind(query, {"from": 7, "to": ["north", "10"]}, now=NOW).statements
 
-    assert isinstance(insert, ir.Insert)
+    assert isinstance(insert, ir.InsertRow)
     assert (insert.source, insert.target) == (ir.Literal("7", ir.STRING), ir.Literal('["north","10"]', ir.STRING))
 
 
 def test_update_and_delete() -> None:
     update = mutation('query q() { update Person set { age: 3, seen: now() } where slug = "a" }')
     (statement,) = bind(update, {}, now=NOW).statements
-    assert isinstance(statement, ir.Update)
+    assert isinstance(statement, ir.UpdateRows)
     assert [entry.value for entry in statement.assignments] == [
         ir.Literal(3, Scalar("I32")),
         ir.Literal(NOW, ir.DATETIME),
     ]
     assert isinstance(statement.where, ir.Compare)
     assert isinstance(statement.where.left, ir.Prop)
-    assert (statement.where.left.var, statement.where.left.column.name) == (ir.THE_ROW, "slug")
+    assert (statement.where.left.var, statement.where.left.column.name) == (ir.WHERE_ROW, "slug")
 
     delete = mutation('query q() { delete Knows where from = "a"  delete Person where tags contains "x" }')
     first, second = delete.statements
     assert delete.deletes
-    assert first == ir.Delete(
+    assert first == ir.DeleteRows(
         "edge:Knows",
-        ir.Compare("=", ir.EdgeEnd(ir.THE_ROW, "edge:Knows", "src"), ir.Literal("a", ir.STRING), "text"),
+        ir.Compare("=", ir.EdgeEnd(ir.WHERE_ROW, "edge:Knows", "src"), ir.Literal("a", ir.STRING), "text"),
     )
-    assert isinstance(second, ir.Delete)
-    assert isinstance(second.where, ir.Member)
+    assert isinstance(second, ir.DeleteRows)
+    assert isinstance(second.where, ir.ListContains)
 
 
 def test_edges_are_selected_by_their_ends_given_as_keys() -> None:
@@ -537,7 +537,7 @@ def test_edges_are_selected_by_their_ends_given_as_keys() -> None:
 
     (delete,) = bind(query, {"n": 4}, now=NOW).statements
 
-    assert isinstance(delete, ir.Delete)
+    assert isinstance(delete, ir.DeleteRows)
     assert isinstance(delete.where, ir.Compare)
     assert delete.where.right == ir.Literal("4", ir.STRING)
 
@@ -566,6 +566,6 @@ def test_an_edge_may_be_named_like_an_operator() -> None:
     assert query.pattern.traversals[0].edge == "edge:Contains"
 
     both = read(read_text("$names contains $p.name  $p: Person", params="$names: [String]"))
-    assert isinstance(both.pattern.filters[0], ir.Member)
+    assert isinstance(both.pattern.filters[0], ir.ListContains)
     constant = read(read_text("$names contains $name  $p: Person", params="$names: [String], $name: String"))
-    assert isinstance(constant.pattern.filters[0], ir.Member)
+    assert isinstance(constant.pattern.filters[0], ir.ListContains)

@@ -51,13 +51,13 @@ literals = (
 lists = st.lists(literals, max_size=3).map(lambda items: ast.ListExpr(tuple(items)))
 variables = (names | st.just("_")).map(ast.VarRef)
 props = st.builds(ast.PropRef, variables, names)
-now = st.just(ast.Call("now", ()))
+now = st.just(ast.FunctionCall("now", ()))
 values = literals | lists | variables | now
 matches = st.lists(st.builds(ast.PropertyValue, names, values), max_size=3).map(tuple)
 flat = values | props
-calls = st.builds(ast.Call, st.sampled_from([*AGGREGATES, *RANKS]), st.lists(flat, max_size=3).map(tuple))
+calls = st.builds(ast.FunctionCall, st.sampled_from([*AGGREGATES, *RANKS]), st.lists(flat, max_size=3).map(tuple))
 exprs = flat | calls
-searches = st.builds(ast.Call, st.sampled_from(TEXT_FILTERS), st.lists(flat, max_size=3).map(tuple))
+searches = st.builds(ast.FunctionCall, st.sampled_from(TEXT_FILTERS), st.lists(flat, max_size=3).map(tuple))
 operators = st.sampled_from(ast.OPERATORS)
 
 
@@ -74,7 +74,7 @@ def traversals(draw: st.DrawFn) -> ast.Traversal:
     return ast.Traversal(draw(variables), edge, draw(variables), draw(st.none() | hops()), draw(st.booleans()), bound)
 
 
-def is_clear(clause: ast.Comparison) -> bool:
+def is_clear(clause: ast.ComparisonClause) -> bool:
     """`$a contains $b` is a traversal unless `$a` is a parameter: the parser's own rule, tested elsewhere."""
     return not (isinstance(clause.left, ast.VarRef) and clause.op in ("contains", "starts_with"))
 
@@ -82,7 +82,7 @@ def is_clear(clause: ast.Comparison) -> bool:
 clauses: st.SearchStrategy[Any] = st.recursive(
     st.builds(ast.Binding, variables, types_, matches)
     | traversals()
-    | st.builds(ast.Comparison, exprs, operators, exprs).filter(is_clear)
+    | st.builds(ast.ComparisonClause, exprs, operators, exprs).filter(is_clear)
     | st.builds(ast.SearchFilter, searches),
     lambda inner: st.lists(inner, min_size=1, max_size=3).map(lambda found: ast.NotClause(tuple(found))),
     max_leaves=4,
@@ -110,8 +110,8 @@ deletes = st.lists(st.builds(ast.DeleteStatement, types_, wheres), min_size=1, m
 )
 params = st.lists(st.builds(ast.ParamDecl, names, param_types, st.booleans()), max_size=3).map(tuple)
 notes = st.lists(
-    st.builds(ast.Annotation, names.filter(lambda name: name != "description"), st.none() | strings)
-    | st.builds(ast.Annotation, st.just("description"), strings),
+    st.builds(ast.QueryAnnotation, names.filter(lambda name: name != "description"), st.none() | strings)
+    | st.builds(ast.QueryAnnotation, st.just("description"), strings),
     max_size=2,
 ).map(tuple)
 queries = st.builds(ast.QueryDecl, names, params, reads | writes | deletes, notes)

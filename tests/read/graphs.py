@@ -17,9 +17,9 @@ from omnigraph.manifest.settings import Settings
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.ir import ReadQuery
 from omnigraph.read.execute import run_query
-from omnigraph.read.reader import Reader, ReadOptions
+from omnigraph.read.reader import ReadOptions, SnapshotReader
 from omnigraph.read.result import QueryResult
-from omnigraph.read.tables.read_cache import ReadCaches
+from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.lang.compile import compile_schema
@@ -107,15 +107,15 @@ def write(graph: Graph, data: Data, branch: str = "main") -> None:
 def reader_of(
     graph: Graph,
     overlays: Mapping[str, Overlay] | None = None,
-    caches: ReadCaches | None = None,
+    caches: ReadCache | None = None,
     branch: str = "main",
     **options: Any,
-) -> Reader:
+) -> SnapshotReader:
     repository = graph.repository
-    return Reader(
+    return SnapshotReader(
         repository.tables,
         repository.snapshot(branch),
-        caches or ReadCaches(),
+        caches or ReadCache(),
         overlays or {},
         repository.store,
         ReadOptions(**options),
@@ -128,7 +128,7 @@ def bound(text: str, params: Mapping[str, object] | None = None, catalog: Catalo
     return compile_queries(whole, catalog).bind_read(params or {}, now=NOW)
 
 
-def run(reader: Reader, text: str, params: Mapping[str, object] | None = None) -> QueryResult:
+def run(reader: SnapshotReader, text: str, params: Mapping[str, object] | None = None) -> QueryResult:
     return run_query(reader, bound(text, params, reader.snapshot.catalog), explain=True)
 
 

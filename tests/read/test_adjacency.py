@@ -13,9 +13,9 @@ from omnigraph.manifest.commit.plan import Append, Upsert
 from omnigraph.read.graph.adjacency import Adjacency, build
 from omnigraph.read.graph.adjacency_file import adjacency_key, load_adjacency, persist_adjacency
 from omnigraph.read.graph.csr import Csr
-from omnigraph.read.reader import Reader
-from omnigraph.read.tables.read_cache import ReadCaches
-from omnigraph.read.tables.resident_table import Resident
+from omnigraph.read.reader import SnapshotReader
+from omnigraph.read.tables.read_cache import ReadCache
+from omnigraph.read.tables.resident_table import ResidentTable
 
 from .graphs import KNOWS, PERSON, Data, edge, graph_of, names, person, reader_of, run, table
 
@@ -26,8 +26,8 @@ DATA: Data = {
 REACHED = 'match { $p: Person { slug: "a" }  $p knows{1,} $f } return { $f.id as f }'
 
 
-def spaces_of(reader: Reader) -> tuple[Resident, Resident]:
-    edges, people = (Resident(reader.tables, reader.caches, reader.state(key)) for key in (KNOWS, PERSON))
+def spaces_of(reader: SnapshotReader) -> tuple[ResidentTable, ResidentTable]:
+    edges, people = (ResidentTable(reader.tables, reader.caches, reader.state(key)) for key in (KNOWS, PERSON))
     return edges, people
 
 
@@ -58,7 +58,7 @@ def test_what_was_saved_is_what_is_built() -> None:
 def test_a_saved_adjacency_is_used_and_saves_reading_the_edges() -> None:
     with graph_of(DATA, stored=True) as graph:
         saved(graph)
-        caches = ReadCaches()
+        caches = ReadCache()
         reader = reader_of(graph, caches=caches, expand="csr")
         assert names(run(reader, REACHED).rows) == ["b", "c"]
         at = reader.state(KNOWS).at
@@ -193,7 +193,7 @@ def test_lookups_serve_until_the_frontier_is_wide_or_they_have_cost_as_much() ->
     people = [person(f"p{i:03}") for i in range(100)]
     data: Data = {PERSON: people, KNOWS: [edge("p000", row["slug"]) for row in people[1:]]}
     with graph_of(data, stored=True) as graph:
-        caches = ReadCaches()
+        caches = ReadCache()
         options: dict[str, Any] = {"resident_rows": 10, "frontier_max": 20}
         one = 'match { $p: Person { slug: "p001" }  $p <knows> $f } return { $f.id as f }'
         plan = run(reader_of(graph, caches=caches, **options), one).plan
@@ -203,7 +203,7 @@ def test_lookups_serve_until_the_frontier_is_wide_or_they_have_cost_as_much() ->
         assert "by adjacency" in str(result.plan)
         assert result.rows == [{"n": 99}]
         assert "by adjacency" in str(run(reader_of(graph, caches=caches, **options), one).plan)
-        patient = ReadCaches()
+        patient = ReadCache()
         for _ in range(200):
             plan = run(reader_of(graph, caches=patient, **options), one).plan
             if "by adjacency" in str(plan):

@@ -15,7 +15,7 @@ from omnigraph.errors import BadRequest
 from omnigraph.lexer import LanguageError
 from omnigraph.query.ir import ReadQuery
 from omnigraph.read.execute import run_query
-from omnigraph.read.reader import Reader
+from omnigraph.read.reader import SnapshotReader
 from omnigraph.storage.table.overlay import Overlay
 
 from . import generated
@@ -35,7 +35,7 @@ def queries(rng: Random) -> list[tuple[str, ReadQuery]]:
     return found
 
 
-def check(readers: Mapping[str, Reader], data: Data, text: str, query: ReadQuery) -> None:
+def check(readers: Mapping[str, SnapshotReader], data: Data, text: str, query: ReadQuery) -> None:
     expected: Any
     try:
         interpreted(replace(query, limit=None), data)  # a sum may overflow in a group that the limit leaves out

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 
 from omnigraph.manifest.commit.plan import Append, Delete, Upsert
-from omnigraph.read.tables.read_cache import ReadCaches
+from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.storage.table.overlay import Overlay
 
 from .graphs import KNOWS, MODES, PERSON, Data, edge, graph_of, names, person, reader_of, run, table, write
@@ -17,7 +17,7 @@ FRIENDS = 'match { $p: Person { slug: "a" }  $p knows $f } return { $f.id as f, 
 
 
 def test_what_is_written_between_two_queries_is_seen_and_old_snapshots_stay_as_they_were() -> None:
-    caches = ReadCaches()
+    caches = ReadCache()
     with graph_of(DATA, stored=True) as graph:
         before = reader_of(graph, caches=caches)
         assert run(before, FRIENDS).rows == [{"f": "b", "age": 2}]
@@ -31,7 +31,7 @@ def test_what_is_written_between_two_queries_is_seen_and_old_snapshots_stay_as_t
 
 
 def test_branches_share_what_they_have_in_common_and_nothing_else() -> None:
-    caches = ReadCaches()
+    caches = ReadCache()
     with graph_of(DATA, stored=True) as graph:
         graph.branches.create("other")
         write(graph, {PERSON: [person("c")], KNOWS: [edge("a", "c")]}, branch="other")
@@ -41,7 +41,7 @@ def test_branches_share_what_they_have_in_common_and_nothing_else() -> None:
 
 
 def test_overlays_are_told_apart_by_their_content() -> None:
-    caches = ReadCaches()
+    caches = ReadCache()
     with graph_of(DATA, stored=True) as graph:
         for age in (5, 6, 5):
             overlays = {PERSON: Overlay.of(table(PERSON, [person("b", age=age)]))}
@@ -58,7 +58,7 @@ def adjacencies(caches: ReadCaches) -> list[Hashable]:
 
 
 def test_an_overlay_is_laid_over_the_adjacency_that_is_there() -> None:
-    caches = ReadCaches()
+    caches = ReadCache()
     with graph_of(DATA, stored=True) as graph:
         run(reader_of(graph, caches=caches, expand="csr"), FRIENDS)
         built = adjacencies(caches)
@@ -71,7 +71,7 @@ def test_an_overlay_is_laid_over_the_adjacency_that_is_there() -> None:
 
 
 def test_the_bound_in_bytes_is_kept_and_answers_stay_right() -> None:
-    caches = ReadCaches(bytes_max=5_000)
+    caches = ReadCache(bytes_max=5_000)
     with graph_of(DATA, stored=True) as graph:
         for _ in range(3):
             for options in MODES.values():
@@ -81,7 +81,7 @@ def test_the_bound_in_bytes_is_kept_and_answers_stay_right() -> None:
 
 
 def test_the_least_recently_used_goes_first_and_counters_count() -> None:
-    caches = ReadCaches(bytes_max=1_000)
+    caches = ReadCache(bytes_max=1_000)
     for key in ("a", "b", "a", "c"):
         caches.get(key, lambda: "value", lambda _: 200)
     assert caches.has("a")
@@ -93,7 +93,7 @@ def test_the_least_recently_used_goes_first_and_counters_count() -> None:
 
 
 def test_threads_that_want_one_value_make_it_once() -> None:
-    caches, made, gate = ReadCaches(), [], threading.Event()
+    caches, made, gate = ReadCache(), [], threading.Event()
 
     def make() -> str:
         gate.wait(5)

@@ -12,9 +12,9 @@ import pytest
 
 from omnigraph.lexer import LanguageError
 from omnigraph.query.compile import compile_queries
-from omnigraph.query.ir import THE_ROW, Filter, Update
+from omnigraph.query.ir import WHERE_ROW, Filter, UpdateRows
 from omnigraph.read.match.filters import lance_filter, matches
-from omnigraph.read.tables.arrow_numpy import compared
+from omnigraph.read.tables.arrow_numpy import compare_values
 from support import interpreter
 from support.catalogs import ids_of
 
@@ -58,7 +58,7 @@ def test_pushed_filters_pass_what_passes_in_memory() -> None:
 
 def where(text: str) -> Filter:
     (statement,) = compile_queries(f"query q() {{ {text} }}", CATALOG).bind_mutation({}, now=NOW).statements
-    assert isinstance(statement, Update)
+    assert isinstance(statement, UpdateRows)
     return statement.where
 
 
@@ -67,7 +67,7 @@ def test_the_where_of_a_mutation_is_a_filter_like_any_other() -> None:
     rows = table(KNOWS, [edge("it's", "b"), edge("b", "it's")])
     assert matches(condition, rows).tolist() == [True, False]
     assert lance_filter(condition, CATALOG.type_of(KNOWS)) == "`src` = 'it''s'"
-    assert THE_ROW == "#row"
+    assert WHERE_ROW == "#row"
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def test_numbers_of_all_types_compare_as_python_compares_them(kind: Any, other: 
     two = pa.array([b for _ in left for b in right], other)
     for op in ("=", "!=", "<", "<=", ">", ">="):
         expected = [interpreter._compare(op, a, b) for a in left for b in right]
-        assert compared(op, one, two, "number", len(one)).tolist() == expected
+        assert compare_values(op, one, two, "number", len(one)).tolist() == expected
         for constant in NUMBERS:
             expected = [interpreter._compare(op, a, constant) for a in left]
-            found = compared(op, pa.array(left, kind), constant, "number", len(left))
+            found = compare_values(op, pa.array(left, kind), constant, "number", len(left))
             assert found.tolist() == expected, (op, constant)
 
 

@@ -6,7 +6,7 @@ import datetime as dt
 import json
 
 from omnigraph.read.project.render import json_value
-from omnigraph.read.reader import Reader
+from omnigraph.read.reader import SnapshotReader
 from omnigraph.schema.types import ListOf, Scalar, Vector
 
 from .graphs import KNOWS, PERSON, Data, edge, graph_of, person, reader_of, run
@@ -111,14 +111,14 @@ def test_the_search_starts_where_fewest_rows_are_expected() -> None:
     with graph_of(DATA) as graph:
         plan = run(reader_of(graph), 'match { $a: Person  $a knows $b  $b.slug = "bob" } return { $a.id as a }').plan
         assert plan is not None
-        assert plan.steps[0].what.startswith("Scan node:Person b")
+        assert plan.steps[0].text.startswith("Scan node:Person b")
 
 
 def test_a_result_can_be_read_after_its_reader_is_gone() -> None:
     with graph_of(DATA) as graph:
 
         def made() -> object:
-            reader: Reader = reader_of(graph, expand="index")
+            reader: SnapshotReader = reader_of(graph, expand="index")
             return run(reader, "match { $a: Person } return { $a.id as a, $a.name as n }")
 
         assert [row["a"] for row in made().rows] == ["ada", "bob"]  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import omnigraph
-from omnigraph.read.tables.read_cache import ReadCaches
+from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.storage import meter
 from support.s3 import S3Location
 
@@ -31,7 +31,7 @@ def test_queries_answer_alike_on_s3(s3: S3Location) -> None:
 def test_a_cold_lookup_by_key_makes_few_requests_and_a_warm_one_none(s3: S3Location) -> None:
     with graph_of(DATA, s3.uri, s3.options):
         graph = omnigraph.open(s3.uri, s3.options)
-        caches = ReadCaches()
+        caches = ReadCache()
         text = 'match { $p: Person { slug: "p03" } } return { $p.age }'
         reader = reader_of(graph, caches=caches, resident_rows=0)
         with meter.operation("cold") as cold:

@@ -16,9 +16,9 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.query.compile import compile_queries
 from omnigraph.read.execute import run_query
-from omnigraph.read.reader import Reader, ReadOptions
+from omnigraph.read.reader import ReadOptions, SnapshotReader
 from omnigraph.read.search.embedding import OFFLINE_MODEL, OfflineEmbedder
-from omnigraph.read.tables.read_cache import ReadCaches
+from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog, catalog_from_json, catalog_to_json
 from omnigraph.schema.lang.compile import compile_schema
@@ -91,7 +91,7 @@ def answers(graph: Graph, text: str, overlays: Mapping[str, Overlay] | None = No
     found = []
     for mode in ("auto", "csr", "index"):
         options = ReadOptions(expand=mode)
-        reader = Reader(graph.repository.tables, snapshot, ReadCaches(), overlays or {}, options=options)
+        reader = SnapshotReader(graph.repository.tables, snapshot, ReadCache(), overlays or {}, options=options)
         found.append([next(iter(row.values())) for row in run_query(reader, query).rows])
     assert found[0] == found[1] == found[2]
     return found[0]

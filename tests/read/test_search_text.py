@@ -24,11 +24,11 @@ from omnigraph.manifest.commit.publish import Recourse
 from omnigraph.manifest.model.manifest import RowCounts
 from omnigraph.manifest.settings import Settings
 from omnigraph.query.compile import compile_queries
-from omnigraph.query.ir import Bm25, Literal, Prop, TextKind, TextSearch
-from omnigraph.read.reader import Reader
+from omnigraph.query.ir import Bm25, Literal, Prop, TextSearch, TextSearchKind
+from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.search.row_locations import NAMED_IDS_MAX, Located, places_in
 from omnigraph.read.search.search import rank_places, rank_scores, text_matches
-from omnigraph.read.tables.read_cache import ReadCaches
+from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.schema.lang.compile import compile_schema
@@ -60,9 +60,9 @@ def empty_graph() -> Iterator[Graph]:
         shutil.rmtree(folder)
 
 
-def reader_of(graph: Graph, overlay: Overlay = Overlay.EMPTY) -> Reader:
+def reader_of(graph: Graph, overlay: Overlay = Overlay.EMPTY) -> SnapshotReader:
     overlays = {} if overlay.is_empty else {DOC: overlay}
-    return Reader(graph.repository.tables, graph.repository.snapshot("main"), ReadCaches(), overlays)
+    return SnapshotReader(graph.repository.tables, graph.repository.snapshot("main"), ReadCache(), overlays)
 
 
 def indexed(graph: Graph) -> None:
@@ -85,7 +85,7 @@ def indexed(graph: Graph) -> None:
     repository.publisher.publish(txn, plan, Recourse())
 
 
-def condition(kind: TextKind, query: str | None, edits: int = 0) -> TextSearch:
+def condition(kind: TextSearchKind, query: str | None, edits: int = 0) -> TextSearch:
     call = f'{kind}($d.body, "x"{", 1" if kind == "fuzzy" else ""})'
     text = f"query q() {{ match {{ $d: Doc  {call} }} return {{ $d.id }} }}"
     bound = compile_queries(text, CATALOG).bind_read({}, now=datetime(2026, 1, 1, tzinfo=UTC))
@@ -95,13 +95,13 @@ def condition(kind: TextKind, query: str | None, edits: int = 0) -> TextSearch:
     return TextSearch(kind, found.field, Literal(query, found.query.type), edited)
 
 
-def found(reader: Reader, kind: TextKind, query: str | None, edits: int = 0) -> list[str]:
+def found(reader: SnapshotReader, kind: TextSearchKind, query: str | None, edits: int = 0) -> list[str]:
     ids: list[Any] = text_matches(reader, condition(kind, query, edits), reader.state(DOC)).to_pylist()
     assert len(ids) == len(set(ids))
     return sorted(ids)
 
 
-def expected(texts: Texts, kind: TextKind, query: str, edits: int) -> list[str]:
+def expected(texts: Texts, kind: TextSearchKind, query: str, edits: int) -> list[str]:
     """By the words of each text, one text after another."""
     wanted = words(query)
 
@@ -131,7 +131,7 @@ BOOKS: Texts = {
 
 
 @pytest.fixture(scope="module", params=["none", "part", "all", "overlay", "only overlay"])
-def books(request: pytest.FixtureRequest) -> Iterator[Reader]:
+def books(request: pytest.FixtureRequest) -> Iterator[SnapshotReader]:
     """The same documents, with an index over none, part or all of them, or partly not stored at all."""
     first = dict(list(BOOKS.items())[:3])
     rest = {id_: text for id_, text in BOOKS.items() if id_ not in first}
@@ -153,20 +153,20 @@ def books(request: pytest.FixtureRequest) -> Iterator[Reader]:
                 yield reader_of(graph, Overlay.of(rows(BOOKS)))
 
 
-def test_search_finds_any_of_the_words_stemmed_and_in_lower_case(books: Reader) -> None:
+def test_search_finds_any_of_the_words_stemmed_and_in_lower_case(books: SnapshotReader) -> None:
     assert found(books, "search", "QUICK zebra") == ["fox", "quick"]
     assert found(books, "search", "run") == ["runs"]
     assert found(books, "search", "cafe") == ["runs"]
     assert found(books, "search", "the") == ["fox", "runs"]
 
 
-def test_a_phrase_is_all_of_its_words_in_order(books: Reader) -> None:
+def test_a_phrase_is_all_of_its_words_in_order(books: SnapshotReader) -> None:
     assert found(books, "match_text", "quick brown") == ["fox"]
     assert found(books, "match_text", "jumped over the lazy") == ["fox"]
     assert found(books, "match_text", "over lazy") == []
 
 
-def test_fuzzy_wants_each_word_within_so_many_letters(books: Reader) -> None:
+def test_fuzzy_wants_each_word_within_so_many_letters(books: SnapshotReader) -> None:
     assert found(books, "fuzzy", "quik brwn", 1) == ["fox", "quick"]
     assert found(books, "fuzzy", "quik brwn", 0) == []
     assert found(books, "fuzzy", "quik brwn zebra", 2) == []
@@ -174,12 +174,12 @@ def test_fuzzy_wants_each_word_within_so_many_letters(books: Reader) -> None:
 
 
 @pytest.mark.parametrize("kind", ["search", "fuzzy", "match_text"])
-def test_a_query_without_words_finds_nothing(books: Reader, kind: TextKind) -> None:
+def test_a_query_without_words_finds_nothing(books: SnapshotReader, kind: TextSearchKind) -> None:
     for query in ("", " ", "?!", "-- ...", None):
         assert found(books, kind, query, 2) == []
 
 
-def test_words_of_any_length_are_found(books: Reader) -> None:
+def test_words_of_any_length_are_found(books: SnapshotReader) -> None:
     assert found(books, "search", "a" * 120) == ["long"]
     assert found(books, "fuzzy", "b" + "a" * 118, 2) == ["long"]
 
@@ -188,13 +188,13 @@ def bm25(query: str | None) -> Bm25:
     return Bm25(condition("search", query).field, Literal(query, condition("search", "x").query.type))
 
 
-def scores(reader: Reader, query: str | None, among: Sequence[str], top: int | None = None) -> dict[str, float]:
+def scores(reader: SnapshotReader, query: str | None, among: Sequence[str], top: int | None = None) -> dict[str, float]:
     values: list[Any] = rank_scores(reader, bm25(query), pa.array(among, pa.string()), top).to_pylist()
     assert len(values) == len(among)
     return {id_: value for id_, value in zip(among, values, strict=True) if value is not None}
 
 
-def test_scores_are_of_what_is_found_among_the_candidates(books: Reader) -> None:
+def test_scores_are_of_what_is_found_among_the_candidates(books: SnapshotReader) -> None:
     whole = scores(books, "quick fox dog", sorted(BOOKS))
 
     assert whole.keys() == {"fox", "quick"}
@@ -205,7 +205,7 @@ def test_scores_are_of_what_is_found_among_the_candidates(books: Reader) -> None
 
 
 @pytest.mark.parametrize("books", ["none", "part", "all", "only overlay"], indirect=True)
-def test_scores_do_not_depend_on_what_is_indexed(books: Reader) -> None:
+def test_scores_do_not_depend_on_what_is_indexed(books: SnapshotReader) -> None:
     have = {id_: words(text) for id_, text in BOOKS.items() if text and words(text)}
     average = sum(map(len, have.values())) / len(have)
     usual: dict[str, float] = {}
@@ -220,7 +220,7 @@ def test_scores_do_not_depend_on_what_is_indexed(books: Reader) -> None:
     assert scores(books, "quick runs", sorted(BOOKS)) == pytest.approx(usual, rel=1e-5)
 
 
-def test_places_are_counted_over_the_candidates_with_equals_by_id(books: Reader) -> None:
+def test_places_are_counted_over_the_candidates_with_equals_by_id(books: SnapshotReader) -> None:
     among = pa.array(["quick", "ran", "fox", "none"])
 
     assert rank_places(books, bm25("quick"), among).tolist() == [1, 0, 2, 0]
@@ -245,7 +245,7 @@ def test_candidates_may_be_named_or_sorted_out_afterwards() -> None:
         cold, warm = reader_of(graph), reader_of(graph)
         warm.caches.clear()
         located = Located(warm, warm.state(DOC))
-        assert located.rows.ids(located.rows.find(pa.array(["d1"]))).to_pylist() == ["d1"]
+        assert located.rows.ids(located.rows.numbers_of(pa.array(["d1"]))).to_pylist() == ["d1"]
         everything = scores(warm, "rare", list(texts))
         for reader in (cold, warm):
             for count in (10, NAMED_IDS_MAX, NAMED_IDS_MAX + 1, len(texts)):
@@ -255,7 +255,7 @@ def test_candidates_may_be_named_or_sorted_out_afterwards() -> None:
                 assert scores(reader, "rare", some, top=5).items() <= wanted.items()
 
 
-def test_a_column_without_an_index_can_be_searched(books: Reader) -> None:
+def test_a_column_without_an_index_can_be_searched(books: SnapshotReader) -> None:
     asked = condition("search", "anything")
     note = Prop(asked.field.var, DOC, type(asked.field.column)("n", "note", NOTE, asked.field.type, True))
 

@@ -21,12 +21,12 @@ from omnigraph.manifest.commit.plan import Append, Delete
 from omnigraph.manifest.settings import Settings
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.ir import STRING, Bm25, Literal, Metric, Nearest, Rrf
-from omnigraph.read.reader import Reader
+from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.search import vector
 from omnigraph.read.search.embedding import OfflineEmbedder
 from omnigraph.read.search.search import places, rank_places, rank_scores
 from omnigraph.read.search.vector import distances, matrix_of
-from omnigraph.read.tables.read_cache import ReadCaches
+from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.lang.compile import compile_schema
@@ -61,9 +61,9 @@ def table(rows: Mapping[str, Row], catalog: Catalog = CATALOG) -> pa.Table:
     return pa.Table.from_pydict(columns, schema=arrow_schema(definition))
 
 
-def reader_of(graph: Graph, overlay: Overlay = Overlay.EMPTY) -> Reader:
+def reader_of(graph: Graph, overlay: Overlay = Overlay.EMPTY) -> SnapshotReader:
     overlays = {} if overlay.is_empty else {DOC: overlay}
-    return Reader(graph.repository.tables, graph.repository.snapshot("main"), ReadCaches(), overlays)
+    return SnapshotReader(graph.repository.tables, graph.repository.snapshot("main"), ReadCache(), overlays)
 
 
 def new_graph(path: Path, catalog: Catalog = CATALOG) -> Graph:
@@ -85,7 +85,7 @@ def bm25(query: str) -> Bm25:
     return Bm25(found.field, Literal(query, STRING))
 
 
-def distances_of(reader: Reader, rank: Nearest, ids: Sequence[str], top: int | None = None) -> dict[str, Any]:
+def distances_of(reader: SnapshotReader, rank: Nearest, ids: Sequence[str], top: int | None = None) -> dict[str, Any]:
     values = rank_scores(reader, rank, pa.array(ids, pa.string()), top).to_pylist()
     return dict(zip(ids, values, strict=True))
 

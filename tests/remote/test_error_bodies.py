@@ -23,7 +23,7 @@ from omnigraph.query.values import BadValue
 from omnigraph.read.graph.csr import NoRoom
 from omnigraph.read.search.embedding import ProviderUnavailable
 from omnigraph.remote.wire.errors import ELSEWHERE, FAMILIES, error_from, renamed
-from omnigraph.schema.consistency import InvalidCatalog, Place
+from omnigraph.schema.consistency import InvalidCatalog, CatalogPath
 from omnigraph.write.load.input.load_input import TooLargeForProcess
 
 STEP = {"kind": "add_property", "type_name": "A", "property_name": "x", "supported": False, "code": "OG-MF-103"}
@@ -95,7 +95,7 @@ SAMPLES: list[OmnigraphError] = [
     LanguageError("OG-GQ-202", "There is no type Persn", "did you mean Person", "query", 2, 3, "  Persn"),
     ParameterError("OG-GQ-702", "age", '"x" is no integer', "give a number"),
     BadValue('"x" is no date', "write it as 2026-01-31"),
-    InvalidCatalog("OG-PG-101", "Person has two keys", "keep one", Place("Person")),
+    InvalidCatalog("OG-PG-101", "Person has two keys", "keep one", CatalogPath("Person")),
     TooLargeForProcess("The input has more than 1 row: load it with Spark."),
     NoRoom("A part has 7 rows, at most 3 fit: add a filter."),
     ProviderUnavailable("http://127.0.0.1:1", "refused"),

@@ -18,7 +18,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from omnigraph.schema.arrow import arrow_rows
-from omnigraph.schema.ipc_row import _TEMPLATES_MAX, MadeRow, OneRow, made_row, of_one_maker, stream_of, table_of
+from omnigraph.schema.ipc_row import (
+    _TEMPLATES_MAX,
+    EncodedRow,
+    RowEncoder,
+    encode_row,
+    same_encoder,
+    stream_of,
+    table_of,
+)
 from omnigraph.schema.lang.compile import compile_schema
 
 Row = dict[str, Any]
@@ -98,7 +106,7 @@ TABLES = KINDS.flatmap(lambda kinds: st.tuples(st.just(kinds), st.lists(rows_of(
 @example((["string"], [{"c0": "the first row's own"}, {"c0": ""}, {"c0": "y" * 9}]))
 def test_a_row_is_written_byte_for_byte_as_arrow_writes_it(table: tuple[list[str], list[Row]]) -> None:
     kinds, rows = table
-    schema, one_row = schema_of(kinds), OneRow(schema_of(kinds))
+    schema, one_row = schema_of(kinds), RowEncoder(schema_of(kinds))
 
     for row in rows:  # of one maker: the later ones are written after what Arrow made of an earlier one
         assert one_row.message(row) == by_arrow(row, schema)
@@ -109,8 +117,8 @@ def test_a_row_is_written_byte_for_byte_as_arrow_writes_it(table: tuple[list[str
 @example((["instant"], [{"c0": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14)))}]))
 def test_rows_of_one_maker_become_the_table_that_arrow_makes_of_them(table: tuple[list[str], list[Row]]) -> None:
     kinds, rows = table
-    schema, one_row = schema_of(kinds), OneRow(schema_of(kinds))
-    made = [one_row.made(row) for row in rows]
+    schema, one_row = schema_of(kinds), RowEncoder(schema_of(kinds))
+    made = [one_row.encode(row) for row in rows]
     known = [one for one in made if one is not None]
 
     assert len(known) == len(rows)
@@ -122,7 +130,7 @@ def test_rows_of_one_maker_become_the_table_that_arrow_makes_of_them(table: tupl
 
 def test_nothing_of_the_first_row_with_the_same_nulls_is_in_a_later_one() -> None:
     schema = schema_of(["string", "int64", "string", "string"])
-    one_row = OneRow(schema)
+    one_row = RowEncoder(schema)
     first = {"c0": "secret" * 50, "c1": 0x5EC12E7, "c2": None, "c3": "hidden"}
     assert one_row.message(first) == by_arrow(first, schema)
 
@@ -137,15 +145,15 @@ def test_nothing_of_the_first_row_with_the_same_nulls_is_in_a_later_one() -> Non
 def test_a_property_that_the_schema_does_not_have_is_not_written() -> None:
     schema = schema_of(["string"])
 
-    assert OneRow(schema).message({"c0": "a", "other": "b"}) == by_arrow({"c0": "a"}, schema)
+    assert RowEncoder(schema).message({"c0": "a", "other": "b"}) == by_arrow({"c0": "a"}, schema)
 
 
 def test_a_made_row_is_a_table_and_a_stream_of_one_row() -> None:
     row = {"c0": "ada", "c1": 36}
     schema = schema_of(["string", "int32"])
-    made = OneRow(schema).made(row)
+    made = RowEncoder(schema).encode(row)
 
-    assert isinstance(made, MadeRow)
+    assert isinstance(made, EncodedRow)
     assert made.num_rows == 1
     assert made.schema.equals(schema)
     assert table_of([made]).to_pylist() == [row]
@@ -215,11 +223,11 @@ STRANGE: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("kind", "value"), STRANGE, ids=lambda part: ascii(part)[:40])
 def test_a_value_of_another_class_or_out_of_bounds_is_left_to_arrow(kind: str, value: Any) -> None:
-    one_row = OneRow(schema_of(["string", kind]))
+    one_row = RowEncoder(schema_of(["string", kind]))
     ordinary = {"c0": "a", "c1": None}
 
     assert one_row.message({"c0": "a", "c1": value}) is None
-    assert one_row.made({"c0": "a", "c1": value}) is None
+    assert one_row.encode({"c0": "a", "c1": value}) is None
     assert one_row.message(ordinary) == by_arrow(ordinary, one_row.schema), "the next row is none the worse"
 
 
@@ -239,7 +247,7 @@ ANYTHING = st.one_of(
 @settings(deadline=None)
 @given(st.sampled_from(sorted(TYPES)), st.lists(st.one_of(ANYTHING, st.none()), min_size=1, max_size=5))
 def test_whatever_is_given_a_message_is_what_arrow_writes_or_there_is_none(kind: str, values: list[Any]) -> None:
-    one_row = OneRow(schema_of([kind]))
+    one_row = RowEncoder(schema_of([kind]))
 
     for value in values:
         message = one_row.message({"c0": value})
@@ -263,7 +271,7 @@ def test_whatever_is_given_a_message_is_what_arrow_writes_or_there_is_none(kind:
     ids=str,
 )
 def test_a_schema_with_another_type_is_left_to_arrow_even_where_it_is_null(other: pa.DataType) -> None:
-    one_row = OneRow(pa.schema([pa.field("id", pa.string()), pa.field("other", other)]))
+    one_row = RowEncoder(pa.schema([pa.field("id", pa.string()), pa.field("other", other)]))
 
     assert one_row.message({"id": "a", "other": None}) is None
     assert one_row.message({"id": "a"}) is None
@@ -283,7 +291,7 @@ def with_nulls(columns: int) -> list[Row]:
 def test_more_sets_of_nulls_than_are_remembered_are_written_right_again_and_again() -> None:
     rows = with_nulls(7)
     schema = schema_of(["string"] * 7)
-    one_row = OneRow(schema)
+    one_row = RowEncoder(schema)
     assert len(rows) > _TEMPLATES_MAX
 
     for _ in range(2):
@@ -295,7 +303,7 @@ def test_more_sets_of_nulls_than_are_remembered_are_written_right_again_and_agai
 def test_several_threads_may_use_one_maker_at_once() -> None:
     rows = with_nulls(7)
     schema = schema_of(["string"] * 7)
-    one_row = OneRow(schema)
+    one_row = RowEncoder(schema)
     wanted = [by_arrow(row, schema) for row in rows]
 
     def written(start: int) -> bool:
@@ -317,18 +325,18 @@ def test_several_threads_may_use_one_maker_at_once() -> None:
 def test_a_type_whose_rows_were_made_can_be_pickled_and_copied() -> None:
     definition = compile_schema("node Person { slug: String @key  age: I32? }").catalog.by_name["Person"]
     row = {"id": "ada", "slug": "ada", "age": 36}
-    assert made_row(definition, row) is not None
+    assert encode_row(definition, row) is not None
 
     for again in (pickle.loads(pickle.dumps(definition)), copy.deepcopy(definition)):
         assert again == definition
-        made = made_row(again, row)
+        made = encode_row(again, row)
         assert made is not None
         assert table_of([made]).equals(arrow_rows(definition, [row]))
 
 
 def test_a_made_row_can_be_pickled_and_copied() -> None:
     row = {"c0": "ada", "c1": 36, "c2": datetime(2026, 1, 31, tzinfo=UTC)}
-    made = OneRow(schema_of(["string", "int32", "instant"])).made(row)
+    made = RowEncoder(schema_of(["string", "int32", "instant"])).encode(row)
     assert made is not None
 
     for again in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):
@@ -338,10 +346,10 @@ def test_a_made_row_can_be_pickled_and_copied() -> None:
 
 
 def test_rows_of_one_maker_that_went_together_are_still_of_one_maker() -> None:
-    one_row = OneRow(schema_of(["string"]))
-    made = [one_row.made({"c0": text}) for text in ("ada", "grace")]
+    one_row = RowEncoder(schema_of(["string"]))
+    made = [one_row.encode({"c0": text}) for text in ("ada", "grace")]
 
     again = pickle.loads(pickle.dumps(made))
 
-    assert of_one_maker(*again)
+    assert same_encoder(*again)
     assert table_of(again).to_pylist() == [{"c0": "ada"}, {"c0": "grace"}]

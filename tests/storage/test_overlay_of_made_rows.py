@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from omnigraph.manifest.commit.plan import Append, Upsert
 from omnigraph.manifest.store.inline_rows import decode_change, encode_change
-from omnigraph.schema.ipc_row import MadeRow, OneRow
+from omnigraph.schema.ipc_row import EncodedRow, RowEncoder
 from omnigraph.storage.table.overlay import Overlay, Part
 
 Row = dict[str, Any]
@@ -25,7 +25,7 @@ GROWN = FIRST.append(pa.field("note", pa.string()))  # a column was added
 WIDER = GROWN.remove(1).append(pa.field("n", pa.int64()))  # one has got another type, and another place
 SCHEMAS = [FIRST, GROWN, WIDER]
 # Two of each: every version of a schema that a process reads has its own, however alike they are.
-MAKERS = [(OneRow(schema), OneRow(pa.schema(list(schema)))) for schema in SCHEMAS]
+MAKERS = [(RowEncoder(schema), RowEncoder(pa.schema(list(schema)))) for schema in SCHEMAS]
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ PUTS = st.builds(
 STEPS = st.lists(st.one_of(PUTS, PUTS, PUTS, st.builds(Remove, st.frozensets(IDS, max_size=3)), st.just(Look())))
 
 
-def as_made(put: Put) -> MadeRow:
-    made = MAKERS[put.schema][put.maker].made(put.values)
+def as_made(put: Put) -> EncodedRow:
+    made = MAKERS[put.schema][put.maker].encode(put.values)
     assert made is not None
     return made
 

@@ -157,11 +157,11 @@ def holds(condition: ir.Filter, row: Row) -> bool:
     match condition:
         case ir.Compare(op, _, _, domain):
             return _compare(op, _in_domain(values[0], domain), _in_domain(values[1], domain))
-        case ir.Member(_, _, domain):
+        case ir.ListContains(_, _, domain):
             return any(_in_domain(item, domain) == _in_domain(values[1], domain) for item in values[0])
-        case ir.Contains():
+        case ir.TextContains():
             return str(values[1]) in str(values[0])
-        case ir.StartsWith():
+        case ir.TextStartsWith():
             return str(values[0]).startswith(str(values[1]))
         case ir.TextSearch(kind):
             return _finds(kind, str(values[0]), str(values[1]), int(values[2]) if kind == "fuzzy" else 0)
@@ -209,7 +209,7 @@ def words(text: str) -> list[str]:
     return re.findall(r"[^\W_]+", text.lower())
 
 
-def _finds(kind: ir.TextKind, text: str, query: str, edits: int) -> bool:
+def _finds(kind: ir.TextSearchKind, text: str, query: str, edits: int) -> bool:
     have, wanted = words(text), words(query)
     if not wanted:
         return False
@@ -305,7 +305,7 @@ class _Result:
 
     rows: list[Row]
 
-    def value(self, expr: ir.Output, ranks: _Ranks) -> Any:
+    def value(self, expr: ir.OutputExpr, ranks: _Ranks) -> Any:
         if isinstance(expr, ir.Aggregate):
             return self.aggregate(expr)
         if isinstance(expr, ir.Literal):
@@ -360,7 +360,7 @@ def _groups(query: ir.ReadQuery, rows: list[Row]) -> list[_Result]:
     return [_Result(group) for group in groups.values()]
 
 
-def _group_value(expr: ir.Output, row: Row) -> Any:
+def _group_value(expr: ir.OutputExpr, row: Row) -> Any:
     if isinstance(expr, ir.WholeNode):
         return row[expr.var]["id"]
     if isinstance(expr, ir.Literal):

@@ -15,7 +15,7 @@ from omnigraph.schema.arrow import arrow_rows
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.constraints import Constraint, type_constraints
 from omnigraph.schema.identity import id_of
-from omnigraph.schema.ipc_row import made_row
+from omnigraph.schema.ipc_row import encode_row
 from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.schema.types import Enumeration, ListOf, Scalar, Vector
 from omnigraph.write.validate.row_checks import plainly_fine, value_violations
@@ -144,7 +144,7 @@ def test_a_row_that_is_plainly_fine_breaks_nothing_as_columns(name: str) -> None
     @settings(deadline=None, max_examples=150)
     @given(any_rows(definition))
     def holds(row: Row) -> None:
-        if listed or made_row(definition, row) is not None:  # nobody asks about others: they are columns already
+        if listed or encode_row(definition, row) is not None:  # nobody asks about others: they are columns already
             fine = plainly_fine(definition, row)
             assert not fine or value_violations(constraints, definition, arrow_rows(definition, [row])) == []
 

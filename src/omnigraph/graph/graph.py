@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from omnigraph.merge.merge import MergeResult
     from omnigraph.query.ir import MutationQuery
     from omnigraph.read.result import QueryResult
-    from omnigraph.read.tables.read_cache import CacheCounts, ReadCaches
+    from omnigraph.read.tables.read_cache import CacheCounts, ReadCache
     from omnigraph.schema.evolve.migration import MigrationPlan
     from omnigraph.write.migrate.migrate import SchemaApplied
 
@@ -303,13 +303,13 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         compute = ComputeOptions(engine, spark, master, on_start=on_start)
         _require_text(gq)
         from omnigraph.pipeline.querying.engines import run_with
-        from omnigraph.read.reader import Reader
+        from omnigraph.read.reader import SnapshotReader
 
         with meter.operation("query") as operation:
             snapshot = self.repository.snapshot(branch, at)
             compiled = compile_queries(gq, snapshot.catalog, name, schema_hash=snapshot.manifest.schema)
             bound = compiled.bind_read(NO_PARAMS if params is None else params, now=self.repository.runtime.clock.now())
-            reader = Reader(self.repository.tables, snapshot, self._read_caches, store=self.repository.store)
+            reader = SnapshotReader(self.repository.tables, snapshot, self._read_caches, store=self.repository.store)
             result = run_with(compute, reader, self.repository.location, bound, explain=explain)
         result.branch, result.query, result.cost = branch, compiled.name, operation.cost
         return result
@@ -347,10 +347,10 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         )
 
     @cached_property
-    def _read_caches(self) -> "ReadCaches":
-        from omnigraph.read.tables.read_cache import ReadCaches
+    def _read_caches(self) -> "ReadCache":
+        from omnigraph.read.tables.read_cache import ReadCache
 
-        return ReadCaches()
+        return ReadCache()
 
     @property
     def cache_counts(self) -> "CacheCounts":

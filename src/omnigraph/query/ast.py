@@ -18,7 +18,7 @@ ANONYMOUS = "_"
 LiteralKind: TypeAlias = OneOf["string", "integer", "float", "bool", "date", "datetime"]
 Operator: TypeAlias = OneOf["=", "!=", "<", "<=", ">", ">=", "contains", "starts_with"]
 OPERATORS: tuple[Operator, ...] = ("=", "!=", "<", "<=", ">", ">=", "contains", "starts_with")
-Direction: TypeAlias = OneOf["asc", "desc"]
+OrderDirection: TypeAlias = OneOf["asc", "desc"]
 
 
 # Expressions
@@ -69,7 +69,7 @@ class AliasRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """`now()`, an aggregate or a search function."""
 
     fn: str
@@ -77,7 +77,7 @@ class Call:
     at: Token = field(default=NOWHERE, compare=False, repr=False)
 
 
-Expr: TypeAlias = LiteralExpr | ListExpr | VarRef | PropRef | AliasRef | Call
+Expr: TypeAlias = LiteralExpr | ListExpr | VarRef | PropRef | AliasRef | FunctionCall
 
 
 # match
@@ -121,7 +121,7 @@ class Traversal:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ComparisonClause:
     left: Expr
     op: Operator
     right: Expr
@@ -132,7 +132,7 @@ class Comparison:
 class SearchFilter:
     """`search(field, q)`, `fuzzy(field, q [, edits])`, `match_text(field, q)`."""
 
-    call: Call
+    call: FunctionCall
 
     @property
     def at(self) -> Token:
@@ -145,7 +145,7 @@ class NotClause:
     at: Token = field(default=NOWHERE, compare=False, repr=False)
 
 
-Clause: TypeAlias = Binding | Traversal | Comparison | SearchFilter | NotClause
+Clause: TypeAlias = Binding | Traversal | ComparisonClause | SearchFilter | NotClause
 
 
 # return, order, mutations
@@ -161,7 +161,7 @@ class ReturnItem:
 @dataclass(frozen=True, slots=True)
 class OrderItem:
     expr: Expr
-    direction: Direction | None = None
+    direction: OrderDirection | None = None
     at: Token = field(default=NOWHERE, compare=False, repr=False)  # the direction, or the start of the expression
 
 
@@ -225,7 +225,7 @@ class ParamDecl:
 
 
 @dataclass(frozen=True, slots=True)
-class Annotation:
+class QueryAnnotation:
     """`@description("…")`; others are kept as metadata."""
 
     name: str
@@ -238,7 +238,7 @@ class QueryDecl:
     name: str
     params: tuple[ParamDecl, ...]
     body: ReadBody | MutationBody
-    annotations: tuple[Annotation, ...] = ()
+    annotations: tuple[QueryAnnotation, ...] = ()
     at: Token = field(default=NOWHERE, compare=False, repr=False)
 
     @property

@@ -112,20 +112,20 @@ class _Binder:
             case ir.Compare(op, left, right, domain):
                 one, other = self.side(left), self.side(right)
                 return None if one is None or other is None else ir.Compare(op, one, other, domain)
-            case ir.Member(items, item, domain):
+            case ir.ListContains(items, item, domain):
                 one, other = self.side(items), self.side(item)
-                return None if one is None or other is None else ir.Member(one, other, domain)
-            case ir.Contains(text, part):
+                return None if one is None or other is None else ir.ListContains(one, other, domain)
+            case ir.TextContains(text, part):
                 one, other = self.side(text), self.side(part)
-                return None if one is None or other is None else ir.Contains(one, other)
-            case ir.StartsWith(text, prefix):
+                return None if one is None or other is None else ir.TextContains(one, other)
+            case ir.TextStartsWith(text, prefix):
                 one, other = self.side(text), self.side(prefix)
-                return None if one is None or other is None else ir.StartsWith(one, other)
+                return None if one is None or other is None else ir.TextStartsWith(one, other)
             case ir.TextSearch(kind, searched, query, edits):
                 return self.text_search(kind, searched, query, edits)
 
     def text_search(
-        self, kind: ir.TextKind, searched: ir.Prop, query: ir.Constant, edits: ir.Constant | None
+        self, kind: ir.TextSearchKind, searched: ir.Prop, query: ir.Constant, edits: ir.Constant | None
     ) -> ir.Filter | None:
         words = self.literal(query)
         letters = None if edits is None else self.literal(edits)
@@ -171,7 +171,7 @@ class _Binder:
         expr = self.output(entry.expr)
         return entry if expr is entry.expr else ir.Projection(entry.name, expr)
 
-    def output(self, expr: ir.Output) -> ir.Output:
+    def output(self, expr: ir.OutputExpr) -> ir.OutputExpr:
         if isinstance(expr, ir.ParamRef | ir.Now):
             return self.literal(expr)
         if isinstance(expr, ir.Nearest | ir.Bm25 | ir.Rrf):
@@ -209,13 +209,13 @@ class _Binder:
 
     def statement(self, statement: ir.Statement) -> ir.Statement:
         match statement:
-            case ir.Insert(table_key, assignments, source, target):
+            case ir.InsertRow(table_key, assignments, source, target):
                 start, end = source and self.end(source), target and self.end(target)
-                return ir.Insert(table_key, self.assignments(assignments), start, end)
-            case ir.Update(table_key, assignments, where):
-                return ir.Update(table_key, self.assignments(assignments), self.where(where))
-            case ir.Delete(table_key, where):
-                return ir.Delete(table_key, self.where(where))
+                return ir.InsertRow(table_key, self.assignments(assignments), start, end)
+            case ir.UpdateRows(table_key, assignments, where):
+                return ir.UpdateRows(table_key, self.assignments(assignments), self.where(where))
+            case ir.DeleteRows(table_key, where):
+                return ir.DeleteRows(table_key, self.where(where))
 
     def assignments(self, assignments: tuple[ir.Assign, ...]) -> tuple[ir.Assign, ...]:
         return tuple(

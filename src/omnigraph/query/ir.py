@@ -13,9 +13,9 @@ anywhere, and a `not` of which nothing is left. An executor therefore never sees
 
 Rules that hold everywhere:
 
-- **Null.** A filter holds only if it is true: where either side is null, `Compare`, `Member`, `Contains`,
-  `StartsWith` and `TextSearch` are no match, `!=` included. `Not` counts rows of the inner pattern, so a null inside
-  makes the inner pattern fail and the `Not` hold. A stored list never holds null items.
+- **Null.** A filter passes only if it is true: where either side is null, `Compare`, `ListContains`, `TextContains`,
+  `TextStartsWith` and `TextSearch` do not match, `!=` included. `Not` counts rows of the inner pattern, so a null
+  inside makes the inner pattern fail and the `Not` pass. A stored list never has null items.
 - **Values.** String `str`, Bool `bool`, integers `int`, floats `float` (never NaN; infinite only as the F32 rounding
   of a huge number that an F32 is compared with), Date `datetime.date`, DateTime an aware `datetime.datetime` in UTC
   with whole milliseconds, Blob `bytes`, lists and vectors `tuple`, enums `str`, null `None`.
@@ -42,13 +42,13 @@ Scalarlike: TypeAlias = str | bool | int | float | dt.date | dt.datetime | bytes
 Value: TypeAlias = Scalarlike | tuple[Scalarlike, ...] | None
 Domain: TypeAlias = OneOf["number", "f32", "text", "bool", "date", "datetime"]
 CompareOp: TypeAlias = OneOf["=", "!=", "<", "<=", ">", ">="]
-TextKind: TypeAlias = OneOf["search", "fuzzy", "match_text"]
+TextSearchKind: TypeAlias = OneOf["search", "fuzzy", "match_text"]
 AggregateFn: TypeAlias = OneOf["count", "sum", "avg", "min", "max"]
 Metric: TypeAlias = OneOf["cosine", "l2"]
 End: TypeAlias = OneOf["src", "dst"]
 
 HIDDEN = "#"  # how the names of variables start that the text does not name
-THE_ROW = "#row"  # the variable of a mutation's `where`: the row that is looked at
+WHERE_ROW = "#row"  # the variable of a mutation's `where`: the row that is looked at
 
 STRING = Scalar("String")
 I64 = Scalar("I64")
@@ -63,7 +63,7 @@ def is_hidden(var: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PropertyColumn:
     """A property as a table keeps it: `id` is stable, `name` is what the user says, `column` where it is stored."""
 
     id: str
@@ -91,7 +91,7 @@ class Prop:
 
     var: str
     table_key: str
-    column: Column
+    column: PropertyColumn
 
     @property
     def type(self) -> PropertyType:
@@ -129,7 +129,7 @@ class WholeNode:
 
     var: str
     table_key: str
-    columns: tuple[Column, ...]
+    columns: tuple[PropertyColumn, ...]
 
     @property
     def type(self) -> None:
@@ -182,7 +182,7 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ListContains:
     """`items contains item`, and a property match on a list property: some element equals `item` in `domain`."""
 
     items: Operand
@@ -191,7 +191,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Contains:
+class TextContains:
     """Exact substring, case heeded; no character is special. The empty string is part of every string."""
 
     text: Operand
@@ -199,7 +199,7 @@ class Contains:
 
 
 @dataclass(frozen=True, slots=True)
-class StartsWith:
+class TextStartsWith:
     text: Operand
     prefix: Operand
 
@@ -208,13 +208,13 @@ class StartsWith:
 class TextSearch:
     """Full text as a filter: `search` any of the words, `fuzzy` each word within `edits`, `match_text` the phrase."""
 
-    kind: TextKind
+    kind: TextSearchKind
     field: Prop
     query: Constant
     edits: Constant | None = None  # only for fuzzy, always there
 
 
-Filter: TypeAlias = Compare | Member | Contains | StartsWith | TextSearch
+Filter: TypeAlias = Compare | ListContains | TextContains | TextStartsWith | TextSearch
 
 
 # Patterns ---------------------------------------------------------------------------------------------------
@@ -365,13 +365,13 @@ class Rrf:
 
 
 Rank: TypeAlias = Nearest | Bm25 | Rrf
-Output: TypeAlias = Prop | EntityId | WholeNode | Literal | ParamRef | Now | Aggregate | Rank
+OutputExpr: TypeAlias = Prop | EntityId | WholeNode | Literal | ParamRef | Now | Aggregate | Rank
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
     name: str  # the column's name in the result
-    expr: Output
+    expr: OutputExpr
 
     @property
     def aggregate(self) -> bool:
@@ -438,12 +438,12 @@ class Assign:
     and a load answer alike: an enum property may here get a text that it does not list.
     """
 
-    column: Column
+    column: PropertyColumn
     value: Constant
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
+class InsertRow:
     """`insert Type { … }`; for an edge `source` and `target` are set: after `bind` Literals of type String, node ids.
 
     A key given instead of an id (`from: 10`) was turned into the id's text by `bind`.
@@ -456,8 +456,8 @@ class Insert:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
-    """`where` is a filter over the one variable THE_ROW, evaluated like any other filter."""
+class UpdateRows:
+    """`where` is a filter over the one variable `WHERE_ROW`, evaluated like any other filter."""
 
     table_key: str
     assignments: tuple[Assign, ...]
@@ -465,12 +465,12 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteRows:
     table_key: str
     where: Filter
 
 
-Statement: TypeAlias = Insert | Update | Delete
+Statement: TypeAlias = InsertRow | UpdateRows | DeleteRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -485,7 +485,7 @@ class MutationQuery:
 
     @property
     def deletes(self) -> bool:
-        return isinstance(self.statements[0], Delete)
+        return isinstance(self.statements[0], DeleteRows)
 
 
 Query: TypeAlias = ReadQuery | MutationQuery
@@ -499,11 +499,11 @@ def operands(condition: Filter) -> tuple[Operand, ...]:
     match condition:
         case Compare(_, left, right, _):
             return (left, right)
-        case Member(items, item, _):
+        case ListContains(items, item, _):
             return (items, item)
-        case Contains(text, part):
+        case TextContains(text, part):
             return (text, part)
-        case StartsWith(text, prefix):
+        case TextStartsWith(text, prefix):
             return (text, prefix)
         case TextSearch(_, searched, query, edits):
             return (searched, query) if edits is None else (searched, query, edits)

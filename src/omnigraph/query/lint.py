@@ -12,14 +12,14 @@ from omnigraph.query.parser import parse
 from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.schema.types import Enumeration
 
-Severity: TypeAlias = Literal["error", "warning"]
+LintSeverity: TypeAlias = Literal["error", "warning"]
 
 
 @dataclass(frozen=True, slots=True)
 class LintIssue:
     """One finding. An error would be raised when the query runs; a warning would not."""
 
-    severity: Severity
+    severity: LintSeverity
     code: str
     message: str
     remedy: str
@@ -65,7 +65,7 @@ def lint(text: str, catalog: Catalog, source_name: str = "query") -> tuple[LintI
     return tuple(found)
 
 
-def _issue(severity: Severity, query: str | None, error: LanguageError) -> LintIssue:
+def _issue(severity: LintSeverity, query: str | None, error: LanguageError) -> LintIssue:
     return LintIssue(
         severity,
         error.language_code,
@@ -234,7 +234,7 @@ def _expressions_in(clauses: tuple[ast.Clause, ...]) -> Iterator[ast.Expr]:
         match clause:
             case ast.Binding(_, _, matches):
                 yield from (entry.value for entry in matches)
-            case ast.Comparison(left, _, right):
+            case ast.ComparisonClause(left, _, right):
                 yield from (left, right)
             case ast.SearchFilter(call):
                 yield call
@@ -246,7 +246,7 @@ def _expressions_in(clauses: tuple[ast.Clause, ...]) -> Iterator[ast.Expr]:
 
 def _parts(expr: ast.Expr) -> Iterator[ast.Expr]:
     yield expr
-    if isinstance(expr, ast.Call):
+    if isinstance(expr, ast.FunctionCall):
         for arg in expr.args:
             yield from _parts(arg)
     elif isinstance(expr, ast.ListExpr):
@@ -287,7 +287,7 @@ def _literals(body: ast.ReadBody | ast.MutationBody) -> Iterator[ast.LiteralExpr
         yield from (part for part in _parts(expr) if isinstance(part, ast.LiteralExpr))
 
 
-def _searches(body: ast.ReadBody) -> Iterator[ast.Call]:
+def _searches(body: ast.ReadBody) -> Iterator[ast.FunctionCall]:
     searching = ("search", "fuzzy", "match_text", "bm25", "nearest")
     for expr in _expressions(body):
-        yield from (part for part in _parts(expr) if isinstance(part, ast.Call) and part.fn in searching)
+        yield from (part for part in _parts(expr) if isinstance(part, ast.FunctionCall) and part.fn in searching)

@@ -1,7 +1,7 @@
 """Text to AST: recursive descent, one function for each rule of the grammar, no lookup of names.
 
 No word is reserved: what a name means follows from where it stands. Two places need a second look. `$a contains $b`
-is a comparison if `$a` is a parameter and the traversal of an edge `Contains` otherwise; `$a <knows> $b` is a
+is a comparison if `$a` is a parameter and the traversal of an edge `TextContains` otherwise; `$a <knows> $b` is a
 traversal, because no comparison has a bare name on its right.
 
     file       = query+
@@ -24,14 +24,12 @@ from omnigraph.lexer import LanguageError, Token, Tokens
 from omnigraph.query.ast import (
     OPERATORS,
     AliasRef,
-    Annotation,
     Binding,
-    Call,
     Clause,
-    Comparison,
+    ComparisonClause,
     DeleteStatement,
-    Direction,
     Expr,
+    FunctionCall,
     Hops,
     InsertStatement,
     ListExpr,
@@ -40,10 +38,12 @@ from omnigraph.query.ast import (
     MutationStatement,
     NotClause,
     Operator,
+    OrderDirection,
     OrderItem,
     ParamDecl,
     PropertyValue,
     PropRef,
+    QueryAnnotation,
     QueryDecl,
     QueryFile,
     ReadBody,
@@ -89,10 +89,10 @@ _CONNECTIVES = {
 
 def parse(source: str, source_name: str = "query") -> QueryFile:
     """The queries of a text. Raises LanguageError at the first thing that does not fit."""
-    return _Parser(source, source_name).file()
+    return _QueryParser(source, source_name).file()
 
 
-class _Parser(Tokens):
+class _QueryParser(Tokens):
     def __init__(self, source: str, source_name: str) -> None:
         super().__init__(source, source_name)
         self.params: set[str] = set()
@@ -129,14 +129,14 @@ class _Parser(Tokens):
                 break
         self.expect(")", ", or )")
         self.params = {param.name for param in params}
-        annotations: list[Annotation] = []
+        annotations: list[QueryAnnotation] = []
         while self.peek().kind == "annotation":
             annotations.append(self.annotation())
         self.expect("{", "{ and the query's body")
         body = self.body()
         return QueryDecl(name.text, tuple(params), body, tuple(annotations), name)
 
-    def annotation(self) -> Annotation:
+    def annotation(self) -> QueryAnnotation:
         name = self.take()
         value: str | None = None
         if self.accept("("):
@@ -144,7 +144,7 @@ class _Parser(Tokens):
             self.expect(")")
         elif name.value == "description":
             raise self.unexpected('("…") after @description')
-        return Annotation(name.value, value, name)
+        return QueryAnnotation(name.value, value, name)
 
     def param(self) -> ParamDecl:
         name = self.expect_kind("variable", "a parameter, such as $name: String")
@@ -357,9 +357,9 @@ class _Parser(Tokens):
             raise self.error("OG-GQ-111", message, remedy, highest or lowest)
         return Hops(lowest.value, most, start)
 
-    def comparison(self, left: Expr) -> Comparison:
+    def comparison(self, left: Expr) -> ComparisonClause:
         op, token = self.operator()
-        return Comparison(left, op, self.expr(0), token)
+        return ComparisonClause(left, op, self.expr(0), token)
 
     def operator(self) -> tuple[Operator, Token]:
         token = self.peek()
@@ -405,7 +405,7 @@ class _Parser(Tokens):
                 expr = AliasRef(self.take().text, start)
             else:
                 expr = self.expr(0)
-            direction: Direction | None = None
+            direction: OrderDirection | None = None
             if self.at("asc") or self.at("desc"):
                 start = self.take()
                 direction = "asc" if start.text == "asc" else "desc"
@@ -436,7 +436,7 @@ class _Parser(Tokens):
             return self.call(depth)
         return self.literal()
 
-    def call(self, depth: int) -> Call:
+    def call(self, depth: int) -> FunctionCall:
         name = self.take()
         if depth >= CALL_DEPTH_MAX:
             raise self.error("OG-GQ-110", f"More than {CALL_DEPTH_MAX} functions are nested", "nest less", name)
@@ -447,7 +447,7 @@ class _Parser(Tokens):
             if not self.accept(","):
                 break
         self.expect(")", ", or )")
-        return Call(name.text, tuple(args), name)
+        return FunctionCall(name.text, tuple(args), name)
 
     def list(self) -> ListExpr:
         start = self.take()

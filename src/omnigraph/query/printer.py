@@ -32,7 +32,7 @@ def print_expr(expr: ast.Expr) -> str:
             return f"${var.name}.{prop}"
         case ast.AliasRef(name):
             return name
-        case ast.Call(fn, args):
+        case ast.FunctionCall(fn, args):
             return f"{fn}({', '.join(print_expr(arg) for arg in args)})"
 
 
@@ -43,7 +43,7 @@ def column_name(expr: ast.Expr) -> str:
             return name
         case ast.PropRef(var, prop):
             return f"{var.name}.{prop}"
-        case ast.Call(fn, args):
+        case ast.FunctionCall(fn, args):
             return f"{fn}({', '.join(column_name(arg) for arg in args)})"
         case _:
             return print_expr(expr)
@@ -58,7 +58,7 @@ def print_clause(clause: ast.Clause) -> Iterator[str]:
             bound = "" if edge_var is None else f"${edge_var.name}:"
             bounds = "" if hops is None else f"{{{hops.minimum},{'' if hops.maximum is None else hops.maximum}}}"
             yield f"${source.name} {bound}{name}{bounds} ${target.name}"
-        case ast.Comparison(left, op, right):
+        case ast.ComparisonClause(left, op, right):
             yield f"{print_expr(left)} {op} {print_expr(right)}"
         case ast.SearchFilter(call):
             yield print_expr(call)

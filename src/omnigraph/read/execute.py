@@ -16,17 +16,17 @@ from omnigraph.query.ir import (
     operands,
     patterns_of,
 )
-from omnigraph.read.explain import Plan
+from omnigraph.read.explain import QueryPlan
 from omnigraph.read.match.filters import column_name
 from omnigraph.read.match.match import match
 from omnigraph.read.project.output import shaped, wanted_variables
-from omnigraph.read.reader import Reader
+from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.result import QueryResult
-from omnigraph.read.tables.resident_table import WantsResident
-from omnigraph.read.tables.table_access import Spaces
+from omnigraph.read.tables.resident_table import NeedsResidentTables
+from omnigraph.read.tables.table_access import TableAccess
 
 
-def run_query(reader: Reader, query: ReadQuery, *, explain: bool = False) -> QueryResult:
+def run_query(reader: SnapshotReader, query: ReadQuery, *, explain: bool = False) -> QueryResult:
     """The result of a bound query at the reader's snapshot.
 
     A query starts with the tables it has in memory and visits the others; where it outgrows that, it starts again.
@@ -35,15 +35,15 @@ def run_query(reader: Reader, query: ReadQuery, *, explain: bool = False) -> Que
     traversals = [step for pattern in patterns_of(query.pattern) for step in pattern.traversals]
     resident: frozenset[str] = frozenset()
     while True:
-        spaces = Spaces(reader, lambda key: _columns(query, key), traversals, resident)
+        spaces = TableAccess(reader, lambda key: _columns(query, key), traversals, resident)
         try:
             return _run(spaces, query, explain)
-        except WantsResident as wants:
+        except NeedsResidentTables as wants:
             resident |= wants.table_keys
 
 
-def _run(spaces: Spaces, query: ReadQuery, explain: bool) -> QueryResult:
-    plan = Plan(is_told=explain)
+def _run(spaces: TableAccess, query: ReadQuery, explain: bool) -> QueryResult:
+    plan = QueryPlan(with_details=explain)
     rows = match(spaces, query.pattern, wanted_variables(query), plan)
     result = shaped(spaces, query, rows, plan)
     return QueryResult(result, spaces.reader.commit_id, spaces.reader.options.batch_rows, plan if explain else None)

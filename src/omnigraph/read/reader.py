@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from omnigraph.manifest.commit.txn import Snapshot
 from omnigraph.manifest.model.manifest import CommitId, TableKey
-from omnigraph.read.tables.read_cache import ReadCaches
+from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.objects.object_store import ObjectStore
 from omnigraph.storage.table.overlay import Overlay
@@ -53,7 +53,7 @@ class TableState:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class SnapshotReader:
     """All that a query may know. It has no function to ask for anything newer than the snapshot.
 
     `overlays` are rows that lie on top of what the snapshot has, such as what a running mutation has written so far.
@@ -62,7 +62,7 @@ class Reader:
 
     tables: Tables
     snapshot: Snapshot
-    caches: ReadCaches
+    caches: ReadCache
     overlays: Mapping[TableKey, Overlay] = field(default_factory=dict)
     store: ObjectStore | None = None
     options: ReadOptions = ReadOptions()

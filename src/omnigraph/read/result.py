@@ -7,11 +7,11 @@ import pyarrow as pa
 
 from omnigraph.cancellation import checkpoint
 from omnigraph.manifest.model.manifest import CommitId
-from omnigraph.read.explain import Plan
+from omnigraph.read.explain import QueryPlan
 from omnigraph.read.project.output import OutputColumn, Shaped
 from omnigraph.read.project.render import json_rows
-from omnigraph.read.tables.arrow_numpy import Column
-from omnigraph.read.tables.resident_table import FEW
+from omnigraph.read.tables.arrow_numpy import ArrowArray
+from omnigraph.read.tables.resident_table import FEW_ROWS
 from omnigraph.storage.meter import Cost
 
 
@@ -22,7 +22,7 @@ class QueryResult:
     prints them.
     """
 
-    def __init__(self, shaped: Shaped, commit_id: CommitId, batch_rows: int, plan: Plan | None) -> None:
+    def __init__(self, shaped: Shaped, commit_id: CommitId, batch_rows: int, plan: QueryPlan | None) -> None:
         self._shaped = shaped
         self._batch_rows = batch_rows
         self.commit_id = commit_id
@@ -57,7 +57,7 @@ class QueryResult:
 
     def _few_rows(self) -> list[dict[str, Any]] | None:
         """A handful of rows without the detour through Arrow; None where that is not possible."""
-        if self._shaped.count > FEW:
+        if self._shaped.count > FEW_ROWS:
             return None
         values = [column.few() for column in self._shaped.columns]
         if None in values:
@@ -96,6 +96,6 @@ def to_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return rows
 
 
-def _fitting(column: OutputColumn, part: slice) -> Column:
+def _fitting(column: OutputColumn, part: slice) -> ArrowArray:
     values = column.fetch(part)
     return values if values.type == column.arrow else values.cast(column.arrow)

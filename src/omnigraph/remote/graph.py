@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from omnigraph.manifest.commit.publish import PublishedCommit
     from omnigraph.manifest.model.manifest import CommitId, TxnId
     from omnigraph.merge.merge import MergeResult
-    from omnigraph.read.explain import Plan
+    from omnigraph.read.explain import QueryPlan
     from omnigraph.read.result import QueryResult
     from omnigraph.schema.evolve.migration import MigrationPlan
     from omnigraph.write.commit import OnConflict
@@ -198,7 +198,7 @@ class RemoteGraph(RemoteHistory, RemoteBulk, RemoteMaintenance):
             result.plan = self._plan({**document, "at": result.commit_id})
         return result
 
-    def _plan(self, document: Mapping[str, Any]) -> "Plan":
+    def _plan(self, document: Mapping[str, Any]) -> "QueryPlan":
         """Of the same state: it is run again, because a stream of rows has no place for its plan."""
         answer = self._session.post("/query", {**document, "explain": True}, document["query"])
         return results.plan_of(answer.document["plan"])

@@ -29,14 +29,14 @@ METRICS = ("cosine", "l2")
 _TYPE_NAME = re.compile(r"[A-Z][A-Za-z0-9_]*\Z")
 _PROPERTY_NAME = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
 
-Place: TypeAlias = tuple[Any, ...]  # ("Person", "age", "@default"), ("Person", "@unique", 0)
+CatalogPath: TypeAlias = tuple[Any, ...]  # ("Person", "age", "@default"), ("Person", "@unique", 0)
 Declared: TypeAlias = TypeDef | InterfaceDef
 
 
 class InvalidCatalog(BadRequest):
     """A catalog that can't be; `place` says where by names."""
 
-    def __init__(self, language_code: str, message: str, expected: str, place: Place) -> None:
+    def __init__(self, language_code: str, message: str, expected: str, place: CatalogPath) -> None:
         super().__init__(language_code, message, expected, place)
         self.language_code, self.message, self.expected, self.place = language_code, message, expected, place
 
@@ -193,7 +193,7 @@ def _allows(rule: ValueRange | PatternCheck, default: Any) -> bool:
 
 def _check_rules(declared: Declared, rules: Rules, columns: frozenset[str]) -> None:
     known = declared.by_name
-    named: list[tuple[str, tuple[str, ...], Place]] = []
+    named: list[tuple[str, tuple[str, ...], CatalogPath]] = []
     if rules.key:
         named.append(("@key", rules.key, (declared.name, "@key")))
     named += [("@unique", group, (declared.name, "@unique", i)) for i, group in enumerate(rules.unique)]
@@ -240,7 +240,7 @@ def _check_columns(
     names: tuple[str, ...],
     known: Mapping[str, Property],
     columns: frozenset[str],
-    place: Place,
+    place: CatalogPath,
 ) -> None:
     for name in names:
         if name in columns:
@@ -258,7 +258,7 @@ def _check_columns(
         raise InvalidCatalog("OG-PG-141", message, "name each property once", (*place, twice))
 
 
-def _check_range(declared: Declared, prop: Property, entry: ValueRange, place: Place) -> None:
+def _check_range(declared: Declared, prop: Property, entry: ValueRange, place: CatalogPath) -> None:
     full = f"{declared.name}.{prop.name}"
     if not has_range(prop.type):
         expected = "@range takes a number, Date or DateTime"

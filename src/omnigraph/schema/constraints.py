@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from omnigraph.schema.catalog import Catalog
-from omnigraph.schema.definitions import SOURCE, TARGET, Bound, TypeDef
+from omnigraph.schema.definitions import SOURCE, TARGET, RangeBound, TypeDef
 from omnigraph.schema.types import Enumeration, PropertyType
 
 
@@ -62,8 +62,8 @@ class Range(_OfType):
     Null passes, NaN does not.
     """
 
-    low: Bound | None
-    high: Bound | None
+    low: RangeBound | None
+    high: RangeBound | None
 
     @property
     def name(self) -> str:

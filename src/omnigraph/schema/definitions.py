@@ -12,8 +12,8 @@ from omnigraph.schema.types import PropertyType
 
 Kind: TypeAlias = Literal["node", "edge"]
 Metric: TypeAlias = Literal["cosine", "l2"]
-Value: TypeAlias = str | bool | int | float | tuple["Value", ...]  # as in load data: dates are ISO text
-Bound: TypeAlias = int | float | str
+SchemaValue: TypeAlias = str | bool | int | float | tuple["SchemaValue", ...]  # as in load data: dates are ISO text
+RangeBound: TypeAlias = int | float | str
 
 DEFAULT_METRIC: Metric = "cosine"
 ID, SOURCE, TARGET = "id", "src", "dst"
@@ -40,7 +40,7 @@ class Property:
     type: PropertyType
     nullable: bool = False
     annotations: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    default: Value | None = None  # in canonical form
+    default: SchemaValue | None = None  # in canonical form
     indexed: bool = False
     metric: Metric | None = None  # as declared; None is DEFAULT_METRIC
     embed: Embed | None = None
@@ -52,8 +52,8 @@ class ValueRange:
     """`@range(property, low..high)`: both ends belong to it, None is an open end."""
 
     property: str
-    low: Bound | None
-    high: Bound | None
+    low: RangeBound | None
+    high: RangeBound | None
 
     def __str__(self) -> str:
         return f"{'' if self.low is None else self.low}..{'' if self.high is None else self.high}"

@@ -16,7 +16,7 @@ from omnigraph.schema.definitions import TypeDef
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Row: TypeAlias = Mapping[str, object]
+RowValues: TypeAlias = Mapping[str, object]
 
 END = b"\xff\xff\xff\xff\0\0\0\0"  # of a stream
 _WORD = 8  # what every buffer begins at a multiple of
@@ -66,21 +66,21 @@ class _Template:
     buffers: struct.Struct
 
 
-class MadeRow:
+class EncodedRow:
     """A row that was made of values; `table_of` makes it one of a table when somebody asks."""
 
-    __slots__ = ("_maker", "_message", "values")
+    __slots__ = ("_encoder", "_message", "values")
 
     num_rows = 1
 
-    def __init__(self, maker: "OneRow", values: Row, message: bytes) -> None:
-        self._maker = maker
+    def __init__(self, maker: "RowEncoder", values: RowValues, message: bytes) -> None:
+        self._encoder = maker
         self.values = values
         self._message = message
 
     @property
     def schema(self) -> "pa.Schema":
-        return self._maker.schema
+        return self._encoder.schema
 
     @property
     def stream(self) -> bytes:
@@ -88,36 +88,36 @@ class MadeRow:
         return stream_of([self])
 
 
-def stream_of(rows: Sequence[MadeRow]) -> bytes:
+def stream_of(rows: Sequence[EncodedRow]) -> bytes:
     """Rows of one maker as an Arrow stream."""
-    return b"".join([rows[0]._maker.head, *[row._message for row in rows], END])
+    return b"".join([rows[0]._encoder.head, *[row._message for row in rows], END])
 
 
-def table_of(rows: Sequence[MadeRow]) -> "pa.Table":
+def table_of(rows: Sequence[EncodedRow]) -> "pa.Table":
     """Rows of one maker as a table."""
     import pyarrow as pa
 
     return pa.ipc.open_stream(stream_of(rows)).read_all()
 
 
-def of_one_maker(one: MadeRow, other: MadeRow) -> bool:
-    return one._maker is other._maker
+def same_encoder(one: EncodedRow, other: EncodedRow) -> bool:
+    return one._encoder is other._encoder
 
 
-def made_row(definition: TypeDef, row: Row) -> MadeRow | None:
+def encode_row(definition: TypeDef, row: RowValues) -> EncodedRow | None:
     """One row that is given by column, not yet as a table; None where only Arrow can tell what it is."""
-    maker: OneRow | None = definition.__dict__.get(_KEPT)
+    maker: RowEncoder | None = definition.__dict__.get(_KEPT)
     if maker is None:
         from omnigraph.schema.arrow import arrow_schema
 
-        maker = definition.__dict__[_KEPT] = OneRow(arrow_schema(definition))
-    return maker.made(row)
+        maker = definition.__dict__[_KEPT] = RowEncoder(arrow_schema(definition))
+    return maker.encode(row)
 
 
 _KEPT = "_one_row"
 
 
-class OneRow:
+class RowEncoder:
     """Makes single rows of one schema."""
 
     def __init__(self, schema: "pa.Schema") -> None:
@@ -127,15 +127,15 @@ class OneRow:
         self._possible = all(str(column.type) == "string" or str(column.type) in _NUMBERS for column in schema)
         self._templates: dict[tuple[int, ...], _Template] = {}
 
-    def __reduce__(self) -> "tuple[type[OneRow], tuple[pa.Schema]]":
+    def __reduce__(self) -> "tuple[type[RowEncoder], tuple[pa.Schema]]":
         """Types and rows go to tasks elsewhere; what was learnt here can't be pickled, and is soon learnt again."""
-        return OneRow, (self.schema,)
+        return RowEncoder, (self.schema,)
 
-    def made(self, row: Row) -> MadeRow | None:
+    def encode(self, row: RowValues) -> EncodedRow | None:
         message = self.message(row)
-        return None if message is None else MadeRow(self, row, message)
+        return None if message is None else EncodedRow(self, row, message)
 
-    def message(self, row: Row) -> bytes | None:
+    def message(self, row: RowValues) -> bytes | None:
         """The row as a stream has it; None where only Arrow can tell what it is."""
         if not self._possible:
             return None
@@ -181,30 +181,30 @@ class OneRow:
         template.buffers.pack_into(head, template.buffers_at, *places)
         return b"".join((head, *body))
 
-    def _template(self, row: Row, nulls: tuple[int, ...]) -> _Template:
+    def _template(self, row: RowValues, nulls: tuple[int, ...]) -> _Template:
         """From what Arrow makes of a row."""
         import pyarrow as pa
 
         made = pa.RecordBatch.from_pylist([dict(row)], schema=self.schema).serialize().to_pybytes()
-        template = _understood(made)
+        template = _parse_template(made)
         if len(self._templates) >= _TEMPLATES_MAX:
             self._templates.clear()
         self._templates[nulls] = template
         return template
 
 
-def _understood(message: bytes) -> _Template:
+def _parse_template(message: bytes) -> _Template:
     """Where things lie in a message with a record batch: fields 2 and 3 of its table, field 2 of the batch's."""
     start = 8  # behind a mark and the head's length
     (length,) = struct.unpack_from("<i", message, 4)
-    root = _followed(message, start)
-    batch = _followed(message, _field(message, root, 2))
-    buffers = _followed(message, _field(message, batch, 2))
+    root = _follow(message, start)
+    batch = _follow(message, _field(message, root, 2))
+    buffers = _follow(message, _field(message, batch, 2))
     (count,) = struct.unpack_from("<I", message, buffers)
     return _Template(message[: start + length], _field(message, root, 3), buffers + 4, struct.Struct(f"<{2 * count}q"))
 
 
-def _followed(message: bytes, at: int) -> int:
+def _follow(message: bytes, at: int) -> int:
     (distance,) = struct.unpack_from("<I", message, at)
     return at + int(distance)
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 
-from omnigraph.schema.definitions import Value
+from omnigraph.schema.definitions import SchemaValue
 from omnigraph.schema.types import FLOAT_MAX, INTEGER_BOUNDS, Enumeration, ListOf, PropertyType, Scalar, Vector
 
 BLOB_PREFIX = "base64:"
@@ -42,7 +42,7 @@ def print_datetime(moment: datetime) -> str:
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
-def fitting(value: Value, kind: PropertyType) -> Value:
+def fitting(value: SchemaValue, kind: PropertyType) -> SchemaValue:
     """The value in canonical form; ValueError, with what belongs there, where it does not fit."""
     match kind:
         case Scalar(name):
@@ -66,7 +66,7 @@ def has_range(kind: PropertyType) -> bool:
     return isinstance(kind, Scalar) and kind.name not in ("String", "Bool", "Blob")
 
 
-def _fitting_scalar(value: Value, name: str) -> Value:
+def _fitting_scalar(value: SchemaValue, name: str) -> SchemaValue:
     if name in INTEGER_BOUNDS:
         low, high = INTEGER_BOUNDS[name]
         if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
@@ -84,19 +84,19 @@ def _fitting_scalar(value: Value, name: str) -> Value:
         raise ValueError(expected) from error
 
 
-def _bool(value: Value) -> bool:
+def _bool(value: SchemaValue) -> bool:
     if not isinstance(value, bool):
         raise TypeError
     return value
 
 
-def _string(value: Value) -> str:
+def _string(value: SchemaValue) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
 
 
-def _blob(value: Value) -> str:
+def _blob(value: SchemaValue) -> str:
     text = _string(value)
     if not text.startswith(BLOB_PREFIX):
         raise ValueError
@@ -104,7 +104,7 @@ def _blob(value: Value) -> str:
     return BLOB_PREFIX + base64.b64encode(data).decode()
 
 
-_OTHERS: Mapping[str, tuple[Callable[[Value], Value], str]] = {
+_OTHERS: Mapping[str, tuple[Callable[[SchemaValue], SchemaValue], str]] = {
     "Bool": (_bool, "true or false"),
     "String": (_string, 'text in double quotes: "…"'),
     "Date": (lambda value: canonical_date(_string(value)), 'a date such as date("2026-01-31")'),

@@ -33,13 +33,13 @@ def _compared(repository: Repository, snapshot: Snapshot, keys: tuple[str, str, 
 
     from omnigraph.read.graph.adjacency import Adjacency, build
     from omnigraph.read.graph.adjacency_file import load_adjacency
-    from omnigraph.read.reader import Reader
-    from omnigraph.read.tables.read_cache import ReadCaches
-    from omnigraph.read.tables.resident_table import Resident
+    from omnigraph.read.reader import SnapshotReader
+    from omnigraph.read.tables.read_cache import ReadCache
+    from omnigraph.read.tables.resident_table import ResidentTable
 
-    caches = ReadCaches()
-    reader = Reader(repository.tables, snapshot, caches, store=repository.store)
-    edges, source, target = (Resident(repository.tables, caches, reader.state(key)) for key in keys)
+    caches = ReadCache()
+    reader = SnapshotReader(repository.tables, snapshot, caches, store=repository.store)
+    edges, source, target = (ResidentTable(repository.tables, caches, reader.state(key)) for key in keys)
     saved = load_adjacency(repository.store, edges, source, target)
     if saved is None:
         return None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.fast_frozen import unguarded
 from omnigraph.manifest.commit.plan import Append, Delete, Overwrite, TableAction, Upsert
 from omnigraph.manifest.model.manifest import TableKey
-from omnigraph.schema.ipc_row import MadeRow
+from omnigraph.schema.ipc_row import EncodedRow
 from omnigraph.storage.table.overlay import Overlay
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class TableDelta:
         return len(self.given.ids) if isinstance(self.given, Overlay) else self.given.num_rows
 
     @property
-    def made(self) -> MadeRow | None:
+    def made(self) -> EncodedRow | None:
         """The only row, if it was made of values."""
         return self.given.made if isinstance(self.given, Overlay) else None
 

@@ -8,12 +8,12 @@ from omnigraph.query.ir import ReadQuery
 from omnigraph.storage.location import Location
 
 if TYPE_CHECKING:
-    from omnigraph.read.reader import Reader
+    from omnigraph.read.reader import SnapshotReader
     from omnigraph.read.result import QueryResult
 
 
 def run_with(
-    compute: ComputeOptions, reader: "Reader", location: Location, query: ReadQuery, *, explain: bool = False
+    compute: ComputeOptions, reader: "SnapshotReader", location: Location, query: ReadQuery, *, explain: bool = False
 ) -> "QueryResult":
     """The result of a bound query: of this process, or of Spark's executors. It is the same.
 
@@ -36,7 +36,7 @@ def run_with(
 
 
 def _on_spark(
-    compute: ComputeOptions, reader: "Reader", location: Location, query: ReadQuery, explain: bool
+    compute: ComputeOptions, reader: "SnapshotReader", location: Location, query: ReadQuery, explain: bool
 ) -> "QueryResult":
     with SparkProvider(compute) as provider:
         spark = provider.session.spark  # the next imports need pyspark, of which this says that it is missing

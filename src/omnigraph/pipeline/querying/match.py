@@ -26,7 +26,7 @@ from omnigraph.query.ir import (
     operands,
     variables_of,
 )
-from omnigraph.read.explain import Plan, filters_text, step_text
+from omnigraph.read.explain import QueryPlan, describe_filters, describe_traversal
 from omnigraph.read.match.estimate import by_id, degree, rows_of, selectivity
 from omnigraph.read.match.filters import column_name, evaluate
 from omnigraph.read.search import ranking, search
@@ -50,7 +50,7 @@ class Context:
     """What all patterns of one query share."""
 
     frames: Frames
-    plan: Plan
+    plan: QueryPlan
     held: Held = field(default_factory=Held)
     variables: int = 0
 
@@ -153,7 +153,7 @@ class _Match:
         filters = self.filters.get(var, [])
         if verb is not None:
             expected = rows_of(self.reader, bound.table_key, filters)
-            self.context.plan.add(f"{verb} {bound.table_key} {var}{filters_text(filters)}", expected)
+            self.context.plan.add(f"{verb} {bound.table_key} {var}{describe_filters(filters)}", expected)
         return self._searched(var, self._read(bound, filters))
 
     def _read(self, bound: Bound, filters: Sequence[Filter]) -> DataFrame:
@@ -268,8 +268,8 @@ class _Match:
 
     def _tell(self, step: Traverse, near: str, far: str, closes: bool) -> None:
         verb = "Close" if closes else "Join"
-        text = step_text(step, verb, near, far, on_adjacency=False).removesuffix(" by lookup")
-        self.context.plan.add(text + filters_text(self.filters.get(far, [])))
+        text = describe_traversal(step, verb, near, far, on_adjacency=False).removesuffix(" by lookup")
+        self.context.plan.add(text + describe_filters(self.filters.get(far, [])))
 
     # What waits for variables
 

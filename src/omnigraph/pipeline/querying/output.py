@@ -22,8 +22,8 @@ from omnigraph.query.ir import (
 )
 from omnigraph.read.match.filters import column_name, flat
 from omnigraph.read.project.output import OutputColumn
-from omnigraph.read.reader import Reader
-from omnigraph.read.tables.arrow_numpy import Column
+from omnigraph.read.reader import SnapshotReader
+from omnigraph.read.tables.arrow_numpy import ArrowArray
 from omnigraph.schema.arrow import arrow_type
 
 
@@ -32,16 +32,16 @@ class Fetched:
     """The rows of a result as they came."""
 
     rows: pa.Table
-    reader: Reader
+    reader: SnapshotReader
 
     @property
     def count(self) -> int:
         return int(self.rows.num_rows)
 
-    def column(self, name: str, kind: pa.DataType) -> Column:
+    def column(self, name: str, kind: pa.DataType) -> ArrowArray:
         return carried_back(flat(self.rows.column(name)), kind)
 
-    def looked_up(self, table_key: str, ids: Column, columns: Sequence[str]) -> dict[str, Column]:
+    def looked_up(self, table_key: str, ids: ArrowArray, columns: Sequence[str]) -> dict[str, ArrowArray]:
         """Stored columns of the entities with these ids, in their order."""
         state = self.reader.state(table_key)
         distinct: Any = pc.unique(ids)
@@ -86,7 +86,7 @@ def _output(projection: Projection, fetched: Fetched, names: Mapping[Any, str]) 
 
 def _values(
     fetched: Fetched, names: Mapping[Any, str], var: str, table_key: str, columns: Sequence[str]
-) -> dict[str, Column]:
+) -> dict[str, ArrowArray]:
     """Stored columns of a variable: those that came, and those that are looked up only now."""
     schema = fetched.reader.state(table_key).schema
     came = {
@@ -101,5 +101,5 @@ def _values(
     return came | fetched.looked_up(table_key, ids, late)
 
 
-def _made(name: str, kind: Any, values: Column) -> OutputColumn:
+def _made(name: str, kind: Any, values: ArrowArray) -> OutputColumn:
     return OutputColumn(name, kind, values.type, lambda part: values[part])

@@ -43,10 +43,10 @@ from omnigraph.query.ir import (
     Rrf,
     WholeNode,
 )
-from omnigraph.read.explain import Plan
+from omnigraph.read.explain import QueryPlan
 from omnigraph.read.match.filters import column_name
 from omnigraph.read.project.output import Shaped, ranks_of, top_of
-from omnigraph.read.reader import Reader
+from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.result import QueryResult
 from omnigraph.read.search import search
 from omnigraph.runtime import RandomIds
@@ -69,13 +69,13 @@ _SETTINGS = {
 
 
 @dataclass
-class SparkPlan(Plan):
+class SparkPlan(QueryPlan):
     """What the query was lowered to, and how Spark runs that."""
 
     physical: str = ""
 
     def __str__(self) -> str:
-        lowered = "\n".join(step.what for step in self.steps)
+        lowered = "\n".join(step.text for step in self.steps)
         return f"{lowered}\n\n{self.physical}".rstrip()
 
     def to_json(self) -> list[dict[str, object]]:
@@ -96,7 +96,7 @@ def session_for_queries(spark: SparkSession) -> SparkSession:
 
 
 def run_on_spark(
-    spark: SparkSession, reader: Reader, location: Location, query: ReadQuery, *, explain: bool = False
+    spark: SparkSession, reader: SnapshotReader, location: Location, query: ReadQuery, *, explain: bool = False
 ) -> QueryResult:
     """The result of a bound query at the reader's snapshot; `spark` is from `session_for_queries`."""
     plan = SparkPlan()

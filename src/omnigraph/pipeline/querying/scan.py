@@ -23,8 +23,8 @@ from omnigraph.pipeline.source.scans import Pinned, divided, read_part
 from omnigraph.pipeline.spark.runner import TaskFailure
 from omnigraph.query.ir import Filter
 from omnigraph.read.match.filters import columns_of, flat, lance_filter, matches
-from omnigraph.read.reader import Reader, TableState
-from omnigraph.read.tables.arrow_numpy import raw, valid_of
+from omnigraph.read.reader import SnapshotReader, TableState
+from omnigraph.read.tables.arrow_numpy import raw_values, valid_mask
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.types import Enumeration, ListOf, PropertyType, Scalar, Vector
 from omnigraph.storage.location import Location
@@ -129,7 +129,7 @@ def _fixed(column: Any, values: Any, kind: Any) -> Any:
 class Frames:
     """The tables of one snapshot as DataFrames."""
 
-    def __init__(self, spark: SparkSession, reader: Reader, location: Location) -> None:
+    def __init__(self, spark: SparkSession, reader: SnapshotReader, location: Location) -> None:
         self.spark = spark
         self.reader = reader
         self._location = location
@@ -299,8 +299,10 @@ def carried(values: Any) -> Any:
 
 def float_part(values: Any, bucket: bool) -> Any:
     """The bucket or the part of each float: 53 bits of mantissa and up to 7 of shift fit into 64."""
-    valid = valid_of(values)
-    fractions, exponents = np.frexp(np.where(valid, raw(values), 0) if valid is not None else raw(values).astype(float))
+    valid = valid_mask(values)
+    fractions, exponents = np.frexp(
+        np.where(valid, raw_values(values), 0) if valid is not None else raw_values(values).astype(float)
+    )
     fractions, exponents = fractions.astype(np.float64), exponents.astype(np.int64) - 53
     mask = None if valid is None else ~valid
     if bucket:

@@ -11,7 +11,17 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
-from omnigraph.query.ir import Compare, CompareOp, Contains, Domain, Filter, Member, Operand, StartsWith, TextSearch
+from omnigraph.query.ir import (
+    Compare,
+    CompareOp,
+    Domain,
+    Filter,
+    ListContains,
+    Operand,
+    TextContains,
+    TextSearch,
+    TextStartsWith,
+)
 from omnigraph.schema.types import ListOf, PropertyType, Scalar
 
 _FLOATS = (Scalar("F32"), Scalar("F64"))
@@ -26,11 +36,11 @@ def lowered(condition: Filter, column: Callable[[Operand], Column]) -> Column:
     match condition:
         case Compare(op, left, right, domain):
             return compared(op, (column(left), _kind(left)), (column(right), _kind(right)), domain)
-        case Contains(text, part):
+        case TextContains(text, part):
             return sf.contains(column(text), column(part))
-        case StartsWith(text, prefix):
+        case TextStartsWith(text, prefix):
             return sf.startswith(column(text), column(prefix))
-        case Member(items, item, domain):
+        case ListContains(items, item, domain):
             listed = _kind(items)
             assert isinstance(listed, ListOf)
             other = (column(item), _kind(item))

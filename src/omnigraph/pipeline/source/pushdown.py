@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.query.ir import (
-    Column,
     Compare,
     CompareOp,
-    Contains,
     Domain,
     EdgeEnd,
     EntityId,
     Filter,
     Literal,
     Prop,
-    StartsWith,
+    PropertyColumn,
+    TextContains,
+    TextStartsWith,
 )
 from omnigraph.read.match.filters import lance_filter
 from omnigraph.schema.catalog import TypeDef
@@ -52,9 +52,9 @@ def pushed(condition: "spark.Filter", definition: TypeDef) -> str | None:
         case spark.In(path, values):
             return _among(path, values, definition)
         case spark.StringStartsWith(path, value):
-            return _text(StartsWith, path, value, definition)
+            return _text(TextStartsWith, path, value, definition)
         case spark.StringContains(path, value):
-            return _text(Contains, path, value, definition)
+            return _text(TextContains, path, value, definition)
         case _:
             return None
 
@@ -83,7 +83,9 @@ def _null_test(test: str, path: Sequence[str], definition: TypeDef) -> str | Non
     return f"`{definition.column(path[0])}` {test}" if operand is not None and "`" not in path[0] else None
 
 
-def _text(kind: type[StartsWith] | type[Contains], path: Sequence[str], value: str, definition: TypeDef) -> str | None:
+def _text(
+    kind: type[TextStartsWith] | type[TextContains], path: Sequence[str], value: str, definition: TypeDef
+) -> str | None:
     operand = _operand(path, definition)
     if operand is None or isinstance(operand, EdgeEnd) or operand.type != Scalar("String"):
         return None
@@ -101,7 +103,7 @@ def _operand(path: Sequence[str], definition: TypeDef) -> Prop | EntityId | Edge
     prop = definition.by_name.get(name)
     if prop is None:
         return None
-    return Prop("", definition.table_key, Column(prop.id, prop.name, prop.column, prop.type, prop.nullable))
+    return Prop("", definition.table_key, PropertyColumn(prop.id, prop.name, prop.column, prop.type, prop.nullable))
 
 
 def _constant(value: Any, kind: PropertyType) -> tuple[Domain | None, Any]:

@@ -11,13 +11,13 @@ from omnigraph.query import ast, ir
 from omnigraph.query.check.mutations import check_statement
 from omnigraph.query.check.patterns import check_pattern
 from omnigraph.query.check.projection import check_outputs
-from omnigraph.query.check.scope import Context, Scope
+from omnigraph.query.check.scope import CheckContext, Scope
 from omnigraph.schema.catalog import Catalog
 
 
 def check(query: ast.QueryDecl, file: ast.QueryFile, catalog: Catalog) -> ir.Query:
     """What a query means. Raises LanguageError at the first thing that does not hold; `file` is where it stands."""
-    context = Context(catalog, file)
+    context = CheckContext(catalog, file)
     params = context.declare_params(query.params)
     if isinstance(query.body, ast.MutationBody):
         statements = tuple(check_statement(context, statement) for statement in query.body.statements)

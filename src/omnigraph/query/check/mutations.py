@@ -4,7 +4,7 @@ What the schema demands of the values (required, enum, range, …) is left to th
 """
 
 from omnigraph.query import ast, ir
-from omnigraph.query.check.scope import Context, Scope, column_of
+from omnigraph.query.check.scope import CheckContext, Scope, column_of
 from omnigraph.query.check.type_rules import article, assigned, compare, described, domain_of, place, required_constant
 from omnigraph.query.values import BadValue, parse_value
 from omnigraph.schema.catalog import TypeDef
@@ -14,21 +14,21 @@ from omnigraph.schema.types import INTEGER_BOUNDS, ListOf, PropertyType, Scalar
 ENDS: dict[str, ir.End] = {"from": "src", "to": "dst"}
 
 
-def check_statement(context: Context, statement: ast.MutationStatement) -> ir.Statement:
+def check_statement(context: CheckContext, statement: ast.MutationStatement) -> ir.Statement:
     definition = context.any_type(statement.type_name, statement.at)
     match statement:
         case ast.InsertStatement():
             return _insert(context, definition, statement)
         case ast.UpdateStatement():
             assignments = _assignments(context, definition, statement.values, update=True)
-            return ir.Update(definition.table_key, assignments, _where(context, definition, statement.where))
+            return ir.UpdateRows(definition.table_key, assignments, _where(context, definition, statement.where))
         case ast.DeleteStatement():
-            return ir.Delete(definition.table_key, _where(context, definition, statement.where))
+            return ir.DeleteRows(definition.table_key, _where(context, definition, statement.where))
 
 
-def _insert(context: Context, definition: TypeDef, statement: ast.InsertStatement) -> ir.Insert:
+def _insert(context: CheckContext, definition: TypeDef, statement: ast.InsertStatement) -> ir.InsertRow:
     if definition.kind == "node":
-        return ir.Insert(definition.table_key, _assignments(context, definition, statement.values))
+        return ir.InsertRow(definition.table_key, _assignments(context, definition, statement.values))
     ends: dict[str, ir.Constant] = {}
     others: list[ast.PropertyValue] = []
     for entry in statement.values:
@@ -43,11 +43,11 @@ def _insert(context: Context, definition: TypeDef, statement: ast.InsertStatemen
             message = f"insert {definition.name} does not say {name}"
             raise context.error("OG-GQ-602", message, f"an edge takes from: … and to: …, add {name}", statement.at)
     assignments = _assignments(context, definition, tuple(others))
-    return ir.Insert(definition.table_key, assignments, ends["from"], ends["to"])
+    return ir.InsertRow(definition.table_key, assignments, ends["from"], ends["to"])
 
 
 def _assignments(
-    context: Context, definition: TypeDef, values: tuple[ast.PropertyValue, ...], *, update: bool = False
+    context: CheckContext, definition: TypeDef, values: tuple[ast.PropertyValue, ...], *, update: bool = False
 ) -> tuple[ir.Assign, ...]:
     found: dict[str, ir.Assign] = {}
     for entry in values:
@@ -60,7 +60,7 @@ def _assignments(
     return tuple(found.values())
 
 
-def _refuse_identity(context: Context, definition: TypeDef, entry: ast.PropertyValue, update: bool) -> None:
+def _refuse_identity(context: CheckContext, definition: TypeDef, entry: ast.PropertyValue, update: bool) -> None:
     name = entry.prop
     if name == "id":
         remedy = "an id follows from the key, or is made fresh"
@@ -83,21 +83,21 @@ def _refuse_identity(context: Context, definition: TypeDef, entry: ast.PropertyV
 # where
 
 
-def _where(context: Context, definition: TypeDef, where: ast.Where) -> ir.Filter:
+def _where(context: CheckContext, definition: TypeDef, where: ast.Where) -> ir.Filter:
     if definition.kind == "edge" and where.prop in ENDS:
         return _where_end(context, definition, where)
     left: ir.Operand
     if where.prop == "id":
-        left = ir.EntityId(ir.THE_ROW, definition.table_key)
+        left = ir.EntityId(ir.WHERE_ROW, definition.table_key)
     else:
         prop = context.property_of(definition, where.prop, where.at)
-        left = ir.Prop(ir.THE_ROW, definition.table_key, column_of(prop))
+        left = ir.Prop(ir.WHERE_ROW, definition.table_key, column_of(prop))
     right = required_constant(context, where.value, Scope(), "the value of where")
     return compare(context, where.op, left, right, where.op_at)
 
 
-def _where_end(context: Context, definition: TypeDef, where: ast.Where) -> ir.Filter:
-    left = ir.EdgeEnd(ir.THE_ROW, definition.table_key, ENDS[where.prop])
+def _where_end(context: CheckContext, definition: TypeDef, where: ast.Where) -> ir.Filter:
+    left = ir.EdgeEnd(ir.WHERE_ROW, definition.table_key, ENDS[where.prop])
     if where.op in ("=", "!="):
         right = _node_id(context, _end_type(context, definition, where.prop), where.value, where.prop)
     else:
@@ -108,12 +108,12 @@ def _where_end(context: Context, definition: TypeDef, where: ast.Where) -> ir.Fi
 # Node ids
 
 
-def _end_type(context: Context, definition: TypeDef, name: str) -> TypeDef:
+def _end_type(context: CheckContext, definition: TypeDef, name: str) -> TypeDef:
     end = definition.source if name == "from" else definition.target
     return context.catalog.by_name[end or ""]
 
 
-def _node_id(context: Context, node: TypeDef, expr: ast.Expr, what: str) -> ir.Constant:
+def _node_id(context: CheckContext, node: TypeDef, expr: ast.Expr, what: str) -> ir.Constant:
     """A node's id as a String: given as such, or as the node's key, whose text it is."""
     if isinstance(expr, ast.ListExpr) and len(expr.items) == len(node.key) > 1:
         return _id_from_key(context, node, expr.items)
@@ -132,12 +132,12 @@ def _node_id(context: Context, node: TypeDef, expr: ast.Expr, what: str) -> ir.C
     raise context.error("OG-GQ-605", f"{described(found)} is no {node.name}", remedy, place(expr))
 
 
-def _id_from_key(context: Context, node: TypeDef, parts: tuple[ast.LiteralExpr, ...]) -> ir.Literal:
+def _id_from_key(context: CheckContext, node: TypeDef, parts: tuple[ast.LiteralExpr, ...]) -> ir.Literal:
     texts = [_key_part(context, node, name, part) for name, part in zip(node.key, parts, strict=True)]
     return ir.Literal(id_from_texts(texts), ir.STRING)
 
 
-def _key_part(context: Context, node: TypeDef, name: str, part: ast.LiteralExpr) -> str:
+def _key_part(context: CheckContext, node: TypeDef, name: str, part: ast.LiteralExpr) -> str:
     kind = node.by_name[name].type
     try:
         value = parse_value(part.value, kind) if _same_literal(part, kind) else None

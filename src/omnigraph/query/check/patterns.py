@@ -7,7 +7,7 @@ then negations, which see what is around them.
 from dataclasses import dataclass, field
 
 from omnigraph.query import ast, ir
-from omnigraph.query.check.scope import Context, Entity, Scope, column_of
+from omnigraph.query.check.scope import BoundVariable, CheckContext, Scope, column_of
 from omnigraph.query.check.type_rules import compare, domain_of, membership, operand, property_of, required_constant
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.types import ListOf
@@ -16,19 +16,19 @@ FUZZY_EDITS_DEFAULT = 2
 FUZZY_EDITS_MAX = 8
 
 
-def check_pattern(context: Context, clauses: tuple[ast.Clause, ...], scope: Scope) -> ir.Pattern:
+def check_pattern(context: CheckContext, clauses: tuple[ast.Clause, ...], scope: Scope) -> ir.Pattern:
     """The pattern of these clauses; `scope` is new and filled with its variables."""
     return _Builder(context, scope).build(clauses)
 
 
 @dataclass(slots=True)
 class _Builder:
-    context: Context
+    context: CheckContext
     scope: Scope
     nodes: list[ir.NodeVar] = field(default_factory=list)
     traversals: list[ir.Traverse] = field(default_factory=list)
     filters: list[ir.Filter] = field(default_factory=list)
-    bound: list[tuple[ast.Binding, Entity]] = field(default_factory=list)
+    bound: list[tuple[ast.Binding, BoundVariable]] = field(default_factory=list)
 
     def build(self, clauses: tuple[ast.Clause, ...]) -> ir.Pattern:
         for clause in clauses:
@@ -41,7 +41,7 @@ class _Builder:
             for match in binding.matches:
                 self.filters.append(self.property_match(entity, match))
         for clause in clauses:
-            if isinstance(clause, ast.Comparison):
+            if isinstance(clause, ast.ComparisonClause):
                 self.filters.append(self.comparison(clause))
             elif isinstance(clause, ast.SearchFilter):
                 self.filters.append(self.search(clause.call))
@@ -55,16 +55,16 @@ class _Builder:
         definition = self.context.node_type(clause.type_name, clause.at)
         self.bound.append((clause, self.node(clause.var, definition, clause.type_name)))
 
-    def node(self, ref: ast.VarRef, definition: TypeDef, why: str) -> Entity:
+    def node(self, ref: ast.VarRef, definition: TypeDef, why: str) -> BoundVariable:
         """The node variable, made known here unless it is already; it must be of the type that it is used as."""
         if ref.anonymous:
-            entity = Entity(self.context.fresh(), definition, ref.at)
+            entity = BoundVariable(self.context.fresh(), definition, ref.at)
             self.nodes.append(ir.NodeVar(entity.var, definition.table_key))
             return entity
         self.refuse_parameter(ref)
         known = self.scope.find(ref.name)
         if known is None:
-            known = self.scope.own[ref.name] = Entity(ref.name, definition, ref.at)
+            known = self.scope.own[ref.name] = BoundVariable(ref.name, definition, ref.at)
             self.nodes.append(ir.NodeVar(ref.name, definition.table_key))
         elif known.is_edge:
             message = f"${ref.name} is an edge {known.definition.name}, it can't be a node too"
@@ -112,7 +112,7 @@ class _Builder:
             )
         )
 
-    def end(self, ref: ast.VarRef, definition: TypeDef, why: str) -> Entity:
+    def end(self, ref: ast.VarRef, definition: TypeDef, why: str) -> BoundVariable:
         known = None if ref.anonymous else self.scope.find(ref.name)
         if known is not None and not known.is_edge and known.definition.name != definition.name:
             message = f"${ref.name} is {known.definition.name}, but {why} needs {definition.name}"
@@ -127,7 +127,7 @@ class _Builder:
         self.refuse_parameter(ref)
         known = self.scope.find(ref.name)
         if known is None:
-            self.scope.own[ref.name] = Entity(ref.name, definition, ref.at)
+            self.scope.own[ref.name] = BoundVariable(ref.name, definition, ref.at)
             return ref.name
         if known.definition.name != definition.name:
             message = f"${ref.name} is {known.definition.name}, it can't be an edge {definition.name} too"
@@ -139,7 +139,7 @@ class _Builder:
 
     # Filters
 
-    def property_match(self, entity: Entity, match: ast.PropertyValue) -> ir.Filter:
+    def property_match(self, entity: BoundVariable, match: ast.PropertyValue) -> ir.Filter:
         context, definition = self.context, entity.definition
         left: ir.Operand
         if match.prop == "id":
@@ -155,12 +155,12 @@ class _Builder:
             return membership(context, left, right, match.at)
         return compare(context, "=", left, right, match.at)
 
-    def comparison(self, clause: ast.Comparison) -> ir.Filter:
+    def comparison(self, clause: ast.ComparisonClause) -> ir.Filter:
         left = operand(self.context, self.scope, clause.left)
         right = operand(self.context, self.scope, clause.right)
         return compare(self.context, clause.op, left, right, clause.at)
 
-    def search(self, call: ast.Call) -> ir.Filter:
+    def search(self, call: ast.FunctionCall) -> ir.Filter:
         context = self.context
         most = 3 if call.fn == "fuzzy" else 2
         if not 2 <= len(call.args) <= most:
@@ -191,7 +191,7 @@ class _Builder:
 # Arguments of search functions
 
 
-def text_field(context: Context, scope: Scope, call: ast.Call) -> ir.Prop:
+def text_field(context: CheckContext, scope: Scope, call: ast.FunctionCall) -> ir.Prop:
     """The first argument of a text search: a property of type String."""
     searched = call.args[0]
     found = property_of(context, scope, searched) if isinstance(searched, ast.PropRef) else None
@@ -203,7 +203,7 @@ def text_field(context: Context, scope: Scope, call: ast.Call) -> ir.Prop:
     return found
 
 
-def text_query(context: Context, scope: Scope, call: ast.Call) -> ir.Constant:
+def text_query(context: CheckContext, scope: Scope, call: ast.FunctionCall) -> ir.Constant:
     """The second argument of a text search: a text."""
     query = required_constant(context, call.args[1], scope, "the searched text")
     if domain_of(query.type) != "text":
@@ -212,7 +212,9 @@ def text_query(context: Context, scope: Scope, call: ast.Call) -> ir.Constant:
     return query
 
 
-def small_integer(context: Context, scope: Scope, expr: ast.Expr, what: str, limits: tuple[int, int]) -> ir.Constant:
+def small_integer(
+    context: CheckContext, scope: Scope, expr: ast.Expr, what: str, limits: tuple[int, int]
+) -> ir.Constant:
     """An integer literal within limits, or a parameter that `bind` will check."""
     found = required_constant(context, expr, scope, what)
     low, high = limits

@@ -6,7 +6,7 @@ from typing import cast
 from omnigraph.lexer import Token
 from omnigraph.query import ast, ir
 from omnigraph.query.check.patterns import small_integer, text_field, text_query
-from omnigraph.query.check.scope import Context, Scope, column_of
+from omnigraph.query.check.scope import CheckContext, Scope, column_of
 from omnigraph.query.check.type_rules import (
     assignable,
     constant,
@@ -40,18 +40,18 @@ class Outputs:
     keeps: tuple[ir.Rank, ...]
 
 
-def check_outputs(context: Context, body: ast.ReadBody, scope: Scope) -> Outputs:
+def check_outputs(context: CheckContext, body: ast.ReadBody, scope: Scope) -> Outputs:
     return _Outputs(context, scope, body).build()
 
 
 @dataclass(slots=True)
 class _Outputs:
-    context: Context
+    context: CheckContext
     scope: Scope
     body: ast.ReadBody
     returns: list[ir.Projection] = field(default_factory=list)
     by_name: dict[str, int] = field(default_factory=dict)
-    by_expr: dict[ir.Output, int] = field(default_factory=dict)
+    by_expr: dict[ir.OutputExpr, int] = field(default_factory=dict)
     nearest_at: Token | None = None
 
     def build(self) -> Outputs:
@@ -72,7 +72,7 @@ class _Outputs:
         keeps = tuple(
             cast(ir.Rank, key.expr)
             for item, key in zip(self.body.order, keys, strict=True)
-            if key is not None and isinstance(item.expr, ast.Call) and isinstance(key.expr, ir.Bm25 | ir.Rrf)
+            if key is not None and isinstance(item.expr, ast.FunctionCall) and isinstance(key.expr, ir.Bm25 | ir.Rrf)
         )
         tiebreak = self.group_tiebreak(group_by) if grouped else self.row_tiebreak()
         return Outputs(tuple(self.returns), grouped, group_by, order, tiebreak, keeps)
@@ -87,7 +87,7 @@ class _Outputs:
             raise self.context.error("OG-GQ-504", message, "name one of them with as", item.at)
         return ir.Projection(name, expr)
 
-    def output(self, item: ast.ReturnItem) -> ir.Output:
+    def output(self, item: ast.ReturnItem) -> ir.OutputExpr:
         context, expr = self.context, item.expr
         if isinstance(expr, ast.LiteralExpr | ast.ListExpr) and item.alias is None:
             raise context.error("OG-GQ-502", "A literal has no name as a column", "add as name", expr.at)
@@ -104,17 +104,17 @@ class _Outputs:
                 return ir.WholeNode(entity.var, entity.definition.table_key, columns)
             case ast.PropRef():
                 return property_of(context, self.scope, expr)
-            case ast.Call(fn) if fn in AGGREGATES:
+            case ast.FunctionCall(fn) if fn in AGGREGATES:
                 return self.aggregate(expr)
-            case ast.Call(fn) if fn in TEXT_FILTERS:
+            case ast.FunctionCall(fn) if fn in TEXT_FILTERS:
                 remedy = "it is a filter of match; bm25($x.prop, text) gives a score"
                 raise context.error("OG-GQ-503", f"{fn} can't be returned", remedy, expr.at)
-            case ast.Call():
+            case ast.FunctionCall():
                 return self.rank(expr)
             case _:
                 raise context.error("OG-GQ-503", f"{printed(expr)} can't be returned", "name a variable", place(expr))
 
-    def aggregate(self, call: ast.Call) -> ir.Aggregate:
+    def aggregate(self, call: ast.FunctionCall) -> ir.Aggregate:
         context = self.context
         fn = AGGREGATES[call.fn]
         if len(call.args) != 1:
@@ -153,16 +153,16 @@ class _Outputs:
 
     # Ranks
 
-    def rank(self, call: ast.Call) -> ir.Rank:
+    def rank(self, call: ast.FunctionCall) -> ir.Rank:
         if call.fn == "rrf":
             return self.fusion(call)
         return self.nearest(call) if call.fn == "nearest" else self.bm25(call)
 
-    def bm25(self, call: ast.Call) -> ir.Bm25:
+    def bm25(self, call: ast.FunctionCall) -> ir.Bm25:
         self.count_arguments(call, 2, 2, "bm25($x.prop, text)")
         return ir.Bm25(text_field(self.context, self.scope, call), text_query(self.context, self.scope, call))
 
-    def nearest(self, call: ast.Call) -> ir.Nearest:
+    def nearest(self, call: ast.FunctionCall) -> ir.Nearest:
         context = self.context
         self.count_arguments(call, 2, 2, "nearest($x.vector, q)")
         self.nearest_at = self.nearest_at or call.at
@@ -196,12 +196,12 @@ class _Outputs:
         except BadValue as error:
             raise context.error("OG-GQ-512", error.problem, error.remedy, expr.at) from None
 
-    def fusion(self, call: ast.Call) -> ir.Rrf:
+    def fusion(self, call: ast.FunctionCall) -> ir.Rrf:
         context = self.context
         self.count_arguments(call, 2, 3, "rrf(nearest($x.vector, q), bm25($x.prop, text))")
         ranks: list[ir.Nearest | ir.Bm25] = []
         for arg in call.args[:2]:
-            if not isinstance(arg, ast.Call) or arg.fn not in ("nearest", "bm25"):
+            if not isinstance(arg, ast.FunctionCall) or arg.fn not in ("nearest", "bm25"):
                 message = f"rrf fuses two ranks, {printed(arg)} is none"
                 raise context.error("OG-GQ-513", message, "write nearest(…) or bm25(…)", place(arg))
             ranks.append(self.nearest(arg) if arg.fn == "nearest" else self.bm25(arg))
@@ -210,7 +210,7 @@ class _Outputs:
             k = small_integer(context, self.scope, call.args[2], "rrf's k", (1, RRF_K_MAX))
         return ir.Rrf((ranks[0], ranks[1]), k)
 
-    def count_arguments(self, call: ast.Call, least: int, most: int, usage: str) -> None:
+    def count_arguments(self, call: ast.FunctionCall, least: int, most: int, usage: str) -> None:
         if not least <= len(call.args) <= most:
             message = f"{call.fn} has {len(call.args)} arguments"
             raise self.context.error("OG-GQ-304", message, f"write {usage}", call.at)
@@ -232,7 +232,7 @@ class _Outputs:
             if isinstance(expr, ir.Literal | ir.ParamRef | ir.Now):
                 return None
             return self.plain_key(item, expr, named)
-        if isinstance(item.expr, ast.Call) and item.expr.fn in ("nearest", "bm25", "rrf"):
+        if isinstance(item.expr, ast.FunctionCall) and item.expr.fn in ("nearest", "bm25", "rrf"):
             return self.rank_key(item, item.expr, grouped)
         expr = self.ordering(item)
         column = self.by_expr.get(expr)
@@ -252,9 +252,9 @@ class _Outputs:
         )
         raise self.context.error("OG-GQ-505", f"return has no column {ref.name}", remedy, ref.at)
 
-    def ordering(self, item: ast.OrderItem) -> ir.Output:
+    def ordering(self, item: ast.OrderItem) -> ir.OutputExpr:
         expr = item.expr
-        if isinstance(expr, ast.Call) and expr.fn in AGGREGATES:
+        if isinstance(expr, ast.FunctionCall) and expr.fn in AGGREGATES:
             return self.aggregate(expr)
         if isinstance(expr, ast.PropRef):
             return property_of(self.context, self.scope, expr)
@@ -265,7 +265,7 @@ class _Outputs:
         remedy = "order by a property, an aggregate, a column's name or a search function"
         raise self.context.error("OG-GQ-508", f"{printed(expr)} orders nothing", remedy, place(expr))
 
-    def plain_key(self, item: ast.OrderItem, expr: ir.Output, column: int | None) -> ir.OrderKey:
+    def plain_key(self, item: ast.OrderItem, expr: ir.OutputExpr, column: int | None) -> ir.OrderKey:
         orderable = isinstance(expr, ir.Prop | ir.EntityId | ir.Aggregate) and domain_of(expr.type) is not None
         if not orderable and not isinstance(expr, ir.Nearest | ir.Bm25 | ir.Rrf):
             shape = "a whole node" if isinstance(expr, ir.WholeNode) else str(expr.type)
@@ -275,7 +275,7 @@ class _Outputs:
         descending = item.direction == "desc"
         return ir.OrderKey(expr, descending, not descending, column)
 
-    def rank_key(self, item: ast.OrderItem, call: ast.Call, grouped: bool) -> ir.OrderKey:
+    def rank_key(self, item: ast.OrderItem, call: ast.FunctionCall, grouped: bool) -> ir.OrderKey:
         if grouped:
             message = "A search function can't order groups"
             raise self.context.error("OG-GQ-509", message, "order by a column, or return no aggregate", call.at)
@@ -286,7 +286,7 @@ class _Outputs:
         column = self.by_expr.get(rank)
         return ir.OrderKey(rank, not isinstance(rank, ir.Nearest), False, column)
 
-    def refuse_ungrouped(self, item: ast.OrderItem, expr: ir.Output, group_by: tuple[int, ...]) -> None:
+    def refuse_ungrouped(self, item: ast.OrderItem, expr: ir.OutputExpr, group_by: tuple[int, ...]) -> None:
         """A property is one value for a group only if its variable is grouped by."""
         assert isinstance(expr, ir.Prop | ir.EntityId)
         groups = (self.returns[i].expr for i in group_by)

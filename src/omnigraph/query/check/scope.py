@@ -16,7 +16,7 @@ SUGGESTIONS_FROM = 1_000  # names that are compared with a misspelt one
 
 
 @dataclass(frozen=True, slots=True)
-class Entity:
+class BoundVariable:
     """What a variable stands for: a node or an edge of one type."""
 
     var: str
@@ -33,9 +33,9 @@ class Scope:
     """The variables of one pattern, inside those of the patterns around it."""
 
     parent: "Scope | None" = None
-    own: dict[str, Entity] = field(default_factory=dict)
+    own: dict[str, BoundVariable] = field(default_factory=dict)
 
-    def find(self, name: str) -> Entity | None:
+    def find(self, name: str) -> BoundVariable | None:
         scope: Scope | None = self
         while scope is not None:
             if name in scope.own:
@@ -51,7 +51,7 @@ class Scope:
 
 
 @dataclass(slots=True)
-class Context:
+class CheckContext:
     """One query being checked: the catalog, its parameters, and where errors point."""
 
     catalog: Catalog
@@ -122,7 +122,7 @@ class Context:
         message = f"{definition.name} has no property {name}"
         raise self.error("OG-GQ-204", message, suggestion(name, known, "properties"), at)
 
-    def entity(self, scope: Scope, ref: ast.VarRef) -> Entity:
+    def entity(self, scope: Scope, ref: ast.VarRef) -> BoundVariable:
         """What a variable stands for where it is used."""
         if ref.anonymous:
             raise self.error("OG-GQ-205", "$_ can't be used, it is anonymous", "give the variable a name", ref.at)
@@ -147,8 +147,8 @@ class Context:
         return self.error("OG-GQ-207", f"No clause binds ${ref.name}", remedy, ref.at)
 
 
-def column_of(prop: Property) -> ir.Column:
-    return ir.Column(prop.id, prop.name, prop.column, prop.type, prop.nullable)
+def column_of(prop: Property) -> ir.PropertyColumn:
+    return ir.PropertyColumn(prop.id, prop.name, prop.column, prop.type, prop.nullable)
 
 
 def suggestion(name: str, known: list[str], what: str) -> str:

@@ -8,7 +8,7 @@ from typing import cast
 
 from omnigraph.lexer import LanguageError, Token
 from omnigraph.query import ast, ir
-from omnigraph.query.check.scope import Context, Scope, column_of
+from omnigraph.query.check.scope import CheckContext, Scope, column_of
 from omnigraph.query.values import BadValue, parse_value, round_f32
 from omnigraph.schema.types import INTEGER_BOUNDS, Enumeration, ListOf, PropertyType, Scalar, Vector
 
@@ -37,7 +37,7 @@ def domain_of(kind: PropertyType) -> ir.Domain | None:
             return None
 
 
-def literal(context: Context, expr: ast.LiteralExpr | ast.ListExpr) -> ir.Literal:
+def literal(context: CheckContext, expr: ast.LiteralExpr | ast.ListExpr) -> ir.Literal:
     if isinstance(expr, ast.LiteralExpr):
         kind = _LITERAL_TYPES.get(expr.kind)
         if kind is None:
@@ -56,7 +56,7 @@ def literal(context: Context, expr: ast.LiteralExpr | ast.ListExpr) -> ir.Litera
     return ir.Literal(tuple(cast(list[ir.Scalarlike], values)), ListOf(item_type))
 
 
-def constant(context: Context, expr: ast.Expr) -> ir.Constant | None:
+def constant(context: CheckContext, expr: ast.Expr) -> ir.Constant | None:
     """A literal, a parameter or `now()`; None for anything else."""
     match expr:
         case ast.LiteralExpr() | ast.ListExpr():
@@ -64,7 +64,7 @@ def constant(context: Context, expr: ast.Expr) -> ir.Constant | None:
         case ast.VarRef(name) if name in context.params:
             declared = context.params[name].type
             return ir.ParamRef(name, declared, declared)
-        case ast.Call("now"):
+        case ast.FunctionCall("now"):
             if expr.args:
                 raise context.error("OG-GQ-304", "now() takes nothing", "write now()", expr.at)
             context.uses_now = True
@@ -73,7 +73,7 @@ def constant(context: Context, expr: ast.Expr) -> ir.Constant | None:
             return None
 
 
-def required_constant(context: Context, expr: ast.Expr, scope: Scope, what: str) -> ir.Constant:
+def required_constant(context: CheckContext, expr: ast.Expr, scope: Scope, what: str) -> ir.Constant:
     """Where only a literal, a parameter or `now()` may stand."""
     found = constant(context, expr)
     if found is not None:
@@ -86,7 +86,7 @@ def required_constant(context: Context, expr: ast.Expr, scope: Scope, what: str)
     raise context.error("OG-GQ-305", message, f"{what} is a literal, $param or now()", place(expr))
 
 
-def operand(context: Context, scope: Scope, expr: ast.Expr) -> ir.Operand:
+def operand(context: CheckContext, scope: Scope, expr: ast.Expr) -> ir.Operand:
     """One side of a comparison."""
     found = constant(context, expr)
     if found is not None:
@@ -98,7 +98,7 @@ def operand(context: Context, scope: Scope, expr: ast.Expr) -> ir.Operand:
             entity = context.entity(scope, expr)
             message = f"${entity.var} is {'an edge' if entity.is_edge else 'a node'}, not a value"
             raise context.error("OG-GQ-306", message, f"compare a property or ${entity.var}.id", expr.at)
-        case ast.Call(fn) if fn in ("count", "sum", "avg", "min", "max"):
+        case ast.FunctionCall(fn) if fn in ("count", "sum", "avg", "min", "max"):
             remedy = "filters apply to rows, before grouping: aggregate in return or order"
             raise context.error("OG-GQ-307", f"{fn} can't stand in a filter", remedy, expr.at)
         case _:
@@ -106,7 +106,7 @@ def operand(context: Context, scope: Scope, expr: ast.Expr) -> ir.Operand:
             raise context.error("OG-GQ-305", message, "compare properties, literals, parameters and now()", place(expr))
 
 
-def property_of(context: Context, scope: Scope, expr: ast.PropRef) -> ir.Prop | ir.EntityId:
+def property_of(context: CheckContext, scope: Scope, expr: ast.PropRef) -> ir.Prop | ir.EntityId:
     entity = context.entity(scope, expr.var)
     definition = entity.definition
     if expr.prop == "id":
@@ -117,7 +117,7 @@ def property_of(context: Context, scope: Scope, expr: ast.PropRef) -> ir.Prop | 
     return ir.Prop(entity.var, definition.table_key, column_of(context.property_of(definition, expr.prop, expr.at)))
 
 
-def compare(context: Context, op: ast.Operator, left: ir.Operand, right: ir.Operand, at: Token) -> ir.Filter:
+def compare(context: CheckContext, op: ast.Operator, left: ir.Operand, right: ir.Operand, at: Token) -> ir.Filter:
     """The filter that a comparison is; its sides must be of like types."""
     if op == "contains":
         return _contains(context, left, right, at)
@@ -125,7 +125,7 @@ def compare(context: Context, op: ast.Operator, left: ir.Operand, right: ir.Oper
     if op == "starts_with":
         if one != "text" or other != "text":
             raise _unlike(context, op, left, right, at, "starts_with takes two texts")
-        return ir.StartsWith(left, right)
+        return ir.TextStartsWith(left, right)
     for side in (left, right):
         if domain_of(side.type) is None:
             remedy = "ask a list with contains" if isinstance(side.type, ListOf) else "it has no order and no equality"
@@ -136,7 +136,7 @@ def compare(context: Context, op: ast.Operator, left: ir.Operand, right: ir.Oper
     return ir.Compare(op, left, right, domain)
 
 
-def membership(context: Context, items: ir.Operand, item: ir.Operand, at: Token) -> ir.Filter:
+def membership(context: CheckContext, items: ir.Operand, item: ir.Operand, at: Token) -> ir.Filter:
     """`items contains item` for a list."""
     assert isinstance(items.type, ListOf)
     one, other = domain_of(items.type.item), domain_of(item.type)
@@ -146,14 +146,14 @@ def membership(context: Context, items: ir.Operand, item: ir.Operand, at: Token)
         remedy = "blobs compare with nothing" if one is None else f"an item of {items.type} is a {items.type.item}"
         raise _unlike(context, "contains", items, item, at, remedy)
     domain, items, item = _aligned(one, items, item)
-    return ir.Member(items, item, domain)
+    return ir.ListContains(items, item, domain)
 
 
-def _contains(context: Context, left: ir.Operand, right: ir.Operand, at: Token) -> ir.Filter:
+def _contains(context: CheckContext, left: ir.Operand, right: ir.Operand, at: Token) -> ir.Filter:
     if isinstance(left.type, ListOf):
         return membership(context, left, right, at)
     if domain_of(left.type) == "text" and domain_of(right.type) == "text":
-        return ir.Contains(left, right)
+        return ir.TextContains(left, right)
     raise _unlike(context, "contains", left, right, at, "contains takes a list and an item, or two texts")
 
 
@@ -178,7 +178,9 @@ def _rounded(side: ir.Operand) -> ir.Operand:
     return side
 
 
-def _unlike(context: Context, op: str, left: ir.Operand, right: ir.Operand, at: Token, remedy: str) -> LanguageError:
+def _unlike(
+    context: CheckContext, op: str, left: ir.Operand, right: ir.Operand, at: Token, remedy: str
+) -> LanguageError:
     message = f"{described(left)} {op} {described(right)} compares unlike types"
     return context.error("OG-GQ-301", message, remedy, at)
 
@@ -197,7 +199,7 @@ def _remedy(left: ir.Operand, right: ir.Operand) -> str:
 # Assignments
 
 
-def assigned(context: Context, kind: PropertyType, expr: ast.Expr, what: str) -> ir.Constant:
+def assigned(context: CheckContext, kind: PropertyType, expr: ast.Expr, what: str) -> ir.Constant:
     """The value for a property of type `kind`, converted now, or by `bind` where it is a parameter."""
     found = required_constant(context, expr, Scope(), "a value")
     if isinstance(found, ir.ParamRef):
@@ -286,7 +288,7 @@ def printed(expr: ast.Expr) -> str:
             return f"${var.name}.{prop}"
         case ast.VarRef(name):
             return f"${name}"
-        case ast.Call(fn):
+        case ast.FunctionCall(fn):
             return f"{fn}(…)"
         case ast.AliasRef(name):
             return name

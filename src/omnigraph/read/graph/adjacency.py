@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.read.graph.csr import Csr
-from omnigraph.read.tables.arrow_numpy import Column, Mask, Numbers, mask_of
+from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray, to_mask
 from omnigraph.read.tables.column_store import ID
-from omnigraph.read.tables.resident_table import Resident
+from omnigraph.read.tables.resident_table import ResidentTable
 from omnigraph.storage.util.parallel import gather
 
 SRC, DST = "src", "dst"
@@ -30,7 +30,7 @@ class Adjacency:
     """
 
     forward: Csr
-    loose: Numbers
+    loose: NumArray
     _backward: Csr | None = None
     _both: Csr | None = None
     _reverse: Callable[[], Csr] | None = None  # how the other direction is had for less than by sorting
@@ -57,13 +57,13 @@ class Adjacency:
             self._both = _either(*ways, one.vertices, one.others) if self._unite is None else self._unite(self)
         return self._both
 
-    def near(self, vertices: Numbers) -> Csr:
+    def near(self, vertices: NumArray) -> Csr:
         """Every neighbour of these vertices once, whichever way the edges point, by their places in `vertices`."""
         ways = [csr.expand(vertices)[:2] for csr in (self.forward, self.backward)]
         return _either(ways[0], ways[1], len(vertices), self.forward.others)
 
 
-def _either(one: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], vertices: int, others: int) -> Csr:
+def _either(one: tuple[NumArray, NumArray], other: tuple[NumArray, NumArray], vertices: int, others: int) -> Csr:
     """From pairs of two directions, each neighbour once; it does not know the edges."""
     sources, targets = np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
     numbers = np.zeros(len(sources), np.int32)
@@ -71,7 +71,7 @@ def _either(one: tuple[Numbers, Numbers], other: tuple[Numbers, Numbers], vertic
     return Csr(both.starts, both.targets, numbers[:0], both.others)
 
 
-def build(edges: Resident, source: Resident, target: Resident) -> Adjacency:
+def build(edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> Adjacency:
     """From the stored edges: the dear step is finding the number of each end."""
     sources, targets = gather(
         [lambda: _numbers(edges.stored.column(SRC), source), lambda: _numbers(edges.stored.column(DST), target)]
@@ -84,16 +84,16 @@ def build(edges: Resident, source: Resident, target: Resident) -> Adjacency:
     return Adjacency(Csr.of(sources, targets, numbers, source.stored.rows, target.stored.rows), loose)
 
 
-def _numbers(ids: Column, nodes: Resident) -> Numbers:
+def _numbers(ids: ArrowArray, nodes: ResidentTable) -> NumArray:
     """The stored number of each id, -1 where there is none. Edges of one source often stand together: ask once."""
     if len(ids) < 1_000:
         return nodes.stored.index.find(ids)
-    changes = np.flatnonzero(mask_of(pc.not_equal(ids[1:], ids[:-1]))) + 1
+    changes = np.flatnonzero(to_mask(pc.not_equal(ids[1:], ids[:-1]))) + 1
     together = 4 * len(changes) < len(ids)
     firsts = np.concatenate([np.zeros(1, np.int64), changes])
     wanted = ids.take(pa.array(firsts)) if together else ids
     places: Any = pc.index_in(wanted, value_set=nodes.stored.column(ID))
-    numbers: Numbers = pc.fill_null(places, -1).to_numpy()
+    numbers: NumArray = pc.fill_null(places, -1).to_numpy()
     return np.repeat(numbers, np.diff(firsts, append=len(ids))) if together else numbers
 
 
@@ -101,12 +101,12 @@ def _numbers(ids: Column, nodes: Resident) -> Numbers:
 class _Changes:
     """What overlays change: stored edges that are gone or have another image, dead nodes, and edges to add."""
 
-    replaced: Mask | None
-    dead_sources: Numbers
-    dead_targets: Numbers
-    sources: Numbers
-    targets: Numbers
-    edges: Numbers
+    replaced: BoolArray | None
+    dead_sources: NumArray
+    dead_targets: NumArray
+    sources: NumArray
+    targets: NumArray
+    edges: NumArray
 
     @property
     def nothing(self) -> bool:
@@ -124,7 +124,7 @@ class _Changes:
         places = np.unique(np.concatenate(gone)) if gone else np.zeros(0, np.int64)
         return csr.patched(places, self.sources, self.targets, self.edges, vertices, others)
 
-    def near(self, base: "Adjacency") -> Numbers:
+    def near(self, base: "Adjacency") -> NumArray:
         """The vertices, of one type at both ends, whose neighbours may be others now."""
         dead = np.union1d(self.dead_sources, self.dead_targets)
         found = [self.sources, self.targets, dead]
@@ -136,7 +136,7 @@ class _Changes:
         return np.unique(np.concatenate(found).astype(np.int64))
 
 
-def laid_over(base: Adjacency, edges: Resident, source: Resident, target: Resident) -> Adjacency:
+def laid_over(base: Adjacency, edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> Adjacency:
     """The adjacency with all overlays on top; `base` itself where they change nothing in it."""
     changes = _changes(base, edges, source, target)
     sizes = (source.total, target.total)
@@ -156,7 +156,7 @@ def laid_over(base: Adjacency, edges: Resident, source: Resident, target: Reside
     )
 
 
-def _changes(base: Adjacency, edges: Resident, source: Resident, target: Resident) -> _Changes:
+def _changes(base: Adjacency, edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> _Changes:
     patch, replaced, numbers = edges.patch, None, base.loose
     if patch is not None:
         replaced = np.zeros(edges.stored.rows, np.bool_)
@@ -166,7 +166,7 @@ def _changes(base: Adjacency, edges: Resident, source: Resident, target: Residen
     sources = targets = np.zeros(0, np.int64)
     if len(numbers):
         ends = edges.values([SRC, DST], numbers)
-        sources, targets = source.find(ends[SRC]), target.find(ends[DST])
+        sources, targets = source.numbers_of(ends[SRC]), target.numbers_of(ends[DST])
     inside = (sources >= 0) & (targets >= 0)
     dead = [np.zeros(0, np.int64) if p is None else np.flatnonzero(~p.alive) for p in (source.patch, target.patch)]
     return _Changes(replaced, dead[0], dead[1], sources[inside], targets[inside], numbers[inside])

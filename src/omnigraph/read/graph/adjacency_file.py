@@ -14,9 +14,9 @@ import pyarrow as pa
 from omnigraph.errors import OmnigraphError
 from omnigraph.read.graph.adjacency import Adjacency
 from omnigraph.read.graph.csr import Csr
-from omnigraph.read.tables.arrow_numpy import Column
+from omnigraph.read.tables.arrow_numpy import ArrowArray
 from omnigraph.read.tables.id_index import hashes
-from omnigraph.read.tables.resident_table import Resident
+from omnigraph.read.tables.resident_table import ResidentTable
 from omnigraph.storage.objects.object_store import ObjectStore
 from omnigraph.storage.table.tables import TableVersion
 
@@ -30,7 +30,7 @@ def adjacency_key(at: TableVersion) -> str:
 
 
 def persist_adjacency(
-    store: ObjectStore, adjacency: Adjacency, edges: Resident, source: Resident, target: Resident
+    store: ObjectStore, adjacency: Adjacency, edges: ResidentTable, source: ResidentTable, target: ResidentTable
 ) -> str:
     """Write the adjacency of stored versions, without any overlay; answers where."""
     assert edges.state.at is not None
@@ -39,7 +39,9 @@ def persist_adjacency(
     return key
 
 
-def load_adjacency(store: ObjectStore, edges: Resident, source: Resident, target: Resident) -> Adjacency | None:
+def load_adjacency(
+    store: ObjectStore, edges: ResidentTable, source: ResidentTable, target: ResidentTable
+) -> Adjacency | None:
     """The saved adjacency of this edge table version, in the numbers of the given node tables; None without one."""
     if edges.state.at is None:
         return None
@@ -50,14 +52,14 @@ def load_adjacency(store: ObjectStore, edges: Resident, source: Resident, target
         return None
 
 
-def _versions(edges: Resident, source: Resident, target: Resident) -> dict[str, Any]:
+def _versions(edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> dict[str, Any]:
     return {
         name: [space.state.at.table_id, space.state.at.table_version] if space.state.at else None
         for name, space in (("edges", edges), ("source", source), ("target", target))
     }
 
 
-def _encoded(adjacency: Adjacency, edges: Resident, source: Resident, target: Resident) -> bytes:
+def _encoded(adjacency: Adjacency, edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> bytes:
     forward, backward = adjacency.forward, adjacency.backward
     arrays = [forward.starts, forward.targets, forward.edges, backward.starts, backward.targets, backward.edges]
     arrays.append(adjacency.loose.astype(np.int32))
@@ -75,7 +77,7 @@ def _encoded(adjacency: Adjacency, edges: Resident, source: Resident, target: Re
     return sink.getvalue().to_pybytes()
 
 
-def _decoded(data: bytes, edges: Resident, source: Resident, target: Resident) -> Adjacency | None:
+def _decoded(data: bytes, edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> Adjacency | None:
     reader = pa.ipc.open_file(pa.py_buffer(data))
     about = json.loads((reader.schema.metadata or {})[b"omnigraph"])
     expected = _versions(edges, source, target)
@@ -92,7 +94,9 @@ def _decoded(data: bytes, edges: Resident, source: Resident, target: Resident) -
     return None if len(loose) else _renumbered(forward, columns[-2], columns[-1], source, target)
 
 
-def _renumbered(forward: Csr, source_ids: Any, target_ids: Any, source: Resident, target: Resident) -> Adjacency:
+def _renumbered(
+    forward: Csr, source_ids: Any, target_ids: Any, source: ResidentTable, target: ResidentTable
+) -> Adjacency:
     """The same edges in the numbers of other versions of the node tables: the file has the ids it was made with."""
     sources = source.stored.index.find(source_ids)[forward.owners()]
     targets = target.stored.index.find(target_ids)[forward.targets]
@@ -101,11 +105,11 @@ def _renumbered(forward: Csr, source_ids: Any, target_ids: Any, source: Resident
     return Adjacency(csr, forward.edges[~inside].astype(np.int32))
 
 
-def _one_row(array: Column) -> Any:
+def _one_row(array: ArrowArray) -> Any:
     return pa.LargeListArray.from_arrays(pa.array([0, len(array)], pa.int64()), array)
 
 
-def _checksum(columns: list[Column]) -> int:
+def _checksum(columns: list[ArrowArray]) -> int:
     """Of the values alone: a changed bit anywhere in them shows."""
     total = 0
     for column in columns:

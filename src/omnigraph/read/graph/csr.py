@@ -11,7 +11,7 @@ import numpy as np
 
 from omnigraph.cancellation import memory_limit_bytes
 from omnigraph.errors import BadRequest
-from omnigraph.read.tables.arrow_numpy import Mask, Numbers
+from omnigraph.read.tables.arrow_numpy import BoolArray, NumArray
 
 NUMBER_BYTES = 8
 ROWS_MAX = 1 << 28  # of a pattern at once: beyond, the process would die instead of saying so
@@ -20,7 +20,7 @@ _SPLICED_MAX = 4_096
 MANY = 2_048  # vertices or pairs: fewer are looked at one by one
 _SLOTS_PER_EDGE = 16
 
-Expanded: TypeAlias = tuple[Numbers, Numbers, Numbers | None]  # place in the frontier, neighbour, edge
+Expanded: TypeAlias = tuple[NumArray, NumArray, NumArray | None]  # place in the frontier, neighbour, edge
 
 
 @dataclass(slots=True)
@@ -30,9 +30,9 @@ class Csr:
     `vertices` and `others` count the numbers on either side.
     """
 
-    starts: Numbers
-    targets: Numbers
-    edges: Numbers
+    starts: NumArray
+    targets: NumArray
+    edges: NumArray
     others: int
     _simple: "list[Csr]" = field(default_factory=list, repr=False)
 
@@ -45,23 +45,23 @@ class Csr:
         return int(self.starts.nbytes + self.targets.nbytes + self.edges.nbytes)
 
     @staticmethod
-    def of(sources: Numbers, targets: Numbers, edges: Numbers, vertices: int, others: int) -> "Csr":
+    def of(sources: NumArray, targets: NumArray, edges: NumArray, vertices: int, others: int) -> "Csr":
         keys = sources.astype(np.int64) * max(others, 1) + targets
         order = np.argsort(keys, kind="stable")  # loads come in runs of one source, which this sort profits from
         counts = np.bincount(sources, minlength=vertices)
         return Csr(_starts(counts), targets[order].astype(np.int32), edges[order].astype(np.int32), others)
 
-    def degrees(self, vertices: Numbers) -> Numbers:
-        degrees: Numbers = self.starts[vertices + 1] - self.starts[vertices]
+    def degrees(self, vertices: NumArray) -> NumArray:
+        degrees: NumArray = self.starts[vertices + 1] - self.starts[vertices]
         return degrees
 
-    def counts_of(self, passing: Mask) -> Numbers:
+    def counts_of(self, passing: BoolArray) -> NumArray:
         """For each vertex how many of its neighbours pass: one walk over all lists, nothing is expanded."""
         before = np.zeros(len(self.targets) + 1, np.int32)
         np.cumsum(passing[self.targets], out=before[1:])
         return np.diff(before[self.starts])
 
-    def owners(self) -> Numbers:
+    def owners(self) -> NumArray:
         """The vertex that each entry belongs to."""
         return np.repeat(np.arange(self.vertices, dtype=np.int32), np.diff(self.starts))
 
@@ -71,7 +71,7 @@ class Csr:
             self._simple.append(self._without_parallels())
         return self._simple[0]
 
-    def expand_once(self, frontier: Numbers) -> Expanded:
+    def expand_once(self, frontier: NumArray) -> Expanded:
         """As `expand`, each neighbour of a place once. Parallels stand together: few of them are dropped on the way."""
         if self._is_worth_simplifying(frontier):
             return self.simple().expand(frontier)
@@ -82,13 +82,13 @@ class Csr:
         first[1:] = (reached[1:] != reached[:-1]) | (places[1:] != places[:-1])
         return (places, reached, None) if first.all() else (places[first], reached[first], None)
 
-    def degrees_once(self, frontier: Numbers) -> Numbers:
+    def degrees_once(self, frontier: NumArray) -> NumArray:
         """How many different neighbours each vertex of a frontier has."""
         if self._is_worth_simplifying(frontier):
             return self.simple().degrees(frontier)
         return np.bincount(self.expand_once(frontier)[0], minlength=len(frontier))
 
-    def _is_worth_simplifying(self, frontier: Numbers) -> bool:
+    def _is_worth_simplifying(self, frontier: NumArray) -> bool:
         if self._simple or len(frontier) == 1:
             return bool(self._simple)
         return 8 * int(self.degrees(frontier).sum()) > len(self.targets)
@@ -96,7 +96,7 @@ class Csr:
     def reversed(self) -> "Csr":
         return Csr.of(self.targets, self.owners(), self.edges, self.others, self.vertices)
 
-    def expand(self, frontier: Numbers, with_edges: bool = False) -> Expanded:
+    def expand(self, frontier: NumArray, with_edges: bool = False) -> Expanded:
         """All neighbours of all vertices of a frontier, in its order."""
         if len(frontier) == 1:
             own = slice(self.starts[frontier[0]], self.starts[frontier[0] + 1])
@@ -105,7 +105,7 @@ class Csr:
         entries, places = self.entries(frontier)
         return places, self.targets[entries], self.edges[entries] if with_edges else None
 
-    def entries(self, frontier: Numbers) -> tuple[Numbers, Numbers]:
+    def entries(self, frontier: NumArray) -> tuple[NumArray, NumArray]:
         """The entries of a frontier's vertices, and which place in the frontier each belongs to."""
         starts = self.starts[frontier]
         counts = self.starts[frontier + 1] - starts
@@ -118,7 +118,7 @@ class Csr:
         entries = np.arange(len(places)) + np.repeat(starts - before, counts)
         return entries, places
 
-    def connects(self, sources: Numbers, targets: Numbers) -> Mask:
+    def connects(self, sources: NumArray, targets: NumArray) -> BoolArray:
         """Which pairs some edge connects. Where many are asked for, most are ruled out by a hash of the edges."""
         likely = self._likely(sources, targets)
         if likely is None:
@@ -127,14 +127,14 @@ class Csr:
         found[likely] = self._connects(sources[likely], targets[likely])
         return found
 
-    def narrowed(self, vertices: Numbers, passing: Callable[[Numbers], Mask]) -> "Csr":
+    def narrowed(self, vertices: NumArray, passing: Callable[[NumArray], BoolArray]) -> "Csr":
         """Of the vertices alone, by their places in `vertices`: to each neighbour that passes, once. Has no edges."""
         places, reached, _ = self.expand_once(vertices)
         kept = passing(reached)
         counts = np.bincount(places[kept], minlength=len(vertices))
         return Csr(_starts(counts), reached[kept], np.zeros(0, np.int32), self.others)
 
-    def repeating(self, frontier: Numbers) -> Numbers | None:
+    def repeating(self, frontier: NumArray) -> NumArray | None:
         """The different vertices of a frontier, if it has so many of them again that each is worth a look on its own.
 
         Their entries are then at most half of those that expanding the frontier would come across.
@@ -146,7 +146,7 @@ class Csr:
         distinct = np.flatnonzero(marks)
         return distinct if 2 * int(self.degrees(distinct).sum()) <= int(self.degrees(frontier).sum()) else None
 
-    def _likely(self, sources: Numbers, targets: Numbers) -> Numbers | None:
+    def _likely(self, sources: NumArray, targets: NumArray) -> NumArray | None:
         """The places of pairs whose hash some edge between these vertices has; None where that is not worth while."""
         if len(sources) < MANY or 64 * len(sources) < self.vertices + self.others:
             return None
@@ -165,7 +165,7 @@ class Csr:
         slots[_hashed(distinct[places[between]], reached[between], bits)] = True
         return np.flatnonzero(slots[_hashed(sources, targets, bits)])
 
-    def _connects(self, sources: Numbers, targets: Numbers) -> Mask:
+    def _connects(self, sources: NumArray, targets: NumArray) -> BoolArray:
         """By binary search in each source's list, all lists at once."""
         low, high = self.starts[sources], self.starts[sources + 1]
         end = high
@@ -177,12 +177,12 @@ class Csr:
             below = np.zeros(len(low), np.bool_)
             below[searching] = self.targets[middle[searching]] < targets[searching]
             low, high = np.where(below, middle + 1, low), np.where(searching & ~below, middle, high)
-        found: Mask = low < end
+        found: BoolArray = low < end
         found[found] = self.targets[low[found]] == targets[found]
         return found
 
     def patched(
-        self, gone: Numbers, sources: Numbers, targets: Numbers, edges: Numbers, vertices: int, others: int
+        self, gone: NumArray, sources: NumArray, targets: NumArray, edges: NumArray, vertices: int, others: int
     ) -> "Csr":
         """Without the entries at the places `gone` and with some more edges: copies, but sorts only what is new."""
         counts = np.zeros(vertices, np.int64)
@@ -205,12 +205,12 @@ class Csr:
             others,
         )
 
-    def with_lists(self, changed: Numbers, lists: "Csr", vertices: int, others: int) -> "Csr":
+    def with_lists(self, changed: NumArray, lists: "Csr", vertices: int, others: int) -> "Csr":
         """With other lists for some vertices, ascending: those of `lists` by place. For one that knows no edges."""
         counts = np.zeros(vertices, np.int64)
         counts[: self.vertices] = np.diff(self.starts)
         counts[changed] = np.diff(lists.starts)
-        parts: list[Numbers] = []
+        parts: list[NumArray] = []
         done = 0  # entries of ours that are told
         for place, vertex in enumerate(changed.tolist()):
             inside = vertex < self.vertices
@@ -247,12 +247,12 @@ def require_room(rows: int, columns: int = 1) -> None:
         raise NoRoom(f"A part of the match has {rows:,} rows, at most {most:,} fit: {remedy}.")
 
 
-def _hashed(sources: Numbers, targets: Numbers, bits: int) -> Numbers:
+def _hashed(sources: NumArray, targets: NumArray, bits: int) -> NumArray:
     """A number of so many bits for each pair."""
     return (sources.astype(np.int64) * 0x9E3779B1 + targets) & ((1 << bits) - 1)
 
 
-def _without(array: Numbers, places: Numbers) -> Numbers:
+def _without(array: NumArray, places: NumArray) -> NumArray:
     """`array` without some places, ascending: for few of them, copying what is between is much faster than a mask."""
     if len(places) > _SPLICED_MAX:
         return np.delete(array, places)
@@ -261,18 +261,18 @@ def _without(array: Numbers, places: Numbers) -> Numbers:
     return np.concatenate([array[start:end] for start, end in zip(starts, ends, strict=True)])
 
 
-def _with(array: Numbers, places: list[int], values: Numbers) -> Numbers:
+def _with(array: NumArray, places: list[int], values: NumArray) -> NumArray:
     """`array` with a value more before each of the places, ascending."""
     if len(places) > _SPLICED_MAX:
         return np.insert(array, places, values)
     fitting = values.astype(array.dtype)
-    parts: list[Numbers] = []
+    parts: list[NumArray] = []
     for number, (start, end) in enumerate(zip([0, *places], [*places, len(array)], strict=True)):
         parts += [array[start:end], fitting[number : number + 1]]
     return np.concatenate(parts)
 
 
-def _starts(counts: Numbers) -> Numbers:
+def _starts(counts: NumArray) -> NumArray:
     starts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=starts[1:])
     return starts

@@ -7,7 +7,7 @@ import numpy as np
 
 from omnigraph.errors import BadRequest
 from omnigraph.read.graph.csr import require_room
-from omnigraph.read.tables.arrow_numpy import Mask, Numbers
+from omnigraph.read.tables.arrow_numpy import BoolArray, NumArray
 
 _COUNTABLE_MAX = 2**63 - 1
 
@@ -17,10 +17,10 @@ class Rows:
     """`weight` counts rows that differ only in variables nobody asks for; None where each counts once."""
 
     count: int
-    columns: dict[str, Numbers]
-    weight: Numbers | None = None
+    columns: dict[str, NumArray]
+    weight: NumArray | None = None
 
-    def take(self, places: Numbers) -> "Rows":
+    def take(self, places: NumArray) -> "Rows":
         require_room(len(places), len(self.columns))
         return Rows(
             len(places),
@@ -28,10 +28,10 @@ class Rows:
             None if self.weight is None else self.weight[places],
         )
 
-    def where(self, mask: Mask) -> "Rows":
+    def where(self, mask: BoolArray) -> "Rows":
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
-    def joined(self, more: dict[str, Numbers]) -> "Rows":
+    def joined(self, more: dict[str, NumArray]) -> "Rows":
         return Rows(self.count, {**self.columns, **more}, self.weight)
 
     def only(self, wanted: Collection[str]) -> "Rows":
@@ -39,7 +39,7 @@ class Rows:
             return self
         return Rows(self.count, {var: column for var, column in self.columns.items() if var in wanted}, self.weight)
 
-    def times(self, counts: Numbers) -> "Rows":
+    def times(self, counts: NumArray) -> "Rows":
         """Each row as often as `counts` says; those with none are gone."""
         kept = counts > 0
         weight = counts if self.weight is None else multiplied(self.weight, counts)
@@ -59,7 +59,7 @@ class Rows:
         return Rows(self.count, self.columns).take(np.repeat(np.arange(self.count), self.weight))
 
 
-def multiplied(one: Numbers, other: Numbers) -> Numbers:
+def multiplied(one: NumArray, other: NumArray) -> NumArray:
     """How often rows count that each counted so often; refused where all of them might be more than can be counted."""
     most = int(one.max(initial=0)) * int(other.max(initial=0)) * len(one)
     if most > _COUNTABLE_MAX:
@@ -78,7 +78,7 @@ def product(left: Rows, right: Rows) -> Rows:
     first = left.take(np.repeat(np.arange(left.count), right.count))
     second = right.take(np.tile(np.arange(right.count), left.count))
     if first.weight is not None and second.weight is not None:
-        weight: Numbers | None = multiplied(first.weight, second.weight)
+        weight: NumArray | None = multiplied(first.weight, second.weight)
     else:
         weight = first.weight if first.weight is not None else second.weight
     return Rows(first.count, {**first.columns, **second.columns}, weight)

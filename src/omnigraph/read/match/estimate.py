@@ -2,17 +2,17 @@
 
 from omnigraph.query.ir import (
     Compare,
-    Contains,
     EntityId,
     Filter,
+    ListContains,
     Literal,
-    Member,
     Prop,
-    StartsWith,
+    TextContains,
     TextSearch,
+    TextStartsWith,
     Traverse,
 )
-from omnigraph.read.reader import Reader
+from omnigraph.read.reader import SnapshotReader
 from omnigraph.schema.definitions import TypeDef
 from omnigraph.schema.identity import canonical_text, id_from_texts
 from omnigraph.schema.types import Scalar
@@ -28,13 +28,13 @@ def selectivity(condition: Filter, rows: int) -> float:
             return 1 / max(rows, 1)
         case Compare(op):
             return _SELECTIVITY[op]
-        case Member() | StartsWith() | TextSearch():
+        case ListContains() | TextStartsWith() | TextSearch():
             return 0.05
-        case Contains():
+        case TextContains():
             return 0.1
 
 
-def rows_of(reader: Reader, table_key: str, filters: list[Filter]) -> float:
+def rows_of(reader: SnapshotReader, table_key: str, filters: list[Filter]) -> float:
     rows = reader.state(table_key).rows
     expected = float(rows)
     for condition in filters:
@@ -42,7 +42,7 @@ def rows_of(reader: Reader, table_key: str, filters: list[Filter]) -> float:
     return expected
 
 
-def degree(reader: Reader, step: Traverse, backward: bool) -> float:
+def degree(reader: SnapshotReader, step: Traverse, backward: bool) -> float:
     """How many vertices a traversal reaches from one, on average."""
     if step.never:
         return 0.0

@@ -15,18 +15,18 @@ from omnigraph.cancellation import checkpoint
 from omnigraph.query.ir import Traverse
 from omnigraph.read.graph.adjacency import DST, SRC, Adjacency
 from omnigraph.read.graph.csr import Csr, Expanded
-from omnigraph.read.tables.arrow_numpy import Numbers
+from omnigraph.read.tables.arrow_numpy import NumArray
 from omnigraph.read.tables.column_store import ID
-from omnigraph.read.tables.resident_table import WantsResident
-from omnigraph.read.tables.table_access import Spaces
+from omnigraph.read.tables.resident_table import NeedsResidentTables
+from omnigraph.read.tables.table_access import TableAccess
 from omnigraph.storage.table.read.row_addresses import chunks, id_filter
 
-Neighbours: TypeAlias = Callable[[Numbers], tuple[Numbers, Numbers]]
+Neighbours: TypeAlias = Callable[[NumArray], tuple[NumArray, NumArray]]
 
 _MARKS_MAX = 1 << 26  # bytes of the marks of vertices seen, all sources of a batch together
 
 
-def expand(spaces: Spaces, step: Traverse, frontier: Numbers, backward: bool) -> Expanded:
+def expand(spaces: TableAccess, step: Traverse, frontier: NumArray, backward: bool) -> Expanded:
     """From each place of the frontier to all that the step reaches; edges only where the step binds them."""
     if step.never or not len(frontier):
         return _NOWHERE
@@ -43,7 +43,7 @@ def expand(spaces: Spaces, step: Traverse, frontier: Numbers, backward: bool) ->
         owners, reached = _reach_marked(csr, distinct, step, backward)
     else:
 
-        def neighbours(numbers: Numbers) -> tuple[Numbers, Numbers]:
+        def neighbours(numbers: NumArray) -> tuple[NumArray, NumArray]:
             apart, places = np.unique(numbers, return_inverse=True)  # sources may meet
             return _looked_up(spaces, step, apart, backward, with_edges=False).expand(places)[:2]
 
@@ -61,7 +61,7 @@ def one_way(adjacency: Adjacency, step: Traverse, backward: bool) -> Csr:
     return adjacency.backward if backward else adjacency.forward
 
 
-def _hop(adjacency: Adjacency, step: Traverse, frontier: Numbers, backward: bool, with_edges: bool) -> Expanded:
+def _hop(adjacency: Adjacency, step: Traverse, frontier: NumArray, backward: bool, with_edges: bool) -> Expanded:
     if not with_edges:
         return one_way(adjacency, step, backward).expand_once(frontier)
     if not step.undirected:
@@ -70,7 +70,7 @@ def _hop(adjacency: Adjacency, step: Traverse, frontier: Numbers, backward: bool
     return _either_way(out, back, frontier)
 
 
-def _either_way(out: Expanded, back: Expanded, frontier: Numbers) -> Expanded:
+def _either_way(out: Expanded, back: Expanded, frontier: NumArray) -> Expanded:
     """Both directions of undirected edges that are bound; a self-loop fits once."""
     places, reached, edges = back
     once = reached != frontier[places]
@@ -86,11 +86,11 @@ def _either_way(out: Expanded, back: Expanded, frontier: Numbers) -> Expanded:
 # By lookups -------------------------------------------------------------------------------------------------
 
 
-def _looked_up(spaces: Spaces, step: Traverse, distinct: Numbers, backward: bool, with_edges: bool) -> Csr:
+def _looked_up(spaces: TableAccess, step: Traverse, distinct: NumArray, backward: bool, with_edges: bool) -> Csr:
     """One hop from each of these vertices as a small adjacency over places in `distinct`."""
     options = spaces.reader.options
     if options.expand == "auto" and len(distinct) > options.frontier_max:
-        raise WantsResident(step.edge, step.source_key, step.target_key)
+        raise NeedsResidentTables(step.edge, step.source_key, step.target_key)
     ways = [_one_way_up(spaces, step, distinct, backward, with_edges)]
     if step.undirected:
         owners, reached, edges = _one_way_up(spaces, step, distinct, not backward, with_edges)
@@ -102,14 +102,14 @@ def _looked_up(spaces: Spaces, step: Traverse, distinct: Numbers, backward: bool
 
 
 def _one_way_up(
-    spaces: Spaces, step: Traverse, distinct: Numbers, backward: bool, with_edges: bool
-) -> tuple[Numbers, Numbers, Numbers]:
+    spaces: TableAccess, step: Traverse, distinct: NumArray, backward: bool, with_edges: bool
+) -> tuple[NumArray, NumArray, NumArray]:
     near_end, far_end = (DST, SRC) if backward else (SRC, DST)
     keys = (step.target_key, step.source_key) if backward else (step.source_key, step.target_key)
-    near, far = spaces.of(keys[0]), spaces.of(keys[1])
-    edges = spaces.visited(step.edge)
+    near, far = spaces.table(keys[0]), spaces.table(keys[1])
+    edges = spaces.lazy_table(step.edge)
     ids: Any = near.ids(distinct)
-    names = edges.names_with(SRC, DST) if with_edges else [SRC, DST, ID]
+    names = edges.columns_with(SRC, DST) if with_edges else [SRC, DST, ID]
     parts = []
     for chunk in chunks(ids.to_pylist()):
         checkpoint()
@@ -119,9 +119,9 @@ def _one_way_up(
     rows = rows.filter(pc.is_valid(owners))
     rows = _once(rows) if len(parts) > 1 else rows
     places: Any = pc.index_in(rows.column(near_end), value_set=ids)
-    reached = far.find(_flat(rows.column(far_end)))
+    reached = far.numbers_of(_flat(rows.column(far_end)))
     inside = reached >= 0
-    numbers = edges.meet(rows) if with_edges else np.zeros(rows.num_rows, np.int64)
+    numbers = edges.add(rows) if with_edges else np.zeros(rows.num_rows, np.int64)
     return places.to_numpy().astype(np.int64)[inside], reached[inside], numbers[inside]
 
 
@@ -137,7 +137,7 @@ def _flat(column: Any) -> Any:
     return column.combine_chunks()
 
 
-def _others(reached: Numbers) -> int:
+def _others(reached: NumArray) -> int:
     return int(reached.max()) + 1 if len(reached) else 1
 
 
@@ -151,10 +151,10 @@ _NOWHERE: Expanded = (_NONE, _NONE, _NONE)
 class _SeenPairs:
     """Which (source, vertex) pairs were visited, for few of them: a sorted array."""
 
-    def __init__(self, starts: Numbers) -> None:
+    def __init__(self, starts: NumArray) -> None:
         self._seen = np.arange(len(starts)) * _PAIR + starts
 
-    def fresh(self, keys: Numbers) -> Numbers:
+    def fresh(self, keys: NumArray) -> NumArray:
         new = np.setdiff1d(keys, self._seen)
         self._seen = np.union1d(self._seen, new)
         return new
@@ -165,16 +165,16 @@ class _SeenMarks:
 
     def __init__(self, size: int) -> None:
         self._marks = np.zeros(size, np.bool_)
-        self._touched: list[Numbers] = []
+        self._touched: list[NumArray] = []
 
-    def start(self, keys: Numbers) -> None:
+    def start(self, keys: NumArray) -> None:
         for touched in self._touched:
             self._marks[touched] = False
         self._marks[keys] = True
         self._touched = [keys]
 
-    def fresh(self, keys: Numbers) -> Numbers:
-        new: Numbers = keys[~self._marks[keys]]
+    def fresh(self, keys: NumArray) -> NumArray:
+        new: NumArray = keys[~self._marks[keys]]
         if len(new) * 16 > len(self._marks):
             marks = np.zeros(len(self._marks), np.bool_)
             marks[new] = True
@@ -186,7 +186,7 @@ class _SeenMarks:
         return new
 
 
-def _reach_marked(csr: Csr, starts: Numbers, step: Traverse, backward: bool) -> tuple[Numbers, Numbers]:
+def _reach_marked(csr: Csr, starts: NumArray, step: Traverse, backward: bool) -> tuple[NumArray, NumArray]:
     """In batches of as many sources as the marks have room for."""
     size = max(1, min(len(starts), _MARKS_MAX // max(1, csr.vertices)))
     seen = _SeenMarks(size * csr.vertices)
@@ -200,11 +200,11 @@ def _reach_marked(csr: Csr, starts: Numbers, step: Traverse, backward: bool) -> 
 
 
 def _reach(
-    neighbours: Neighbours, starts: Numbers, step: Traverse, backward: bool, seen: Any, width: int
-) -> tuple[Numbers, Numbers]:
+    neighbours: Neighbours, starts: NumArray, step: Traverse, backward: bool, seen: Any, width: int
+) -> tuple[NumArray, NumArray]:
     """Breadth first from each start: (place of the start, vertex) for all that is reported."""
     owners, vertices = np.arange(len(starts)), starts.astype(np.int64)
-    reported: list[tuple[Numbers, Numbers]] = [(_NONE, _NONE)]
+    reported: list[tuple[NumArray, NumArray]] = [(_NONE, _NONE)]
     looped = np.zeros(len(starts), np.bool_)  # starts with an edge to themselves
     depth = 0
     while True:
@@ -226,7 +226,7 @@ def _reach(
     return np.concatenate([owners for owners, _ in reported]), np.concatenate([found for _, found in reported])
 
 
-def _looping(places: Numbers, reached: Numbers, vertices: Numbers) -> Numbers:
+def _looping(places: NumArray, reached: NumArray, vertices: NumArray) -> NumArray:
     loops = np.zeros(len(vertices), np.bool_)
     loops[places[reached == vertices[places]]] = True
     return loops

@@ -16,26 +16,26 @@ from omnigraph.errors import BadRequest
 from omnigraph.query.ir import (
     Compare,
     CompareOp,
-    Contains,
     EdgeEnd,
     EntityId,
     Filter,
+    ListContains,
     Literal,
-    Member,
     Now,
     Operand,
     ParamRef,
     Prop,
-    StartsWith,
+    TextContains,
     TextSearch,
+    TextStartsWith,
     Value,
     operands,
 )
-from omnigraph.read.tables.arrow_numpy import FLIPPED, Column, Mask, Side, compared, mask_of
+from omnigraph.read.tables.arrow_numpy import FLIPPED, ArrowArray, BoolArray, Side, compare_values, to_mask
 from omnigraph.schema.definitions import EDGE_COLUMNS, ID, TypeDef
 from omnigraph.schema.types import INTEGER_BOUNDS, Enumeration, ListOf, PropertyType, Scalar
 
-ColumnOf: TypeAlias = Callable[[Prop | EntityId | EdgeEnd], Column]
+ColumnOf: TypeAlias = Callable[[Prop | EntityId | EdgeEnd], ArrowArray]
 
 PUSHED_TEXT_MAX = 4_096  # a longer constant is compared here
 _LOWEST = -(2**63)  # Lance's SQL reads this one as a float
@@ -68,11 +68,11 @@ def id_of(condition: Filter) -> str | None:
     return None
 
 
-def matches(condition: Filter, table: pa.Table) -> Mask:
+def matches(condition: Filter, table: pa.Table) -> BoolArray:
     """Which rows of a table pass a filter over its one variable."""
     held: dict[str, Any] = {}
 
-    def column(operand: Prop | EntityId | EdgeEnd) -> Column:
+    def column(operand: Prop | EntityId | EdgeEnd) -> ArrowArray:
         name = column_name(operand)
         if name not in held:
             held[name] = flat(table.column(name))
@@ -81,7 +81,7 @@ def matches(condition: Filter, table: pa.Table) -> Mask:
     return evaluate(condition, column, table.num_rows)
 
 
-def flat(column: Column) -> Column:
+def flat(column: ArrowArray) -> ArrowArray:
     """One array of a column's chunks; texts of more than 2 GiB need wider offsets."""
     if column.num_chunks == 1:
         return column.chunk(0)
@@ -91,7 +91,7 @@ def flat(column: Column) -> Column:
     return combined
 
 
-def evaluate(condition: Filter, column: ColumnOf, rows: int) -> Mask:
+def evaluate(condition: Filter, column: ColumnOf, rows: int) -> BoolArray:
     """Which of `rows` rows pass; `column` gives the values of an operand, one for each row."""
 
     def side(operand: Operand) -> Side:
@@ -105,41 +105,41 @@ def evaluate(condition: Filter, column: ColumnOf, rows: int) -> Mask:
 
     match condition:
         case Compare(op, left, right, domain):
-            return compared(op, side(left), side(right), domain, rows)
-        case Contains(text, part):
+            return compare_values(op, side(left), side(right), domain, rows)
+        case TextContains(text, part):
             return _in_text(side(text), side(part), rows, pc.match_substring, lambda whole, piece: piece in whole)
-        case StartsWith(text, prefix):
+        case TextStartsWith(text, prefix):
             return _in_text(side(text), side(prefix), rows, pc.starts_with, str.startswith)
-        case Member(items, item, domain):
+        case ListContains(items, item, domain):
             return _member(side(items), side(item), domain, rows)
         case TextSearch(kind):
             raise BadRequest(f"{kind} needs a text index, which is not to be had here: use contains or starts_with.")
 
 
-def _in_text(text: Side, part: Side, rows: int, column_with: Any, texts: Callable[[str, str], bool]) -> Mask:
+def _in_text(text: Side, part: Side, rows: int, column_with: Any, texts: Callable[[str, str], bool]) -> BoolArray:
     if text is None or part is None:
         return np.zeros(rows, np.bool_)
     if isinstance(text, pa.Array) and isinstance(part, str):
-        return mask_of(column_with(text, part))
+        return to_mask(column_with(text, part))
     wholes = text.to_pylist() if isinstance(text, pa.Array) else [text] * rows
     parts = part.to_pylist() if isinstance(part, pa.Array) else [part] * rows
     found = (w is not None and p is not None and texts(w, p) for w, p in zip(wholes, parts, strict=True))
     return np.fromiter(found, np.bool_, rows)
 
 
-def _member(items: Side, item: Side, domain: Any, rows: int) -> Mask:
+def _member(items: Side, item: Side, domain: Any, rows: int) -> BoolArray:
     """Some element equals the item: elements are compared flat, then told back to their rows."""
     found = np.zeros(rows, np.bool_)
     if items is None or item is None:
         return found
     if not isinstance(items, pa.Array):
         for element in items if isinstance(items, tuple) else ():
-            found |= compared("=", element, item, domain, rows)
+            found |= compare_values("=", element, item, domain, rows)
         return found
     owners: Any = pc.list_parent_indices(items)
     elements: Any = pc.list_flatten(items)
     other = item.take(owners) if isinstance(item, pa.Array) else item
-    hits = compared("=", elements, other, domain, len(elements))
+    hits = compare_values("=", elements, other, domain, len(elements))
     found[owners.to_numpy(zero_copy_only=False)[hits]] = True
     return found
 
@@ -154,13 +154,13 @@ def lance_filter(condition: Filter, table_def: TypeDef) -> str | None:
             return _comparison(op, left, value, domain, table_def)
         case Compare(op, Literal(value, _), right, domain) if not isinstance(right, Literal | ParamRef | Now):
             return _comparison(FLIPPED[op], right, value, domain, table_def)
-        case Contains(Prop() | EntityId() as text, Literal(str() as part, _)):
+        case TextContains(Prop() | EntityId() as text, Literal(str() as part, _)):
             return _call("contains", text, part, table_def)
-        case StartsWith(Prop() | EntityId() as text, Literal(str() as part, _)):
+        case TextStartsWith(Prop() | EntityId() as text, Literal(str() as part, _)):
             return _call("starts_with", text, part, table_def)
-        case Member(Prop() as items, Literal(value, _), "text") if isinstance(value, str):
+        case ListContains(Prop() as items, Literal(value, _), "text") if isinstance(value, str):
             return _call("array_has", items, value, table_def)
-        case Member(Prop(column=column) as items, Literal(value, _), "number") if isinstance(column.type, ListOf):
+        case ListContains(Prop(column=column) as items, Literal(value, _), "number") if isinstance(column.type, ListOf):
             exact = _constant("=", value, column.type.item, "number")
             name = _name(items, table_def)
             return f"array_has({name}, {exact})" if exact is not None and name is not None else None

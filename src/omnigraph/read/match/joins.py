@@ -15,25 +15,25 @@ from omnigraph.query.ir import Compare, EdgeEnd, EntityId, Filter, Prop, variabl
 from omnigraph.read.graph.csr import Csr
 from omnigraph.read.match.bindings import ONE, Rows, multiplied, product
 from omnigraph.read.match.filters import column_name, evaluate
-from omnigraph.read.tables.arrow_numpy import Column, Mask, Numbers, is_text
-from omnigraph.read.tables.table_access import Spaces
+from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray, is_text
+from omnigraph.read.tables.table_access import TableAccess
 
 BLOCK_ROWS = 1 << 20
 DUCKDB_PAIRS_MIN = 1 << 22
 _SQL = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
-def values_of(spaces: Spaces, operand: Prop | EntityId | EdgeEnd, numbers: Numbers) -> Column:
+def values_of(spaces: TableAccess, operand: Prop | EntityId | EdgeEnd, numbers: NumArray) -> ArrowArray:
     name = column_name(operand)
-    return spaces.of(operand.table_key).values([name], numbers)[name]
+    return spaces.table(operand.table_key).values([name], numbers)[name]
 
 
-def holds(spaces: Spaces, condition: Filter, rows: Rows) -> Mask:
+def holds(spaces: TableAccess, condition: Filter, rows: Rows) -> BoolArray:
     """For which rows a filter is true."""
     return evaluate(condition, lambda operand: values_of(spaces, operand, rows.columns[operand.var]), rows.count)
 
 
-def distinct(rows: Rows, variables: Sequence[str]) -> tuple[Rows, Numbers | None]:
+def distinct(rows: Rows, variables: Sequence[str]) -> tuple[Rows, NumArray | None]:
     """The distinct combinations of some variables, and which of them each row has; None if they are the rows."""
     columns = {var: rows.columns[var] for var in variables}
     if rows.count < 64 or not columns:
@@ -48,7 +48,7 @@ def distinct(rows: Rows, variables: Sequence[str]) -> tuple[Rows, Numbers | None
     return Rows(rows.count, columns).take(first), places
 
 
-def combined(spaces: Spaces, left: Rows, right: Rows, conditions: Sequence[Filter]) -> Rows:
+def combined(spaces: TableAccess, left: Rows, right: Rows, conditions: Sequence[Filter]) -> Rows:
     """The pairs of rows for which all conditions hold."""
     if left is ONE:
         return right
@@ -67,14 +67,14 @@ def combined(spaces: Spaces, left: Rows, right: Rows, conditions: Sequence[Filte
     return _stacked([_passing(spaces, product(left.take(block), right), rest) for block in blocks])
 
 
-def _passing(spaces: Spaces, rows: Rows, conditions: Sequence[Filter]) -> Rows:
+def _passing(spaces: TableAccess, rows: Rows, conditions: Sequence[Filter]) -> Rows:
     for condition in conditions:
         checkpoint()
         rows = rows.where(holds(spaces, condition, rows))
     return rows
 
 
-def _paired(left: Rows, right: Rows, left_places: Numbers, right_places: Numbers) -> Rows:
+def _paired(left: Rows, right: Rows, left_places: NumArray, right_places: NumArray) -> Rows:
     first, second = left.take(left_places), right.take(right_places)
     weights = [part.weight for part in (first, second) if part.weight is not None]
     weight = multiplied(*weights) if len(weights) == 2 else weights[0] if weights else None
@@ -103,7 +103,7 @@ def _sides(condition: Filter, left: Rows, right: Rows) -> tuple[Any, Any, str] |
     return None
 
 
-def _equal_keys(spaces: Spaces, condition: Filter, left: Rows, right: Rows) -> tuple[Any, Any] | None:
+def _equal_keys(spaces: TableAccess, condition: Filter, left: Rows, right: Rows) -> tuple[Any, Any] | None:
     """The values to be equal, if both sides have one type whose equality Arrow's dictionaries share with ours."""
     sides = _sides(condition, left, right)
     if sides is None or sides[2] != "=":
@@ -113,12 +113,12 @@ def _equal_keys(spaces: Spaces, condition: Filter, left: Rows, right: Rows) -> t
     return (one, other) if _alike(one, other) else None
 
 
-def _alike(one: Column, other: Column) -> bool:
+def _alike(one: ArrowArray, other: ArrowArray) -> bool:
     plain = is_text(one.type) or pa.types.is_integer(one.type) or pa.types.is_temporal(one.type)
     return bool(one.type == other.type and plain)
 
 
-def _matching(one: Column, other: Column) -> tuple[Numbers, Numbers]:
+def _matching(one: ArrowArray, other: ArrowArray) -> tuple[NumArray, NumArray]:
     """The places of equal values; null equals nothing."""
     encoded: Any = pa.concat_arrays([one, other]).dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy()
@@ -130,7 +130,7 @@ def _matching(one: Column, other: Column) -> tuple[Numbers, Numbers]:
     return present[owners], found
 
 
-def _comparable(spaces: Spaces, conditions: Sequence[Filter], left: Rows, right: Rows) -> dict[Filter, Any]:
+def _comparable(spaces: TableAccess, conditions: Sequence[Filter], left: Rows, right: Rows) -> dict[Filter, Any]:
     found: dict[Filter, Any] = {}
     for condition in conditions:
         sides = _sides(condition, left, right)
@@ -142,7 +142,7 @@ def _comparable(spaces: Spaces, conditions: Sequence[Filter], left: Rows, right:
     return found
 
 
-def _joined_by_duckdb(sides: dict[Filter, Any]) -> tuple[Numbers, Numbers]:
+def _joined_by_duckdb(sides: dict[Filter, Any]) -> tuple[NumArray, NumArray]:
     """DuckDB compares text by its bytes, as we do, and has joins for ranges."""
     import duckdb
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from omnigraph.cancellation import checkpoint
 from omnigraph.query.ir import Filter, NodeVar, Not, Pattern, TextSearch, Traverse, variables_of
-from omnigraph.read.explain import Plan, PlanStep, filters_text, step_text
+from omnigraph.read.explain import ExecutedStep, QueryPlan, describe_filters, describe_traversal
 from omnigraph.read.graph.csr import MANY, Expanded
 from omnigraph.read.match import joins
 from omnigraph.read.match.bindings import ONE, Rows
@@ -20,17 +20,17 @@ from omnigraph.read.match.estimate import by_id, degree, rows_of, selectivity
 from omnigraph.read.match.expand import expand, one_way
 from omnigraph.read.match.filters import evaluate
 from omnigraph.read.search import ranking
-from omnigraph.read.tables.arrow_numpy import Mask, Numbers
-from omnigraph.read.tables.table_access import Spaces
+from omnigraph.read.tables.arrow_numpy import BoolArray, NumArray
+from omnigraph.read.tables.table_access import TableAccess
 
 _SEED = "#seed"  # the place of an outer row, carried through the match of a negation
 
 
 def match(
-    spaces: Spaces,
+    spaces: TableAccess,
     pattern: Pattern,
     keep: Collection[str],
-    plan: Plan,
+    plan: QueryPlan,
     outer: Mapping[str, str] | None = None,
     seeds: Rows = ONE,
     exists: bool = False,
@@ -44,7 +44,13 @@ def match(
 
 class _Match:
     def __init__(
-        self, spaces: Spaces, pattern: Pattern, keep: frozenset[str], plan: Plan, outer: dict[str, str], exists: bool
+        self,
+        spaces: TableAccess,
+        pattern: Pattern,
+        keep: frozenset[str],
+        plan: QueryPlan,
+        outer: dict[str, str],
+        exists: bool,
     ) -> None:
         self.spaces = spaces
         self.reader = spaces.reader
@@ -88,7 +94,7 @@ class _Match:
             self.others.append(condition)
 
     def _where(self, filters: list[Filter]) -> str:
-        return filters_text(filters) if self.plan.is_told else ""
+        return describe_filters(filters) if self.plan.with_details else ""
 
     def _nothing(self) -> Rows:
         return Rows(0, {var: np.zeros(0, np.int64) for var in self.tables if var in self.keep})
@@ -106,21 +112,21 @@ class _Match:
         step.rows = len(numbers)
         return Rows(len(numbers), {var: numbers})
 
-    def _selected(self, var: str) -> Numbers:
-        space = self.spaces.of(self.tables[var])
+    def _selected(self, var: str) -> NumArray:
+        space = self.spaces.table(self.tables[var])
         filters = self.filters.get(var, [])
         texts = [condition for condition in filters if isinstance(condition, TextSearch)]
         plain = [condition for condition in filters if not isinstance(condition, TextSearch)]
         if texts:
             numbers = ranking.text_numbers(self.reader, space, texts[0])
             return np.sort(numbers[self._passing(var, numbers)])
-        return space.select(plain) if plain else space.everything()
+        return space.select(plain) if plain else space.all_rows()
 
-    def _passing(self, var: str, numbers: Numbers) -> Mask:
-        space = self.spaces.of(self.tables[var])
+    def _passing(self, var: str, numbers: NumArray) -> BoolArray:
+        space = self.spaces.table(self.tables[var])
         filters = self.filters.get(var, [])
         plain = [condition for condition in filters if not isinstance(condition, TextSearch)]
-        mask = space.passing(plain, numbers) if plain else np.ones(len(numbers), np.bool_)
+        mask = space.filter_mask(plain, numbers) if plain else np.ones(len(numbers), np.bool_)
         for condition in filters:
             if isinstance(condition, TextSearch):
                 mask &= np.isin(numbers, ranking.text_numbers(self.reader, space, condition))
@@ -155,15 +161,15 @@ class _Match:
             expected *= selectivity(condition, self.reader.state(self.tables[far]).rows)
         return expected
 
-    def _expanded(self, step: Traverse, rows: Rows, shown: PlanStep) -> Rows:
+    def _expanded(self, step: Traverse, rows: Rows, shown: ExecutedStep) -> Rows:
         backward = step.source not in rows.columns
         near, far = (step.target, step.source) if backward else (step.source, step.target)
         self.unbound.remove(far)
         counted = not self._is_needed(far) and not (step.edge_var is not None and self._is_needed(step.edge_var))
-        if self.plan.is_told:
+        if self.plan.with_details:
             verb = "Count" if counted else "Expand"
-            shown.what = step_text(step, verb, near, far, self.spaces.adjacency(step) is not None)
-            shown.what += filters_text(self.filters.get(far, []))
+            shown.text = describe_traversal(step, verb, near, far, self.spaces.adjacency(step) is not None)
+            shown.text += describe_filters(self.filters.get(far, []))
         if counted and (degrees := self._degrees(step, rows.columns[near], backward)) is not None:
             return self._times(rows, degrees)
         passing = self._passing_expanded(step, rows.columns[near], far, backward)
@@ -176,7 +182,7 @@ class _Match:
             return self._times(rows, np.bincount(places, minlength=rows.count))
         return self._bound(rows.only(self._wanted(rows)).take(places), step, {far: reached}, edges)
 
-    def _passing_expanded(self, step: Traverse, numbers: Numbers, far: str, backward: bool) -> Expanded | None:
+    def _passing_expanded(self, step: Traverse, numbers: NumArray, far: str, backward: bool) -> Expanded | None:
         """The expansion to what passes, filtered once for each vertex; None where few rows share one."""
         if far not in self.filters or len(numbers) < MANY or not step.single_hop or step.edge_var is not None:
             return None
@@ -191,7 +197,7 @@ class _Match:
         places[distinct] = np.arange(len(distinct))
         return csr.narrowed(distinct, lambda reached: self._passing(far, reached)).expand(places[numbers])
 
-    def _degrees(self, step: Traverse, numbers: Numbers, backward: bool) -> Numbers | None:
+    def _degrees(self, step: Traverse, numbers: NumArray, backward: bool) -> NumArray | None:
         """How many a traversal reaches, straight from the adjacency; None where it takes an expansion to say."""
         adjacency = self.spaces.adjacency(step)
         if adjacency is None or not step.single_hop or (step.edge_var is not None and step.undirected):
@@ -202,16 +208,16 @@ class _Match:
         far = step.source if backward else step.target
         if far not in self.filters:
             return csr.degrees(numbers) if step.edge_var is not None else csr.degrees_once(numbers)
-        space = self.spaces.resident(self.tables[far])
+        space = self.spaces.resident_table(self.tables[far])
         if space is None or 2 * int(csr.degrees(numbers).sum()) < len(csr.targets):
             return None
         csr = csr if step.edge_var is not None else csr.simple()
-        everything = space.everything()
+        everything = space.all_rows()
         passing = np.zeros(space.total, np.bool_)
         passing[everything] = self._passing(far, everything)
         return csr.counts_of(passing)[numbers]
 
-    def _reached(self, step: Traverse, far: str, reached: Numbers, edges: Numbers | None) -> Mask | None:
+    def _reached(self, step: Traverse, far: str, reached: NumArray, edges: NumArray | None) -> BoolArray | None:
         mask = self._passing(far, reached) if far in self.filters else None
         if step.edge_var is not None and step.edge_var in self.filters:
             assert edges is not None
@@ -219,11 +225,11 @@ class _Match:
             mask = own if mask is None else mask & own
         return mask
 
-    def _closed(self, step: Traverse, rows: Rows, shown: PlanStep) -> Rows:
+    def _closed(self, step: Traverse, rows: Rows, shown: ExecutedStep) -> Rows:
         """A traversal between two variables that both have values already."""
         sources, targets = rows.columns[step.source], rows.columns[step.target]
         adjacency = self.spaces.adjacency(step)
-        shown.what = step_text(step, "Check", step.source, step.target, adjacency is not None)
+        shown.text = describe_traversal(step, "Check", step.source, step.target, adjacency is not None)
         if step.edge_var is None and step.single_hop and adjacency is not None:
             return rows.where(one_way(adjacency, step, backward=False).connects(sources, targets))
         places, reached, edges = expand(self.spaces, step, sources, backward=False)
@@ -235,12 +241,12 @@ class _Match:
             return self._times(rows, np.bincount(places[mask], minlength=rows.count))
         return self._bound(rows.take(places[mask]), step, {}, None if edges is None else edges[mask])
 
-    def _bound(self, rows: Rows, step: Traverse, more: dict[str, Numbers], edges: Numbers | None) -> Rows:
+    def _bound(self, rows: Rows, step: Traverse, more: dict[str, NumArray], edges: NumArray | None) -> Rows:
         if step.edge_var is not None and edges is not None and self._is_needed(step.edge_var):
             more = {**more, step.edge_var: edges}
         return rows.joined(more)
 
-    def _times(self, rows: Rows, counts: Numbers) -> Rows:
+    def _times(self, rows: Rows, counts: NumArray) -> Rows:
         rows = rows.only(self._wanted(rows))
         return rows.where(counts > 0) if self.exists else rows.times(counts)
 
@@ -287,9 +293,9 @@ class _Match:
         step.rows = result.count
         return result
 
-    def _has_match(self, negation: Not, rows: Rows, step: PlanStep) -> Mask:
+    def _has_match(self, negation: Not, rows: Rows, step: ExecutedStep) -> BoolArray:
         """For which rows the inner pattern has a match: asked once for each combination of outer values."""
-        inner, inside = negation.pattern, Plan(step.inside, self.plan.is_told)
+        inner, inside = negation.pattern, QueryPlan(step.nested, self.plan.with_details)
         outer = {var: self.tables[var] for var in inner.outer}
         if len(outer) == 1:
             (var,) = outer
@@ -303,7 +309,7 @@ class _Match:
         has[matched.columns[_SEED]] = True
         return has if places is None else has[places]
 
-    def _found_alone(self, inner: Pattern, var: str, numbers: Numbers, inside: Plan) -> Mask | None:
+    def _found_alone(self, inner: Pattern, var: str, numbers: NumArray, inside: QueryPlan) -> BoolArray | None:
         """The same from the inside out, where the inner pattern alone has far fewer rows than there are outer ones."""
         own: dict[str, list[Any]] = {node.var: [] for node in inner.nodes}
         for condition in inner.filters:
@@ -318,6 +324,6 @@ class _Match:
             return None
         whole = replace(inner, nodes=(*inner.nodes, NodeVar(var, self.tables[var])), outer=())
         found = match(self.spaces, whole, [var], inside, exists=True).columns[var]
-        marks = np.zeros(max(self.spaces.of(self.tables[var]).total, 1), np.bool_)
+        marks = np.zeros(max(self.spaces.table(self.tables[var]).total, 1), np.bool_)
         marks[found] = True
         return marks[numbers]

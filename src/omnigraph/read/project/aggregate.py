@@ -12,15 +12,15 @@ from omnigraph.query.ir import F64, Aggregate, EntityId, Prop
 from omnigraph.read.match.bindings import Rows
 from omnigraph.read.match.filters import column_name
 from omnigraph.read.project.sort_keys import Groups, Keys, column_keys
-from omnigraph.read.tables.arrow_numpy import Column, Numbers, raw, valid_of
-from omnigraph.read.tables.table_access import Spaces
+from omnigraph.read.tables.arrow_numpy import ArrowArray, NumArray, raw_values, valid_mask
+from omnigraph.read.tables.table_access import TableAccess
 from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.types import INTEGER_BOUNDS, Scalar
 
 _EXACT = 1 << 53
 
 
-def aggregated(spaces: Spaces, aggregate: Aggregate, rows: Rows, groups: Groups) -> Column:
+def aggregated(spaces: TableAccess, aggregate: Aggregate, rows: Rows, groups: Groups) -> ArrowArray:
     """The aggregate's value for each group."""
     if aggregate.arg is None:
         return pa.array(_counts(groups.of_row, rows.weight, groups.count))
@@ -28,15 +28,15 @@ def aggregated(spaces: Spaces, aggregate: Aggregate, rows: Rows, groups: Groups)
     if aggregate.fn in ("min", "max"):
         return _extreme(spaces, aggregate, arg, numbers, groups)
     name = column_name(arg)
-    values = spaces.of(arg.table_key).values([name], numbers)[name]
-    valid = valid_of(values)
+    values = spaces.table(arg.table_key).values([name], numbers)[name]
+    valid = valid_mask(values)
     inside = slice(None) if valid is None else np.flatnonzero(valid)
     of_row = groups.of_row[inside]
     weight = None if rows.weight is None else rows.weight[inside]
     counts = _counts(of_row, weight, groups.count)
     if aggregate.fn == "count":
         return pa.array(counts)
-    present = raw(values)[inside]
+    present = raw_values(values)[inside]
     sums: list[Any]
     if np.issubdtype(present.dtype, np.floating):
         sums = _float_sums(present, of_row, weight, counts)
@@ -47,7 +47,7 @@ def aggregated(spaces: Spaces, aggregate: Aggregate, rows: Rows, groups: Groups)
     return _sums(sums, counts, aggregate)
 
 
-def _counts(of_row: Numbers, weight: Numbers | None, groups: int) -> Numbers:
+def _counts(of_row: NumArray, weight: NumArray | None, groups: int) -> NumArray:
     if weight is None:
         return np.bincount(of_row, minlength=groups)
     if int(weight.max(initial=0)) * len(weight) < _EXACT:
@@ -57,7 +57,7 @@ def _counts(of_row: Numbers, weight: Numbers | None, groups: int) -> Numbers:
     return totals
 
 
-def _integer_sums(values: Numbers, of_row: Numbers, weight: Numbers | None, groups: int) -> list[int]:
+def _integer_sums(values: NumArray, of_row: NumArray, weight: NumArray | None, groups: int) -> list[int]:
     largest = max(abs(int(values.max(initial=0))), abs(int(values.min(initial=0))))
     heaviest = 1 if weight is None else int(weight.max(initial=1))
     if largest * heaviest * len(values) < _EXACT:
@@ -70,7 +70,7 @@ def _integer_sums(values: Numbers, of_row: Numbers, weight: Numbers | None, grou
     return totals
 
 
-def _float_sums(values: Numbers, of_row: Numbers, weight: Numbers | None, counts: Numbers) -> list[float]:
+def _float_sums(values: NumArray, of_row: NumArray, weight: NumArray | None, counts: NumArray) -> list[float]:
     """Rounded once, so that the order of the rows does not matter."""
     if weight is not None:
         values, of_row = np.repeat(values, weight), np.repeat(of_row, weight)
@@ -86,7 +86,7 @@ def _fsum(values: list[float]) -> float:
         return math.inf
 
 
-def _sums(sums: list[Any], counts: Numbers, aggregate: Aggregate) -> Column:
+def _sums(sums: list[Any], counts: NumArray, aggregate: Aggregate) -> ArrowArray:
     present: list[Any] = [total if count else None for total, count in zip(sums, counts.tolist(), strict=True)]
     assert isinstance(aggregate.type, Scalar)
     if aggregate.type == F64:
@@ -104,7 +104,9 @@ def _sums(sums: list[Any], counts: Numbers, aggregate: Aggregate) -> Column:
     return pa.array(present, arrow_type(aggregate.type))
 
 
-def _extreme(spaces: Spaces, aggregate: Aggregate, arg: Prop | EntityId, numbers: Numbers, groups: Groups) -> Column:
+def _extreme(
+    spaces: TableAccess, aggregate: Aggregate, arg: Prop | EntityId, numbers: NumArray, groups: Groups
+) -> ArrowArray:
     """The value of the row that sorts first or last in its group, read for that row alone."""
     keys: Keys = column_keys(spaces, arg, numbers)
     rows = np.arange(len(numbers)) if keys.valid is None else np.flatnonzero(keys.valid)
@@ -118,7 +120,7 @@ def _extreme(spaces: Spaces, aggregate: Aggregate, arg: Prop | EntityId, numbers
         edge[:-1] = of_sorted[1:] != of_sorted[:-1]
     chosen = rows[order[edge]]
     name = column_name(arg)
-    found = spaces.of(arg.table_key).values([name], numbers[chosen])[name]
+    found = spaces.table(arg.table_key).values([name], numbers[chosen])[name]
     places = np.full(groups.count, -1, np.int64)
     places[of_sorted[edge]] = np.arange(len(chosen))
     return found.take(pa.array(places, mask=places < 0))

@@ -18,26 +18,26 @@ from omnigraph.query.ir import (
     Literal,
     Nearest,
     OrderKey,
-    Output,
+    OutputExpr,
     Prop,
     Rank,
     ReadQuery,
     Rrf,
     WholeNode,
 )
-from omnigraph.read.explain import Plan
+from omnigraph.read.explain import QueryPlan
 from omnigraph.read.match.bindings import Rows
 from omnigraph.read.match.filters import column_name
 from omnigraph.read.project import sort_keys as codes
 from omnigraph.read.project.aggregate import aggregated
 from omnigraph.read.project.sort_keys import Direction, Groups, Keys, column_keys, keys_of
 from omnigraph.read.search import ranking
-from omnigraph.read.tables.arrow_numpy import Column, Numbers
-from omnigraph.read.tables.table_access import Spaces
+from omnigraph.read.tables.arrow_numpy import ArrowArray, NumArray
+from omnigraph.read.tables.table_access import TableAccess
 from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.types import PropertyType
 
-Fetch: TypeAlias = Callable[[slice], Column]
+Fetch: TypeAlias = Callable[[slice], ArrowArray]
 Few: TypeAlias = Callable[[], list[Any] | None]
 
 
@@ -62,18 +62,18 @@ class Shaped:
     columns: tuple[OutputColumn, ...]
 
 
-def shaped(spaces: Spaces, query: ReadQuery, rows: Rows, plan: Plan) -> Shaped:
+def shaped(spaces: TableAccess, query: ReadQuery, rows: Rows, plan: QueryPlan) -> Shaped:
     """The result's rows in order, with its columns ready to be fetched."""
     return _Shape(spaces, query, plan).result(rows)
 
 
 class _Shape:
-    def __init__(self, spaces: Spaces, query: ReadQuery, plan: Plan) -> None:
+    def __init__(self, spaces: TableAccess, query: ReadQuery, plan: QueryPlan) -> None:
         self.spaces = spaces
         self.query = query
         self.plan = plan
         self.scores: dict[Rank, ranking.Scores] = {}
-        self.computed: dict[Aggregate, Column] = {}  # by group
+        self.computed: dict[Aggregate, ArrowArray] = {}  # by group
 
     def result(self, rows: Rows) -> Shaped:
         query = self.query
@@ -132,7 +132,7 @@ class _Shape:
             if isinstance(expr, Aggregate) and expr not in self.computed:
                 self.computed[expr] = aggregated(self.spaces, expr, rows, groups)
 
-    def _group_keys(self, expr: Output, rows: Rows) -> Keys | None:
+    def _group_keys(self, expr: OutputExpr, rows: Rows) -> Keys | None:
         match expr:
             case WholeNode(var) | EntityId(var):
                 return Keys(rows.columns[var], None)
@@ -158,7 +158,7 @@ class _Shape:
         ]
         return Shaped(len(places), tuple(columns))
 
-    def _in_order(self, rows: Rows, groups: Groups | None, count: int) -> Numbers:
+    def _in_order(self, rows: Rows, groups: Groups | None, count: int) -> NumArray:
         order = [key for key in (*self.query.order, *self.query.tiebreak) if not isinstance(key.expr, Literal)]
         places = np.arange(count)
         limit = self.query.limit
@@ -177,14 +177,14 @@ class _Shape:
             places = places[codes.ordered(columns, len(places))]
         return places if limit is None else places[:limit]
 
-    def _is_constant(self, key: OrderKey, rows: Rows, groups: Groups | None, places: Numbers) -> bool:
+    def _is_constant(self, key: OrderKey, rows: Rows, groups: Groups | None, places: NumArray) -> bool:
         """Whether it is one entity's value at all places: such a key need not be read."""
         if not isinstance(key.expr, Prop | EntityId | WholeNode):
             return False
         numbers = rows.columns[key.expr.var][_rows_at(groups, places)]
         return bool(numbers[0] == numbers[-1]) and bool((numbers == numbers[0]).all())
 
-    def _keys(self, key: OrderKey, rows: Rows, groups: Groups | None, places: Numbers | None) -> Keys:
+    def _keys(self, key: OrderKey, rows: Rows, groups: Groups | None, places: NumArray | None) -> Keys:
         """The key's values at some places of the result; None are all."""
         expr = key.expr
         if isinstance(expr, Aggregate):
@@ -201,7 +201,7 @@ class _Shape:
 
     # Columns
 
-    def _column(self, name: str, expr: Output, rows: Rows, groups: Groups | None, places: Numbers) -> OutputColumn:
+    def _column(self, name: str, expr: OutputExpr, rows: Rows, groups: Groups | None, places: NumArray) -> OutputColumn:
         match expr:
             case Aggregate(type=kind):
                 found = self.computed[expr]
@@ -229,8 +229,8 @@ class _Shape:
                     *(pa.field(column.name, schema.field(column.column).type) for column in properties),
                 ]
 
-                def node(part: slice) -> Column:
-                    values = self.spaces.of(table_key).values(names, numbers[part])
+                def node(part: slice) -> ArrowArray:
+                    values = self.spaces.table(table_key).values(names, numbers[part])
                     return pa.StructArray.from_arrays([values[name] for name in names], fields=fields)
 
                 return OutputColumn(name, None, pa.struct(fields), node, expr)
@@ -238,14 +238,14 @@ class _Shape:
                 numbers = _entities(rows, expr.var, groups, places)
                 column, key = column_name(expr), expr.table_key
 
-                def values(part: slice) -> Column:
-                    return self.spaces.of(key).values([column], numbers[part])[column]
+                def values(part: slice) -> ArrowArray:
+                    return self.spaces.table(key).values([column], numbers[part])[column]
 
                 wanted = arrow_type(expr.type)
 
                 def few() -> list[Any] | None:
-                    space = self.spaces.resident(key)
-                    return None if space is None else space.few(column, wanted, numbers)
+                    space = self.spaces.resident_table(key)
+                    return None if space is None else space.python_values(column, wanted, numbers)
 
                 return OutputColumn(name, expr.type, wanted, values, few=few)
             case _:
@@ -267,14 +267,14 @@ def top_of(query: ReadQuery, rank: Rank) -> int | None:
     return query.limit if best_first else None
 
 
-def _rows_at(groups: Groups | None, places: Numbers | None) -> Numbers | None:
+def _rows_at(groups: Groups | None, places: NumArray | None) -> NumArray | None:
     """The rows behind places of the result: themselves, or one of each group."""
     if groups is None:
         return places
     return groups.first if places is None else groups.first[places]
 
 
-def _entities(rows: Rows, var: str, groups: Groups | None, places: Numbers) -> Numbers:
+def _entities(rows: Rows, var: str, groups: Groups | None, places: NumArray) -> NumArray:
     at = _rows_at(groups, places)
     assert at is not None
     return rows.columns[var][at]

@@ -12,32 +12,32 @@ import pyarrow.compute as pc
 
 from omnigraph.query.ir import EntityId, Prop
 from omnigraph.read.match.filters import column_name
-from omnigraph.read.tables.arrow_numpy import Column, Mask, Numbers, is_text, raw, valid_of
-from omnigraph.read.tables.read_cache import ReadCaches
-from omnigraph.read.tables.resident_table import FEW, Resident
-from omnigraph.read.tables.table_access import Spaces
+from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray, is_text, raw_values, valid_mask
+from omnigraph.read.tables.read_cache import ReadCache
+from omnigraph.read.tables.resident_table import FEW_ROWS, ResidentTable
+from omnigraph.read.tables.table_access import TableAccess
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
     """Comparable values of rows; `valid` is None where no value is null. What is under a null means nothing."""
 
-    values: Numbers
-    valid: Mask | None
+    values: NumArray
+    valid: BoolArray | None
 
-    def take(self, places: Numbers) -> "Keys":
+    def take(self, places: NumArray) -> "Keys":
         return Keys(self.values[places], None if self.valid is None else self.valid[places])
 
 
-def keys_of(array: Column) -> Keys:
+def keys_of(array: ArrowArray) -> Keys:
     """Fixed widths as they are, floats with one zero; texts, bytes and lists by their rank among the given ones."""
     kind = array.type
     if pa.types.is_primitive(kind) or pa.types.is_boolean(kind):
-        values = raw(array)
+        values = raw_values(array)
         if np.issubdtype(values.dtype, np.floating):
             values = values + values.dtype.type(0)
-        return Keys(values, valid_of(array))
-    valid = valid_of(array)
+        return Keys(values, valid_mask(array))
+    valid = valid_mask(array)
     if is_text(kind):
         ranked: Any = pc.rank(array, sort_keys="ascending", tiebreaker="dense")
         return Keys(ranked.to_numpy().astype(np.int32), valid)
@@ -55,23 +55,23 @@ def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def column_keys(spaces: Spaces, expr: Prop | EntityId, numbers: Numbers) -> Keys:
+def column_keys(spaces: TableAccess, expr: Prop | EntityId, numbers: NumArray) -> Keys:
     """The keys of a property or id for some rows."""
     name = column_name(expr)
-    space = spaces.of(expr.table_key)
-    if isinstance(space, Resident):
+    space = spaces.table(expr.table_key)
+    if isinstance(space, ResidentTable):
         kind = space.state.schema.field(name).type
         if 4 * len(numbers) >= space.total or spaces.reader.caches.has(_ranks_key(space, name)):
             if is_text(kind):
                 return ranks(spaces.reader.caches, space, name).take(numbers)
             if pa.types.is_primitive(kind) or pa.types.is_boolean(kind):
                 return keys_of(space.column(name)).take(numbers)
-        if len(numbers) <= FEW and is_text(kind) and (few := space.few(name, kind, numbers)) is not None:
+        if len(numbers) <= FEW_ROWS and is_text(kind) and (few := space.python_values(name, kind, numbers)) is not None:
             return _ranked(few)
     return keys_of(space.values([name], numbers)[name])
 
 
-def ranks(caches: ReadCaches, space: Resident, name: str) -> Keys:
+def ranks(caches: ReadCache, space: ResidentTable, name: str) -> Keys:
     """The keys of a whole column, kept in memory."""
     return caches.get(
         _ranks_key(space, name),
@@ -80,7 +80,7 @@ def ranks(caches: ReadCaches, space: Resident, name: str) -> Keys:
     )
 
 
-def _ranks_key(space: Resident, name: str) -> tuple[object, ...]:
+def _ranks_key(space: ResidentTable, name: str) -> tuple[object, ...]:
     return ("ranks", space.state.fingerprint, name)
 
 
@@ -93,7 +93,7 @@ class Direction:
     nulls_first: bool
 
 
-def sort_columns(keys: Keys, direction: Direction) -> list[Numbers]:
+def sort_columns(keys: Keys, direction: Direction) -> list[NumArray]:
     """Arrays that sort ascending in the wanted order, the most significant first."""
     values = keys.values
     if direction.descending:
@@ -104,7 +104,7 @@ def sort_columns(keys: Keys, direction: Direction) -> list[Numbers]:
     return [nulls, np.where(keys.valid, values, values.dtype.type(0))]
 
 
-def ordered(columns: "list[Numbers]", count: int) -> Numbers:
+def ordered(columns: "list[NumArray]", count: int) -> NumArray:
     if not columns or count < 2:
         return np.arange(count)
     if len(columns) == 1:
@@ -112,7 +112,7 @@ def ordered(columns: "list[Numbers]", count: int) -> Numbers:
     return np.lexsort(columns[::-1])
 
 
-def nearest_places(keys: Keys, direction: Direction, limit: int) -> Numbers | None:
+def nearest_places(keys: Keys, direction: Direction, limit: int) -> NumArray | None:
     """The rows that the first `limit` by one key, ties included, are among; None where that is most of them."""
     count = len(keys.values)
     if limit <= 0 or count < 4 * limit + 256:
@@ -138,8 +138,8 @@ def nearest_places(keys: Keys, direction: Direction, limit: int) -> Numbers | No
 class Groups:
     """Which group each row is in, and for each group one of its rows."""
 
-    of_row: Numbers
-    first: Numbers
+    of_row: NumArray
+    first: NumArray
 
     @property
     def count(self) -> int:
@@ -160,7 +160,7 @@ def grouped(keys: "list[Keys]", count: int) -> Groups:
     return Groups(of_row, first)
 
 
-def _dense(keys: Keys) -> tuple[Numbers, int]:
+def _dense(keys: Keys) -> tuple[NumArray, int]:
     """Codes from 0; null is 0 where there may be one."""
     values = keys.values
     if not len(values):
@@ -177,7 +177,7 @@ def _dense(keys: Keys) -> tuple[Numbers, int]:
     return (codes if valid is None else np.where(valid, codes, 0)), len(distinct) + 1
 
 
-def _renumbered(codes: Numbers, size: int) -> tuple[Numbers, int]:
+def _renumbered(codes: NumArray, size: int) -> tuple[NumArray, int]:
     """Codes without gaps, in the same order."""
     if size <= 4 * len(codes) + (1 << 20):
         present = np.zeros(size, np.bool_)

@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 
 from omnigraph.query.ir import Bm25, Nearest
 from omnigraph.read.project import sort_keys as codes
-from omnigraph.read.reader import Reader
+from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.search import fulltext as text
 from omnigraph.read.search import vector
 from omnigraph.read.search.fulltext import Hits
 from omnigraph.read.search.row_locations import Located
 from omnigraph.read.search.search import places, wanted_vector
-from omnigraph.read.tables.arrow_numpy import Numbers
+from omnigraph.read.tables.arrow_numpy import NumArray
 from omnigraph.read.tables.column_store import ID
 
 HEAD = 1_000  # how many of a rank's best are looked at first when two are fused
@@ -28,7 +28,7 @@ _UNKNOWN = -1
 _FEW_EQUALS = 100  # more are compared by the rank of their ids, which is kept
 
 
-def best(reader: Reader, rank: Nearest | Bm25, everything: Numbers, top: int) -> Hits | None:
+def best(reader: SnapshotReader, rank: Nearest | Bm25, everything: NumArray, top: int) -> Hits | None:
     """The best `top` of all rows with all that are as good as the last of them, or all that the rank has."""
     located = Located(reader, reader.state(rank.field.table_key), everything)
     if isinstance(rank, Bm25):
@@ -37,7 +37,9 @@ def best(reader: Reader, rank: Nearest | Bm25, everything: Numbers, top: int) ->
     return None if wanted is None else vector.best_of_all(located, rank, wanted, top)
 
 
-def best_fused(reader: Reader, ranks: Sequence[Nearest | Bm25], k: int, everything: Numbers, top: int) -> Hits | None:
+def best_fused(
+    reader: SnapshotReader, ranks: Sequence[Nearest | Bm25], k: int, everything: NumArray, top: int
+) -> Hits | None:
     """The same by the sum of 1 / (k + place) over the ranks.
 
     Each rank tells its head: its first rows, in places 1 to h. Of a row in the head of one rank, its share of that
@@ -85,12 +87,12 @@ def best_fused(reader: Reader, ranks: Sequence[Nearest | Bm25], k: int, everythi
     return Hits(numbers, _sum([_shares(at, k, 0.0) for at in found]))
 
 
-def _sum(shares: Sequence[Numbers]) -> Numbers:
+def _sum(shares: Sequence[NumArray]) -> NumArray:
     first, second = shares
     return first + second
 
 
-def _shares(at: Numbers, k: int, unknown: float) -> Numbers:
+def _shares(at: NumArray, k: int, unknown: float) -> NumArray:
     """1 / (k + place); nothing where a rank does not have a row."""
     known = at > 0
     return np.where(known, 1 / (k + np.where(known, at, 1)), np.where(at == _UNKNOWN, unknown, 0.0))
@@ -101,14 +103,16 @@ class _Order(Protocol):
 
     complete: bool  # whether the head is all
 
-    def head(self) -> Numbers:
+    def head(self) -> NumArray:
         """The numbers of about the first `HEAD`, in order."""
 
-    def places_of(self, numbers: Numbers) -> Numbers:
+    def places_of(self, numbers: NumArray) -> NumArray:
         """The places of rows that are not in the head, counted from 1; 0 where the rank does not have a row."""
 
 
-def _order(reader: Reader, rank: Nearest | Bm25, everything: Numbers, pool: ThreadPoolExecutor) -> _Order | None:
+def _order(
+    reader: SnapshotReader, rank: Nearest | Bm25, everything: NumArray, pool: ThreadPoolExecutor
+) -> _Order | None:
     located = Located(reader, reader.state(rank.field.table_key), everything)
     if isinstance(rank, Bm25):
         return _TextOrder(located, rank)
@@ -117,14 +121,14 @@ def _order(reader: Reader, rank: Nearest | Bm25, everything: Numbers, pool: Thre
     return None if near is None else _NearOrder(located, near, pool)
 
 
-def _sorted(located: Located, hits: Hits, *, descending: bool) -> Numbers:
+def _sorted(located: Located, hits: Hits, *, descending: bool) -> NumArray:
     at = places(pa.array(hits.scores), lambda: located.rows.ids(hits.numbers), descending=descending)
     result = np.empty(len(at), np.int64)
     result[at - 1] = hits.numbers
     return result
 
 
-def _before(located: Located, number: int, equals: Numbers) -> int:
+def _before(located: Located, number: int, equals: NumArray) -> int:
     """How many of the rows that are as good come first, by id."""
     if len(equals) < 2:
         return 0
@@ -142,12 +146,12 @@ class _NearOrder:
         self._best = pool.submit(near.best, HEAD)
         self.complete = False
 
-    def head(self) -> Numbers:
+    def head(self) -> NumArray:
         found = self._best.result()
         self.complete = len(found.numbers) == self._near.count
         return _sorted(self._located, found, descending=False)
 
-    def places_of(self, numbers: Numbers) -> Numbers:
+    def places_of(self, numbers: NumArray) -> NumArray:
         result = np.zeros(len(numbers), np.int64)
         for place, number in enumerate(numbers.tolist()):
             nearer = self._near.nearer(number)
@@ -165,7 +169,7 @@ class _TextOrder:
         self._found = text.found_in_all(located, rank)
         self.complete = False
 
-    def head(self) -> Numbers:
+    def head(self) -> NumArray:
         addresses, scores = self._found.addresses, self._found.scores
         self.complete = len(scores) <= HEAD
         if not self.complete:
@@ -174,10 +178,10 @@ class _TextOrder:
             addresses, scores = addresses[kept], scores[kept]
         return _sorted(self._located, Hits(self._located.numbers_at(addresses), scores), descending=True)
 
-    def places_of(self, numbers: Numbers) -> Numbers:
+    def places_of(self, numbers: NumArray) -> NumArray:
         result = np.zeros(len(numbers), np.int64)
         addresses, scores = self._found.addresses, self._found.scores
-        equals: dict[float, Numbers] = {}
+        equals: dict[float, NumArray] = {}
         for place, address in enumerate(self._located.addresses_of(numbers).tolist()):
             (own,) = np.nonzero(addresses == address)
             if len(own):

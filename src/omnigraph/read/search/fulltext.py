@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.query.ir import Bm25, Literal, TextSearch
-from omnigraph.read.reader import Reader, TableState
+from omnigraph.read.reader import SnapshotReader, TableState
 from omnigraph.read.search.row_locations import NAMED_IDS_MAX, Located, places_in
-from omnigraph.read.tables.arrow_numpy import Numbers
+from omnigraph.read.tables.arrow_numpy import NumArray
 from omnigraph.read.tables.column_store import ID
 from omnigraph.storage.table.read.search import nothing
 from omnigraph.storage.table.tables import Found
@@ -26,11 +26,11 @@ _TIES = 16  # how many more than were asked for are fetched at first, to see whe
 class Hits:
     """Rows by number, each once, and how good they are: scores, distances, or sums of shares."""
 
-    numbers: Numbers
-    scores: Numbers
+    numbers: NumArray
+    scores: NumArray
 
 
-def text_matches(reader: Reader, condition: TextSearch, state: TableState) -> "pa.Array[Any]":
+def text_matches(reader: SnapshotReader, condition: TextSearch, state: TableState) -> "pa.Array[Any]":
     """The ids of all rows that a text filter finds, each once."""
     assert isinstance(condition.query, Literal)
     edits = condition.edits.value if isinstance(condition.edits, Literal) else 0
@@ -46,7 +46,7 @@ def text_matches(reader: Reader, condition: TextSearch, state: TableState) -> "p
         edits,
         state.overlay,
         state.schema,
-        with_ids=not located.stored.has(ID),
+        with_ids=not located.stored.is_loaded(ID),
     )
     if found.ids is not None:
         return found.ids

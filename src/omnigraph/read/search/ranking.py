@@ -13,36 +13,36 @@ import pyarrow as pa
 from omnigraph.query.ir import Bm25, EdgeEnd, EntityId, Literal, Nearest, Prop, Rank, Rrf, TextSearch
 from omnigraph.read.match.bindings import Rows
 from omnigraph.read.project import topk as best
-from omnigraph.read.reader import Reader
+from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.search import search
-from omnigraph.read.tables.arrow_numpy import Column, Mask, Numbers, mask_of
-from omnigraph.read.tables.resident_table import Resident, Space
-from omnigraph.read.tables.table_access import Spaces
+from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray, to_mask
+from omnigraph.read.tables.resident_table import ResidentTable, RowSet
+from omnigraph.read.tables.table_access import TableAccess
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
     """A rank's value for each row; `found` is false where it has none."""
 
-    values: Numbers
-    found: Mask
+    values: NumArray
+    found: BoolArray
 
-    def to_arrow(self) -> Column:
+    def to_arrow(self) -> ArrowArray:
         return pa.array(self.values, mask=~self.found)
 
 
-def no_column(operand: Prop | EntityId | EdgeEnd) -> Column:
+def no_column(operand: Prop | EntityId | EdgeEnd) -> ArrowArray:
     raise AssertionError(f"{operand} in a filter without variables")
 
 
-def text_numbers(reader: Reader, space: Space, condition: TextSearch) -> Numbers:
+def text_numbers(reader: SnapshotReader, space: RowSet, condition: TextSearch) -> NumArray:
     """The numbers of the rows that a text search finds, ascending."""
     found = search.text_matches(reader, condition, space.state)
-    numbers = space.find(found if isinstance(found, pa.Array) else pa.array(sorted(found), pa.string()))
+    numbers = space.numbers_of(found if isinstance(found, pa.Array) else pa.array(sorted(found), pa.string()))
     return np.unique(numbers[numbers >= 0])
 
 
-def scores(spaces: Spaces, rank: Rank, rows: Rows, top: int | None) -> Scores:
+def scores(spaces: TableAccess, rank: Rank, rows: Rows, top: int | None) -> Scores:
     """A rank's values over the rows that match: a fused one depends on all of them.
 
     With `top` only the best so many entities are needed, with all that are as good as the last of them.
@@ -60,17 +60,17 @@ def scores(spaces: Spaces, rank: Rank, rows: Rows, top: int | None) -> Scores:
     return Scores(first + second, parts[0].found | parts[1].found)
 
 
-def best_rows(spaces: Spaces, rank: Rank, rows: Rows, top: int) -> tuple[Rows, Scores] | None:
+def best_rows(spaces: TableAccess, rank: Rank, rows: Rows, top: int) -> tuple[Rows, Scores] | None:
     """The rows that a rank has and that may be the best `top`, with their values: where all rows of one table match.
 
     All that are as good as the last of them are there. None where `scores` has to be asked.
     """
     ranks = rank.ranks if isinstance(rank, Rrf) else (rank,)
     var, key = ranks[0].field.var, ranks[0].field.table_key
-    space = spaces.resident(key)
+    space = spaces.resident_table(key)
     if space is None or any(one.field.var != var for one in ranks) or rows.weight is not None:
         return None
-    everything = space.everything()
+    everything = space.all_rows()
     if list(rows.columns) != [var] or rows.columns[var] is not everything or top < 1:
         return None
     if isinstance(rank, Rrf):
@@ -84,23 +84,23 @@ def best_rows(spaces: Spaces, rank: Rank, rows: Rows, top: int) -> tuple[Rows, S
     return Rows(len(found.numbers), {var: found.numbers}), Scores(found.scores, np.ones(len(found.numbers), np.bool_))
 
 
-def _spread(scored: Scores, places: Numbers) -> Scores:
+def _spread(scored: Scores, places: NumArray) -> Scores:
     return Scores(scored.values[places], scored.found[places])
 
 
-def _reciprocal(spaces: Spaces, rank: Nearest | Bm25, distinct: Numbers, k: int) -> Scores:
+def _reciprocal(spaces: TableAccess, rank: Nearest | Bm25, distinct: NumArray, k: int) -> Scores:
     """1 / (k + place), counted from 1 over the entities that have a score: best first, equal ones by id."""
     places = np.asarray(search.rank_places(spaces.reader, rank, _candidates(spaces, rank, distinct)))
     return Scores(1 / (k + places), places > 0)
 
 
-def _candidates(spaces: Spaces, rank: Nearest | Bm25, distinct: Numbers) -> "Numbers | pa.Array[Any]":
+def _candidates(spaces: TableAccess, rank: Nearest | Bm25, distinct: NumArray) -> "NumArray | pa.Array[Any]":
     """The entities to rank: by number where the table is in memory, which spares reading their ids."""
-    space = spaces.of(rank.field.table_key)
-    return distinct if isinstance(space, Resident) else space.ids(distinct)
+    space = spaces.table(rank.field.table_key)
+    return distinct if isinstance(space, ResidentTable) else space.ids(distinct)
 
 
-def _entity_scores(spaces: Spaces, rank: Nearest | Bm25, distinct: Numbers, top: int | None) -> Scores:
+def _entity_scores(spaces: TableAccess, rank: Nearest | Bm25, distinct: NumArray, top: int | None) -> Scores:
     found = search.rank_scores(spaces.reader, rank, _candidates(spaces, rank, distinct), top)
-    valid = mask_of(found.is_valid())
+    valid = to_mask(found.is_valid())
     return Scores(np.asarray(found.fill_null(0.0)).astype(np.float64), valid)

@@ -11,63 +11,63 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.read.reader import Reader, TableState
-from omnigraph.read.tables.arrow_numpy import Numbers
-from omnigraph.read.tables.column_store import ID, Stored
-from omnigraph.read.tables.resident_table import Resident
+from omnigraph.read.reader import SnapshotReader, TableState
+from omnigraph.read.tables.arrow_numpy import NumArray
+from omnigraph.read.tables.column_store import ID, ColumnStore
+from omnigraph.read.tables.resident_table import ResidentTable
 
-NO_NUMBERS: Numbers = np.zeros(0, np.int64)
+NO_NUMBERS: NumArray = np.zeros(0, np.int64)
 NAMED_IDS_MAX = 2_000  # up to here Lance is told which ids to look among; more are sorted out afterwards
 
 
-Candidates: TypeAlias = "pa.Array[Any] | Numbers"
+Candidates: TypeAlias = "pa.Array[Any] | NumArray"
 
 
 class Located:
     """Candidates of one table state by number, id and address in `Tables.dataset` of that state.
 
-    They are given as ids, or as numbers in the state's `Resident` space; in either way distinct, and rows that exist.
+    They are given as ids, or as row numbers of the state's `ResidentTable`; distinct, and of rows that exist.
     """
 
-    def __init__(self, reader: Reader, state: TableState, candidates: Candidates = NO_NUMBERS) -> None:
+    def __init__(self, reader: SnapshotReader, state: TableState, candidates: Candidates = NO_NUMBERS) -> None:
         self.reader = reader
         self.state = state
-        self.stored = Stored(reader.tables, reader.caches, state.at, state.schema)
+        self.stored = ColumnStore(reader.tables, reader.caches, state.at, state.schema)
         self.count = len(candidates)
         self._given = candidates
 
     @cached_property
-    def rows(self) -> Resident:
+    def rows(self) -> ResidentTable:
         """The rows by number; loads all ids if they are not in memory."""
-        return Resident(self.reader.tables, self.reader.caches, self.state)
+        return ResidentTable(self.reader.tables, self.reader.caches, self.state)
 
     @property
     def by_number(self) -> bool:
         """Whether numbers are at hand: they were given, or the ids are in memory."""
-        return isinstance(self._given, np.ndarray) or self.stored.has(ID)
+        return isinstance(self._given, np.ndarray) or self.stored.is_loaded(ID)
 
     @cached_property
     def ids(self) -> "pa.Array[Any]":
         return self.rows.ids(self._given) if isinstance(self._given, np.ndarray) else self._given
 
     @cached_property
-    def numbers(self) -> Numbers:
+    def numbers(self) -> NumArray:
         """The candidates' numbers. All ids in row order, a search without a filter, are told at once."""
         if isinstance(self._given, np.ndarray):
             return self._given
         rows = self.rows
         if rows.patch is None and self.count == rows.total and self._given.equals(rows.column(ID)):
             return np.arange(self.count)
-        return rows.find(self._given)
+        return rows.numbers_of(self._given)
 
     @cached_property
     def is_everything(self) -> bool:
         """Whether they are all the rows there are; may be false where that is not known without effort."""
         if self.state.overlay.is_empty:
             return self.count == self.stored.rows
-        return self.by_number and self.count == len(self.rows.everything())
+        return self.by_number and self.count == len(self.rows.all_rows())
 
-    def places_of(self, numbers: Numbers) -> Numbers:
+    def places_of(self, numbers: NumArray) -> NumArray:
         """Which candidate each row is, -1 where it is none."""
         own = self.numbers
         in_order = self.count == self.rows.total and bool(self.count) and own[0] == 0
@@ -77,19 +77,19 @@ class Located:
         place_of[own] = np.arange(self.count)
         return place_of[numbers]
 
-    def addresses_of(self, numbers: Numbers) -> "np.ndarray[Any, np.dtype[np.uint64]]":
+    def addresses_of(self, numbers: NumArray) -> "np.ndarray[Any, np.dtype[np.uint64]]":
         patch = self.rows.patch
         if patch is None:
             return self._stored_addresses[numbers]
         where = patch.source[numbers]
         return np.concatenate([self._stored_addresses, self._overlay_addresses])[where]
 
-    def numbers_at(self, addresses: Numbers) -> Numbers:
+    def numbers_at(self, addresses: NumArray) -> NumArray:
         """The number of the row at each address."""
         stored = self._stored_addresses
         patch = self.rows.patch
         if patch is None and len(stored) and int(stored[-1]) - int(stored[0]) == len(stored) - 1:  # without gaps
-            numbers: Numbers = (addresses - stored[0]).astype(np.int64)
+            numbers: NumArray = (addresses - stored[0]).astype(np.int64)
             return numbers
         places = np.searchsorted(stored, addresses)
         if patch is None:
@@ -103,7 +103,7 @@ class Located:
         return places
 
     @property
-    def _stored_addresses(self) -> Numbers:
+    def _stored_addresses(self) -> NumArray:
         at = self.state.at
         if at is None:
             return np.zeros(0, np.uint64)
@@ -111,7 +111,7 @@ class Located:
         return self.reader.caches.get((at, "addresses"), lambda: tables.addresses(at), lambda array: array.nbytes)
 
     @property
-    def _overlay_addresses(self) -> Numbers:
+    def _overlay_addresses(self) -> NumArray:
         state, tables = self.state, self.reader.tables
         return self.reader.caches.get(
             ("overlay addresses", state.fingerprint),
@@ -120,7 +120,7 @@ class Located:
         )
 
 
-def places_in(ids: "pa.Array[Any]", wanted: "pa.Array[Any]") -> Numbers:
+def places_in(ids: "pa.Array[Any]", wanted: "pa.Array[Any]") -> NumArray:
     """The place in `ids` of each wanted id, -1 where it is not there; both have distinct ids."""
     if len(wanted) > len(ids):
         places = np.full(len(wanted), -1, np.int64)

@@ -14,29 +14,29 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.query.ir import Bm25, Literal, Nearest
-from omnigraph.read.reader import Reader
+from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.search import embedding
 from omnigraph.read.search.fulltext import text_matches, text_scores
 from omnigraph.read.search.row_locations import Candidates, Located
 from omnigraph.read.search.vector import vector_distances
-from omnigraph.read.tables.arrow_numpy import Numbers, mask_of
+from omnigraph.read.tables.arrow_numpy import NumArray, to_mask
 
 __all__ = ["places", "rank_places", "rank_scores", "text_matches", "wanted_vector"]
 
 
 def rank_scores(
-    reader: Reader, rank: Nearest | Bm25, candidates: Candidates, top: int | None = None
+    reader: SnapshotReader, rank: Nearest | Bm25, candidates: Candidates, top: int | None = None
 ) -> "pa.Array[Any]":
     """The score of each candidate, in their order; null for those that the rank does not have.
 
-    `candidates` are distinct rows of the rank's table: ids, or numbers in the `Resident` space of its state, which
+    `candidates` are distinct rows of the rank's table: ids, or numbers in the `ResidentTable` space of its state, which
     saves looking ids up. With `top` only the best so many are needed: others may be null, but never one that is as
     good as the last of them, so that ties can still be broken.
     """
     return _scores(reader, rank, Located(reader, reader.state(rank.field.table_key), candidates), top)
 
 
-def rank_places(reader: Reader, rank: Nearest | Bm25, candidates: Candidates) -> Numbers:
+def rank_places(reader: SnapshotReader, rank: Nearest | Bm25, candidates: Candidates) -> NumArray:
     """The place of each candidate in a rank, counted from 1, best first, equal scores by id; 0 where it has none.
 
     What `rrf` adds up is 1 / (k + place) of each rank that has the entity.
@@ -46,16 +46,16 @@ def rank_places(reader: Reader, rank: Nearest | Bm25, candidates: Candidates) ->
     return places(scores, lambda: located.ids, descending=isinstance(rank, Bm25))
 
 
-def _scores(reader: Reader, rank: Nearest | Bm25, located: Located, top: int | None) -> "pa.Array[Any]":
+def _scores(reader: SnapshotReader, rank: Nearest | Bm25, located: Located, top: int | None) -> "pa.Array[Any]":
     if isinstance(rank, Bm25):
         return text_scores(located, rank, top)
     wanted = wanted_vector(reader, rank)
     return pa.nulls(located.count, pa.float64()) if wanted is None else vector_distances(located, rank, wanted, top)
 
 
-def places(scores: "pa.Array[Any]", ids: "Callable[[], pa.Array[Any]]", *, descending: bool) -> Numbers:
+def places(scores: "pa.Array[Any]", ids: "Callable[[], pa.Array[Any]]", *, descending: bool) -> NumArray:
     """As `rank_places`, of scores that are known. Ids are asked for only if some scores are equal."""
-    known = np.flatnonzero(mask_of(scores.is_valid()))
+    known = np.flatnonzero(to_mask(scores.is_valid()))
     values = scores.drop_null().to_numpy()
     order = np.argsort(-values if descending else values)
     ordered = values[order]
@@ -70,7 +70,7 @@ def places(scores: "pa.Array[Any]", ids: "Callable[[], pa.Array[Any]]", *, desce
     return result
 
 
-def wanted_vector(reader: Reader, rank: Nearest) -> Numbers | None:
+def wanted_vector(reader: SnapshotReader, rank: Nearest) -> NumArray | None:
     """The vector to be near to: as given, or made from a text. Null is near to nothing."""
     assert isinstance(rank.query, Literal)
     value = rank.query.value

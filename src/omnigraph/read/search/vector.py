@@ -17,8 +17,8 @@ from omnigraph.query.ir import Metric, Nearest
 from omnigraph.read.match.filters import flat
 from omnigraph.read.search.fulltext import Hits
 from omnigraph.read.search.row_locations import NAMED_IDS_MAX, Located, places_in
-from omnigraph.read.tables.arrow_numpy import Mask, Numbers, mask_of, raw
-from omnigraph.read.tables.column_store import ID, TAKE_ROWS_MAX, width
+from omnigraph.read.tables.arrow_numpy import BoolArray, NumArray, raw_values, to_mask
+from omnigraph.read.tables.column_store import ID, TAKE_ROWS_MAX, value_bytes
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.schema.types import Vector
 
@@ -26,14 +26,14 @@ from omnigraph.schema.types import Vector
 SCANNED_VALUES_MAX, SCANNED_IN_MEMORY_MAX = 4_000_000, 32_000_000
 REFINED = 10  # how many times as many rows as wanted the index is asked for: its distances are approximate
 SHORT_LIST_ROWS_MIN = 10_000
-Part: TypeAlias = "tuple[Numbers, Numbers, Mask]"  # places of candidates, their vectors, and which are not null
+Part: TypeAlias = "tuple[NumArray, NumArray, BoolArray]"  # places of candidates, their vectors, and which are not null
 
 _CHUNK_ROWS = 65_536
 _EXACT_ROWS = 2_048  # as doubles they fit a processor's cache; einsum, because BLAS starts threads and waits for them
 _ROUGH_ERROR = 1e-3  # more than single precision is off by
 
 
-def vector_distances(located: Located, rank: Nearest, wanted: Numbers, top: int | None) -> "pa.Array[Any]":
+def vector_distances(located: Located, rank: Nearest, wanted: NumArray, top: int | None) -> "pa.Array[Any]":
     """The distance of each candidate, null where there is none; see `search.rank_scores` for `top`."""
     _check(rank, wanted)
     if rank.metric == "cosine" and not wanted.any():  # it points nowhere
@@ -50,14 +50,14 @@ def vector_distances(located: Located, rank: Nearest, wanted: Numbers, top: int 
     return pa.array(values, mask=~known)
 
 
-def _check(rank: Nearest, wanted: Numbers) -> None:
+def _check(rank: Nearest, wanted: NumArray) -> None:
     assert isinstance(rank.field.type, Vector)
     if len(wanted) != rank.field.type.dimension:
         name = rank.field.column.name
         raise BadRequest(f"{name} is {rank.field.type}: give nearest as many numbers, not {len(wanted)}.")
 
 
-def distances(matrix: Numbers, present: Mask, wanted: Numbers, metric: Metric) -> tuple[Numbers, Mask]:
+def distances(matrix: NumArray, present: BoolArray, wanted: NumArray, metric: Metric) -> tuple[NumArray, BoolArray]:
     """The distance of each vector, and whether it has one: not if it is null or, for cosine, zero."""
     known = present.copy()
     query = wanted.astype(np.float64)
@@ -77,7 +77,7 @@ def distances(matrix: Numbers, present: Mask, wanted: Numbers, metric: Metric) -
     return np.where(known, result, 0.0), known
 
 
-def _short_list(matrix: Numbers, present: Mask, wanted: Numbers, metric: Metric, top: int) -> Numbers:
+def _short_list(matrix: NumArray, present: BoolArray, wanted: NumArray, metric: Metric, top: int) -> NumArray:
     """Where the nearest are, with all that may be as near: in single precision, which is several times faster."""
     known = present.copy()
     with np.errstate(all="ignore"):
@@ -93,15 +93,15 @@ def _short_list(matrix: Numbers, present: Mask, wanted: Numbers, metric: Metric,
     if len(places) <= top or not np.isfinite(rough).all():
         return places
     last = np.partition(rough, top - 1)[top - 1]
-    kept: Numbers = places[rough <= last + _ROUGH_ERROR * max(1.0, abs(float(last)))]
+    kept: NumArray = places[rough <= last + _ROUGH_ERROR * max(1.0, abs(float(last)))]
     return kept
 
 
-def matrix_of(vectors: "pa.Array[Any]") -> tuple[Numbers, Mask]:
+def matrix_of(vectors: "pa.Array[Any]") -> tuple[NumArray, BoolArray]:
     """Vectors as the rows of a matrix, not copied, and which of them are not null."""
     items: Any = vectors
     rows, width = len(vectors), int(items.type.list_size)
-    return raw(items.values.slice(vectors.offset * width, rows * width)).reshape(rows, width), mask_of(
+    return raw_values(items.values.slice(vectors.offset * width, rows * width)).reshape(rows, width), to_mask(
         vectors.is_valid()
     )
 
@@ -121,21 +121,21 @@ def _vectors(located: Located, column: str) -> Iterator[Part]:
         yield np.arange(start, start + len(part)), *found
 
 
-def _in_memory(located: Located, column: str) -> Callable[[Numbers], tuple[Numbers, Mask]] | None:
+def _in_memory(located: Located, column: str) -> Callable[[NumArray], tuple[NumArray, BoolArray]] | None:
     """Vectors by number, from the column in memory; None where it is not there and should not be.
 
     Rows are picked from matrices: Arrow takes its time over lists of numbers, and a run of rows need not be copied.
     """
     stored, patch = located.stored, located.rows.patch
-    size = stored.rows * width(located.state.schema.field(column).type)
-    if not stored.has(column) and (located.count <= TAKE_ROWS_MAX or not located.reader.caches.fits(size)):
+    size = stored.rows * value_bytes(located.state.schema.field(column).type)
+    if not stored.is_loaded(column) and (located.count <= TAKE_ROWS_MAX or not located.reader.caches.fits(size)):
         return None
     matrix, present = matrix_of(stored.column(column))
     if patch is None:
         return lambda numbers: _picked(matrix, present, numbers)
     images, shown = matrix_of(flat(patch.rows.column(column)))
 
-    def pick(numbers: Numbers) -> tuple[Numbers, Mask]:
+    def pick(numbers: NumArray) -> tuple[NumArray, BoolArray]:
         where = patch.source[numbers]
         if int(where.max(initial=-1)) < patch.stored:
             return _picked(matrix, present, where)
@@ -148,7 +148,7 @@ def _in_memory(located: Located, column: str) -> Callable[[Numbers], tuple[Numbe
     return pick
 
 
-def _picked(matrix: Numbers, present: Mask, rows: Numbers) -> tuple[Numbers, Mask]:
+def _picked(matrix: NumArray, present: BoolArray, rows: NumArray) -> tuple[NumArray, BoolArray]:
     if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
         run = slice(int(rows[0]), int(rows[-1]) + 1)
         return matrix[run], present[run]
@@ -158,7 +158,7 @@ def _picked(matrix: Numbers, present: Mask, rows: Numbers) -> tuple[Numbers, Mas
 def _is_worth_an_index(located: Located, rank: Nearest) -> bool:
     assert isinstance(rank.field.type, Vector)
     at, column = located.state.at, rank.field.column.column
-    most = SCANNED_IN_MEMORY_MAX if located.stored.has(column) else SCANNED_VALUES_MAX
+    most = SCANNED_IN_MEMORY_MAX if located.stored.is_loaded(column) else SCANNED_VALUES_MAX
     if at is None or located.count * rank.field.type.dimension <= most:
         return False
     index = DeclaredIndex(column, "vector", rank.metric)
@@ -167,7 +167,7 @@ def _is_worth_an_index(located: Located, rank: Nearest) -> bool:
 
 
 def _through_index(
-    located: Located, rank: Nearest, wanted: Numbers, top: int, *, everything: bool = False
+    located: Located, rank: Nearest, wanted: NumArray, top: int, *, everything: bool = False
 ) -> list[Part] | None:
     """The vectors of about the nearest candidates; None if the index finds too few to be sure.
 
@@ -194,7 +194,7 @@ def _through_index(
 # All rows -----------------------------------------------------------------------------------------------------
 
 
-def best_of_all(located: Located, rank: Nearest, wanted: Numbers, top: int) -> Hits | None:
+def best_of_all(located: Located, rank: Nearest, wanted: NumArray, top: int) -> Hits | None:
     """The nearest of all rows with their equals, or all that have a distance; `located` are all rows, by number.
 
     None where `vector_distances` has to be asked.
@@ -217,7 +217,7 @@ def best_of_all(located: Located, rank: Nearest, wanted: Numbers, top: int) -> H
 class _Lengths:
     """The lengths of all vectors of a stored version: one over them, not a number where there is no vector or zero."""
 
-    inverse: Numbers
+    inverse: NumArray
     least: float  # but for zeros
     greatest: float
     vectors: int
@@ -227,7 +227,7 @@ class _Lengths:
         return int(self.inverse.nbytes)
 
 
-def _lengths(matrix: Numbers, present: Mask) -> _Lengths:
+def _lengths(matrix: NumArray, present: BoolArray) -> _Lengths:
     lengths = np.zeros(len(matrix), np.float64)
     with np.errstate(all="ignore"):
         for start in range(0, len(matrix), _EXACT_ROWS):
@@ -242,7 +242,7 @@ def _lengths(matrix: Numbers, present: Mask) -> _Lengths:
 _LONG, _SHORT = 1e12, 1e-12  # lengths between which products in single precision neither overflow nor vanish
 
 
-def nearness(located: Located, rank: Nearest, wanted: Numbers) -> "Nearness | None":
+def nearness(located: Located, rank: Nearest, wanted: NumArray) -> "Nearness | None":
     """How near all rows are; None where they are not in memory, or not fit for single precision."""
     _check(rank, wanted)
     column, state = rank.field.column.column, located.state
@@ -268,7 +268,9 @@ class Nearness:
     distance by as large a part of itself, besides what vanishes below the smallest numbers. Four times that is allowed.
     """
 
-    def __init__(self, matrix: Numbers, present: Mask, lengths: _Lengths, wanted: Numbers, metric: Metric) -> None:
+    def __init__(
+        self, matrix: NumArray, present: BoolArray, lengths: _Lengths, wanted: NumArray, metric: Metric
+    ) -> None:
         self._matrix = matrix
         self._present = present
         self._wanted = wanted
@@ -279,7 +281,7 @@ class Nearness:
         self.count = int(np.count_nonzero(~np.isnan(lengths.inverse))) if zeros else lengths.vectors
 
     @cached_property
-    def _rough(self) -> Numbers:
+    def _rough(self) -> NumArray:
         matrix, wanted, lengths = self._matrix, self._wanted, self._lengths
         if self._metric == "cosine":
             own = np.sqrt(np.square(wanted, dtype=np.float64).sum())
@@ -296,7 +298,7 @@ class Nearness:
                 np.sqrt(rough, out=rough)
             if lengths.vectors < len(matrix):
                 rough[~self._present] = np.nan
-        result: Numbers = rough
+        result: NumArray = rough
         return result
 
     def _slack(self, distance: float) -> float:
@@ -313,7 +315,7 @@ class Nearness:
         kept = found.scores <= np.partition(found.scores, count - 1)[count - 1]
         return Hits(found.numbers[kept], found.scores[kept])
 
-    def nearer(self, number: int) -> tuple[int, Numbers] | None:
+    def nearer(self, number: int) -> tuple[int, NumArray] | None:
         """How many rows are nearer than this one, and which are as near; None if it has no distance."""
         own = self._exact(np.array([number]))
         if not len(own.scores):
@@ -325,12 +327,12 @@ class Nearness:
         less = int(np.count_nonzero(low)) + int(np.count_nonzero(about.scores < distance))
         return less, about.numbers[about.scores == distance]
 
-    def _exact(self, numbers: Numbers) -> Hits:
+    def _exact(self, numbers: NumArray) -> Hits:
         values, known = distances(self._matrix[numbers], self._present[numbers], self._wanted, self._metric)
         return Hits(numbers[known], values[known])
 
 
-def smallest(values: Numbers, count: int) -> float:
+def smallest(values: NumArray, count: int) -> float:
     """The `count`-th smallest of more numbers than that; what is not a number comes last.
 
     It is at most the `count`-th smallest of some of them, which leaves few to look at.

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from omnigraph.query.ir import CompareOp, Domain, Value
 
-Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
-Numbers: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-Column: TypeAlias = Any  # an Arrow array: the stubs refuse much that it can do
+BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+NumArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+ArrowArray: TypeAlias = Any  # an Arrow array: the stubs refuse much that it can do
 Side: TypeAlias = Any  # a column, or a constant (ir.Value)
 
 FLIPPED: Mapping[CompareOp, CompareOp] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -54,26 +54,26 @@ _DTYPES: Mapping[str, Any] = {
 }
 
 
-def valid_of(array: Column) -> Mask | None:
+def valid_mask(array: ArrowArray) -> BoolArray | None:
     """Where the array has values; None where it has them everywhere."""
     if not array.null_count:
         return None
-    return mask_of(pc.is_valid(array))
+    return to_mask(pc.is_valid(array))
 
 
-def mask_of(array: Any) -> Mask:
+def to_mask(array: Any) -> BoolArray:
     """A boolean array as numpy, null being false."""
     if array.null_count:
         array = pc.fill_null(array, False)
-    mask: Mask = array.to_numpy(zero_copy_only=False)
+    mask: BoolArray = array.to_numpy(zero_copy_only=False)
     return mask
 
 
-def raw(array: Column) -> Numbers:
+def raw_values(array: ArrowArray) -> NumArray:
     """The values of a column of fixed width: numbers as they are, dates in days, times in ms, bools 0 or 1."""
     kind = array.type
     if pa.types.is_boolean(kind):
-        flags: Numbers = np.asarray(pc.fill_null(array, False).to_numpy(zero_copy_only=False)).view(np.uint8)
+        flags: NumArray = np.asarray(pc.fill_null(array, False).to_numpy(zero_copy_only=False)).view(np.uint8)
         return flags
     dtype = _DTYPES.get(str(kind)) or _WIDTHS[kind.bit_width]
     buffer = array.buffers()[1]
@@ -86,7 +86,7 @@ def is_text(kind: "pa.DataType") -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def plain(value: Value) -> Any:
+def to_raw_value(value: Value) -> Any:
     """A constant as `raw` has the values of its column."""
     if isinstance(value, dt.datetime):
         since = value - _EPOCH_TIME
@@ -96,43 +96,45 @@ def plain(value: Value) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
-def compared(op: CompareOp, left: Side, right: Side, domain: Domain, rows: int) -> Mask:
+def compare_values(op: CompareOp, left: Side, right: Side, domain: Domain, rows: int) -> BoolArray:
     """`left op right` for each row; false where either is null."""
     if left is None or right is None:
         return np.zeros(rows, np.bool_)
     if not isinstance(left, pa.Array):
         if not isinstance(right, pa.Array):
-            return np.full(rows, bool(_PYTHON[op](_rounded(left, domain), _rounded(right, domain))), np.bool_)
-        return compared(FLIPPED[op], right, left, domain, rows)
+            return np.full(
+                rows, bool(_PYTHON[op](_round_constant(left, domain), _round_constant(right, domain))), np.bool_
+            )
+        return compare_values(FLIPPED[op], right, left, domain, rows)
     if domain == "text":
-        return _texts(op, left, right)
+        return _compare_texts(op, left, right)
     if isinstance(right, pa.Array):
-        result = _columns(op, raw(left), raw(right), domain)
-        return _where_valid(_where_valid(result, left), right)
-    constant = _rounded(right, domain)
-    values = _as_f32(raw(left)) if domain == "f32" else raw(left)
-    return _where_valid(_with_constant(op, values, plain(constant)), left)
+        result = _compare_arrays(op, raw_values(left), raw_values(right), domain)
+        return _mask_nulls(_mask_nulls(result, left), right)
+    constant = _round_constant(right, domain)
+    values = _to_f32(raw_values(left)) if domain == "f32" else raw_values(left)
+    return _mask_nulls(_compare_with_constant(op, values, to_raw_value(constant)), left)
 
 
-def _as_f32(values: Numbers) -> Numbers:
+def _to_f32(values: NumArray) -> NumArray:
     """Rounded once, from integers too; what is beyond the largest F32 is infinite."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
 
 
-def _rounded(value: Value, domain: Domain) -> Any:
+def _round_constant(value: Value, domain: Domain) -> Any:
     if domain == "f32" and isinstance(value, int | float):
         with np.errstate(over="ignore"):
             return float(np.float32(value))
     return value
 
 
-def _where_valid(result: Mask, array: Column) -> Mask:
-    valid = valid_of(array)
+def _mask_nulls(result: BoolArray, array: ArrowArray) -> BoolArray:
+    valid = valid_mask(array)
     return result if valid is None else result & valid
 
 
-def _texts(op: CompareOp, left: Column, right: Side) -> Mask:
+def _compare_texts(op: CompareOp, left: ArrowArray, right: Side) -> BoolArray:
     """Arrow compares the UTF-8 bytes, which is the order of code points."""
     other: Any = right
     if isinstance(right, pa.Array):
@@ -140,56 +142,56 @@ def _texts(op: CompareOp, left: Column, right: Side) -> Mask:
             other = right.cast(left.type)
     else:
         other = pa.scalar(right, left.type)
-    return mask_of(_ARROW[op](left, other))
+    return to_mask(_ARROW[op](left, other))
 
 
-def _with_constant(op: CompareOp, values: Numbers, constant: Any) -> Mask:
+def _compare_with_constant(op: CompareOp, values: NumArray, constant: Any) -> BoolArray:
     """Numbers with one number, exactly: the constant is brought to the column's own type, not the other way."""
     if np.issubdtype(values.dtype, np.floating):
-        return _floats_with_constant(op, values, constant)
+        return _compare_floats_with_constant(op, values, constant)
     if isinstance(constant, float):
         if math.isinf(constant):
-            return _all(values, _PYTHON[op](0, constant))
+            return _uniform_mask(values, _PYTHON[op](0, constant))
         if not constant.is_integer():
             if op in ("=", "!="):
-                return _all(values, op == "!=")
+                return _uniform_mask(values, op == "!=")
             constant = math.ceil(constant) if op in ("<", ">=") else math.floor(constant)
         constant = int(constant)
     bounds = np.iinfo(values.dtype)
     if not bounds.min <= constant <= bounds.max:
-        return _all(values, _PYTHON[op](0, constant))
-    result: Mask = _PYTHON[op](values, values.dtype.type(constant))
+        return _uniform_mask(values, _PYTHON[op](0, constant))
+    result: BoolArray = _PYTHON[op](values, values.dtype.type(constant))
     return result
 
 
-def _floats_with_constant(op: CompareOp, values: Numbers, constant: Any) -> Mask:
+def _compare_floats_with_constant(op: CompareOp, values: NumArray, constant: Any) -> BoolArray:
     near = float(constant)
     if near != constant:  # a large integer between two floats
         if op in ("=", "!="):
-            return _all(values, op == "!=")
+            return _uniform_mask(values, op == "!=")
         below = near < constant
         op = {"<": "<=" if below else "<", "<=": "<=" if below else "<"}.get(op, ">" if below else ">=")  # type: ignore[assignment]
     with np.errstate(over="ignore"):
         own = values.dtype.type(near)
-    result: Mask = _PYTHON[op](values, own if float(own) == near else np.float64(near))
+    result: BoolArray = _PYTHON[op](values, own if float(own) == near else np.float64(near))
     return result
 
 
-def _columns(op: CompareOp, left: Numbers, right: Numbers, domain: Domain) -> Mask:
+def _compare_arrays(op: CompareOp, left: NumArray, right: NumArray, domain: Domain) -> BoolArray:
     if domain == "f32":
-        result: Mask = _PYTHON[op](_as_f32(left), _as_f32(right))
+        result: BoolArray = _PYTHON[op](_to_f32(left), _to_f32(right))
         return result
     floats = [np.issubdtype(side.dtype, np.floating) for side in (left, right)]
     if all(floats) or (not any(floats) and (left.dtype == right.dtype or np.uint64 not in (left.dtype, right.dtype))):
         result = _PYTHON[op](left, right)
         return result
     if floats[0]:
-        return _columns(FLIPPED[op], right, left, domain)
+        return _compare_arrays(FLIPPED[op], right, left, domain)
     result = _PYTHON[op](_signs(left, right), 0)
     return result
 
 
-def _signs(left: Numbers, right: Numbers) -> Numbers:
+def _signs(left: NumArray, right: NumArray) -> NumArray:
     """-1, 0 or 1 for each pair of an integer and a number of another kind, without a detour through doubles."""
     if np.issubdtype(right.dtype, np.integer):
         if left.dtype != np.uint64:
@@ -208,5 +210,5 @@ def _signs(left: Numbers, right: Numbers) -> Numbers:
     return np.where(low, np.int8(1), np.where(high, np.int8(-1), signs))
 
 
-def _all(values: Numbers, verdict: object) -> Mask:
+def _uniform_mask(values: NumArray, verdict: object) -> BoolArray:
     return np.full(len(values), bool(verdict), np.bool_)

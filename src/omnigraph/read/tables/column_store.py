@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.read.match.filters import flat
-from omnigraph.read.tables.arrow_numpy import Column, Numbers
+from omnigraph.read.tables.arrow_numpy import ArrowArray, NumArray
 from omnigraph.read.tables.id_index import IdIndex
-from omnigraph.read.tables.read_cache import ReadCaches
+from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.storage import meter
 from omnigraph.storage.table.lance_errors import explained
 from omnigraph.storage.table.read.row_addresses import FILTER_IDS_MAX, LOOKUP_STAGES_MAX, SCAN_STAGES_MAX, id_filter
@@ -26,10 +26,10 @@ _LOAD_BYTES_PER_S = 150e6
 _LOAD_LATENCY_S = 0.004
 
 
-class Stored:
+class ColumnStore:
     """A stored version, or nothing for a type that was never stored."""
 
-    def __init__(self, tables: Tables, caches: ReadCaches, at: TableVersion | None, schema: pa.Schema) -> None:
+    def __init__(self, tables: Tables, caches: ReadCache, at: TableVersion | None, schema: pa.Schema) -> None:
         self._tables = tables
         self._caches = caches
         self._at = at
@@ -42,15 +42,15 @@ class Stored:
             return 0
         return self._caches.get((self._at, "rows"), self._count, lambda _: 8)
 
-    def has(self, name: str) -> bool:
+    def is_loaded(self, name: str) -> bool:
         """Whether the column is in memory."""
         return self._at is None or self._caches.has(self._key(name))
 
-    def held(self, name: str) -> Column | None:
+    def loaded_column(self, name: str) -> ArrowArray | None:
         """All values of a column if they are in memory."""
-        return None if self._at is None else self._caches.recalled(self._key(name))
+        return None if self._at is None else self._caches.peek(self._key(name))
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> ArrowArray:
         """All values of a column, in row order; kept in memory."""
         if self._at is None:
             return pa.nulls(0, self._schema.field(name).type)
@@ -63,34 +63,34 @@ class Stored:
             return IdIndex.of(self.column(ID))
         return self._caches.get((self._at, "index"), lambda: IdIndex.of(self.column(ID)), lambda index: index.nbytes)
 
-    def fetch(self, names: Sequence[str], rows: Numbers) -> dict[str, Column]:
+    def fetch(self, names: Sequence[str], rows: NumArray) -> dict[str, ArrowArray]:
         """The values of some rows: from memory, from the store, or from memory after loading the column.
 
         Columns are bought once renting has cost as much: a few rows now and then are taken from the store.
         """
         places = pa.array(rows)
-        result: dict[str, Column] = {}
+        result: dict[str, ArrowArray] = {}
         for name in names:
-            column = self.held(name)
+            column = self.loaded_column(name)
             if column is None and self._is_worth_loading(name, len(rows)):
                 column = self.column(name)
             if column is not None:
                 result[name] = column.take(places)
         missing = [name for name in names if name not in result]
         if missing:
-            result |= self._taken(missing, rows)
+            result |= self._take(missing, rows)
         return result
 
-    def rows_of(self, ids: Sequence[str]) -> Numbers:
+    def row_numbers_of(self, ids: Sequence[str]) -> NumArray:
         """The rows that have one of these ids, without loading the ids of a large table."""
         if self._at is None or not ids:
             return np.zeros(0, np.int64)
-        if self.has(ID) or len(ids) > FILTER_IDS_MAX:
+        if self.is_loaded(ID) or len(ids) > FILTER_IDS_MAX:
             found = self.index.find(pa.array(list(ids), pa.string()))
             return found[found >= 0]
-        return self.matching(id_filter(ids))
+        return self.select(id_filter(ids))
 
-    def matching(self, predicate: str) -> Numbers:
+    def select(self, predicate: str) -> NumArray:
         """The rows that pass a Lance filter, ascending."""
         if self._at is None:
             return np.zeros(0, np.int64)
@@ -101,14 +101,14 @@ class Stored:
         addresses = np.sort(table.column("_rowaddr").to_numpy())
         starts, firsts = self._layout
         runs = np.searchsorted(starts, addresses, "right") - 1
-        numbers: Numbers = (firsts[runs] + (addresses - starts[runs])).astype(np.int64)
+        numbers: NumArray = (firsts[runs] + (addresses - starts[runs])).astype(np.int64)
         return numbers
 
     @property
-    def _layout(self) -> tuple[Numbers, Numbers]:
+    def _layout(self) -> tuple[NumArray, NumArray]:
         """Runs of row addresses and the number of each run's first row: deletions and fragments end a run."""
 
-        def make() -> tuple[Numbers, Numbers]:
+        def make() -> tuple[NumArray, NumArray]:
             with explained(str(self._at)), meter.lance_call(1):
                 scanner: Any = self._dataset.scanner(columns=[], with_row_address=True)
                 addresses = scanner.to_table().column("_rowaddr").to_numpy()
@@ -126,22 +126,24 @@ class Stored:
     def _key(self, name: str) -> tuple[TableVersion | None, str, pa.DataType]:
         return (self._at, name, self._schema.field(name).type)
 
-    def load_s(self, name: str) -> float:
+    def load_cost_s(self, name: str) -> float:
         """About how long loading a column takes."""
-        return _LOAD_LATENCY_S + self.rows * width(self._schema.field(name).type) / _LOAD_BYTES_PER_S
+        return _LOAD_LATENCY_S + self.rows * value_bytes(self._schema.field(name).type) / _LOAD_BYTES_PER_S
 
     def _is_worth_loading(self, name: str, rows: int) -> bool:
-        if self.has(name):
+        if self.is_loaded(name):
             return True
-        if not self._caches.fits(int(self.rows * width(self._schema.field(name).type))):
+        if not self._caches.fits(int(self.rows * value_bytes(self._schema.field(name).type))):
             return False
-        return rows > TAKE_ROWS_MAX or self._caches.spent_s(("rent", *self._key(name))) >= self.load_s(name)
+        return rows > TAKE_ROWS_MAX or self._caches.recorded_cost_s(("rent", *self._key(name))) >= self.load_cost_s(
+            name
+        )
 
     def _count(self) -> int:
         with explained(str(self._at)):
             return int(self._dataset.count_rows())
 
-    def _load(self, name: str) -> Column:
+    def _load(self, name: str) -> ArrowArray:
         wanted = self._schema.field(name).type
         if name not in self._dataset.schema.names:
             return pa.nulls(self.rows, wanted)
@@ -150,11 +152,11 @@ class Stored:
             column = scanner.to_table().column(name)
         return flat(column if column.type == wanted else column.cast(wanted))
 
-    def _taken(self, names: Sequence[str], rows: Numbers) -> dict[str, Column]:
+    def _take(self, names: Sequence[str], rows: NumArray) -> dict[str, ArrowArray]:
         start = time.monotonic()
         distinct, places = np.unique(rows, return_inverse=True)
         inside = [name for name in names if self._at is not None and name in self._dataset.schema.names]
-        result: dict[str, Column] = {}
+        result: dict[str, ArrowArray] = {}
         if inside and len(distinct):
             with explained(str(self._at)), meter.lance_call(SCAN_STAGES_MAX):
                 table = self._dataset.take(pa.array(distinct, pa.uint64()), columns=inside)
@@ -165,11 +167,11 @@ class Stored:
         for name in names:
             if name not in result:
                 result[name] = pa.nulls(len(rows), self._schema.field(name).type)
-            self._caches.spend(("rent", *self._key(name)), time.monotonic() - start)
+            self._caches.record_cost(("rent", *self._key(name)), time.monotonic() - start)
         return result
 
 
-def width(kind: pa.DataType) -> int:
+def value_bytes(kind: pa.DataType) -> int:
     """About how many bytes a value takes."""
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size) * 4

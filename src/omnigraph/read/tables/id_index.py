@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.read.tables.arrow_numpy import Column, Numbers, mask_of
+from omnigraph.read.tables.arrow_numpy import ArrowArray, NumArray, to_mask
 
 _WORDS_MAX = 64  # of eight bytes; what two long ids have in common beyond is told apart by comparing them
 _SEED = np.uint64(0x9E3779B97F4A7C15)
@@ -18,7 +18,7 @@ _ALL = 2**64 - 1
 _PRIME = np.uint64(0xFF51AFD7ED558CCD)
 
 
-def hashes(texts: Column) -> Numbers:
+def hashes(texts: ArrowArray) -> NumArray:
     """A 64-bit hash of each text, all of them at once, eight bytes a step."""
     offset_type = np.int64 if pa.types.is_large_string(texts.type) else np.int32
     _, offset_buffer, data_buffer = texts.buffers()
@@ -65,12 +65,12 @@ def hash_of(text: str) -> np.uint64:
 class IdIndex:
     """Which row has an id: `ids` in row order, and their hashes in ascending order with the rows they belong to."""
 
-    ids: Column
-    sorted_hashes: Numbers
-    rows: Numbers
+    ids: ArrowArray
+    sorted_hashes: NumArray
+    rows: NumArray
 
     @staticmethod
-    def of(ids: Column) -> "IdIndex":
+    def of(ids: ArrowArray) -> "IdIndex":
         found = hashes(ids)
         order = np.argsort(found)
         return IdIndex(ids, found[order], order.astype(np.int32))
@@ -90,7 +90,7 @@ class IdIndex:
             place += 1
         return -1
 
-    def find(self, wanted: Column) -> Numbers:
+    def find(self, wanted: ArrowArray) -> NumArray:
         """The row of each wanted id, -1 where there is none."""
         result = np.full(len(wanted), -1, np.int64)
         if not len(self.ids) or not len(wanted):
@@ -107,6 +107,6 @@ class IdIndex:
             if not len(open_):
                 return result
             rows = self.rows[places]
-            same = mask_of(pc.equal(self.ids.take(pa.array(rows)), wanted.take(pa.array(open_))))
+            same = to_mask(pc.equal(self.ids.take(pa.array(rows)), wanted.take(pa.array(open_))))
             result[open_[same]] = rows[same]
             open_, places = open_[~same], places[~same] + 1

@@ -13,21 +13,21 @@ import pyarrow as pa
 from omnigraph.query.ir import Filter
 from omnigraph.read.match.filters import column_name, columns_of, evaluate, flat, id_of, lance_filter, matches
 from omnigraph.read.reader import TableState
-from omnigraph.read.tables.arrow_numpy import Column, Mask, Numbers
+from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray
 from omnigraph.read.tables.column_store import ID
-from omnigraph.read.tables.read_cache import ReadCaches
-from omnigraph.read.tables.resident_table import WantsResident, overlay_rows
+from omnigraph.read.tables.read_cache import ReadCache
+from omnigraph.read.tables.resident_table import NeedsResidentTables, overlay_rows
 from omnigraph.storage.table.overlay import without_ids
 from omnigraph.storage.table.tables import Tables
 
-VISITED_MAX = 4_000
+LAZY_ROWS_MAX = 4_000
 
 
-class Visited:
+class LazyTable:
     """Rows numbered in the order they were met. Asked for too many, it says that the table should be resident."""
 
     def __init__(
-        self, tables: Tables, caches: ReadCaches, state: TableState, wanted: Collection[str], rows_max: int | None
+        self, tables: Tables, caches: ReadCache, state: TableState, wanted: Collection[str], rows_max: int | None
     ) -> None:
         self.state = state
         self._tables = tables
@@ -37,18 +37,18 @@ class Visited:
         self._ids: list[str] = []
         self._numbers: dict[str, int] = {}
         self._rows: pa.Table = pa.schema([state.schema.field(name) for name in self._names]).empty_table()
-        self._place = np.zeros(0, np.int64)  # of a number's row in _rows, -1 where it was not fetched yet
+        self._position_of = np.zeros(0, np.int64)  # of a number's row in _rows, -1 where it was not fetched yet
 
     @property
     def total(self) -> int:
         return len(self._ids)
 
-    def everything(self) -> Numbers:
+    def all_rows(self) -> NumArray:
         if self._rows_max is not None:
-            raise WantsResident(self.state.key)
-        return self.meet(self.scan((), self._names))
+            raise NeedsResidentTables(self.state.key)
+        return self.add(self.scan((), self._names))
 
-    def find(self, ids: Column) -> Numbers:
+    def numbers_of(self, ids: ArrowArray) -> NumArray:
         """The numbers of ids that are known to exist: ends of edges, or of rows that were read."""
         result = np.empty(len(ids), np.int64)
         for place, id_ in enumerate(ids.to_pylist()):
@@ -58,28 +58,28 @@ class Visited:
                 self._ids.append(id_)
             result[place] = number
         if self._rows_max is not None and len(self._ids) > self._rows_max:
-            raise WantsResident(self.state.key)
+            raise NeedsResidentTables(self.state.key)
         return result
 
-    def ids(self, numbers: Numbers) -> Column:
+    def ids(self, numbers: NumArray) -> ArrowArray:
         return pa.array([self._ids[number] for number in numbers.tolist()], pa.string())
 
-    def values(self, names: Sequence[str], numbers: Numbers) -> dict[str, Column]:
+    def values(self, names: Sequence[str], numbers: NumArray) -> dict[str, ArrowArray]:
         if list(names) == [ID]:
             return {ID: self.ids(numbers)}
-        places = pa.array(self._fetched(np.unique(numbers), numbers))
+        places = pa.array(self._fetch(np.unique(numbers), numbers))
         return {name: flat(self._rows.column(name)).take(places) for name in names}
 
-    def select(self, filters: Sequence[Filter]) -> Numbers:
+    def select(self, filters: Sequence[Filter]) -> NumArray:
         named = [id_ for condition in filters if (id_ := id_of(condition)) is not None]
         rows = self._lookup(named[:1]) if named else self.scan(filters, self._names)
         for condition in filters:
             rows = rows.filter(pa.array(matches(condition, rows)))
         if self._rows_max is not None and rows.num_rows > self._rows_max:
-            raise WantsResident(self.state.key)
-        return np.sort(self.meet(rows))
+            raise NeedsResidentTables(self.state.key)
+        return np.sort(self.add(rows))
 
-    def passing(self, filters: Sequence[Filter], numbers: Numbers) -> Mask:
+    def filter_mask(self, filters: Sequence[Filter], numbers: NumArray) -> BoolArray:
         names = dict.fromkeys(name for condition in filters for name in columns_of(condition))
         values = self.values(list(names), numbers)
         result = np.ones(len(numbers), np.bool_)
@@ -97,12 +97,12 @@ class Visited:
             return images
         start = time.monotonic()
         stored = self._tables.scan(state.at, list(names), predicate, schema=state.schema)
-        self._caches.spend(("visits", state.at), time.monotonic() - start)
+        self._caches.record_cost(("visits", state.at), time.monotonic() - start)
         if not state.overlay.is_empty:
             stored = without_ids(stored, state.overlay.shadowed)
         return pa.concat_tables([images, _shaped(stored, images.schema)])
 
-    def names_with(self, *names: str) -> list[str]:
+    def columns_with(self, *names: str) -> list[str]:
         """The columns that the query wants of a row, and these."""
         return [name for name in self.state.schema.names if name in names or name in self._names]
 
@@ -110,28 +110,28 @@ class Visited:
         start = time.monotonic()
         state = self.state
         rows = self._tables.lookup(state.at, ids, self._names, state.overlay, state.schema)
-        self._caches.spend(("visits", state.at), time.monotonic() - start)
+        self._caches.record_cost(("visits", state.at), time.monotonic() - start)
         return rows
 
-    def meet(self, rows: pa.Table) -> Numbers:
+    def add(self, rows: pa.Table) -> NumArray:
         """The numbers of rows that were read, which are kept."""
-        numbers = self.find(rows.column(ID))
-        self._note(numbers, self._rows.num_rows)
+        numbers = self.numbers_of(rows.column(ID))
+        self._record_positions(numbers, self._rows.num_rows)
         self._rows = pa.concat_tables([self._rows, _shaped(rows.select(self._names), self._rows.schema)])
         return numbers
 
-    def _note(self, numbers: Numbers, first: int) -> None:
-        if len(self._place) < len(self._ids):
-            more = np.full(len(self._ids) - len(self._place), -1, np.int64)
-            self._place = np.concatenate([self._place, more])
-        self._place[numbers] = first + np.arange(len(numbers))
+    def _record_positions(self, numbers: NumArray, first: int) -> None:
+        if len(self._position_of) < len(self._ids):
+            more = np.full(len(self._ids) - len(self._position_of), -1, np.int64)
+            self._position_of = np.concatenate([self._position_of, more])
+        self._position_of[numbers] = first + np.arange(len(numbers))
 
-    def _fetched(self, distinct: Numbers, numbers: Numbers) -> Numbers:
-        self._note(np.zeros(0, np.int64), 0)
-        missing = distinct[self._place[distinct] < 0]
+    def _fetch(self, distinct: NumArray, numbers: NumArray) -> NumArray:
+        self._record_positions(np.zeros(0, np.int64), 0)
+        missing = distinct[self._position_of[distinct] < 0]
         if len(missing):
-            self.meet(self._lookup([self._ids[number] for number in missing.tolist()]))
-        places: Numbers = self._place[numbers]
+            self.add(self._lookup([self._ids[number] for number in missing.tolist()]))
+        places: NumArray = self._position_of[numbers]
         return places
 
 

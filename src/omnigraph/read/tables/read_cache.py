@@ -30,7 +30,7 @@ class CacheCounts:
     bytes_held: int
 
 
-class ReadCaches:
+class ReadCache:
     """Values by key, bounded in bytes, the least recently used forgotten first; usable from threads.
 
     It also keeps accounts of the time spent on doing without a value. That is how a reader decides when to buy what
@@ -39,46 +39,46 @@ class ReadCaches:
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self.bytes_max = bytes_max
-        renew_after_fork(self, ReadCaches._renew)
+        renew_after_fork(self, ReadCache._renew)
 
     def _renew(self) -> None:
         keep_inherited(getattr(self, "_values", None))
         self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._making: dict[Hashable, threading.Lock] = {}
-        self._spent_s: OrderedDict[Hashable, float] = OrderedDict()
+        self._costs_s: OrderedDict[Hashable, float] = OrderedDict()
         self._lock = threading.Lock()
         self._bytes = 0
         self._hits = 0
         self._misses = 0
-        self._forgotten = 0
+        self._evicted = 0
 
     @property
     def counts(self) -> CacheCounts:
         with self._lock:
-            return CacheCounts(self._hits, self._misses, self._forgotten, len(self._values), self._bytes)
+            return CacheCounts(self._hits, self._misses, self._evicted, len(self._values), self._bytes)
 
     def get(self, key: Hashable, make: Callable[[], T], size_of: Callable[[T], int]) -> T:
         """The value of `key`, made now unless it is remembered; threads that want the same one wait for the first."""
-        found = self._recall(key)
+        found = self._find(key)
         if found is not None:
             return found[0]  # type: ignore[no-any-return]
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:
-            found = self._recall(key)
+            found = self._find(key)
             if found is not None:
                 return found[0]  # type: ignore[no-any-return]
             try:
                 value = make()
-                self._keep(key, value, size_of(value) + _ENTRY_BYTES)
+                self._store(key, value, size_of(value) + _ENTRY_BYTES)
                 return value
             finally:
                 with self._lock:
                     self._making.pop(key, None)
 
-    def recalled(self, key: Hashable) -> Any | None:
+    def peek(self, key: Hashable) -> Any | None:
         """The value of `key` if it is remembered."""
-        found = self._recall(key)
+        found = self._find(key)
         return None if found is None else found[0]
 
     def has(self, key: Hashable) -> bool:
@@ -89,23 +89,23 @@ class ReadCaches:
         """Whether something of this size may be kept without driving out most of the rest."""
         return size <= self.bytes_max // 2
 
-    def spend(self, key: Hashable, seconds: float) -> None:
+    def record_cost(self, key: Hashable, seconds: float) -> None:
         """Put time on the account of doing without `key`."""
         with self._lock:
-            self._spent_s[key] = self._spent_s.pop(key, 0.0) + seconds
-            while len(self._spent_s) > _ACCOUNTS_MAX:
-                self._spent_s.popitem(last=False)
+            self._costs_s[key] = self._costs_s.pop(key, 0.0) + seconds
+            while len(self._costs_s) > _ACCOUNTS_MAX:
+                self._costs_s.popitem(last=False)
 
-    def spent_s(self, key: Hashable) -> float:
-        return self._spent_s.get(key, 0.0)
+    def recorded_cost_s(self, key: Hashable) -> float:
+        return self._costs_s.get(key, 0.0)
 
     def clear(self) -> None:
         with self._lock:
             self._values.clear()
-            self._spent_s.clear()
+            self._costs_s.clear()
             self._bytes = 0
 
-    def _recall(self, key: Hashable) -> tuple[Any, int] | None:
+    def _find(self, key: Hashable) -> tuple[Any, int] | None:
         with self._lock:
             found = self._values.get(key)
             if found is None:
@@ -114,7 +114,7 @@ class ReadCaches:
             self._hits += 1
             return found
 
-    def _keep(self, key: Hashable, value: object, size: int) -> None:
+    def _store(self, key: Hashable, value: object, size: int) -> None:
         with self._lock:
             self._misses += 1
             if size > self.bytes_max:
@@ -124,4 +124,4 @@ class ReadCaches:
             while self._bytes > self.bytes_max:
                 _, (_, dropped) = self._values.popitem(last=False)
                 self._bytes -= dropped
-                self._forgotten += 1
+                self._evicted += 1

@@ -1,6 +1,6 @@
 """Entities as numbers. A space numbers the rows of one table state; patterns are matched on the numbers alone.
 
-`Resident` (here) numbers all rows by their place in the stored version and has columns in memory. `Visited`
+`ResidentTable` (here) numbers all rows by their place in the stored version and has columns in memory. `LazyTable`
 (visited.py) numbers the few rows that a query has come across. Whoever expands, filters or projects need not know.
 """
 
@@ -15,41 +15,41 @@ import pyarrow as pa
 from omnigraph.query.ir import EdgeEnd, EntityId, Filter, Prop
 from omnigraph.read.match.filters import column_name, columns_of, evaluate, flat, id_of, lance_filter, matches
 from omnigraph.read.reader import TableState
-from omnigraph.read.tables.arrow_numpy import Column, Mask, Numbers
-from omnigraph.read.tables.column_store import ID, Stored
-from omnigraph.read.tables.read_cache import ReadCaches
+from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray
+from omnigraph.read.tables.column_store import ID, ColumnStore
+from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.storage.table.overlay import aligned
 from omnigraph.storage.table.tables import Tables
 
-FEW = 16  # rows: below, reading them one by one costs less than calling a function of Arrow's
+FEW_ROWS = 16  # rows: below, reading them one by one costs less than calling a function of Arrow's
 
 
-class Space(Protocol):
+class RowSet(Protocol):
     state: TableState
 
     @property
     def total(self) -> int:
         """All numbers are below this, for now."""
 
-    def everything(self) -> Numbers:
+    def all_rows(self) -> NumArray:
         """The numbers of all rows, ascending."""
 
-    def find(self, ids: Column) -> Numbers:
+    def numbers_of(self, ids: ArrowArray) -> NumArray:
         """The number of each id, -1 where there is no such row."""
 
-    def ids(self, numbers: Numbers) -> Column: ...
+    def ids(self, numbers: NumArray) -> ArrowArray: ...
 
-    def values(self, names: Sequence[str], numbers: Numbers) -> dict[str, Column]:
+    def values(self, names: Sequence[str], numbers: NumArray) -> dict[str, ArrowArray]:
         """The values of some rows, in the order of the numbers."""
 
-    def select(self, filters: Sequence[Filter]) -> Numbers:
+    def select(self, filters: Sequence[Filter]) -> NumArray:
         """The numbers of the rows that pass filters over this table alone, ascending."""
 
-    def passing(self, filters: Sequence[Filter], numbers: Numbers) -> Mask:
+    def filter_mask(self, filters: Sequence[Filter], numbers: NumArray) -> BoolArray:
         """Which of these rows pass."""
 
 
-class WantsResident(Exception):
+class NeedsResidentTables(Exception):
     """A query has outgrown lookups in these tables: it starts again with them in memory. Never seen outside."""
 
     def __init__(self, *table_keys: str) -> None:
@@ -75,23 +75,23 @@ class Patch:
     """
 
     stored: int
-    source: Numbers
-    alive: Mask
+    source: NumArray
+    alive: BoolArray
     new: dict[str, int]
     rows: pa.Table
-    numbers: Numbers  # of the overlay's rows
-    replaced: Numbers  # stored rows that are gone or have another image
+    numbers: NumArray  # of the overlay's rows
+    replaced: NumArray  # stored rows that are gone or have another image
 
     @property
     def nbytes(self) -> int:
         return int(self.source.nbytes + self.alive.nbytes + self.rows.nbytes + 100 * len(self.new))
 
 
-def make_patch(state: TableState, stored: Stored) -> Patch:
+def build_patch(state: TableState, stored: ColumnStore) -> Patch:
     rows = overlay_rows(state)
     images: dict[Any, int] = {id_: place for place, id_ in enumerate(rows.column(ID).to_pylist())}
     count = stored.rows
-    shadowed = np.sort(stored.rows_of(sorted(state.overlay.shadowed)))
+    shadowed = np.sort(stored.row_numbers_of(sorted(state.overlay.shadowed)))
     shadowed_ids = stored.fetch([ID], shadowed)[ID].to_pylist()
     source, alive = np.arange(count, dtype=np.int32), np.ones(count, np.bool_)
     numbers = np.full(rows.num_rows, -1, np.int64)
@@ -117,18 +117,18 @@ def make_patch(state: TableState, stored: Stored) -> Patch:
     )
 
 
-class Resident:
+class ResidentTable:
     """Rows numbered by their place in the stored version, the overlay's new rows after them."""
 
-    def __init__(self, tables: Tables, caches: ReadCaches, state: TableState) -> None:
+    def __init__(self, tables: Tables, caches: ReadCache, state: TableState) -> None:
         self.state = state
-        self.stored = Stored(tables, caches, state.at, state.schema)
+        self.stored = ColumnStore(tables, caches, state.at, state.schema)
         self._caches = caches
         self.patch: Patch | None = None
         if not state.overlay.is_empty:
             self.patch = caches.get(
                 ("patch", state.fingerprint, *state.schema.names),  # columns may come while table and overlay stay
-                lambda: make_patch(state, self.stored),
+                lambda: build_patch(state, self.stored),
                 lambda patch: patch.nbytes,
             )
 
@@ -136,21 +136,21 @@ class Resident:
     def total(self) -> int:
         return self.stored.rows if self.patch is None else len(self.patch.source)
 
-    def everything(self) -> Numbers:
+    def all_rows(self) -> NumArray:
         """The same array each time: who is given it can tell that it is everything."""
-        return self._everything
+        return self._all_rows
 
     @cached_property
-    def _everything(self) -> Numbers:
+    def _all_rows(self) -> NumArray:
         if self.patch is None:
             return np.arange(self.stored.rows, dtype=np.int32)
         return np.flatnonzero(self.patch.alive)
 
-    def alive(self, numbers: Numbers) -> Mask | None:
+    def alive(self, numbers: NumArray) -> BoolArray | None:
         """Which of the numbers have a row; None where all have."""
         return None if self.patch is None else self.patch.alive[numbers]
 
-    def find(self, ids: Column) -> Numbers:
+    def numbers_of(self, ids: ArrowArray) -> NumArray:
         found = self.stored.index.find(ids)
         if self.patch is not None:
             found[(found >= 0) & ~self.patch.alive[found]] = -1
@@ -158,18 +158,18 @@ class Resident:
                 found[place] = self.patch.new.get(ids[place].as_py(), -1)
         return found
 
-    def _find_one(self, id_: str) -> Numbers:
+    def _number_of(self, id_: str) -> NumArray:
         """The number of one id, alone in an array; an empty one where there is no such row."""
         found = self.stored.index.find_one(id_)
         if self.patch is not None:
             found = self.patch.new.get(id_, -1) if found < 0 or not self.patch.alive[found] else found
         return np.array([found] if found >= 0 else [], np.int64)
 
-    def ids(self, numbers: Numbers) -> "pa.Array[Any]":
+    def ids(self, numbers: NumArray) -> "pa.Array[Any]":
         found: pa.Array[Any] = self.values([ID], numbers)[ID]
         return found
 
-    def values(self, names: Sequence[str], numbers: Numbers) -> dict[str, Column]:
+    def values(self, names: Sequence[str], numbers: NumArray) -> dict[str, ArrowArray]:
         if self.patch is None:
             return self.stored.fetch(names, numbers)
         where = self.patch.source[numbers]
@@ -185,36 +185,36 @@ class Resident:
             for name in names
         }
 
-    def few(self, name: str, kind: pa.DataType, numbers: Numbers) -> list[Any] | None:
+    def python_values(self, name: str, kind: pa.DataType, numbers: NumArray) -> list[Any] | None:
         """The values of a few rows in Python's form; None where they are not at hand in memory as that type."""
-        column = self.stored.held(name) if self.patch is None else None
+        column = self.stored.loaded_column(name) if self.patch is None else None
         if column is None or column.type != kind:
             return None
         return [column[number].as_py() for number in numbers.tolist()]
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> ArrowArray:
         """All values of a column by number; what is under a dead number means nothing."""
         patch = self.patch
         if patch is None:
             return self.stored.column(name)
 
-        def make() -> Column:
+        def make() -> ArrowArray:
             both = pa.concat_arrays([self.stored.column(name), flat(patch.rows.column(name))])
             return both.take(pa.array(np.maximum(patch.source, 0)))
 
         key = ("patched", self.state.fingerprint, name, self.state.schema.field(name).type)
         return self._caches.get(key, make, lambda array: array.nbytes)
 
-    def select(self, filters: Sequence[Filter]) -> Numbers:
+    def select(self, filters: Sequence[Filter]) -> NumArray:
         named = next((id_ for condition in filters if (id_ := id_of(condition)) is not None), None)
         if named is not None:
-            numbers = self._find_one(named)
+            numbers = self._number_of(named)
             rest = [condition for condition in filters if id_of(condition) != named]
-            return numbers[self.passing(rest, numbers)] if rest and len(numbers) else numbers
-        predicate = self._pushed(filters)
+            return numbers[self.filter_mask(rest, numbers)] if rest and len(numbers) else numbers
+        predicate = self._push_down(filters)
         if predicate is None:
-            return np.flatnonzero(self.mask(filters))
-        numbers = self.stored.matching(predicate)
+            return np.flatnonzero(self.whole_mask(filters))
+        numbers = self.stored.select(predicate)
         if self.patch is None:
             return numbers
         kept = numbers[self.patch.source[numbers] == numbers]
@@ -223,17 +223,17 @@ class Resident:
             images &= matches(condition, self.patch.rows)
         return np.sort(np.concatenate([kept, self.patch.numbers[images]]))
 
-    def mask(self, filters: Sequence[Filter]) -> Mask:
+    def whole_mask(self, filters: Sequence[Filter]) -> BoolArray:
         """Which of all numbers have a row that passes."""
         result = np.ones(self.total, np.bool_) if self.patch is None else self.patch.alive.copy()
         for condition in filters:
             result &= evaluate(condition, self._whole_column, self.total)
         return result
 
-    def passing(self, filters: Sequence[Filter], numbers: Numbers) -> Mask:
+    def filter_mask(self, filters: Sequence[Filter], numbers: NumArray) -> BoolArray:
         """By the whole table's mask where that touches fewer rows, by the rows themselves otherwise."""
-        if 2 * len(numbers) >= self.total and all(self.stored.has(n) for f in filters for n in columns_of(f)):
-            return self.mask(filters)[numbers]
+        if 2 * len(numbers) >= self.total and all(self.stored.is_loaded(n) for f in filters for n in columns_of(f)):
+            return self.whole_mask(filters)[numbers]
         names = list(dict.fromkeys(name for condition in filters for name in columns_of(condition)))
         values = self.values(names, numbers)
         result = np.ones(len(numbers), np.bool_)
@@ -241,18 +241,18 @@ class Resident:
             result &= evaluate(condition, lambda operand: values[column_name(operand)], len(numbers))
         return result
 
-    def _whole_column(self, operand: Prop | EntityId | EdgeEnd) -> Column:
+    def _whole_column(self, operand: Prop | EntityId | EdgeEnd) -> ArrowArray:
         return self.column(column_name(operand))
 
-    def _pushed(self, filters: Sequence[Filter]) -> str | None:
+    def _push_down(self, filters: Sequence[Filter]) -> str | None:
         """The filters as Lance's, as long as that is cheaper than having their columns in memory."""
-        missing = [name for f in filters for name in columns_of(f) if not self.stored.has(name)]
+        missing = [name for f in filters for name in columns_of(f) if not self.stored.is_loaded(name)]
         parts = [lance_filter(condition, self.state.definition) for condition in filters]
         if not missing or not all(parts):
             return None
         key = ("select", self.state.at, *sorted(set(missing)))
-        cost = sum(self.stored.load_s(name) for name in missing)
-        if self._caches.spent_s(key) >= cost:
+        cost = sum(self.stored.load_cost_s(name) for name in missing)
+        if self._caches.recorded_cost_s(key) >= cost:
             return None
-        self._caches.spend(key, cost / 4)
+        self._caches.record_cost(key, cost / 4)
         return " AND ".join(part for part in parts if part)

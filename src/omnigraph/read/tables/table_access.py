@@ -1,7 +1,7 @@
 """Which tables a query has in memory, and which it only visits: decided by cost when the query starts.
 
 A table is resident if it is in memory already, if it is small, or if visits to it have cost about as much as loading
-it would. A query that outgrows its visits starts again with the table resident (`WantsResident`).
+it would. A query that outgrows its visits starts again with the table resident (`NeedsResidentTables`).
 """
 
 from collections.abc import Callable, Collection
@@ -10,99 +10,101 @@ from omnigraph.query.ir import Traverse
 from omnigraph.read.graph import adjacency as adjacency_module
 from omnigraph.read.graph.adjacency import BUILD_S_PER_EDGE, Adjacency
 from omnigraph.read.graph.adjacency_file import load_adjacency
-from omnigraph.read.reader import Reader, TableState
-from omnigraph.read.tables.column_store import ID, Stored
-from omnigraph.read.tables.lazy_table import VISITED_MAX, Visited
-from omnigraph.read.tables.resident_table import Resident, Space
+from omnigraph.read.reader import SnapshotReader, TableState
+from omnigraph.read.tables.column_store import ID, ColumnStore
+from omnigraph.read.tables.lazy_table import LAZY_ROWS_MAX, LazyTable
+from omnigraph.read.tables.resident_table import ResidentTable, RowSet
 
 _NODE_BYTES, _EDGE_BYTES = 40, 24  # about what a row takes in memory: an id with its hash, an edge in two directions
 
 
-class Spaces:
+class TableAccess:
     """The spaces of one run of one query, by table key. `wanted` says which columns it will want of a table."""
 
     def __init__(
         self,
-        reader: Reader,
+        reader: SnapshotReader,
         wanted: Callable[[str], Collection[str]],
         traversals: Collection[Traverse],
         resident: frozenset[str],
     ) -> None:
         self.reader = reader
-        self._wanted = wanted
-        self._resident = set(resident)
-        self._spaces: dict[str, Space] = {}
+        self._columns_of = wanted
+        self._resident_keys = set(resident)
+        self._tables: dict[str, RowSet] = {}
         self._adjacencies: dict[str, Adjacency | None] = {}
         for step in traversals:
             if self._uses_adjacency(step):
-                self._resident |= {step.edge, step.source_key, step.target_key}
+                self._resident_keys |= {step.edge, step.source_key, step.target_key}
 
-    def of(self, table_key: str) -> Space:
-        found = self._spaces.get(table_key)
+    def table(self, table_key: str) -> RowSet:
+        found = self._tables.get(table_key)
         if found is None:
-            found = self._spaces[table_key] = self._make(self.reader.state(table_key))
+            found = self._tables[table_key] = self._open_table(self.reader.state(table_key))
         return found
 
-    def resident(self, table_key: str) -> Resident | None:
-        space = self.of(table_key)
-        return space if isinstance(space, Resident) else None
+    def resident_table(self, table_key: str) -> ResidentTable | None:
+        space = self.table(table_key)
+        return space if isinstance(space, ResidentTable) else None
 
-    def visited(self, table_key: str) -> Visited:
-        space = self.of(table_key)
-        assert isinstance(space, Visited)
+    def lazy_table(self, table_key: str) -> LazyTable:
+        space = self.table(table_key)
+        assert isinstance(space, LazyTable)
         return space
 
     def adjacency(self, step: Traverse) -> Adjacency | None:
         """The adjacency to expand on; None where lookups in the edge table are to be used."""
         if step.edge not in self._adjacencies:
-            edges = self.resident(step.edge)
+            edges = self.resident_table(step.edge)
             self._adjacencies[step.edge] = None if edges is None else self._adjacency(edges, step)
         return self._adjacencies[step.edge]
 
-    def _adjacency(self, edges: Resident, step: Traverse) -> Adjacency:
-        source, target = self.resident(step.source_key), self.resident(step.target_key)
+    def _adjacency(self, edges: ResidentTable, step: Traverse) -> Adjacency:
+        source, target = self.resident_table(step.source_key), self.resident_table(step.target_key)
         assert source is not None
         assert target is not None
-        return adjacency_of(self.reader, edges, source, target)
+        return get_adjacency(self.reader, edges, source, target)
 
-    def _make(self, state: TableState) -> Space:
+    def _open_table(self, state: TableState) -> RowSet:
         options = self.reader.options
         if options.expand != "index" and (options.expand == "csr" or self._is_resident(state)):
-            return Resident(self.reader.tables, self.reader.caches, state)
-        limit = None if options.expand == "index" else VISITED_MAX
-        return Visited(self.reader.tables, self.reader.caches, state, self._wanted(state.key), limit)
+            return ResidentTable(self.reader.tables, self.reader.caches, state)
+        limit = None if options.expand == "index" else LAZY_ROWS_MAX
+        return LazyTable(self.reader.tables, self.reader.caches, state, self._columns_of(state.key), limit)
 
     def _is_resident(self, state: TableState) -> bool:
-        if state.key in self._resident or state.at is None:
+        if state.key in self._resident_keys or state.at is None:
             return True
         if state.key.startswith("edge:"):
             return False  # decided with its adjacency
         caches = self.reader.caches
-        stored = Stored(self.reader.tables, caches, state.at, state.schema)
-        if state.rows <= self.reader.options.resident_rows or stored.has(ID):
+        stored = ColumnStore(self.reader.tables, caches, state.at, state.schema)
+        if state.rows <= self.reader.options.resident_rows or stored.is_loaded(ID):
             return True
         kept = caches.fits(state.rows * _NODE_BYTES)
-        return kept and caches.spent_s(("visits", state.at)) >= 2 * stored.load_s(ID)
+        return kept and caches.recorded_cost_s(("visits", state.at)) >= 2 * stored.load_cost_s(ID)
 
     def _uses_adjacency(self, step: Traverse) -> bool:
         reader = self.reader
         if reader.options.expand != "auto":
             return reader.options.expand == "csr"
         edges = reader.state(step.edge)
-        if step.edge in self._resident or edges.at is None or edges.rows <= reader.options.resident_rows:
+        if step.edge in self._resident_keys or edges.at is None or edges.rows <= reader.options.resident_rows:
             return True
         states = [edges, reader.state(step.source_key), reader.state(step.target_key)]
-        if reader.caches.has(_key(states)):
+        if reader.caches.has(_cache_key(states)):
             return True
         kept = reader.caches.fits(edges.rows * _EDGE_BYTES)
-        return kept and reader.caches.spent_s(("visits", edges.at)) >= edges.rows * BUILD_S_PER_EDGE
+        return kept and reader.caches.recorded_cost_s(("visits", edges.at)) >= edges.rows * BUILD_S_PER_EDGE
 
 
-def adjacency_of(reader: Reader, edges: Resident, source: Resident, target: Resident) -> Adjacency:
+def get_adjacency(
+    reader: SnapshotReader, edges: ResidentTable, source: ResidentTable, target: ResidentTable
+) -> Adjacency:
     """The adjacency of three table states: of their stored versions, with the overlays laid over it."""
     caches = reader.caches
     base = caches.get(
-        _key([edges.state, source.state, target.state]),
+        _cache_key([edges.state, source.state, target.state]),
         lambda: (
             (load_adjacency(reader.store, edges, source, target) if reader.store is not None else None)
             or adjacency_module.build(edges, source, target)
@@ -119,5 +121,5 @@ def adjacency_of(reader: Reader, edges: Resident, source: Resident, target: Resi
     )
 
 
-def _key(states: Collection[TableState]) -> tuple[object, ...]:
+def _cache_key(states: Collection[TableState]) -> tuple[object, ...]:
     return ("adjacency", *(state.at for state in states))

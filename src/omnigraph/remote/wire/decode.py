@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from omnigraph.merge.merge import MergeResult
     from omnigraph.pipeline.analytics.analyze import Analysis
     from omnigraph.pipeline.embedding.embed import EmbedResult
-    from omnigraph.read.explain import Plan, PlanStep
+    from omnigraph.read.explain import ExecutedStep, QueryPlan
     from omnigraph.verify.report import VerifyReport
     from omnigraph.write.load.load import LoadResult
 
@@ -192,17 +192,17 @@ def loaded(
     )
 
 
-def plan_of(steps: Sequence[Document]) -> "Plan":
-    from omnigraph.read.explain import Plan
+def plan_of(steps: Sequence[Document]) -> "QueryPlan":
+    from omnigraph.read.explain import QueryPlan
 
-    return Plan([_plan_step(step) for step in steps])
+    return QueryPlan([_plan_step(step) for step in steps])
 
 
-def _plan_step(step: Document) -> "PlanStep":
-    from omnigraph.read.explain import PlanStep
+def _plan_step(step: Document) -> "ExecutedStep":
+    from omnigraph.read.explain import ExecutedStep
 
     inside = [_plan_step(inner) for inner in step.get("inside", ())]
-    return PlanStep(step["step"], step["estimated_rows"], step["rows"], inside)
+    return ExecutedStep(step["step"], step["estimated_rows"], step["rows"], inside)
 
 
 def analysis(document: Document, txn_id: str, read: ReadCommit) -> "Analysis":

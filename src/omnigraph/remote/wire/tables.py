@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph.manifest.model.manifest import CommitId
-from omnigraph.query.ir import Column, WholeNode
-from omnigraph.read.explain import Plan
+from omnigraph.query.ir import PropertyColumn, WholeNode
+from omnigraph.read.explain import QueryPlan
 from omnigraph.read.project.output import OutputColumn, Shaped
 from omnigraph.read.result import QueryResult
 from omnigraph.schema.types import ListOf, PropertyType, Scalar, Vector
@@ -29,7 +29,7 @@ _SCALARS = {
 }
 
 
-def query_result(table: pa.Table, commit_id: CommitId, plan: Plan | None) -> QueryResult:
+def query_result(table: pa.Table, commit_id: CommitId, plan: QueryPlan | None) -> QueryResult:
     """A result that has all its rows already."""
     columns = tuple(_output(name, table.column(index)) for index, name in enumerate(table.column_names))
     return QueryResult(Shaped(table.num_rows, columns), commit_id, BATCH_ROWS, plan)
@@ -52,7 +52,7 @@ def _node(var: str, kind: Any) -> WholeNode:
     """A whole node: `id`, which every one has, and its properties."""
     inside = [kind.field(index) for index in range(kind.num_fields)]
     columns = [(entry.name, property_type(entry.type)) for entry in inside if entry.name != "id"]
-    return WholeNode(var, "", tuple(Column("", name, name, known, True) for name, known in columns if known))
+    return WholeNode(var, "", tuple(PropertyColumn("", name, name, known, True) for name, known in columns if known))
 
 
 def property_type(kind: Any) -> PropertyType | None:

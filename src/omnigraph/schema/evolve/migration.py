@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from omnigraph.schema.catalog import Catalog, Schema
-from omnigraph.schema.definitions import InterfaceDef, TypeDef, Value
+from omnigraph.schema.definitions import InterfaceDef, SchemaValue, TypeDef
 from omnigraph.schema.evolve.migration_step import DROPPED_EDGE_TYPE, DROPPED_NODE_TYPE, Step
 from omnigraph.schema.evolve.type_diff import type_steps
 from omnigraph.schema.lang.compile import compile_schema
@@ -26,7 +26,7 @@ class Filling:
     column: str
     type: PropertyType
     source: str | None = None
-    default: Value | None = None
+    default: SchemaValue | None = None
 
     @property
     def is_null(self) -> bool:

@@ -5,8 +5,8 @@ from typing import Any
 
 from omnigraph.lexer import LanguageError, Token
 from omnigraph.schema.definitions import EdgeCount
-from omnigraph.schema.lang.ast import Annotation, Argument, Literal, RangeLiteral
-from omnigraph.schema.lang.source_map import Places
+from omnigraph.schema.lang.ast import AnnotationArgument, RangeLiteral, SchemaAnnotation, SchemaLiteral
+from omnigraph.schema.lang.source_map import SourceMap
 
 _FORMS = {
     "key": "@key behind a property, or @key(a, b) in the body",
@@ -29,12 +29,14 @@ OF_EDGES = OF_TYPES | {"card"}
 class Annotations:
     """The annotations of one declaration, each understood by its name."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: SourceMap) -> None:
         self._places = places
 
-    def by_name(self, annotations: Sequence[Annotation], allowed: frozenset[str], owner: str) -> dict[str, Annotation]:
+    def by_name(
+        self, annotations: Sequence[SchemaAnnotation], allowed: frozenset[str], owner: str
+    ) -> dict[str, SchemaAnnotation]:
         """Each annotation once, and none that belongs elsewhere; unknown ones are metadata and welcome."""
-        found: dict[str, Annotation] = {}
+        found: dict[str, SchemaAnnotation] = {}
         for annotation in annotations:
             name = annotation.name
             if name in KNOWN and name not in allowed:
@@ -47,16 +49,16 @@ class Annotations:
             found[name] = annotation
         return found
 
-    def malformed(self, annotation: Annotation, token: Token | None = None) -> LanguageError:
+    def malformed(self, annotation: SchemaAnnotation, token: Token | None = None) -> LanguageError:
         name = annotation.name
         message = f"@{name} is not written like this"
         return self._places.error(token or annotation.token, "OG-PG-131", message, f"write {_FORMS[name]}")
 
-    def bare(self, annotation: Annotation) -> None:
+    def bare(self, annotation: SchemaAnnotation) -> None:
         if annotation.arguments is not None:
             raise self.malformed(annotation)
 
-    def text(self, annotation: Annotation | None) -> str | None:
+    def text(self, annotation: SchemaAnnotation | None) -> str | None:
         """The one quoted text in the parentheses; None without the annotation."""
         if annotation is None:
             return None
@@ -65,48 +67,52 @@ class Annotations:
             raise self.malformed(annotation, literal.token)
         return str(literal.value)
 
-    def value(self, annotation: Annotation) -> Literal:
+    def value(self, annotation: SchemaAnnotation) -> SchemaLiteral:
         """The one value in the parentheses."""
         match annotation.arguments:
-            case (Argument(None, Literal() as literal),) if literal.kind != "name":
+            case (AnnotationArgument(None, SchemaLiteral() as literal),) if literal.kind != "name":
                 return literal
         raise self.malformed(annotation)
 
-    def metric(self, annotation: Annotation) -> str | None:
+    def metric(self, annotation: SchemaAnnotation) -> str | None:
         match annotation.arguments:
             case None:
                 return None
-            case (Argument(Token(text="metric"), Literal("text", str() as metric)),):
+            case (AnnotationArgument(Token(text="metric"), SchemaLiteral("text", str() as metric)),):
                 return metric
         raise self.malformed(annotation)
 
-    def names(self, annotation: Annotation) -> tuple[Token, ...]:
+    def names(self, annotation: SchemaAnnotation) -> tuple[Token, ...]:
         """The names in the parentheses, at least one."""
         if not annotation.arguments:
             raise self.malformed(annotation)
         return tuple(self._name(annotation, argument) for argument in annotation.arguments)
 
-    def range(self, annotation: Annotation) -> tuple[Token, RangeLiteral]:
+    def range(self, annotation: SchemaAnnotation) -> tuple[Token, RangeLiteral]:
         match annotation.arguments:
-            case (first, Argument(None, RangeLiteral() as bounds)):
+            case (first, AnnotationArgument(None, RangeLiteral() as bounds)):
                 return self._name(annotation, first), bounds
         raise self.malformed(annotation)
 
-    def check(self, annotation: Annotation) -> tuple[Token, Literal]:
+    def check(self, annotation: SchemaAnnotation) -> tuple[Token, SchemaLiteral]:
         match annotation.arguments:
-            case (first, Argument(None, Literal("text") as pattern)):
+            case (first, AnnotationArgument(None, SchemaLiteral("text") as pattern)):
                 return self._name(annotation, first), pattern
         raise self.malformed(annotation)
 
-    def card(self, annotation: Annotation) -> EdgeCount:
+    def card(self, annotation: SchemaAnnotation) -> EdgeCount:
         match annotation.arguments:
-            case (Argument(None, RangeLiteral(Literal("number", int() as low), None)),):
+            case (AnnotationArgument(None, RangeLiteral(SchemaLiteral("number", int() as low), None)),):
                 return EdgeCount(low, None)
-            case (Argument(None, RangeLiteral(Literal("number", int() as low), Literal("number", int() as high))),):
+            case (
+                AnnotationArgument(
+                    None, RangeLiteral(SchemaLiteral("number", int() as low), SchemaLiteral("number", int() as high))
+                ),
+            ):
                 return EdgeCount(low, high)
         raise self.malformed(annotation)
 
-    def metadata(self, annotations: Iterable[Annotation]) -> dict[str, Any]:
+    def metadata(self, annotations: Iterable[SchemaAnnotation]) -> dict[str, Any]:
         """Unknown annotations by name: their values in order, those with names as one mapping at the end."""
         found: dict[str, Any] = {}
         for annotation in annotations:
@@ -125,8 +131,8 @@ class Annotations:
             found[annotation.name] = (*values, named) if named else tuple(values)
         return found
 
-    def _name(self, annotation: Annotation, argument: Argument) -> Token:
+    def _name(self, annotation: SchemaAnnotation, argument: AnnotationArgument) -> Token:
         match argument:
-            case Argument(None, Literal("name" | "bool") as literal):  # a property may be called true
+            case AnnotationArgument(None, SchemaLiteral("name" | "bool") as literal):  # a property may be called true
                 return literal.token
         raise self.malformed(annotation, argument.value.token)

@@ -5,18 +5,18 @@ from typing import Literal as OneOf
 from typing import TypeAlias
 
 from omnigraph.lexer import Token
-from omnigraph.schema.definitions import Value
+from omnigraph.schema.definitions import SchemaValue
 from omnigraph.schema.types import PropertyType
 
 DeclarationKind: TypeAlias = OneOf["interface", "node", "edge"]
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class SchemaLiteral:
     """A value; `kind` tells a date from other text and a bare name from a quoted one."""
 
     kind: OneOf["text", "number", "bool", "list", "date", "datetime", "name"]
-    value: Value
+    value: SchemaValue
     token: Token
 
 
@@ -24,25 +24,25 @@ class Literal:
 class RangeLiteral:
     """`low..high`, either end open."""
 
-    low: Literal | None
-    high: Literal | None
+    low: SchemaLiteral | None
+    high: SchemaLiteral | None
     token: Token
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class AnnotationArgument:
     """One argument of an annotation, `name=` before it or not."""
 
     name: Token | None
-    value: Literal | RangeLiteral
+    value: SchemaLiteral | RangeLiteral
 
 
 @dataclass(frozen=True, slots=True)
-class Annotation:
+class SchemaAnnotation:
     """`@name(arguments)`; `arguments` is None without parentheses."""
 
     token: Token
-    arguments: tuple[Argument, ...] | None
+    arguments: tuple[AnnotationArgument, ...] | None
 
     @property
     def name(self) -> str:
@@ -54,7 +54,7 @@ class PropertyDeclaration:
     name: Token
     type: PropertyType
     nullable: bool
-    annotations: tuple[Annotation, ...]
+    annotations: tuple[SchemaAnnotation, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class Declaration:
     name: Token
     implements: tuple[Token, ...]
     ends: tuple[Token, Token] | None
-    annotations: tuple[Annotation, ...]
+    annotations: tuple[SchemaAnnotation, ...]
     properties: tuple[PropertyDeclaration, ...]
-    rules: tuple[Annotation, ...]
+    rules: tuple[SchemaAnnotation, ...]
 
 
 @dataclass(frozen=True, slots=True)

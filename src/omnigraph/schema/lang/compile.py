@@ -15,8 +15,8 @@ from omnigraph.schema.catalog import Catalog, InvalidCatalog, Schema
 from omnigraph.schema.definitions import EDGE_COLUMNS, InterfaceDef, Kind, Property, TypeDef
 from omnigraph.schema.lang.ast import SchemaFile
 from omnigraph.schema.lang.parser import parse_schema
-from omnigraph.schema.lang.resolve import Body, Draft, Rename, read_body
-from omnigraph.schema.lang.source_map import Places
+from omnigraph.schema.lang.resolve import PropertyDraft, Rename, ResolvedDeclaration, resolve_declaration
+from omnigraph.schema.lang.source_map import SourceMap
 from omnigraph.schema.types import stored_as
 
 INHERITED_MAX = 100_000
@@ -30,7 +30,7 @@ def compile_schema(text: str, previous: Catalog | Schema | None = None, name: st
     dropped and is declared again is new: it gets an id and a column that were never used. A rename that
     stands in the text of `previous` as well has been carried out.
     """
-    places = Places(parse_schema(text, name))
+    places = SourceMap(parse_schema(text, name))
     interfaces, types = _bodies(places)
     known = previous.catalog if isinstance(previous, Schema) else previous
     done = carried_out(previous.source) if isinstance(previous, Schema) and previous.source else frozenset()
@@ -42,7 +42,7 @@ def compile_schema(text: str, previous: Catalog | Schema | None = None, name: st
 
 def carried_out(text: str) -> frozenset[_Carried]:
     """The renames that stand in a text: owner of a property or kind of a type, its name, the one before."""
-    _, types = _bodies(Places(parse_schema(text)))
+    _, types = _bodies(SourceMap(parse_schema(text)))
     renames: set[_Carried] = set()
     for body in types:
         if body.rename is not None:
@@ -51,23 +51,23 @@ def carried_out(text: str) -> frozenset[_Carried]:
     return frozenset(renames)
 
 
-def _bodies(places: Places) -> tuple[list[Body], list[Body]]:
+def _bodies(places: SourceMap) -> tuple[list[ResolvedDeclaration], list[ResolvedDeclaration]]:
     """The interfaces of a file, and its types with what they inherit."""
     file = places.file
-    interfaces: dict[str, Body] = {}
+    interfaces: dict[str, ResolvedDeclaration] = {}
     for declaration in file.declarations:
         if declaration.kind == "interface":
-            body = read_body(declaration, {}, places)
+            body = resolve_declaration(declaration, {}, places)
             if body.name in interfaces:
                 message = f"The interface {body.name} is declared twice"
                 raise places.error(declaration.name, "OG-PG-104", message, "rename one of them")
             interfaces[body.name] = body
     _refuse_an_avalanche(file, interfaces, places)
-    types = [read_body(entry, interfaces, places) for entry in file.declarations if entry.kind != "interface"]
+    types = [resolve_declaration(entry, interfaces, places) for entry in file.declarations if entry.kind != "interface"]
     return list(interfaces.values()), types
 
 
-def _refuse_an_avalanche(file: SchemaFile, interfaces: Mapping[str, Body], places: Places) -> None:
+def _refuse_an_avalanche(file: SchemaFile, interfaces: Mapping[str, ResolvedDeclaration], places: SourceMap) -> None:
     """Interfaces multiply what is written: without a bound a short text could fill the memory."""
     inherited = 0
     for declaration in file.declarations:
@@ -81,13 +81,13 @@ def _refuse_an_avalanche(file: SchemaFile, interfaces: Mapping[str, Body], place
 class _Identities:
     """Who is who: matches what is declared with the previous catalog."""
 
-    def __init__(self, previous: Catalog | None, places: Places, done: frozenset[_Carried]) -> None:
+    def __init__(self, previous: Catalog | None, places: SourceMap, done: frozenset[_Carried]) -> None:
         self.done = done
         self.previous = previous or Catalog(())
         self.first = previous is None  # then there is nothing that a rename could refer to
         self.places = places
 
-    def catalog(self, interfaces: list[Body], bodies: list[Body]) -> Catalog:
+    def catalog(self, interfaces: list[ResolvedDeclaration], bodies: list[ResolvedDeclaration]) -> Catalog:
         known = {
             "node": {definition.name: definition for definition in self.previous.nodes},
             "edge": {definition.name: definition for definition in self.previous.edges},
@@ -111,12 +111,12 @@ class _Identities:
         )
         return Catalog(types, tuple(_interface(body) for body in interfaces), ids.count)
 
-    def type(self, body: Body, before: TypeDef | None, type_id: str) -> TypeDef:
+    def type(self, body: ResolvedDeclaration, before: TypeDef | None, type_id: str) -> TypeDef:
         known = before.by_name if before else {}
         ids = _Ids("p", before.property_ids if before else 0, [prop.id for prop in known.values()])
         entries = ((draft.property.name, draft.rename) for draft in body.drafts)
         declared = _Declared(before.name if before else "", known, self.done, entries)
-        matched: list[tuple[Draft, Property | None]] = []
+        matched: list[tuple[PropertyDraft, Property | None]] = []
         for draft in body.drafts:
             name = draft.property.name
             full = f"the property {body.name}.{name}"
@@ -226,11 +226,11 @@ class _Ids:
                 return candidate
 
 
-def _kind(body: Body) -> Kind:
+def _kind(body: ResolvedDeclaration) -> Kind:
     return "edge" if body.declaration.kind == "edge" else "node"
 
 
-def _interface(body: Body) -> InterfaceDef:
+def _interface(body: ResolvedDeclaration) -> InterfaceDef:
     properties = tuple(draft.property for draft in body.drafts)
     return InterfaceDef(body.name, properties, body.rules, body.description, body.annotations)
 

@@ -17,14 +17,14 @@ from difflib import get_close_matches
 
 from omnigraph.lexer import LanguageError, Token, Tokens
 from omnigraph.schema.lang.ast import (
-    Annotation,
-    Argument,
+    AnnotationArgument,
     Declaration,
     DeclarationKind,
-    Literal,
     PropertyDeclaration,
     RangeLiteral,
+    SchemaAnnotation,
     SchemaFile,
+    SchemaLiteral,
 )
 from omnigraph.schema.literals import canonical_date, canonical_datetime
 from omnigraph.schema.types import (
@@ -45,10 +45,10 @@ _RULES_WITH_NAMES = frozenset({"key", "unique", "index"})
 
 def parse_schema(text: str, name: str = "schema.pg") -> SchemaFile:
     """What a schema file says; a LanguageError where it can't be read."""
-    return _Parser(text, name).file()
+    return _SchemaParser(text, name).file()
 
 
-def is_rule(annotation: Annotation) -> bool:
+def is_rule(annotation: SchemaAnnotation) -> bool:
     """Whether an annotation in a body is about the type, not about the property before it."""
     if annotation.name in _ALWAYS_RULES:
         return True
@@ -56,7 +56,7 @@ def is_rule(annotation: Annotation) -> bool:
     return annotation.name in _RULES_WITH_NAMES and named
 
 
-class _Parser:
+class _SchemaParser:
     def __init__(self, source: str, source_name: str) -> None:
         self.tokens = Tokens(source, source_name)
 
@@ -98,10 +98,10 @@ class _Parser:
         self.tokens.expect("->", "-> and the node type that the edge enters")
         return source, self.tokens.expect_kind("name", "the node type that the edge enters")
 
-    def body(self, after_annotations: bool) -> tuple[tuple[PropertyDeclaration, ...], tuple[Annotation, ...]]:
+    def body(self, after_annotations: bool) -> tuple[tuple[PropertyDeclaration, ...], tuple[SchemaAnnotation, ...]]:
         tokens = self.tokens
         properties: list[PropertyDeclaration] = []
-        rules: list[Annotation] = []
+        rules: list[SchemaAnnotation] = []
         if not tokens.accept("{"):
             following = tokens.peek()
             if following.kind != "end" and following.text not in ("interface", "node", "edge"):
@@ -119,7 +119,7 @@ class _Parser:
                 raise tokens.unexpected("a property such as `name: String`, a constraint such as @unique(name), or }")
         return tuple(properties), tuple(rules)
 
-    def rule(self) -> Annotation:
+    def rule(self) -> SchemaAnnotation:
         annotation = self.annotation()
         if is_rule(annotation):
             return annotation
@@ -129,13 +129,13 @@ class _Parser:
             expected = "write annotations of a property behind it, those of a type before its {"
         raise self.tokens.error("OG-PG-130", f"@{annotation.name} stands alone", expected, annotation.token)
 
-    def property_declaration(self) -> tuple[PropertyDeclaration, list[Annotation]]:
+    def property_declaration(self) -> tuple[PropertyDeclaration, list[SchemaAnnotation]]:
         """A property, and the rules that stand before the next one."""
         name = self.tokens.take()
         self.tokens.expect(":", f": and the type of {name}")
         kind = self.property_type()
         nullable = self.tokens.accept("?") is not None
-        own: list[Annotation] = []
+        own: list[SchemaAnnotation] = []
         while self.tokens.peek().kind == "annotation":
             annotation = self.annotation()
             if is_rule(annotation):
@@ -205,24 +205,24 @@ class _Parser:
             raise self.tokens.error("OG-PG-108", message, "values have letters A-Z, digits, _ and -", first)
         return first, text
 
-    def annotations(self) -> tuple[Annotation, ...]:
-        found: list[Annotation] = []
+    def annotations(self) -> tuple[SchemaAnnotation, ...]:
+        found: list[SchemaAnnotation] = []
         while self.tokens.peek().kind == "annotation":
             found.append(self.annotation())
         return tuple(found)
 
-    def annotation(self) -> Annotation:
+    def annotation(self) -> SchemaAnnotation:
         token = self.tokens.take()
         if not self.tokens.accept("("):
-            return Annotation(token, None)
-        arguments: list[Argument] = []
+            return SchemaAnnotation(token, None)
+        arguments: list[AnnotationArgument] = []
         while not self.tokens.accept(")"):
             if arguments:
                 self.tokens.expect(",", ", and another argument, or )")
             arguments.append(self.argument())
-        return Annotation(token, tuple(arguments))
+        return SchemaAnnotation(token, tuple(arguments))
 
-    def argument(self) -> Argument:
+    def argument(self) -> AnnotationArgument:
         name = None
         if self.tokens.peek().kind == "name" and self.tokens.at("=", 1):
             name = self.tokens.take()
@@ -231,41 +231,41 @@ class _Parser:
         low = None if self.tokens.at("..") else self.literal()
         if not self.tokens.accept(".."):
             assert low is not None
-            return Argument(name, low)
+            return AnnotationArgument(name, low)
         following = self.tokens.peek()
         high = None if following.text in (",", ")") and following.kind == "symbol" else self.literal()
-        return Argument(name, RangeLiteral(low, high, first))
+        return AnnotationArgument(name, RangeLiteral(low, high, first))
 
-    def literal(self) -> Literal:
+    def literal(self) -> SchemaLiteral:
         token = self.tokens.take()
         if token.kind == "string":
-            return Literal("text", token.value, token)
+            return SchemaLiteral("text", token.value, token)
         if token.kind in ("integer", "float"):
-            return Literal("number", token.value, token)
+            return SchemaLiteral("number", token.value, token)
         if token.kind == "name" and token.text in ("true", "false"):
-            return Literal("bool", token.text == "true", token)
+            return SchemaLiteral("bool", token.text == "true", token)
         if token.kind == "name" and token.text in ("date", "datetime") and self.tokens.accept("("):
             return self.date_or_datetime(token)
         if token.kind == "name":
-            return Literal("name", token.text, token)
+            return SchemaLiteral("name", token.text, token)
         if token.kind == "symbol" and token.text == "[":
             return self.list_literal(token)
         raise self.tokens.unexpected('a value, such as "text", 7, true or [1, 2]', token)
 
-    def date_or_datetime(self, function: Token) -> Literal:
+    def date_or_datetime(self, function: Token) -> SchemaLiteral:
         text = self.tokens.expect_kind("string", 'a text, such as "2026-01-31"')
         self.tokens.expect(")")
         try:
             if function.text == "date":
-                return Literal("date", canonical_date(text.value), function)
-            return Literal("datetime", canonical_datetime(text.value), function)
+                return SchemaLiteral("date", canonical_date(text.value), function)
+            return SchemaLiteral("datetime", canonical_datetime(text.value), function)
         except ValueError as error:
             example = "2026-01-31" if function.text == "date" else "2026-01-31T12:00:00Z"
             message = f"{text} is no {function}"
             raise self.tokens.error("OG-PG-133", message, f'write it like "{example}"', text) from error
 
-    def list_literal(self, bracket: Token) -> Literal:
-        values: list[Literal] = []
+    def list_literal(self, bracket: Token) -> SchemaLiteral:
+        values: list[SchemaLiteral] = []
         while not self.tokens.accept("]"):
             if values:
                 self.tokens.expect(",", ", and another value, or ]")
@@ -273,4 +273,4 @@ class _Parser:
             if value.kind == "name":
                 raise self.tokens.unexpected('a value, such as "text", 7 or true', value.token)
             values.append(value)
-        return Literal("list", tuple(literal.value for literal in values), bracket)
+        return SchemaLiteral("list", tuple(literal.value for literal in values), bracket)

@@ -6,19 +6,19 @@ from typing import Any, cast
 
 from omnigraph.lexer import Token
 from omnigraph.schema.definitions import (
-    Bound,
     EdgeCount,
     Embed,
     Metric,
     PatternCheck,
     Property,
+    RangeBound,
     Rules,
-    Value,
+    SchemaValue,
     ValueRange,
 )
 from omnigraph.schema.lang.annotations import OF_EDGES, OF_PROPERTIES, OF_TYPES, Annotations
-from omnigraph.schema.lang.ast import Annotation, Declaration, Literal, PropertyDeclaration
-from omnigraph.schema.lang.source_map import Places
+from omnigraph.schema.lang.ast import Declaration, PropertyDeclaration, SchemaAnnotation, SchemaLiteral
+from omnigraph.schema.lang.source_map import SourceMap
 from omnigraph.schema.literals import fitting
 from omnigraph.schema.types import ListOf, PropertyType, Scalar
 
@@ -32,7 +32,7 @@ class Rename:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class PropertyDraft:
     """A property whose id and column are still its name."""
 
     property: Property
@@ -40,11 +40,11 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class ResolvedDeclaration:
     """A declaration understood: what it inherits first, then its own."""
 
     declaration: Declaration
-    drafts: tuple[Draft, ...]
+    drafts: tuple[PropertyDraft, ...]
     rules: Rules
     rename: Rename | None
     description: str | None
@@ -62,13 +62,17 @@ class Body:
         return 1 + len(self.drafts) + len(rules.key) + len(rules.unique) + len(rules.ranges) + len(rules.checks)
 
 
-def read_body(declaration: Declaration, interfaces: Mapping[str, Body], places: Places) -> Body:
+def resolve_declaration(
+    declaration: Declaration, interfaces: Mapping[str, ResolvedDeclaration], places: SourceMap
+) -> ResolvedDeclaration:
     """A declaration with the properties and rules of its interfaces before its own."""
-    return _Reader(declaration, interfaces, places).body()
+    return _Resolver(declaration, interfaces, places).body()
 
 
-class _Reader:
-    def __init__(self, declaration: Declaration, interfaces: Mapping[str, Body], places: Places) -> None:
+class _Resolver:
+    def __init__(
+        self, declaration: Declaration, interfaces: Mapping[str, ResolvedDeclaration], places: SourceMap
+    ) -> None:
         self.declaration, self.places = declaration, places
         self.name = declaration.name.text
         self.interfaces = [interfaces[token.text] for token in declaration.implements if token.text in interfaces]
@@ -77,7 +81,7 @@ class _Reader:
         self.types = {draft.property.name: draft.property.type for draft in self.inherited}
         self.types |= {prop.name.text: prop.type for prop in declaration.properties}
 
-    def body(self) -> Body:
+    def body(self) -> ResolvedDeclaration:
         declaration, name = self.declaration, self.name
         self.places.note(declaration.name, name)
         for token in declaration.implements:
@@ -90,7 +94,7 @@ class _Reader:
         if card is not None:
             self.places.note(card.token, name, "@card")
         drafts = [*self.inherited, *(self.draft(prop) for prop in declaration.properties)]
-        return Body(
+        return ResolvedDeclaration(
             declaration,
             tuple(self.indexed(drafts)),
             self.rules(),
@@ -100,8 +104,8 @@ class _Reader:
             None if card is None else self.annotations.card(card),
         )
 
-    def inherited_drafts(self) -> list[Draft]:
-        drafts: dict[str, tuple[Draft, str]] = {}
+    def inherited_drafts(self) -> list[PropertyDraft]:
+        drafts: dict[str, tuple[PropertyDraft, str]] = {}
         for token, interface in zip(self.declaration.implements, self.interfaces, strict=False):
             for draft in interface.drafts:
                 name = draft.property.name
@@ -115,7 +119,7 @@ class _Reader:
                 raise self.places.error(prop.name, "OG-PG-105", message, "remove it here")
         return [draft for draft, _ in drafts.values()]
 
-    def draft(self, declared: PropertyDeclaration) -> Draft:
+    def draft(self, declared: PropertyDeclaration) -> PropertyDraft:
         name, places = declared.name.text, self.places
         places.note(declared.name, self.name, name)
         about = self.annotations.by_name(declared.annotations, OF_PROPERTIES, f"the property {self.name}.{name}")
@@ -139,16 +143,16 @@ class _Reader:
             embed=None if embed is None else Embed(embed),
             description=self.annotations.text(about.get("description")),
         )
-        return Draft(prop, self.rename(about.get("rename_from")))
+        return PropertyDraft(prop, self.rename(about.get("rename_from")))
 
-    def default(self, declared: PropertyDeclaration, annotation: Annotation | None) -> Value | None:
+    def default(self, declared: PropertyDeclaration, annotation: SchemaAnnotation | None) -> SchemaValue | None:
         if annotation is None:
             return None
         literal = self.annotations.value(annotation)
         self.places.note(literal.token, self.name, declared.name.text, "@default")
         return self.canonical(literal, declared.type)
 
-    def canonical(self, literal: Literal, kind: PropertyType) -> Value:
+    def canonical(self, literal: SchemaLiteral, kind: PropertyType) -> SchemaValue:
         """The value as it is kept; one that does not fit stays as it is, and the catalog says what is wrong."""
         dated = {"date": Scalar("Date"), "datetime": Scalar("DateTime")}.get(literal.kind)
         if dated is not None and dated != kind and not isinstance(kind, ListOf):
@@ -159,11 +163,11 @@ class _Reader:
         except ValueError:
             return literal.value
 
-    def rename(self, annotation: Annotation | None) -> Rename | None:
+    def rename(self, annotation: SchemaAnnotation | None) -> Rename | None:
         old = self.annotations.text(annotation)
         return None if annotation is None or old is None else Rename(old, annotation.token)
 
-    def indexed(self, drafts: Sequence[Draft]) -> list[Draft]:
+    def indexed(self, drafts: Sequence[PropertyDraft]) -> list[PropertyDraft]:
         """The drafts, where `@index(a, …)` in the body does the same as `@index` behind a property."""
         always = {"src", "dst"} if self.declaration.kind == "edge" else set[str]()
         wanted: set[str] = set()
@@ -210,7 +214,7 @@ class _Reader:
         key = self.single_key(inherited.key, keys)
         return Rules(key, tuple(unique), tuple(ranges), tuple(checks))
 
-    def written_rules(self) -> list[tuple[Annotation, tuple[Token, ...]]]:
+    def written_rules(self) -> list[tuple[SchemaAnnotation, tuple[Token, ...]]]:
         """Rules of the body and those behind properties, which name the property, in the order of the text."""
         behind = [
             (annotation, (prop.name,))
@@ -230,12 +234,12 @@ class _Reader:
             at = name if name.offset > token.offset else token  # a property's own @unique stands behind its name
             self.places.note(at, self.name, *place, name.text)
 
-    def value_range(self, annotation: Annotation, index: int) -> ValueRange:
+    def value_range(self, annotation: SchemaAnnotation, index: int) -> ValueRange:
         name, bounds = self.annotations.range(annotation)
         self.note_names((name,), annotation.token, "@range", index)
         self.places.note(bounds.token, self.name, "@range", index)
         kind = self.types.get(name.text)
-        ends: list[Bound | None] = []
+        ends: list[RangeBound | None] = []
         for side, literal in (("low", bounds.low), ("high", bounds.high)):
             if literal is None:
                 ends.append(None)
@@ -243,7 +247,7 @@ class _Reader:
             self.places.note(literal.token, self.name, "@range", index, side)
             if literal.kind not in ("number", "text", "date", "datetime"):
                 raise self.annotations.malformed(annotation, literal.token)
-            ends.append(cast(Bound, literal.value if kind is None else self.canonical(literal, kind)))
+            ends.append(cast(RangeBound, literal.value if kind is None else self.canonical(literal, kind)))
         return ValueRange(name.text, ends[0], ends[1])
 
     def single_key(self, inherited: tuple[str, ...], own: list[tuple[tuple[str, ...], Token]]) -> tuple[str, ...]:

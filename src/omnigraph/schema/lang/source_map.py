@@ -1,16 +1,16 @@
 """Which token stands for which place of a catalog, so that a breach found in the catalog points at the text."""
 
 from omnigraph.lexer import LanguageError, Token, error_at
-from omnigraph.schema.consistency import InvalidCatalog, Place
+from omnigraph.schema.consistency import CatalogPath, InvalidCatalog
 from omnigraph.schema.lang.ast import SchemaFile
 
 
-class Places:
+class SourceMap:
     """Filled while declarations are read; a place that was not noted is looked for around it."""
 
     def __init__(self, file: SchemaFile) -> None:
         self.file = file
-        self._tokens: dict[Place, Token] = {}
+        self._tokens: dict[CatalogPath, Token] = {}
 
     def note(self, token: Token, *place: object) -> None:
         """What is declared again under one place wins: of two, the second is the one too many."""

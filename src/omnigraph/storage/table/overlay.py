@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from omnigraph.errors import BadRequest
 from omnigraph.fast_frozen import unguarded
-from omnigraph.schema.ipc_row import MadeRow, of_one_maker, table_of
+from omnigraph.schema.ipc_row import EncodedRow, same_encoder, table_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Part: TypeAlias = "pa.Table | MadeRow"  # of an overlay's rows
+Part: TypeAlias = "pa.Table | EncodedRow"  # of an overlay's rows
 
 ID = "id"  # the key column that every table has
 
@@ -63,10 +63,10 @@ class Overlay:
         return Overlay(self.parts, frozenset() if new else self.ids, self.ids)
 
     @property
-    def made(self) -> MadeRow | None:
+    def made(self) -> EncodedRow | None:
         """The only row, if it was made of values and there is no table of it yet."""
         part = self.parts[0] if len(self.parts) == 1 else None
-        return part if isinstance(part, MadeRow) else None
+        return part if isinstance(part, EncodedRow) else None
 
     @property
     def rows(self) -> "pa.Table | None":
@@ -202,12 +202,12 @@ def stacked(parts: Sequence[Part]) -> "pa.Table":
 def _as_tables(parts: Sequence[Part]) -> "list[pa.Table]":
     """Rows that were made one by one, as they usually come, are read together."""
     tables: list[pa.Table] = []
-    made: list[MadeRow] = []
+    made: list[EncodedRow] = []
     for part in parts:
-        if made and not (isinstance(part, MadeRow) and of_one_maker(made[0], part)):
+        if made and not (isinstance(part, EncodedRow) and same_encoder(made[0], part)):
             tables.append(table_of(made))
             made = []
-        if isinstance(part, MadeRow):
+        if isinstance(part, EncodedRow):
             made.append(part)
         else:
             tables.append(part)

@@ -14,7 +14,7 @@ from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import MAIN, CommitId, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
-from omnigraph.query.ir import Assign, Constant, Delete, Insert, Literal, MutationQuery, Update
+from omnigraph.query.ir import Assign, Constant, DeleteRows, InsertRow, Literal, MutationQuery, UpdateRows
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.constraints import Required, Unique, type_constraints
 from omnigraph.schema.identity import id_of
@@ -101,11 +101,11 @@ class _Run:
         self._look_up_keys(query)
         for number, statement in enumerate(query.statements):
             match statement:
-                case Insert():
+                case InsertRow():
                     self._insert(statement, number)
-                case Update():
+                case UpdateRows():
                     self._update(statement)
-                case Delete():
+                case DeleteRows():
                     self._delete(statement)
         delta = Delta.of([draft.delta() for draft in self._drafts.values()])
         read = {key: draft.ids_read for key, draft in self._drafts.items() if draft.rows_were_read}
@@ -124,7 +124,7 @@ class _Run:
         """The stored rows of all keyed inserts at once, and whether their unique values are taken."""
         wanted: dict[TableKey, dict[str, list[Row]]] = {}
         for number, statement in enumerate(query.statements):
-            if isinstance(statement, Insert):
+            if isinstance(statement, InsertRow):
                 new = self._new[number] = _new(self._txn.catalog.type_of(statement.table_key), statement)
                 if new.entity is not None:
                     wanted.setdefault(statement.table_key, {}).setdefault(new.entity, []).append(new.values)
@@ -157,7 +157,7 @@ class _Run:
         checks = [check for constraint in uniques for check in unique_checks(constraint, delta, self._answers)]
         return [check for check in checks if check.question]
 
-    def _insert(self, statement: Insert, number: int) -> None:
+    def _insert(self, statement: InsertRow, number: int) -> None:
         draft, new = self._draft(statement.table_key), self._new[number]
         definition, values, entity = new.definition, new.values, new.entity
         if not definition.key:
@@ -179,7 +179,7 @@ class _Run:
 
     # update
 
-    def _update(self, statement: Update) -> None:
+    def _update(self, statement: UpdateRows) -> None:
         draft = self._draft(statement.table_key)
         definition, given = draft.definition, _given(statement.assignments)
         rows = draft.select(statement.where)
@@ -193,7 +193,7 @@ class _Run:
 
     # delete
 
-    def _delete(self, statement: Delete) -> None:
+    def _delete(self, statement: DeleteRows) -> None:
         removed = self._draft(statement.table_key).select_to_remove(statement.where)
         endpoints = constraints_for(self._txn).referring_to(statement.table_key)
         columns: dict[TableKey, list[str]] = {}
@@ -210,7 +210,7 @@ class _Run:
             draft.remove(self._tables.having(draft.content, draft.definition.physical_columns, *ends))
 
 
-def _new(definition: TypeDef, statement: Insert) -> _New:
+def _new(definition: TypeDef, statement: InsertRow) -> _New:
     given = _given(statement.assignments)
     columns = definition.columns
     values = {columns[name]: value for name, value in given.items()}

@@ -7,7 +7,7 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.query.ir import Filter
 from omnigraph.schema.catalog import TypeDef
-from omnigraph.schema.ipc_row import made_row
+from omnigraph.schema.ipc_row import encode_row
 from omnigraph.storage.table.overlay import Overlay, Part, ids_of, stacked, with_ids, without_ids
 from omnigraph.storage.table.tables import Tables
 from omnigraph.write.delta import TableDelta
@@ -141,7 +141,7 @@ class Draft:
 
 
 def _written(definition: TypeDef, rows: list[Row]) -> Part:
-    made = made_row(definition, rows[0]) if len(rows) == 1 else None
+    made = encode_row(definition, rows[0]) if len(rows) == 1 else None
     if made is not None:
         return made
     from omnigraph.schema.arrow import arrow_rows

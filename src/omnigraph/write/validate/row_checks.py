@@ -24,7 +24,7 @@ from omnigraph.schema.constraints import (
     type_constraints,
 )
 from omnigraph.schema.identity import id_of
-from omnigraph.schema.ipc_row import Row
+from omnigraph.schema.ipc_row import RowValues
 from omnigraph.schema.types import ListOf, Scalar, Vector
 from omnigraph.write.delta import texts
 from omnigraph.write.load.parse.keyed_ids import derived_ids
@@ -38,12 +38,12 @@ _OWN = frozenset(
 )  # the others are not the rows' alone
 
 
-def plainly_fine(definition: TypeDef, row: Row) -> bool:
+def plainly_fine(definition: TypeDef, row: RowValues) -> bool:
     """Whether a row of values is seen to break no rule of its type; if not, that is still to be found out.
 
     Most rows that are written one by one are fine, and to see that takes no column.
     """
-    tests: list[Callable[[Row], bool]] | None = definition.__dict__.get(_KEPT)
+    tests: list[Callable[[RowValues], bool]] | None = definition.__dict__.get(_KEPT)
     if tests is None:
         own = [constraint for constraint in type_constraints(definition) if type(constraint) in _OWN]
         found = [_plain_test(constraint, definition) for constraint in own]
@@ -54,7 +54,7 @@ def plainly_fine(definition: TypeDef, row: Row) -> bool:
 _KEPT = "_plain_tests"
 
 
-def _plain_test(constraint: Constraint, definition: TypeDef) -> Callable[[Row], bool] | None:
+def _plain_test(constraint: Constraint, definition: TypeDef) -> Callable[[RowValues], bool] | None:
     """Whether a row is seen to fulfil the constraint; None where every single row does."""
     column = constraint.columns[0]
     match constraint:
@@ -75,7 +75,7 @@ def _plain_test(constraint: Constraint, definition: TypeDef) -> Callable[[Row], 
             return lambda row: row.get(column) is None
 
 
-def _has_its_id(definition: TypeDef, columns: Mapping[str, str], row: Row) -> bool:
+def _has_its_id(definition: TypeDef, columns: Mapping[str, str], row: RowValues) -> bool:
     given = {name: row.get(column) for name, column in columns.items()}
     return None not in given.values() and row.get("id") == id_of(definition, given)
 
