@@ -53,7 +53,7 @@ def test_overlays_are_told_apart_by_their_content() -> None:
             assert run(reader_of(graph, gone, caches, **options), FRIENDS).rows == []
 
 
-def adjacencies(caches: ReadCaches) -> list[Hashable]:
+def adjacencies(caches: ReadCache) -> list[Hashable]:
     return [key for key in caches._values if isinstance(key, tuple) and key[0] == "adjacency"]
 
 

@@ -330,7 +330,7 @@ def check_split(corpus: list[str | None], queries: list[tuple[str, int]], first:
         with empty_graph() as other:
             other.write([Append(DOC, rows(texts))])
             none = reader_of(other)
-            kinds: tuple[TextKind, ...] = ("search", "fuzzy", "match_text")
+            kinds: tuple[TextSearchKind, ...] = ("search", "fuzzy", "match_text")
             answers = {}
             for query, edits in queries:
                 for kind in kinds:

@@ -23,7 +23,7 @@ from omnigraph.query.values import BadValue
 from omnigraph.read.graph.csr import NoRoom
 from omnigraph.read.search.embedding import ProviderUnavailable
 from omnigraph.remote.wire.errors import ELSEWHERE, FAMILIES, error_from, renamed
-from omnigraph.schema.consistency import InvalidCatalog, CatalogPath
+from omnigraph.schema.consistency import CatalogPath, InvalidCatalog
 from omnigraph.write.load.input.load_input import TooLargeForProcess
 
 STEP = {"kind": "add_property", "type_name": "A", "property_name": "x", "supported": False, "code": "OG-MF-103"}
