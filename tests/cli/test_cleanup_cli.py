@@ -14,6 +14,7 @@ from omnigraph.gc import cleanup as cleanup_module
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.progress import Progress
 from omnigraph.storage.util.runner import LocalRunner
+from omnigraph.write.load.load_options import LoadOptions
 
 PUT = 'query q() { insert Person { slug: "ada", age: 1 } }'
 
@@ -140,8 +141,7 @@ def job(made: str, tmp_path: Path) -> str:
             omnigraph.open(made).repository,
             LocalRunner(),
             str(tmp_path / "given.jsonl"),
-            job_id="nightly",
-            actor="ada",
+            LoadOptions(job_id="nightly", actor="ada"),
             progress=DyingBeforeItsPut(),
         )
     return "load-nightly"

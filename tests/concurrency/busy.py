@@ -23,6 +23,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Upsert
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.storage.util.runner import LocalRunner
+from omnigraph.write.load.load_options import LoadOptions
 from support.catalogs import PERSON, ids_of, person_rows
 
 
@@ -68,7 +69,7 @@ class Busy:
         rows = [{"type": "Person", "data": {"id": f"{row}-{n}", "slug": f"{row}-{n}", "name": row}} for n in range(20)]
         place = Path(self._graph.repository.location.path).parent / f"{row}.jsonl"
         place.write_text("".join(json.dumps(line) + "\n" for line in rows))
-        result = bulk_load(self._graph.repository, LocalRunner(), str(place), mode="append")
+        result = bulk_load(self._graph.repository, LocalRunner(), str(place), LoadOptions(mode="append"))
         assert result.commit is not None
         self.promised.append(f"{len(rows)} of {row}-")
 

@@ -26,6 +26,7 @@ from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.progress import Progress
 from omnigraph.storage.util.runner import LocalRunner
+from omnigraph.write.load.load_options import LoadOptions
 from support import jobs
 from support.cleaning import assert_sound, clean, table_files
 
@@ -73,7 +74,7 @@ def fresh(graph: Graph) -> Graph:
 
 def load(graph: Graph, given: Path, progress: Progress | None = None, **options: Any) -> Any:
     settings = {"job_id": "nightly", "actor": "ada", "mode": "merge"} | options
-    return bulk_load(graph.repository, LocalRunner(), str(given), progress=progress, **settings)
+    return bulk_load(graph.repository, LocalRunner(), str(given), LoadOptions(**settings), progress=progress)
 
 
 def die_at(graph: Graph, given: Path, stage: str, **options: Any) -> None:

@@ -17,6 +17,7 @@ from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.storage.util.runner import LocalRunner, Runner
 from omnigraph.write.load.input.load_input import UNLIMITED
 from omnigraph.write.load.load import LoadResult, load
+from omnigraph.write.load.load_options import LoadOptions
 
 SCHEMA = """
 node Person {
@@ -88,11 +89,12 @@ class BulkWorld:
         return BulkWorld(init_repository(str(place), compile_schema(schema)), runner or LocalRunner())
 
     def bulk(self, source: Any, **options: Any) -> LoadResult:
-        options.setdefault("settings", self.settings)
-        return bulk_load(self.repository, self.runner, source, **options)
+        settings, progress = options.pop("settings", self.settings), options.pop("progress", None)
+        load_options = LoadOptions(**options)
+        return bulk_load(self.repository, self.runner, source, load_options, progress=progress, settings=settings)
 
     def in_process(self, source: Any, **options: Any) -> LoadResult:
-        return load(self.repository, source, limits=UNLIMITED, **options)
+        return load(self.repository, source, LoadOptions(**options), limits=UNLIMITED)
 
     def rows(self, type_name: str, branch: str = "main") -> list[dict[str, Any]]:
         snapshot = self.repository.snapshot(branch)

@@ -181,7 +181,7 @@ def test_rows_of_parquet_and_csv_are_taken_and_placed_by_row_and_line(world: Bul
 
     assert (world.count("Person"), world.count("Company")) == (300, 20)
     pq.write_table(rows.slice(250), tmp_path / "more.parquet", row_group_size=10)
-    error = refused(world, ConstraintViolation, str(tmp_path / "more.parquet"), type="Person")
+    error = refused(world, ConstraintViolation, str(tmp_path / "more.parquet"), type_name="Person")
     assert error.violations[0].places[0] == "more.parquet row 1"
 
 

@@ -21,6 +21,7 @@ from omnigraph.pipeline.bulk.staging.stage import stage_split
 from omnigraph.pipeline.progress import Progress
 from omnigraph.storage.objects.object_store import ObjectStore
 from omnigraph.storage.util.runner import LocalRunner
+from omnigraph.write.load.load_options import LoadOptions
 from pipeline.bulk import SMALL_SPLITS, BulkWorld, edge, node, person, write_lines
 from support import jobs
 
@@ -110,10 +111,7 @@ def _dying_load(place: str, given: str, mode: str, point: str, branch: str = "ma
         open_repository(place),
         Dying(int(number) if stage == "splits" else None),
         given,
-        mode=mode,  # type: ignore[arg-type]
-        branch=branch,
-        from_="main",
-        job_id=JOB,
+        LoadOptions(mode=mode, branch=branch, from_="main", job_id=JOB),  # type: ignore[arg-type]
         progress=DyingAt(point),
         settings=SMALL_SPLITS,
     )
@@ -164,7 +162,7 @@ def test_a_load_that_was_killed_is_finished_by_its_job_id(world: BulkWorld, tmp_
     landed = point in ("after the commit", "while forgetting")
     assert ((world.head, world.everything()) == before) is not landed
     runner = Dying()
-    result = bulk_load(world.repository, runner, given, mode="merge", job_id=JOB, settings=SMALL_SPLITS)
+    result = bulk_load(world.repository, runner, given, LoadOptions(mode="merge", job_id=JOB), settings=SMALL_SPLITS)
     assert result.commit is not None
     assert result.job_id == JOB
     all_there(world)
@@ -196,7 +194,7 @@ def test_a_resumed_append_meets_what_came_meanwhile(world: BulkWorld, tmp_path: 
     world.in_process([person("other"), node("Note", text="other")])
     runner = Dying()
 
-    bulk_load(world.repository, runner, given, job_id=JOB, settings=SMALL_SPLITS)
+    bulk_load(world.repository, runner, given, LoadOptions(job_id=JOB), settings=SMALL_SPLITS)
 
     assert runner.staged == splits_of(given) - 5
     assert (world.count("Person"), world.count("Note")) == (81, 41)
@@ -208,7 +206,7 @@ def test_a_resumed_merge_stages_again_what_another_has_changed(world: BulkWorld,
     killed(world, given, "merge", "verifying")
     world.in_process([person("p003", age=77)], mode="merge")
 
-    bulk_load(world.repository, Dying(), given, mode="merge", job_id=JOB, settings=SMALL_SPLITS)
+    bulk_load(world.repository, Dying(), given, LoadOptions(mode="merge", job_id=JOB), settings=SMALL_SPLITS)
 
     row = next(row for row in world.rows("Person") if row["id"] == "p003")
     assert (row["name"], row["age"]) == ("new 3", 77)
@@ -271,7 +269,7 @@ def test_a_job_that_is_running_is_not_started_a_second_time(world: BulkWorld, tm
             world.bulk(given, job_id=JOB)
         refused.append(raised.value)
 
-    result = bulk_load(world.repository, Dying(3, start_again), given, job_id=JOB, settings=SMALL_SPLITS)
+    result = bulk_load(world.repository, Dying(3, start_again), given, LoadOptions(job_id=JOB), settings=SMALL_SPLITS)
 
     assert result.commit is not None
     assert len(refused) == 1
@@ -290,14 +288,19 @@ def test_ctrl_c_leaves_nothing_but_what_a_named_job_needs(
 
     with pytest.raises(KeyboardInterrupt) as raised:
         bulk_load(
-            world.repository, runner, given, job_id=job_id, progress=DyingAt(point, interrupt), settings=SMALL_SPLITS
+            world.repository,
+            runner,
+            given,
+            LoadOptions(job_id=job_id),
+            progress=DyingAt(point, interrupt),
+            settings=SMALL_SPLITS,
         )
 
     assert (world.head, world.everything()) == before
     assert bool(left_over(world)) is named
     assert any(JOB in note for note in getattr(raised.value, "__notes__", ())) is named
     again = Dying()
-    result = bulk_load(world.repository, again, given, job_id=job_id, settings=SMALL_SPLITS)
+    result = bulk_load(world.repository, again, given, LoadOptions(job_id=job_id), settings=SMALL_SPLITS)
     assert result.commit is not None
     assert again.staged == splits_of(given) - (runner.staged if named else 0)
     assert world.count("Person") == 80

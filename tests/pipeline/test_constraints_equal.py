@@ -24,6 +24,7 @@ from omnigraph.pipeline.bulk.load import BulkSettings, bulk_load
 from omnigraph.pipeline.spark.session import Session
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
+from omnigraph.write.load.load_options import LoadOptions
 from pipeline.bulk import edge, node, write_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -192,7 +193,7 @@ def ways(tmp_path_factory: pytest.TempPathFactory, inputs: Inputs, spark_session
     splits = BulkSettings(split_bytes=inputs.size.split_bytes)
 
     def in_bulk(source: Any, **options: Any) -> LoadResult:
-        return bulk_load(bulk.repository, LocalRunner(), source, settings=splits, **options)
+        return bulk_load(bulk.repository, LocalRunner(), source, LoadOptions(**options), settings=splits)
 
     found = {
         "local": Way(local, lambda source, **options: local.load(source, engine="local", **options)),

@@ -12,13 +12,15 @@ import pytest
 import omnigraph
 from omnigraph.errors import BadRequest, ConstraintViolation, PreconditionFailed
 from omnigraph.graph.graph import Graph
-from omnigraph.pipeline.bulk.dataframe_source import load_frames
+from omnigraph.pipeline.bulk.dataframe_source import load_tables
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.bulk.staging import spool as spooling
 from omnigraph.pipeline.bulk.staging.spool import abandon, begin, check_rows, spool_rows, together
 from omnigraph.pipeline.spark.dataframes import has_frames, is_frame
-from omnigraph.pipeline.spark.session import Session
+from omnigraph.pipeline.spark.session import Session, obtain
 from omnigraph.storage.util.runner import LocalRunner
+from omnigraph.write.load.load import LoadResult
+from omnigraph.write.load.load_options import LoadOptions
 from support.arrow import schema_of
 from support.catalogs import ids_of
 
@@ -70,6 +72,12 @@ FULL = {
 
 def person(slug: str, **values: Any) -> dict[str, Any]:
     return {"type": "Person", "data": {"slug": slug, **values}}
+
+
+def load_frames(graph: Graph, source: dict[str, Any], options: LoadOptions | None = None) -> LoadResult:
+    """A load on the session that the first of the DataFrames belongs to."""
+    frame = next(value for value in source.values() if is_frame(value))
+    return load_tables(graph.repository, obtain(frame.sparkSession).runner, source, options)
 
 
 @pytest.fixture
@@ -195,7 +203,7 @@ class TestLoading:
         knows = spark.createDataFrame([(f"p{n}", f"p{n + 1}") for n in range(49)], "src string, dst string")
         cities = pa.table({"name": ["rome"]})
 
-        result = load_frames(graph.repository, {"Person": people, "Knows": knows, "City": cities})
+        result = load_frames(graph, {"Person": people, "Knows": knows, "City": cities})
 
         assert result.counts == {"Person": 50, "City": 1, "Knows": 49}
         assert tables(graph) == {"Person": 50, "City": 1, "Knows": 49}
@@ -206,7 +214,7 @@ class TestLoading:
         frame = spark.createDataFrame([("ada", "nobody")], "src string, dst string").coalesce(1)
 
         with pytest.raises(ConstraintViolation) as caught:
-            load_frames(graph.repository, {"Knows": frame})
+            load_frames(graph, {"Knows": frame})
 
         assert caught.value.details["violations"][0]["places"] == ["Knows partition 0 row 1"]
         assert (tables(graph), left_over(graph)) == ({}, [])
@@ -215,7 +223,7 @@ class TestLoading:
         frame = spark.createDataFrame([("ada", "ops"), ("bob", "boss")], "slug string, role string").coalesce(1)
 
         result = load_frames(
-            graph.repository, {"Person": frame}, on_error="quarantine", quarantine=tmp_path / "rejected.json"
+            graph, {"Person": frame}, LoadOptions(on_error="quarantine", quarantine=tmp_path / "rejected.json")
         )
 
         assert (ids(graph), result.rejected) == (["ada"], 1)
@@ -223,9 +231,9 @@ class TestLoading:
 
     def test_the_same_txn_id_loads_once(self, spark: SparkSession, graph: Graph, tmp_path: Path) -> None:
         frame = spark.createDataFrame([("ada",)], "slug string")
-        first = load_frames(graph.repository, {"Person": frame}, txn_id="once").commit
+        first = load_frames(graph, {"Person": frame}, LoadOptions(txn_id="once")).commit
 
-        again = load_frames(graph.repository, {"Person": frame}, txn_id="once").commit
+        again = load_frames(graph, {"Person": frame}, LoadOptions(txn_id="once")).commit
 
         assert first is not None
         assert again is not None
@@ -247,40 +255,42 @@ class TestSpool:
 
     def test_only_the_attempts_that_were_taken_count(self, graph: Graph) -> None:
         """Two attempts of one task, of which the first was lost; a DataFrame may have given it other rows."""
-        spool = begin(graph.repository, "append")
+        spool = begin(graph.repository, LoadOptions())
         spool_rows(spool, "Person", self.rows("ada", "lost"), first_number=10_000, shown="Person partition 0")
         taken = spool_rows(spool, "Person", self.rows("ada", "bob"), first_number=20_000, shown="Person partition 0")
 
-        bulk_load(graph.repository, LocalRunner(), together(spool, [taken]), txn_id=spool.txn_id)
+        bulk_load(graph.repository, LocalRunner(), together(spool, [taken]), LoadOptions(txn_id=spool.txn_id))
 
         assert ids(graph) == ["ada", "bob"]
         assert left_over(graph) == []
 
     def test_rows_in_many_files_are_all_there(self, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(spooling, "FILE_BYTES", 1)
-        spool = begin(graph.repository, "append")
+        spool = begin(graph.repository, LoadOptions())
         batches = [batch for n in range(5) for batch in self.rows(f"p{n}")]
 
         answer = spool_rows(spool, "Person", batches, first_number=0, shown="Person")
-        bulk_load(graph.repository, LocalRunner(), together(spool, [answer]), txn_id=spool.txn_id)
+        bulk_load(graph.repository, LocalRunner(), together(spool, [answer]), LoadOptions(txn_id=spool.txn_id))
 
         assert [split.first_row for split in answer.splits] == [0, 1, 2, 3, 4]
         assert ids(graph) == ["p0", "p1", "p2", "p3", "p4"]
 
     def test_a_merge_that_lost_a_race_is_staged_again_from_the_files(self, graph: Graph) -> None:
         graph.load([person("ada", name="Ada", age=1)])
-        spool = begin(graph.repository, "merge")
+        spool = begin(graph.repository, LoadOptions(mode="merge"))
         rows = pa.table({"slug": ["ada", "bob"], "age": pa.array([2, 3], pa.int32())}).to_batches()
         answer = spool_rows(spool, "Person", rows, first_number=0, shown="Person")
         graph.load([person("ada", name="Countess")], mode="merge")
 
-        bulk_load(graph.repository, LocalRunner(), together(spool, [answer]), mode="merge", txn_id=spool.txn_id)
+        bulk_load(
+            graph.repository, LocalRunner(), together(spool, [answer]), LoadOptions(mode="merge", txn_id=spool.txn_id)
+        )
 
         found = graph.snapshot().to_arrow("node:Person", ["id", "name", "age"]).to_pylist()
         assert sorted(map(tuple, (row.values() for row in found))) == [("ada", "Countess", 2), ("bob", None, 3)]
 
     def test_a_load_that_is_given_up_leaves_nothing(self, graph: Graph) -> None:
-        spool = begin(graph.repository, "append")
+        spool = begin(graph.repository, LoadOptions())
         spool_rows(spool, "Person", self.rows("ada"), first_number=0, shown="Person")
 
         abandon(graph.repository, spool)
@@ -290,21 +300,21 @@ class TestSpool:
 
     def test_a_precondition_is_checked_before_rows_come(self, graph: Graph) -> None:
         with pytest.raises(PreconditionFailed):
-            begin(graph.repository, "append", if_commit="elsewhere.1")
+            begin(graph.repository, LoadOptions(if_commit="elsewhere.1"))
 
         assert left_over(graph) == []
 
     def test_a_decimal_that_is_no_integer_is_named(self, graph: Graph) -> None:
-        spool = begin(graph.repository, "append")
+        spool = begin(graph.repository, LoadOptions())
         vast = pa.array([2**64], pa.decimal128(20, 0))
         rows = pa.table({"slug": ["ada"], "vast": vast}).to_batches()
         answer = spool_rows(spool, "Person", rows, first_number=0, shown="Person")
 
         with pytest.raises(ConstraintViolation, match="vast"):
-            bulk_load(graph.repository, LocalRunner(), together(spool, [answer]), txn_id=spool.txn_id)
+            bulk_load(graph.repository, LocalRunner(), together(spool, [answer]), LoadOptions(txn_id=spool.txn_id))
 
     def test_columns_are_checked_without_rows(self, graph: Graph) -> None:
-        spool = begin(graph.repository, "append")
+        spool = begin(graph.repository, LoadOptions())
 
         with pytest.raises(BadRequest, match="The frame has a column 'shoe'"):
             check_rows(spool, "Person", schema_of(slug=pa.string(), shoe=pa.int32()), "The frame")

@@ -30,6 +30,7 @@ from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.progress import Progress
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
+from omnigraph.write.load.load_options import LoadOptions
 from support.cleaning import assert_sound, clean, table_files
 from support.jobs import left_over, refusing_unnamed_tables
 
@@ -76,9 +77,9 @@ def given(tmp_path: Path) -> Path:
     return written(tmp_path / "people.jsonl", 1, 2)
 
 
-def start(graph: Graph, given: Path, **options: Any) -> LoadResult:
+def start(graph: Graph, given: Path, progress: Progress | None = None, **options: Any) -> LoadResult:
     settings = {"job_id": "nightly", "actor": "ada"} | options
-    return bulk_load(graph.repository, LocalRunner(), str(given), **settings)
+    return bulk_load(graph.repository, LocalRunner(), str(given), LoadOptions(**settings), progress=progress)
 
 
 class At(Progress):
@@ -347,7 +348,7 @@ def test_a_job_on_the_second_branch_that_it_made_is_discarded_or_found_there(
     graph: Graph, given: Path, killed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was interrupted when it had made its branch; that was deleted, and its next start makes another one."""
-    options = {"branch": "draft", "from_": "main"}
+    options: dict[str, Any] = {"branch": "draft", "from_": "main"}
     with monkeypatch.context() as patch:
         patch.setattr(Publisher, "publish", lambda *_: interrupt())
         with pytest.raises(KeyboardInterrupt):
@@ -499,7 +500,7 @@ def test_cleanup_spares_what_a_second_start_of_the_job_needs_to_go_on(graph: Gra
 def staged_and_loaded(graph: Graph, given: Path) -> tuple[int, Any]:
     """How many splits the next start stages, and what it loads."""
     runner = Counting()
-    result = bulk_load(fresh(graph).repository, runner, str(given), job_id="nightly")
+    result = bulk_load(fresh(graph).repository, runner, str(given), LoadOptions(job_id="nightly"))
     return runner.staged, result.counts
 
 

@@ -13,6 +13,7 @@ from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.progress import Progress
 from omnigraph.storage.util.runner import LocalRunner
+from omnigraph.write.load.load_options import LoadOptions
 from support.cleaning import clean
 
 SCHEMA = "node Person { slug: String @key }"
@@ -58,7 +59,7 @@ def test_a_load_whose_intent_cannot_be_removed_is_a_success(
 ) -> None:
     refuse_deletes(graph, monkeypatch)
 
-    result = bulk_load(graph.repository, LocalRunner(), str(given), job_id=job_id)
+    result = bulk_load(graph.repository, LocalRunner(), str(given), LoadOptions(job_id=job_id))
 
     assert result.commit is not None
     assert people(graph) == ["ada"]

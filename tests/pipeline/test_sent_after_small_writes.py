@@ -18,6 +18,7 @@ from omnigraph.pipeline.compute import ComputeOptions
 from omnigraph.pipeline.exporting import export as exporting
 from omnigraph.pipeline.source.scans import divided, pinned_type, read_part
 from omnigraph.storage.util.runner import LocalRunner
+from omnigraph.write.load.load_options import LoadOptions
 from pipeline.bulk import write_lines
 
 SCHEMA = "node Person { slug: String @key  age: I32? }  edge Knows: Person -> Person { w: F64? }"
@@ -64,7 +65,7 @@ def test_a_bulk_load_sent_elsewhere_lands_beside_the_rows(graph: Graph, tmp_path
         [{"type": "Person", "data": {"slug": slug, "age": 7}} for slug in ("ada", "mary")],
     )
 
-    bulk_load(graph.repository, Sent(), source, mode="merge")
+    bulk_load(graph.repository, Sent(), source, LoadOptions(mode="merge"))
 
     assert people(graph) == [("ada", 7), ("grace", None), ("mary", 7)]
 

@@ -17,6 +17,7 @@ from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.bulk.staging.spool import Answer, Spool, abandon, begin, spool_rows, together
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
+from omnigraph.write.load.load_options import LoadOptions
 from pipeline.test_job_starts import NO_FSYNC, SCHEMA, At, fresh, much_later, slugs
 from support.cleaning import assert_sound, clean
 from support.jobs import left_over
@@ -30,7 +31,7 @@ def graph(tmp_path: Path) -> Graph:
 
 
 def started(graph: Graph, **options: Any) -> Spool:
-    return begin(fresh(graph).repository, "append", txn_id="X", **options)
+    return begin(fresh(graph).repository, LoadOptions(txn_id="X", **options))
 
 
 def spooled(spool: Spool, *slugs: str) -> Answer:
@@ -39,7 +40,8 @@ def spooled(spool: Spool, *slugs: str) -> Answer:
 
 
 def ended(graph: Graph, spool: Spool, answer: Answer, **options: Any) -> LoadResult:
-    return bulk_load(fresh(graph).repository, LocalRunner(), together(spool, [answer]), txn_id="X", **options)
+    load_options = LoadOptions(txn_id="X", **options)
+    return bulk_load(fresh(graph).repository, LocalRunner(), together(spool, [answer]), load_options)
 
 
 # Two starts
@@ -175,7 +177,7 @@ def test_a_load_of_tables_is_alive_while_its_rows_come(graph: Graph) -> None:
         fresh(graph).repository,
         LocalRunner(),
         {"Person": pa.table({"slug": ["a1"]})},
-        txn_id="X",
+        LoadOptions(txn_id="X"),
         progress=At("writing Person", look),
     )
 

@@ -19,6 +19,7 @@ from omnigraph.pipeline.source.scans import divided, pin, read_part
 from omnigraph.read.export.export_formats import Format
 from omnigraph.read.search.embedding import OfflineEmbedder
 from omnigraph.storage.util.runner import LocalRunner
+from omnigraph.write.load.load_options import LoadOptions
 from pipeline.bulk import SMALL_SPLITS, write_lines
 from support.tailed import CITY, PERSON, Twins, city, counted, edge, everything, make_twins, person, rows
 
@@ -147,8 +148,9 @@ def test_vectors_are_made_for_rows_in_manifests_too(twins: Twins) -> None:
 
 
 def bulk(graph: Graph, given: Path, mode: Any, runner: LocalRunner | None = None, **options: Any) -> Any:
-    options.setdefault("settings", SMALL_SPLITS)
-    return bulk_load(graph.repository, runner or LocalRunner(), str(given), mode=mode, **options)
+    settings = options.pop("settings", SMALL_SPLITS)
+    load_options = LoadOptions(mode=mode, **options)
+    return bulk_load(graph.repository, runner or LocalRunner(), str(given), load_options, settings=settings)
 
 
 LOADS: dict[str, list[dict[str, Any]]] = {

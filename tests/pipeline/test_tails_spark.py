@@ -12,6 +12,7 @@ from omnigraph.pipeline.bulk.load import BulkSettings, bulk_load
 from omnigraph.pipeline.exporting import export as exporting
 from omnigraph.pipeline.progress import Progress
 from omnigraph.pipeline.spark.session import Session
+from omnigraph.write.load.load_options import LoadOptions
 from pipeline.bulk import write_lines
 from pipeline.test_tails import LOADS
 from support.tailed import INLINE, PERSON, Twins, counted, everything, make_twins, rows
@@ -111,7 +112,7 @@ def test_a_bulk_load_verified_by_spark_stands_beside_small_commits(
     twins.staged.load(given, mode="merge")
     twins.staged.mutate('query q() { insert Person { slug: "between", bio: "x" } }')
     source, runner = str(given), spark_session.runner
-    bulk_load(twins.tailed.repository, runner, source, mode="merge", settings=settings, progress=progress)
+    bulk_load(twins.tailed.repository, runner, source, LoadOptions(mode="merge"), settings=settings, progress=progress)
 
     assert progress.stages.count("verifying") == 1
     assert everything(twins.tailed) == everything(twins.staged)

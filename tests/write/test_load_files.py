@@ -15,7 +15,7 @@ from omnigraph.errors import BadRequest, ConstraintViolation, InvalidInput, NotF
 from omnigraph.read.export.export_formats import FORMATS, write_rows
 from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects.object_store import open_store
-from omnigraph.write.load.input.load_input import Limits, TooLargeForProcess
+from omnigraph.write.load.input.load_input import UNLIMITED, Limits, TooLargeForProcess
 from support.s3 import S3Location
 from write.writing import World, edge, make_world, person, touched
 
@@ -250,7 +250,7 @@ def test_bad_input_is_one_sentence_and_changes_nothing(people: World, tmp_path: 
 
     for case, (source, type_name, error, sentence) in bad_inputs(tmp_path / "in").items():
         with pytest.raises(OmnigraphError) as raised:
-            people.load(source, type_name=type_name, engine="local")
+            people.load(source, type_name=type_name, limits=UNLIMITED)
 
         assert type(raised.value) is error, case
         text = str(raised.value)

@@ -16,7 +16,7 @@ from omnigraph.manifest.repository import init_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.storage.table.read import point_lookup as asking
-from omnigraph.write.load.input.load_input import Limits, TooLargeForProcess
+from omnigraph.write.load.input.load_input import UNLIMITED, Limits, TooLargeForProcess
 from write.writing import World, edge, make_world, person, touched
 
 
@@ -123,7 +123,7 @@ def test_more_than_a_process_should_load_is_refused_with_what_to_do(world: World
     with pytest.raises(TooLargeForProcess):
         world.load({"Note": pa.table({"text": ["x"] * 100_001})})
 
-    assert world.load({"Note": pa.table({"text": ["x"] * 100_001})}, engine="local").counts == {"Note": 100_001}
+    assert world.load({"Note": pa.table({"text": ["x"] * 100_001})}, limits=UNLIMITED).counts == {"Note": 100_001}
 
 
 # Lines
@@ -485,7 +485,9 @@ def test_what_no_rejected_row_would_mend_is_an_error_in_a_quarantine_too(people:
         people.load([ADA, person("eve")], mode="overwrite", on_error="quarantine", quarantine=tmp_path / "rejected")
 
 
-@pytest.mark.parametrize("wrong", [{"mode": "upsert"}, {"on_error": "ignore"}, {"engine": "spark"}, {"max_errors": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"mode": "upsert"}, {"on_error": "ignore"}, {"max_errors": -1}, {"job_id": "j", "txn_id": "t"}]
+)
 def test_wrong_options_are_refused(world: World, wrong: dict[str, Any]) -> None:
     with pytest.raises(BadRequest):
         world.load([ADA], **wrong)

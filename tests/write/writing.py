@@ -20,6 +20,7 @@ from omnigraph.read.export.export import export_lines
 from omnigraph.read.tables import scan as read_table
 from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.write.load.load import LoadResult, load
+from omnigraph.write.load.load_options import LoadOptions
 from omnigraph.write.mutate.mutate import mutate
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
@@ -58,7 +59,8 @@ class World:
         return mutate(self.repository, prepared(text, values), branch=branch, **options)
 
     def load(self, source: Any, **options: Any) -> LoadResult:
-        return load(self.repository, source, **options)
+        limits = options.pop("limits", None)
+        return load(self.repository, source, LoadOptions(**options), limits=limits)
 
     def rows(self, type_name: str, branch: str = "main") -> list[dict[str, Any]]:
         """The rows of a type by id, without their ids where a key says the same."""

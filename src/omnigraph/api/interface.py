@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from omnigraph.verify.report import VerifyReport
     from omnigraph.write.commit import OnConflict
     from omnigraph.write.load.input.load_input import Source
-    from omnigraph.write.load.load import LoadResult, OnError
-    from omnigraph.write.load.load_modes import Mode
+    from omnigraph.write.load.load import LoadResult
+    from omnigraph.write.load.load_options import Mode, OnError
     from omnigraph.write.migrate.migrate import SchemaApplied
 
 MAIN = "main"

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from omnigraph.read.export.export_formats import Format
     from omnigraph.read.search.embedding import Embedder
     from omnigraph.write.load.input.load_input import Source
-    from omnigraph.write.load.load import LoadResult, OnError
-    from omnigraph.write.load.load_modes import Mode
+    from omnigraph.write.load.load import LoadResult
+    from omnigraph.write.load.load_options import Mode, OnError
 
 
 class BulkCommands:
@@ -58,25 +58,21 @@ class BulkCommands:
         `job_id` can be started again after a crash and goes on where it stood.
         """
         from omnigraph.pipeline.bulk.dispatch import load_with
+        from omnigraph.write.load.load_options import LoadOptions
 
-        return load_with(
-            engine,
-            self.repository,
-            source,
+        options = LoadOptions(
             mode=mode,
             branch=branch,
-            on_error=on_error,
             from_=from_,
-            max_errors=max_errors,
             type_name=type,
+            on_error=on_error,
+            max_errors=max_errors,
             job_id=job_id,
             actor=actor,
             if_commit=if_commit,
             txn_id=txn_id,
-            spark=spark,
-            master=master,
-            progress=progress,
         )
+        return load_with(self.repository, source, options, engine=engine, spark=spark, master=master, progress=progress)
 
     def export(
         self,

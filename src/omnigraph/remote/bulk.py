@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from omnigraph.read.export.export_formats import Format
     from omnigraph.schema.catalog import Catalog
     from omnigraph.write.load.input.load_input import Source
-    from omnigraph.write.load.load import LoadResult, OnError
-    from omnigraph.write.load.load_modes import Mode
+    from omnigraph.write.load.load import LoadResult
+    from omnigraph.write.load.load_options import Mode, OnError
 
 MAIN = "main"
 EXPORTED = "export"

@@ -5,11 +5,11 @@ Rows cross from the JVM to Python once, in the task that writes and stages them 
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import BadRequest
-from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
+from omnigraph.manifest.model.manifest import TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.bulk.load import BulkSettings, bulk_load
 from omnigraph.pipeline.bulk.staging.spool import (
@@ -27,11 +27,10 @@ from omnigraph.pipeline.progress import Progress
 from omnigraph.pipeline.source.scans import type_named
 from omnigraph.pipeline.spark.dataframes import is_frame
 from omnigraph.pipeline.spark.runner import Outcome, attempted, run_job
-from omnigraph.pipeline.spark.session import obtain
 from omnigraph.storage.util.runner import Runner
 from omnigraph.write.load.input.load_input import arrow_table
-from omnigraph.write.load.load import LoadResult, OnError
-from omnigraph.write.load.load_modes import MODES, Mode
+from omnigraph.write.load.load import LoadResult
+from omnigraph.write.load.load_options import LoadOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,56 +38,27 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def load_frames(repository: Repository, source: Mapping[str, Any], **options: Any) -> LoadResult:
-    """`load_tables` on the session that the DataFrames belong to."""
-    frame = next(value for value in source.values() if is_frame(value))
-    return load_tables(repository, obtain(frame.sparkSession).runner, source, **options)
-
-
 def load_tables(
     repository: Repository,
     runner: Runner,
     source: Mapping[str, Any],
+    options: LoadOptions | None = None,
     *,
-    mode: Mode = "append",
-    branch: str = MAIN,
-    from_: str | None = None,
-    on_error: OnError = "fail",
-    max_errors: int | None = None,
-    quarantine: Path | None = None,
-    actor: str | None = None,
-    if_commit: CommitId | None = None,
-    txn_id: TxnId | None = None,
     progress: Progress | None = None,
     settings: BulkSettings | None = None,
 ) -> LoadResult:
     """Load tables by type, of which some may be DataFrames, as one commit. Those are evaluated once."""
-    if mode not in MODES:
-        raise BadRequest(f"There is no load mode {mode!r}: use {', '.join(MODES)}.")
+    options = options or LoadOptions()
+    options.check()
     repository.require_writable("Loading")
     progress = progress or Progress()
-    if txn_id is not None and _landed(repository, branch, txn_id):
+    if options.txn_id is not None and _landed(repository, options.branch, options.txn_id):
         counted = Spooled(None, rows={name: _count(name, value) for name, value in source.items()})
-        return bulk_load(repository, runner, counted, mode=mode, branch=branch, txn_id=txn_id)
-    begun = spooling(repository, mode, branch=branch, from_=from_, actor=actor, if_commit=if_commit, txn_id=txn_id)
-    with begun as spool:
+        return bulk_load(repository, runner, counted, options)
+    with spooling(repository, options) as spool:
         spooled = together(spool, list(_Spooling(spool, progress).answers(source)))
-    return bulk_load(
-        repository,
-        runner,
-        spooled,
-        mode=mode,
-        branch=branch,
-        from_=from_,
-        on_error=on_error,
-        max_errors=max_errors,
-        quarantine=quarantine,
-        actor=actor,
-        if_commit=if_commit,
-        txn_id=spool.txn_id,
-        progress=progress,
-        settings=settings,
-    )
+    options = replace(options, txn_id=spool.txn_id)
+    return bulk_load(repository, runner, spooled, options, progress=progress, settings=settings)
 
 
 class _Spooling:

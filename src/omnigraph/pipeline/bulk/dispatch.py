@@ -6,63 +6,39 @@ Spark and there is none, the tasks of the bulk load run here one after the other
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import BadRequest, SparkNotReady
-from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.progress import Progress
 from omnigraph.pipeline.spark.dataframes import has_frames
 from omnigraph.storage.util.runner import LocalRunner, Runner
-from omnigraph.write.load.input.load_input import TooLargeForProcess
+from omnigraph.write.load.input.load_input import UNLIMITED, TooLargeForProcess
 from omnigraph.write.load.input.sources import is_files
-from omnigraph.write.load.load import LoadResult, OnError, load
-from omnigraph.write.load.load_modes import Mode
+from omnigraph.write.load.load import LoadResult, load
+from omnigraph.write.load.load_options import LoadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def load_with(
-    engine: Engine,
     repository: Repository,
     source: Any,
+    options: LoadOptions,
     *,
-    mode: Mode = "append",
-    branch: str = MAIN,
-    from_: str | None = None,
-    type_name: str | None = None,
-    on_error: OnError = "fail",
-    max_errors: int | None = None,
-    quarantine: Path | None = None,
-    job_id: str | None = None,
-    actor: str | None = None,
-    if_commit: CommitId | None = None,
-    txn_id: TxnId | None = None,
+    engine: Engine = "auto",
     spark: "SparkSession | None" = None,
     master: str | None = None,
     progress: Progress | None = None,
 ) -> LoadResult:
-    """Load everything or nothing as one commit. A `job_id` makes it a bulk load, whatever its size."""
+    """Load everything or nothing as one commit. A job id makes it a bulk load, whatever its size."""
     require_engine(engine)
     progress = progress or Progress()
-    options: dict[str, Any] = {
-        "mode": mode,
-        "branch": branch,
-        "from_": from_,
-        "on_error": on_error,
-        "max_errors": max_errors,
-        "quarantine": quarantine,
-        "actor": actor,
-        "if_commit": if_commit,
-        "txn_id": txn_id,
-    }
-    in_bulk = _in_bulk(source, engine, job_id, spark is not None or master is not None)
-    if not in_bulk:
+    if not _in_bulk(source, engine, options.job_id, spark is not None or master is not None):
         try:
-            return load(repository, source, engine=engine, type_name=type_name, **options)
+            return load(repository, source, options, limits=UNLIMITED if engine == "local" else None)
         except TooLargeForProcess:
             if engine == "local" or not (is_files(source) or isinstance(source, Mapping)):
                 raise  # what was read of an iterator can't be read again
@@ -71,8 +47,8 @@ def load_with(
 
     with _runner(engine, spark, master, progress) as runner:
         if isinstance(source, Mapping):
-            return load_tables(repository, runner, source, progress=progress, **options)
-        return bulk_load(repository, runner, source, type=type_name, job_id=job_id, progress=progress, **options)
+            return load_tables(repository, runner, source, options, progress=progress)
+        return bulk_load(repository, runner, source, options, progress=progress)
 
 
 def check_job(source: Any, job_id: str | None) -> None:

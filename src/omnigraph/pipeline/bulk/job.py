@@ -10,7 +10,7 @@ from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.file_records import FileRecord
 from omnigraph.storage.table.write.fragments import Fragment, Target
-from omnigraph.write.load.load_modes import Mode
+from omnigraph.write.load.load_options import Mode
 from omnigraph.write.load.parse.parsed import Minter
 
 RESULT_FORMAT = 1

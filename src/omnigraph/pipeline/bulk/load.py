@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omnigraph.errors import AlreadyExists, BadRequest, BranchNotFound, JobInputDiffers, PreconditionFailed
+from omnigraph.errors import AlreadyExists, BranchNotFound, JobInputDiffers, PreconditionFailed
 from omnigraph.manifest.commit.conflicts import changed_at
 from omnigraph.manifest.commit.plan import Bulk, Change, PublishPlan, Stance
 from omnigraph.manifest.commit.publish import PublishedCommit, Publisher, PublishPolicy, Recourse
@@ -25,12 +25,12 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.history.txn_lookup import fences_honour
 from omnigraph.manifest.intent.guard import JobGuard
 from omnigraph.manifest.intent.intent_store import HeldIntent
-from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, Point, TableKey, TxnId
+from omnigraph.manifest.model.manifest import Manifest, Point, TableKey
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.bulk.fold_base import Settled
 from omnigraph.pipeline.bulk.job import SplitResult
 from omnigraph.pipeline.bulk.load_intent import Job, clear_away, held_intent
-from omnigraph.pipeline.bulk.plan import Pass, Planned, Planner, Policy
+from omnigraph.pipeline.bulk.plan import Pass, Planned, Planner
 from omnigraph.pipeline.bulk.resume import (
     Details,
     fingerprint_of,
@@ -43,7 +43,7 @@ from omnigraph.pipeline.bulk.resume import (
     tables_of,
     txn_of_job,
 )
-from omnigraph.pipeline.bulk.staged_marker import Manner, note_complete
+from omnigraph.pipeline.bulk.staged_marker import StagedLoad, note_complete
 from omnigraph.pipeline.bulk.staging.spool import Spooled
 from omnigraph.pipeline.bulk.staging.stage import Clock, stage_split
 from omnigraph.pipeline.bulk.verification.sql_engine import DuckKeys, KeyEngine, SparkKeys
@@ -54,8 +54,8 @@ from omnigraph.storage.util.parallel import gather
 from omnigraph.storage.util.runner import Runner
 from omnigraph.write.load.input.input_splits import Split, plan_splits, split_size
 from omnigraph.write.load.input.sources import SourceFile, resolve
-from omnigraph.write.load.load import LoadResult, OnError
-from omnigraph.write.load.load_modes import MODES, Mode
+from omnigraph.write.load.load import LoadResult
+from omnigraph.write.load.load_options import LoadOptions
 from omnigraph.write.load.quarantine import default_path
 
 
@@ -73,48 +73,25 @@ def bulk_load(
     repository: Repository,
     runner: Runner,
     source: Any,
+    options: LoadOptions | None = None,
     *,
-    mode: Mode = "append",
-    branch: str = MAIN,
-    from_: str | None = None,
-    on_error: OnError = "fail",
-    max_errors: int | None = None,
-    quarantine: Path | None = None,
-    type: str | None = None,
-    job_id: str | None = None,
-    actor: str | None = None,
-    if_commit: CommitId | None = None,
-    txn_id: TxnId | None = None,
     progress: Progress | None = None,
     settings: BulkSettings | None = None,
 ) -> LoadResult:
     """Load files of any size as one commit; everything or nothing, or with a quarantine everything that can be taken.
 
-    With a `job_id` the load can be started again after a crash: it goes on where it stood, and one that has landed
+    With a job id the load can be started again after a crash: it goes on where it stood, and one that has landed
     is answered by its commit.
     """
-    _check_options(mode, on_error, max_errors, job_id, txn_id)
+    options = options or LoadOptions()
+    options.check()
     repository.require_writable("Loading")
+    if options.job_id is not None:
+        options = replace(options, txn_id=txn_of_job(options.job_id))
     with meter.operation("load") as operation:
-        load = BulkLoad(
-            repository, runner, mode, branch, from_, on_error, max_errors, actor, if_commit, settings or BulkSettings()
-        )
-        load.progress = progress or Progress()
-        load.job_id, load.txn_id = job_id, txn_of_job(job_id) if job_id is not None else txn_id
-        result = load.run(source, type, quarantine)
+        result = BulkLoad(repository, runner, options, settings or BulkSettings(), progress or Progress()).run(source)
     commit = None if result.commit is None else replace(result.commit, cost=operation.cost)
     return replace(result, commit=commit, cost=operation.cost)
-
-
-def _check_options(mode: str, on_error: str, max_errors: int | None, job_id: str | None, txn_id: TxnId | None) -> None:
-    if mode not in MODES:
-        raise BadRequest(f"There is no load mode {mode!r}: use {', '.join(MODES)}.")
-    if on_error not in ("fail", "quarantine"):
-        raise BadRequest(f"on_error={on_error!r} makes no sense: use fail or quarantine.")
-    if max_errors is not None and max_errors < 0:
-        raise BadRequest(f"max_errors={max_errors} makes no sense: give 0 or more.")
-    if job_id is not None and txn_id is not None:
-        raise BadRequest("A job id and a txn id were both given: a job has its own txn id, leave the other out.")
 
 
 @dataclass
@@ -123,16 +100,8 @@ class BulkLoad:
 
     repository: Repository
     runner: Runner
-    mode: Mode
-    branch: str
-    from_: str | None
-    on_error: OnError
-    max_errors: int | None
-    actor: str | None
-    if_commit: CommitId | None
-    settings: BulkSettings
-    job_id: str | None = None
-    txn_id: TxnId | None = None
+    options: LoadOptions
+    settings: BulkSettings = field(default_factory=BulkSettings)
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
@@ -140,7 +109,6 @@ class BulkLoad:
         self._files: list[SourceFile] = []
         self._spooled: Spooled | None = None
         self._splits: list[Split] = []
-        self._policy = Policy()
         self._pass: Pass | None = None
         self._planner: Planner | None = None
         self._planned: Planned | None = None
@@ -151,29 +119,29 @@ class BulkLoad:
         self._details: Details | None = None
         self._input: str | None = None  # for its commit; None where the load can't be started again
 
-    def run(self, source: Any, type_name: str | None, quarantine: Path | None) -> LoadResult:
-        base = self._base()
+    def run(self, source: Any) -> LoadResult:
+        base, options = self._base(), self.options
         if isinstance(source, Spooled):
             self._spooled, self._files = source, source.files
         else:
-            self._files = resolve(source, base.catalog, type_name, self.repository.location.options)
-        fingerprint = self._fingerprint(type_name)
-        if self.txn_id is not None and not self._is_new_branch:
+            self._files = resolve(source, base.catalog, options.type_name, self.repository.location.options)
+        fingerprint = self._fingerprint()
+        if options.txn_id is not None and not self._is_new_branch:
             # Whenever the job is started again: a bulk load can afford to look through the whole branch.
             everything = Point(base.base.branch_id, 0)
-            landed = self.repository.publisher.landed_earlier(base, self.txn_id, since=everything)
+            landed = self.repository.publisher.landed_earlier(base, options.txn_id, since=everything)
             if landed is not None:
-                clear_away(self.repository, self.txn_id, self.branch, base.base.branch_id)
+                clear_away(self.repository, options.txn_id, options.branch, base.base.branch_id)
                 return self._landed(landed)
-        if self.if_commit not in (None, base.commit_id):
-            raise PreconditionFailed(str(self.if_commit), base.commit_id)
-        if self.on_error == "quarantine":
+        if options.if_commit not in (None, base.commit_id):
+            raise PreconditionFailed(str(options.if_commit), base.commit_id)
+        if options.quarantines and options.quarantine is None:
             named = [] if self._spooled is not None else self._files
             local = [Path(file.path) for file in named if not is_remote(file.path)]
-            path = quarantine or default_path(local, self.repository.runtime.ids.short_id())
-            self._policy = Policy(True, self.max_errors, path)
+            path = default_path(local, self.repository.runtime.ids.short_id())
+            self.options = options = replace(options, quarantine=path)
         begun = None if self._spooled is None else self._spooled.intent
-        job = Job(self.job_id, self.txn_id, self.actor, self.branch, begun)
+        job = Job(options.job_id, options.txn_id, options.actor, options.branch, begun)
         split_bytes = self.settings.split_bytes or split_size(self._files)
         with held_intent(self.repository, job, base, fingerprint, split_bytes) as (held, details):
             self._held, self._details = held, details
@@ -188,19 +156,19 @@ class BulkLoad:
     def _base(self) -> WriteTxn:
         """The branch's head; for a branch that is not there yet, that of the branch it is to be forked from."""
         try:
-            return self.repository.open_txn(self.branch)
+            return self.repository.open_txn(self.options.branch)
         except BranchNotFound:
-            if self.from_ is None:
+            if self.options.from_ is None:
                 raise
             self._is_new_branch = True
-            return self.repository.open_txn(self.from_)
+            return self.repository.open_txn(self.options.from_)
 
     def _forked(self, txn: WriteTxn, plan: PublishPlan) -> tuple[WriteTxn, PublishPlan]:
         """The branch is made when it is known that the input can be loaded there, and for no start that has ended."""
         self._guard(txn).check(self.repository.manifests.refresh_head(txn.base))
         with suppress(AlreadyExists):  # somebody else has just made it: as good
-            self.repository.branches.create(self.branch, txn.base, self.actor)
-        there = self.repository.open_txn(self.branch)
+            self.repository.branches.create(self.options.branch, txn.base, self.options.actor)
+        there = self.repository.open_txn(self.options.branch)
         same = there.base.tables == txn.base.tables and there.base.schema == txn.base.schema
         same = same and self._survived(txn.base, there.base)
         return there, replace(plan, guard=self._guard(there)) if same else self._plan_on(there)
@@ -219,18 +187,18 @@ class BulkLoad:
             return list(self._spooled.splits)
         return plan_splits(self._files, split_bytes, self.repository.location.options)
 
-    def _fingerprint(self, type_name: str | None) -> str:
+    def _fingerprint(self) -> str:
         """Of the input, for the intent. Needed only where there may be another start of the same job."""
         if self._spooled is not None:
-            self._input = fingerprint_of_rows(self._spooled.rows, self.mode, self.branch)
+            self._input = fingerprint_of_rows(self._spooled.rows, self.options.mode, self.options.branch)
             return self._spooled.fingerprint
-        if self.txn_id is None:
+        if self.options.txn_id is None:
             return ""
         options = self.repository.location.options
         tags: list[str] = gather([partial(content_version, file.path, file.size, options) for file in self._files])
         names = [(file.path.rsplit("/", 1)[-1], file.size) for file in self._files]
         files = [(name, size, tag) for (name, size), tag in zip(names, tags, strict=True)]
-        self._input = fingerprint_of(files, self.mode, self.branch, type_name)
+        self._input = fingerprint_of(files, self.options.mode, self.options.branch, self.options.type_name)
         return self._input
 
     def _landed_since(self, base: WriteTxn, held: HeldIntent) -> PublishedCommit | None:
@@ -245,7 +213,7 @@ class BulkLoad:
     # Publishing.
 
     def _publish(self, base: WriteTxn, held: HeldIntent) -> PublishedCommit | None:
-        strict = self.mode == "overwrite"
+        strict = self.options.mode == "overwrite"
         txn, plan = base, self._plan_on(base)
         if self._is_new_branch:
             txn, plan = self._forked(txn, plan)
@@ -264,12 +232,12 @@ class BulkLoad:
         self._planned, self._verified_on = planned, txn
         return PublishPlan(
             txn_id=self._held.txn_id,
-            stance=Stance.STRICT if self.mode == "overwrite" else Stance.CONSTRUCTIVE,
+            stance=Stance.STRICT if self.options.mode == "overwrite" else Stance.CONSTRUCTIVE,
             effect=Change("load", tuple(Bulk(key) for key in planned.staged), planned.staged),
-            actor=self.actor,
+            actor=self.options.actor,
             read_rows=planned.read_rows,
-            if_commit=self.if_commit,
-            idempotent=self.txn_id is not None,
+            if_commit=self.options.if_commit,
+            idempotent=self.options.txn_id is not None,
             intent=self._held.intent.tokens[0],
             guard=self._guard(txn),
             token=self._held.token,
@@ -279,7 +247,13 @@ class BulkLoad:
     def _held_true(self, txn: WriteTxn) -> Planned | None:
         """What was verified on an earlier base, if nothing that came since has to do with it."""
         before, planned = self._verified_on, self._planned
-        if self._planner is None or self._pass is None or before is None or planned is None or self.mode == "overwrite":
+        if (
+            self._planner is None
+            or self._pass is None
+            or before is None
+            or planned is None
+            or self.options.mode == "overwrite"
+        ):
             return None
         staged_at = self._pass.txn.base
         if staged_at.schema != txn.base.schema or not self._survived(staged_at, txn.base):
@@ -292,7 +266,7 @@ class BulkLoad:
         """Staged before, if that can be used here, otherwise now."""
         staged = self._staged(txn)
         watched = Watched(self.runner, self.progress)
-        self._planner = Planner(watched, self._engine(staged), self.repository, self._settled, staged, self._policy)
+        self._planner = Planner(watched, self._engine(staged), self.repository, self._settled, staged, self.options)
         self.progress.stage("verifying")
         with self._clock.on("verify"):
             return self._planner.plan(txn)
@@ -339,20 +313,16 @@ class BulkLoad:
             made = watched.run(partial(stage_split, self._pass.job), todo, stage="loading", on_done=self._heard)
         self._pass = replace(self._pass, results=sorted([*self._pass.results, *made], key=lambda one: one.split))
         if todo or self._held.adopted:
-            note_complete(self.repository.store, self._pass.job, self._manner())
+            note_complete(
+                self.repository.store, self._pass.job, StagedLoad(self.options, tuple(self._splits), self._input)
+            )
         return self._pass
-
-    def _manner(self) -> Manner:
-        """What another must know to publish what was staged."""
-        policy = self._policy
-        limits = (policy.quarantines, policy.max_errors, policy.path)
-        return Manner(self.mode, self.branch, self.from_, self.if_commit, *limits, tuple(self._splits), self._input)
 
     def _begun(self, txn: WriteTxn) -> Pass:
         assert self._held is not None
         assert self._details is not None
         of, options = self.repository, self.repository.location.options
-        job = job_for(of, self._held, self._details, txn, self.mode, options, self._settled)
+        job = job_for(of, self._held, self._details, txn, self.options.mode, options, self._settled)
         found = finished_splits(self.repository.store, job, self._splits)
         return Pass(txn, job, self._splits, list(found.values()))
 
@@ -361,7 +331,7 @@ class BulkLoad:
         before, now = staged.txn.base, txn.base
         if before.schema != now.schema or not self._survived(before, now):
             return False
-        if self.mode != "merge":
+        if self.options.mode != "merge":
             return True
         complete = len(staged.results) == len(self._splits)
         keys = (
@@ -390,23 +360,23 @@ class BulkLoad:
 
     def _landed(self, commit: PublishedCommit) -> LoadResult:
         """The commit of another start: answered with what that loaded, and refused if it was given another input."""
-        job, loaded = self.job_id or str(self.txn_id), commit.commit.input
+        job, loaded = self.options.job_id or str(self.options.txn_id), commit.commit.input
         if None not in (loaded, self._input) and loaded != self._input:
             raise JobInputDiffers(job, commit.id, str(loaded), str(self._input))
         counts = {
             key.partition(":")[2]: touch.get("inserted", 0) + touch.get("updated", 0)
             for key, touch in commit.touched.items()
         }
-        if self.txn_id is None:  # only its own intent tells of it, so that it is this very input
+        if self.options.txn_id is None:  # only its own intent tells of it, so that it is this very input
             note = (
                 f"Another process has completed the load {commit.commit.txn_id} meanwhile: its input is loaded, once."
             )
             return LoadResult(commit, counts, reports=(note,))
-        what = f"The load {self.txn_id}" if self.job_id is None else f"The job {self.job_id}"
+        what = f"The load {self.options.txn_id}" if self.options.job_id is None else f"The job {self.options.job_id}"
         note = f"{what} has landed before: nothing was loaded now, another input needs another id."
         if loaded is None:
             note = f"{note} Its commit does not record its input, which was therefore not compared with this one."
-        return LoadResult(commit, counts, reports=(note,), job_id=self.job_id)
+        return LoadResult(commit, counts, reports=(note,), job_id=self.options.job_id)
 
     def _result(self, commit: PublishedCommit | None) -> LoadResult:
         planned = self._planned or Planned()
@@ -416,9 +386,9 @@ class BulkLoad:
             commit,
             planned.counts,
             count,
-            self._policy.path if count else None,
+            self.options.quarantine if count else None,
             tuple(planned.reports),
-            job_id=self.job_id,
+            job_id=self.options.job_id,
             summary=planned.summary,
             phases=self._phases(),
         )

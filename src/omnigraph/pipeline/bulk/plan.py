@@ -8,7 +8,6 @@ need be verified again either (`arrivals.py`).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.manifest.commit.plan import StagedTable
@@ -43,6 +42,7 @@ from omnigraph.storage.util.parallel import gather
 from omnigraph.storage.util.runner import Runner
 from omnigraph.write.delta import texts
 from omnigraph.write.load.input.input_splits import Split
+from omnigraph.write.load.load_options import LoadOptions
 from omnigraph.write.load.load_rows import match_constraint
 from omnigraph.write.load.quarantine import over_limit
 from omnigraph.write.validate.validate import constraints_for
@@ -64,15 +64,6 @@ class Pass:
     results: Sequence[SplitResult]
 
 
-@dataclass(frozen=True)
-class Policy:
-    """What is done with rows that can't be taken."""
-
-    quarantines: bool = False
-    max_errors: int | None = None
-    path: Path | None = None
-
-
 @dataclass
 class Planned:
     """What a load comes to on one base."""
@@ -90,7 +81,13 @@ class Planner:
     """Plans one staged pass on a base, and again on others."""
 
     def __init__(
-        self, runner: Runner, engine: KeyEngine, repository: Repository, settled: Settled, staged: Pass, policy: Policy
+        self,
+        runner: Runner,
+        engine: KeyEngine,
+        repository: Repository,
+        settled: Settled,
+        staged: Pass,
+        options: LoadOptions,
     ) -> None:
         self._runner = runner
         self._engine = engine
@@ -99,7 +96,7 @@ class Planner:
         self._settled = settled
         self._job = staged.job
         self._staged = staged
-        self._policy = policy
+        self._options = options
         self._pieces: dict[TableKey, list[Piece]] = pieces_of(staged.results)
         self._copies: Copies = {}
         self._replaced = ReplacedRows(staged.job.location)
@@ -110,18 +107,19 @@ class Planner:
         round_ = _Round(self, txn, self._assembled(txn))
         round_.reject_repeated()
         rejects = round_.rejects
-        if rejects.misformed and not self._policy.quarantines:
+        if rejects.misformed and not self._options.quarantines:
             raise rejects.error()
         while round_.found():
-            if not self._policy.quarantines:
+            if not self._options.quarantines:
                 raise rejects.error()
             round_.leave_out()
-        if rejects.unparsed + len(rejects.twice) and not self._policy.quarantines:
+        if rejects.unparsed + len(rejects.twice) and not self._options.quarantines:
             raise rejects.error()
-        if self._policy.max_errors is not None and len(rejects) > self._policy.max_errors:
-            raise over_limit(rejects.error(), len(rejects), self._policy.max_errors)
-        if self._policy.path is not None and len(rejects):
-            rejects.write(self._policy.path)  # before the commit: after it nothing may fail
+        allowed, quarantine = self._options.max_errors, self._options.quarantine
+        if allowed is not None and len(rejects) > allowed:
+            raise over_limit(rejects.error(), len(rejects), allowed)
+        if quarantine is not None and len(rejects):
+            rejects.write(quarantine)  # before the commit: after it nothing may fail
         return round_.planned()
 
     def beside(self, before: WriteTxn, now: WriteTxn, planned: Planned) -> dict[TableKey, StagedTable] | None:

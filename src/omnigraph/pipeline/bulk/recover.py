@@ -15,10 +15,10 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.intent.intent_store import HeldIntent, SeenIntent
 from omnigraph.manifest.model.manifest import Recovered
 from omnigraph.manifest.repository import Repository
-from omnigraph.pipeline.bulk.load import BulkLoad, BulkSettings
-from omnigraph.pipeline.bulk.plan import Pass, Policy
+from omnigraph.pipeline.bulk.load import BulkLoad
+from omnigraph.pipeline.bulk.plan import Pass
 from omnigraph.pipeline.bulk.resume import Details, staged_before
-from omnigraph.pipeline.bulk.staged_marker import Manner, is_complete, read_manner
+from omnigraph.pipeline.bulk.staged_marker import StagedLoad, is_complete, read_staged_load
 from omnigraph.storage.util.runner import LocalRunner
 
 
@@ -33,34 +33,21 @@ def can_complete(repository: Repository, seen: SeenIntent) -> bool:
 def complete(repository: Repository, held: HeldIntent, whose: Recovered) -> PublishedCommit | None:
     """The commit of a load that somebody else staged; None where it changes nothing."""
     details = Details.from_json(held.intent.details, f"the intent of {held.txn_id}")
-    manner = read_manner(repository.store, held.intent, details.staged_on)
-    if manner is None:
+    staged = read_staged_load(repository.store, held.intent, details.staged_on)
+    if staged is None:
         raise BadRequest(f"The job {held.txn_id} had not staged everything: start it again, or discard it.")
-    return _Completion(repository, held, details, manner, whose).commit()
+    return _Completion(repository, held, details, staged, whose).commit()
 
 
 class _Completion(BulkLoad):
     def __init__(
-        self, repository: Repository, held: HeldIntent, details: Details, manner: Manner, whose: Recovered
+        self, repository: Repository, held: HeldIntent, details: Details, staged: StagedLoad, whose: Recovered
     ) -> None:
-        super().__init__(
-            repository,
-            LocalRunner(),
-            manner.mode,
-            manner.branch,
-            manner.from_,
-            "quarantine" if manner.quarantines else "fail",
-            manner.max_errors,
-            ACTOR,
-            manner.if_commit,
-            BulkSettings(),
-            txn_id=held.txn_id,
-        )
+        super().__init__(repository, LocalRunner(), replace(staged.options, actor=ACTOR, txn_id=held.txn_id))
         self._held, self._details = held, details
-        self._splits = list(manner.splits)
-        self._policy = Policy(manner.quarantines, manner.max_errors, manner.quarantine)
+        self._splits = list(staged.splits)
         self._whose = whose
-        self._input = manner.input
+        self._input = staged.input
 
     def commit(self) -> PublishedCommit | None:
         assert self._held is not None

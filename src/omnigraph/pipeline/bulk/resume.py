@@ -20,7 +20,7 @@ from omnigraph.storage.objects.object_store import ObjectStore
 from omnigraph.storage.table.write.fragments import Target
 from omnigraph.storage.util.parallel import gather
 from omnigraph.write.load.input.input_splits import Split
-from omnigraph.write.load.load_modes import Mode
+from omnigraph.write.load.load_options import Mode
 from omnigraph.write.load.parse.parsed import Minter
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")

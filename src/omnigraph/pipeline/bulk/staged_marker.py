@@ -1,6 +1,6 @@
 """The note beside a staged load that says that all of it is staged, and how it is to be published.
 
-With it another process can make the commit without the input (`complete.py`).
+With it another process can make the commit without the input (`recover.py`).
 """
 
 from dataclasses import dataclass
@@ -10,43 +10,38 @@ from typing import cast
 from omnigraph.errors import Damaged
 from omnigraph.manifest.intent.intent import Intent
 from omnigraph.manifest.model.document import decode_document, encode_document
-from omnigraph.manifest.model.manifest import CommitId, Point
+from omnigraph.manifest.model.manifest import Point
 from omnigraph.pipeline.bulk.job import BulkJob
 from omnigraph.pipeline.bulk.resume import folder_of
 from omnigraph.storage.objects.object_store import ObjectStore
 from omnigraph.write.load.input.input_splits import Split
-from omnigraph.write.load.load_modes import MODES, Mode
+from omnigraph.write.load.load_options import MODES, LoadOptions, Mode
 
 _NAME = "complete.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """What a load was asked to do, apart from its input."""
+class StagedLoad:
+    """How a load that is staged is to be published: all that a commit needs but the input itself."""
 
-    mode: Mode
-    branch: str
-    from_: str | None
-    if_commit: CommitId | None
-    quarantines: bool
-    max_errors: int | None
-    quarantine: Path | None
+    options: LoadOptions
     splits: tuple[Split, ...]
-    input: str | None = None  # a digest of what it was given
+    input: str | None = None  # a digest of the input
 
 
-def note_complete(store: ObjectStore, job: BulkJob, manner: Manner) -> None:
+def note_complete(store: ObjectStore, job: BulkJob, staged: StagedLoad) -> None:
     """To be put after the answers of all splits."""
+    options = staged.options
     document = {
-        "mode": manner.mode,
-        "branch": manner.branch,
-        "from": manner.from_,
-        "if_commit": manner.if_commit,
-        "quarantines": manner.quarantines,
-        "max_errors": manner.max_errors,
-        "quarantine": None if manner.quarantine is None else str(manner.quarantine),
-        "splits": [split.to_json() for split in manner.splits],
-        "input": manner.input,
+        "mode": options.mode,
+        "branch": options.branch,
+        "from": options.from_,
+        "if_commit": options.if_commit,
+        "quarantines": options.quarantines,
+        "max_errors": options.max_errors,
+        "quarantine": None if options.quarantine is None else str(options.quarantine),
+        "splits": [split.to_json() for split in staged.splits],
+        "input": staged.input,
     }
     store.put(f"{job.folder}/{_NAME}", encode_document(document))
 
@@ -55,7 +50,7 @@ def is_complete(store: ObjectStore, intent: Intent, staged_on: Point) -> bool:
     return store.head(_key(intent, staged_on)) is not None
 
 
-def read_manner(store: ObjectStore, intent: Intent, staged_on: Point) -> Manner | None:
+def read_staged_load(store: ObjectStore, intent: Intent, staged_on: Point) -> StagedLoad | None:
     """None where not everything was staged on that base."""
     stored = store.get(_key(intent, staged_on))
     if stored is None:
@@ -65,17 +60,17 @@ def read_manner(store: ObjectStore, intent: Intent, staged_on: Point) -> Manner 
     try:
         if document["mode"] not in MODES:
             raise ValueError(f"mode {document['mode']!r}")
-        return Manner(
-            cast(Mode, document["mode"]),
-            str(document["branch"]),
-            document["from"],
-            document["if_commit"],
-            bool(document["quarantines"]),
-            document["max_errors"],
-            None if document["quarantine"] is None else Path(document["quarantine"]),
-            tuple(Split.from_json(split) for split in document["splits"]),
-            document.get("input"),
+        options = LoadOptions(
+            mode=cast(Mode, document["mode"]),
+            branch=str(document["branch"]),
+            from_=document["from"],
+            on_error="quarantine" if document["quarantines"] else "fail",
+            max_errors=document["max_errors"],
+            quarantine=None if document["quarantine"] is None else Path(document["quarantine"]),
+            if_commit=document["if_commit"],
         )
+        splits = tuple(Split.from_json(split) for split in document["splits"])
+        return StagedLoad(options, splits, document.get("input"))
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged(what, f"{type(error).__name__}: {error}") from error
 

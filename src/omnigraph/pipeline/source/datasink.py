@@ -5,7 +5,7 @@ one put, or nothing does. A task that fails or runs twice leaves files that belo
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -35,7 +35,7 @@ from omnigraph.pipeline.source.options import (
 from omnigraph.pipeline.source.scans import type_named
 from omnigraph.pipeline.spark.types import arrow_for_spark
 from omnigraph.storage.util.runner import LocalRunner
-from omnigraph.write.load.load_modes import MODES, Mode
+from omnigraph.write.load.load_options import MODES, LoadOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,12 +50,7 @@ class Destination:
     store: str
     storage_options: Mapping[str, str]
     type_name: str
-    mode: Mode
-    branch: str = MAIN
-    from_: str | None = None
-    actor: str | None = None
-    if_commit: str | None = None
-    txn_id: str | None = None
+    options: LoadOptions
 
     def open(self) -> Repository:
         return open_repository(self.store, self.storage_options)
@@ -78,17 +73,15 @@ def destination_of(options: Mapping[str, str], overwrite: bool) -> Destination:
             f'The option mode is {mode!r}, which is not Spark\'s save mode: use .mode("overwrite") to overwrite, and '
             '.mode("append") with the option for a merge.'
         )
-    return Destination(
-        store_of(options),
-        storage_options_of(options),
-        required(options, "type"),
-        next(known for known in MODES if known == mode),
-        options.get("branch", MAIN),
-        options.get("from"),
-        options.get("actor"),
-        options.get("ifCommit"),
-        options.get("txnId"),
+    load = LoadOptions(
+        mode=next(known for known in MODES if known == mode),
+        branch=options.get("branch", MAIN),
+        from_=options.get("from"),
+        actor=options.get("actor"),
+        if_commit=options.get("ifCommit"),
+        txn_id=options.get("txnId"),
     )
+    return Destination(store_of(options), storage_options_of(options), required(options, "type"), load)
 
 
 class Writer(DataSourceArrowWriter):
@@ -98,15 +91,7 @@ class Writer(DataSourceArrowWriter):
         self._to = destination
         repository = destination.open()
         self._schema = arrow_for_spark(schema)
-        self._spool: Spool = begin(
-            repository,
-            destination.mode,
-            branch=destination.branch,
-            from_=destination.from_,
-            actor=destination.actor,
-            if_commit=destination.if_commit,
-            txn_id=destination.txn_id,
-        )
+        self._spool: Spool = begin(repository, destination.options)
         try:
             type_named(self._spool.job.catalog, destination.type_name)
             check_rows(self._spool, destination.type_name, self._schema, "The DataFrame")
@@ -126,17 +111,8 @@ class Writer(DataSourceArrowWriter):
         if not any(answer.splits for answer in answers):
             name = self._to.type_name
             answers.append(spool_nothing(self._spool, name, self._schema, first_number=0, shown=name))
-        bulk_load(
-            self._to.open(),
-            LocalRunner(),
-            together(self._spool, answers),
-            mode=self._to.mode,
-            branch=self._to.branch,
-            from_=self._to.from_,
-            actor=self._to.actor,
-            if_commit=self._to.if_commit,
-            txn_id=self._spool.txn_id,
-        )
+        options = replace(self._to.options, txn_id=self._spool.txn_id)
+        bulk_load(self._to.open(), LocalRunner(), together(self._spool, answers), options)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         abandon(self._to.open(), self._spool)

@@ -15,6 +15,7 @@ from omnigraph.api.documents import Document, export_document, load_document
 from omnigraph.engine import Engine
 from omnigraph.errors import BadRequest
 from omnigraph.graph.graph import Graph
+from omnigraph.pipeline.progress import Progress
 from omnigraph.server.auth.access import Action
 from omnigraph.server.http import uploads as files
 from omnigraph.server.http.pipe import Pipe
@@ -174,11 +175,14 @@ class _Loading:
         return told
 
 
-def _bulk_load(graph: Graph, sources: list[str], **options: Any) -> LoadResult:
+def _bulk_load(graph: Graph, sources: list[str], *, type: str | None, progress: Progress, **options: Any) -> LoadResult:
     """What is large is loaded split by split, also without Spark: a server's memory does not grow with a body."""
     from omnigraph.pipeline.bulk.load import bulk_load
+    from omnigraph.write.load.load_options import LoadOptions
 
-    return bulk_load(graph.repository, LocalRunner(), sources, **options)
+    return bulk_load(
+        graph.repository, LocalRunner(), sources, LoadOptions(type_name=type, **options), progress=progress
+    )
 
 
 def _size(sources: list[str]) -> int:

@@ -4,12 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias
 
-from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import (
     AlreadyExists,
-    BadRequest,
     BranchNotFound,
     ConstraintViolation,
     PreconditionFailed,
@@ -17,23 +14,22 @@ from omnigraph.errors import (
 )
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.model.manifest import MAIN, CommitId, TableKey, TxnId
+from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.manifest.repository import Repository
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
 from omnigraph.storage.objects.input_files import is_remote
-from omnigraph.write.commit import Changes, OnConflict, land_changes
+from omnigraph.write.commit import Changes, land_changes
 from omnigraph.write.delta import texts
-from omnigraph.write.load.input.load_input import UNLIMITED, Input, Limits, Place, Source, read_input
-from omnigraph.write.load.load_modes import MODES, Lowered, Mode, lower
+from omnigraph.write.load.input.load_input import Input, Limits, Place, Source, read_input
+from omnigraph.write.load.load_modes import Lowered, lower
+from omnigraph.write.load.load_options import LoadOptions
 from omnigraph.write.load.load_rows import Incoming, TypeRows, understood
 from omnigraph.write.load.quarantine import Rejects, default_path, over_limit
 from omnigraph.write.validate.checks import run_checks
 from omnigraph.write.validate.validate import checks_for
 from omnigraph.write.validate.violations import placed, violations_of
-
-OnError: TypeAlias = Literal["fail", "quarantine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,85 +48,54 @@ class LoadResult:
 
 
 def load(
-    repository: Repository,
-    source: Source,
-    *,
-    mode: Mode = "append",
-    branch: str = MAIN,
-    from_: str | None = None,
-    engine: Engine = "auto",
-    on_error: OnError = "fail",
-    max_errors: int | None = None,
-    quarantine: Path | None = None,
-    limits: Limits | None = None,
-    type_name: str | None = None,
-    actor: str | None = None,
-    if_commit: CommitId | None = None,
-    txn_id: TxnId | None = None,
-    on_conflict: OnConflict = "retry",
+    repository: Repository, source: Source, options: LoadOptions | None = None, *, limits: Limits | None = None
 ) -> LoadResult:
-    """Load everything or nothing; with `on_error="quarantine"` everything that can be taken.
-
-    `from_` names the branch that a missing `branch` is forked from first. `max_errors` bounds how many rows a
-    quarantine may take before the load fails after all. `type_name` is the type of the rows of CSV and Parquet files,
-    where their names do not say it.
-    """
-    _check_options(mode, engine, on_error, max_errors)
+    """Load everything or nothing; with `on_error="quarantine"` everything that can be taken."""
+    options = options or LoadOptions()
+    options.check()
     repository.require_writable("Loading")
     with meter.operation("load") as operation:
         found = read_input(
             source,
-            limits or (UNLIMITED if engine == "local" else Limits()),
-            catalog=partial(_catalog, repository, branch, from_),
-            type_name=type_name,
+            limits or Limits(),
+            catalog=partial(_catalog, repository, options),
+            type_name=options.type_name,
             storage_options=repository.location.options,
         )
-        run = _Load(repository, found, mode, on_error, max_errors)
-        if on_error == "quarantine":
+        run = _Load(repository, found, options)
+        if options.quarantines:
             local = [Path(file.path) for file in found.files if not is_remote(file.path)]
-            run.quarantine = quarantine or default_path(local, repository.runtime.ids.short_id())
-        if from_ is not None:
-            _fork_if_missing(repository, run, branch, from_, actor, if_commit)
-        commit = run.land(branch, actor, if_commit, txn_id, on_conflict)
+            run.quarantine = options.quarantine or default_path(local, repository.runtime.ids.short_id())
+        if options.from_ is not None:
+            _fork_if_missing(repository, run, options, options.from_)
+        commit = run.land()
     commit = None if commit is None else replace(commit, cost=operation.cost)
     return replace(run.result(), commit=commit, cost=operation.cost)
 
 
-def _check_options(mode: str, engine: str, on_error: str, max_errors: int | None) -> None:
-    if mode not in MODES:
-        raise BadRequest(f"There is no load mode {mode!r}: use {', '.join(MODES)}.")
-    if on_error not in ("fail", "quarantine"):
-        raise BadRequest(f"on_error={on_error!r} makes no sense: use fail or quarantine.")
-    if max_errors is not None and max_errors < 0:
-        raise BadRequest(f"max_errors={max_errors} makes no sense: give 0 or more.")
-    require_engine(engine, ("auto", "local"))
-
-
-def _catalog(repository: Repository, branch: str, from_: str | None) -> Catalog:
+def _catalog(repository: Repository, options: LoadOptions) -> Catalog:
     """The schema by which the columns of files are read: the one they are loaded into."""
     try:
-        return repository.snapshot(branch).catalog
+        return repository.snapshot(options.branch).catalog
     except BranchNotFound:
-        if from_ is None:
+        if options.from_ is None:
             raise
-        return repository.snapshot(from_).catalog
+        return repository.snapshot(options.from_).catalog
 
 
-def _fork_if_missing(
-    repository: Repository, run: "_Load", branch: str, from_: str, actor: str | None, if_commit: CommitId | None
-) -> None:
+def _fork_if_missing(repository: Repository, run: "_Load", options: LoadOptions, from_: str) -> None:
     """Fork before anything is written, but not for an input that can't be loaded on the fork point anyway."""
     try:
-        repository.branches.find(branch)
+        repository.branches.find(options.branch)
         return
     except BranchNotFound:
         fork = repository.branches.find(from_).head
     base = WriteTxn(fork, repository.schemas.read(fork.schema))
-    if if_commit not in (None, base.commit_id):
-        raise PreconditionFailed(str(if_commit), base.commit_id)
+    if options.if_commit not in (None, base.commit_id):
+        raise PreconditionFailed(str(options.if_commit), base.commit_id)
     run.dry(base)
     try:
-        repository.branches.create(branch, fork, actor)
+        repository.branches.create(options.branch, fork, options.actor)
     except AlreadyExists:
         pass  # somebody else has just made it: as good
 
@@ -138,39 +103,28 @@ def _fork_if_missing(
 class _Load:
     """One load: read once, understood once for each schema, lowered once for each base."""
 
-    def __init__(
-        self, repository: Repository, found: Input, mode: Mode, on_error: OnError, max_errors: int | None
-    ) -> None:
+    def __init__(self, repository: Repository, found: Input, options: LoadOptions) -> None:
         self._repository = repository
         self._found = found
-        self._mode: Mode = mode
-        self._quarantines = on_error == "quarantine"
-        self._max_errors = max_errors
+        self._options = options
         self._understood: tuple[str, Incoming] | None = None
         self._rejects = Rejects()
         self._lowered: Lowered | None = None
         self.quarantine: Path | None = None
 
-    def land(
-        self,
-        branch: str,
-        actor: str | None,
-        if_commit: CommitId | None,
-        txn_id: TxnId | None,
-        on_conflict: OnConflict,
-    ) -> PublishedCommit | None:
-        strict: OnConflict = "fail" if self._mode == "overwrite" else on_conflict
+    def land(self) -> PublishedCommit | None:
+        options = self._options
         try:
             return land_changes(
                 self._repository,
                 self.plan,
-                branch=branch,
+                branch=options.branch,
                 txn=None,
                 kind="load",
-                actor=actor,
-                if_commit=if_commit,
-                txn_id=txn_id,
-                on_conflict=strict,
+                actor=options.actor,
+                if_commit=options.if_commit,
+                txn_id=options.txn_id,
+                on_conflict="fail" if options.mode == "overwrite" else "retry",
             )
         except ConstraintViolation as error:
             raise placed(error, self._places()) from None
@@ -189,7 +143,7 @@ class _Load:
             ids = self._repository.runtime.ids
             self._understood = (schema, understood(self._found, catalog.by_name, lambda _: ids.txn_id()))
         incoming = self._understood[1]
-        if incoming.misformed and not self._quarantines:
+        if incoming.misformed and not self._options.quarantines:
             rejects = Rejects()
             rejects.misformed(incoming.misformed)
             rejects.refused(incoming.refused)
@@ -205,9 +159,9 @@ class _Load:
 
     def plan(self, txn: WriteTxn) -> Changes:
         incoming = self.incoming(txn.base.schema, txn.catalog)
-        if self._quarantines:
+        if self._options.quarantines:
             return self._plan_what_can_be_taken(txn, incoming)
-        lowered = self._lowered = lower(self._mode, txn, self._repository.tables, incoming)
+        lowered = self._lowered = lower(self._options.mode, txn, self._repository.tables, incoming)
         refused = _by_place([*incoming.refused, *lowered.refused])
         broken = [replace(v, places=(str(place),)) for place, v in refused]
         return Changes(lowered.delta.actions(), checks_for(txn, lowered.delta, broken), lowered.read_rows)
@@ -219,7 +173,7 @@ class _Load:
         rejects.refused(_by_place(incoming.refused))
         left = incoming
         while True:
-            lowered = self._lowered = lower(self._mode, txn, self._repository.tables, left)
+            lowered = self._lowered = lower(self._options.mode, txn, self._repository.tables, left)
             rejects.refused(lowered.refused)
             left = replace(left, types=lowered.taken)
             checks = checks_for(txn, lowered.delta)
@@ -231,8 +185,9 @@ class _Load:
                 if not refused:
                     raise
                 rejects.refused(refused)
-        if self._max_errors is not None and len(rejects) > self._max_errors:
-            raise over_limit(rejects.error(), len(rejects), self._max_errors)
+        allowed = self._options.max_errors
+        if allowed is not None and len(rejects) > allowed:
+            raise over_limit(rejects.error(), len(rejects), allowed)
         if len(rejects) and self.quarantine is not None:
             rejects.write(self.quarantine, self._found.raw)  # before the commit: after it nothing may fail
         read = lowered.read_rows.union(*(check.reads for check in checks))  # which rows stay depends on them all

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import Violation
 from omnigraph.manifest.commit.txn import WriteTxn
@@ -15,6 +15,7 @@ from omnigraph.storage.table.tables import Tables
 from omnigraph.storage.util.parallel import gather
 from omnigraph.write.delta import Delta, TableDelta, texts
 from omnigraph.write.load.input.load_input import Place
+from omnigraph.write.load.load_options import Mode
 from omnigraph.write.load.load_rows import Incoming, TypeRows, each_id_once, match_constraint
 from omnigraph.write.validate.lookups import stored_at
 from omnigraph.write.validate.row_checks import unique_values
@@ -22,9 +23,6 @@ from omnigraph.write.validate.row_images import changed, completed, emptied, sta
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Mode: TypeAlias = Literal["append", "merge", "overwrite"]
-MODES: tuple[Mode, ...] = ("append", "merge", "overwrite")
 
 
 @dataclass

@@ -19,7 +19,7 @@ from omnigraph.errors import BranchNotFound, PreconditionFailed
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.intent.intent import Intent
 from omnigraph.manifest.intent.intent_store import HeldIntent
-from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
+from omnigraph.manifest.model.manifest import TxnId
 from omnigraph.manifest.model.paths import recovery_folder
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.bulk.job import BulkJob
@@ -31,7 +31,7 @@ from omnigraph.storage.objects.object_store import ObjectStore, open_store
 from omnigraph.write.load.input.input_splits import SPLIT_BYTES, Split
 from omnigraph.write.load.input.sources import SourceFile
 from omnigraph.write.load.input.table_rows import check_columns, check_types
-from omnigraph.write.load.load_modes import Mode
+from omnigraph.write.load.load_options import LoadOptions
 from omnigraph.write.load.parse.parse import parse_table
 
 if TYPE_CHECKING:
@@ -82,35 +82,17 @@ class Answer:
     rows: int
 
 
-def begin(
-    repository: Repository,
-    mode: Mode,
-    *,
-    branch: str = MAIN,
-    from_: str | None = None,
-    actor: str | None = None,
-    if_commit: CommitId | None = None,
-    txn_id: TxnId | None = None,
-) -> Spool:
+def begin(repository: Repository, options: LoadOptions) -> Spool:
     """Put the intent of a load whose rows will come, and release it: another process may go on with this start."""
-    spool, held = _begun(repository, mode, branch, from_, actor, if_commit, txn_id)
+    spool, held = _begun(repository, options)
     held.release()
     return spool
 
 
 @contextmanager
-def spooling(
-    repository: Repository,
-    mode: Mode,
-    *,
-    branch: str = MAIN,
-    from_: str | None = None,
-    actor: str | None = None,
-    if_commit: CommitId | None = None,
-    txn_id: TxnId | None = None,
-) -> Iterator[Spool]:
+def spooling(repository: Repository, options: LoadOptions) -> Iterator[Spool]:
     """The same where this process waits for the rows: meanwhile the intent is kept alive."""
-    spool, held = _begun(repository, mode, branch, from_, actor, if_commit, txn_id)
+    spool, held = _begun(repository, options)
     try:
         with repository.intents.keeping(held):
             yield spool
@@ -120,26 +102,18 @@ def spooling(
     held.release()
 
 
-def _begun(
-    repository: Repository,
-    mode: Mode,
-    branch: str,
-    from_: str | None,
-    actor: str | None,
-    if_commit: CommitId | None,
-    txn_id: TxnId | None,
-) -> tuple[Spool, HeldIntent]:
-    txn = _base(repository, branch, from_)
-    if if_commit not in (None, txn.commit_id):
-        raise PreconditionFailed(str(if_commit), txn.commit_id)
-    own_id = txn_id or repository.runtime.ids.txn_id()
-    details = new_details(repository, txn, _FINGERPRINT, SPLIT_BYTES, branch)
-    held = load_intent(repository, own_id, txn, details, actor, named=txn_id is not None)
+def _begun(repository: Repository, options: LoadOptions) -> tuple[Spool, HeldIntent]:
+    txn = _base(repository, options.branch, options.from_)
+    if options.if_commit not in (None, txn.commit_id):
+        raise PreconditionFailed(str(options.if_commit), txn.commit_id)
+    own_id = options.txn_id or repository.runtime.ids.txn_id()
+    details = new_details(repository, txn, _FINGERPRINT, SPLIT_BYTES, options.branch)
+    held = load_intent(repository, own_id, txn, details, options.actor, named=options.txn_id is not None)
     if held.adopted:  # of an earlier start: its rows can't be used, new ones are put under another prefix
         repository.intents.forget(held.intent)
         prefix = f"{recovery_folder(own_id)}/{held.token}"
         held.refresh(details.to_json(), tables=tables_of(details, txn), prefix=prefix)
-    job = job_for(repository, held, details, txn, mode, repository.location.options)
+    job = job_for(repository, held, details, txn, options.mode, repository.location.options)
     return Spool(held.intent, job), held
 
 
