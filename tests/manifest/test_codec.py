@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omnigraph.errors import Damaged, OmnigraphError, UnsupportedFormat
-from omnigraph.manifest.model.codec import decode_entry, encode_entry, grown_text
+from omnigraph.manifest.model.codec import NO_TEXTS, decode_entry, encode_after, encode_entry
 from omnigraph.manifest.model.document import FORMAT
 from omnigraph.manifest.model.manifest import (
     Commit,
@@ -113,15 +113,28 @@ def test_what_is_written_is_read_back(entry: Manifest | Stub) -> None:
 def test_a_table_whose_tail_grew_is_written_as_if_it_were_new(
     key: str, before: TableRef, entry: TailEntry, removed_at: str | None
 ) -> None:
-    encode_entry(replace(manifest(), tables={key: before}))
-    after, same = (
-        TableRef(before.stored, 7, "now", (*before.tail, entry), removed_at, before.columns) for _ in range(2)
-    )
+    _, texts = encode_after(replace(manifest(), tables={key: before}), NO_TEXTS)
+    after = TableRef(before.stored, 7, "now", (*before.tail, entry), removed_at, before.columns)
+    grown = replace(manifest(), tables={key: after})
 
-    grown_text(key, before, after)
+    assert encode_after(grown, texts)[0] == encode_entry(grown)
 
-    written = encode_entry(replace(manifest(), tables={key: after}))
-    assert written == encode_entry(replace(manifest(), tables={key: same}))
+
+@given(text, refs, refs, st.booleans())
+def test_what_was_encoded_of_another_table_is_never_taken(
+    key: str, before: TableRef, after: TableRef, same_tail: bool
+) -> None:
+    _, texts = encode_after(replace(manifest(), tables={key: before}), NO_TEXTS)
+    changed = replace(manifest(), tables={key: replace(after, tail=before.tail) if same_tail else after})
+
+    assert encode_after(changed, texts)[0] == encode_entry(changed)
+
+
+@given(manifests)
+def test_a_manifest_like_the_one_before_is_encoded_like_it(entry: Manifest) -> None:
+    data, texts = encode_after(entry, NO_TEXTS)
+
+    assert encode_after(entry, texts) == (data, texts)
 
 
 @given(manifests | stubs)

@@ -22,7 +22,6 @@ from omnigraph.manifest.commit.plan import (
     fence_of,
 )
 from omnigraph.manifest.model.ancestry import all_ancestors
-from omnigraph.manifest.model.codec import grown_text
 from omnigraph.manifest.model.manifest import (
     NO_FILES,
     Ancestry,
@@ -144,10 +143,7 @@ def _with_inline(ref: TableRef | None, key: TableKey, made: InlineTable, point: 
     entry = TailEntry(point.branch_id, point.manifest_version, key, size)
     rows = ref.rows + touch.inserted - touch.deleted
     removed_at = commit if touch.deleted else ref.removed_at
-    after = TableRef(ref.stored, rows, commit, (*tail, entry), removed_at, ref.columns)
-    if tail is ref.tail:
-        grown_text(key, ref, after)
-    return after
+    return TableRef(ref.stored, rows, commit, (*tail, entry), removed_at, ref.columns)
 
 
 def _more_rows(before: TableRef | None, after: TableRef) -> RowCounts:

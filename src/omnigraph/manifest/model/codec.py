@@ -5,8 +5,8 @@ from binascii import b2a_base64
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from json.encoder import encode_basestring as _text_of
-from typing import Any
+from json.encoder import encode_basestring as _quoted
+from typing import Any, NamedTuple, TypeAlias
 
 from omnigraph.errors import Damaged
 from omnigraph.manifest.model.document import FORMAT, decode_document, seal, to_json
@@ -38,11 +38,22 @@ from omnigraph.storage.table.table_content import TailEntry
 _NEW = ',"new":true'
 _WAS_FENCE = ',"was_fence":true'
 _SCHEMA_DIGITS = 12  # of a schema's hash, by which a table names one of those that its manifest lists
-_TAIL = '"tail":['  # no table has such a key
 
 
-def _maybe_text_of(text: str | None) -> str:
-    return "null" if text is None else _text_of(text)
+class TableText(NamedTuple):
+    """One table of a manifest as JSON, and the entries of its tail alone."""
+
+    ref: TableRef
+    tail: str
+    text: str
+
+
+TableTexts: TypeAlias = Mapping[TableKey, TableText]
+NO_TEXTS: TableTexts = {}
+
+
+def _quoted_or_null(text: str | None) -> str:
+    return "null" if text is None else _quoted(text)
 
 
 @lru_cache(64)  # a manifest and all its commits have the same
@@ -59,59 +70,73 @@ def decode_time(text: str) -> datetime:
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """Put together as text: every small commit waits for this, and a general encoder would take its time."""
+    return encode_after(entry, NO_TEXTS)[0]
+
+
+def encode_after(entry: Entry, before: TableTexts) -> tuple[bytes, TableTexts]:
+    """An entry as JSON, and the parts that are its tables, for the next call.
+
+    `before` are those of an earlier manifest of the branch: a commit changes one of perhaps hundreds of tables, and
+    only that one is encoded again. The text is put together here because a general encoder takes longer (decision 16).
+    """
     ancestry = ",".join(
         [
-            f"{_text_of(branch)}:{number}" if commits == WHOLE else f"{_text_of(branch)}:[{number},{commits}]"
+            f"{_quoted(branch)}:{number}" if commits == WHOLE else f"{_quoted(branch)}:[{number},{commits}]"
             for branch, (number, commits) in entry.ancestry.items()
         ]
     )
     parts = [
-        f'{{"format":{FORMAT},"branch":{_text_of(entry.branch)},"branch_id":{_text_of(entry.branch_id)},'
+        f'{{"format":{FORMAT},"branch":{_quoted(entry.branch)},"branch_id":{_quoted(entry.branch_id)},'
         f'"manifest_version":{entry.manifest_version},"authored_at":"{encode_time(entry.authored_at)}",'
         f'"ancestry":{{{ancestry}}},"commits":[{",".join([_commit_text(commit) for commit in entry.commits])}]'
     ]
     if entry.fork is not None:
-        parts.append(f',"fork":[{_text_of(entry.fork.branch_id)},{entry.fork.manifest_version}]')
+        parts.append(f',"fork":[{_quoted(entry.fork.branch_id)},{entry.fork.manifest_version}]')
     if entry.tombstone is not None:
-        grave = entry.tombstone
-        parts.append(f',"tombstone":{{"txn_id":{_text_of(grave.txn_id)},"actor":{_maybe_text_of(grave.actor)}}}')
+        tombstone = entry.tombstone
+        parts.append(
+            f',"tombstone":{{"txn_id":{_quoted(tombstone.txn_id)},"actor":{_quoted_or_null(tombstone.actor)}}}'
+        )
     if entry.discards:
         parts.append(f',"discards":{to_json(entry.discards)}')
     if entry.files:
         parts.append(f',"files":{to_json(_files_to_json(entry.files))}')
     if isinstance(entry, Stub):
-        return seal(f'{"".join(parts)}{_WAS_FENCE if entry.was_fence else ""},"stub":true'.encode())
+        return seal(f'{"".join(parts)}{_WAS_FENCE if entry.was_fence else ""},"stub":true'.encode()), NO_TEXTS
     parts.append(
-        f',"schema":{_text_of(entry.schema)},"logical_head":{_text_of(entry.logical_head)},'
+        f',"schema":{_quoted(entry.schema)},"logical_head":{_quoted(entry.logical_head)},'
         f'"fenced_at":{entry.fenced_at},"oldest_retained":{entry.oldest_retained},'
         f'"inline":[{",".join([_group_text(group) for group in entry.inline])}]'
     )
     if entry.fence is not None:
-        honoured = ",".join([_text_of(txn_id) for txn_id in entry.fence.honoured])
+        honoured = ",".join([_quoted(txn_id) for txn_id in entry.fence.honoured])
         parts.append(f',"fence":{{"previous":{entry.fence.previous},"honoured":[{honoured}]}}')
     if entry.reservation is not None:
-        parts.append(f',"turn":{{"txn_id":{_text_of(entry.reservation.txn_id)},"wait_ms":{entry.reservation.wait_ms}}}')
+        parts.append(f',"turn":{{"txn_id":{_quoted(entry.reservation.txn_id)},"wait_ms":{entry.reservation.wait_ms}}}')
     if other := {ref.columns for ref in entry.tables.values()} - {None, entry.schema}:
         parts.append(f',"schemas":{to_json(sorted(filter(None, other)))}')
-    tables = ",".join([ref.as_text.get(key) or _ref_text(key, ref) for key, ref in entry.tables.items()])
-    return seal(f'{"".join(parts)},"tables":{{{tables}}}'.encode())
+    texts = {
+        key: known if (known := before.get(key)) is not None and known.ref is ref else _table_text(key, ref, known)
+        for key, ref in entry.tables.items()
+    }
+    tables = ",".join([made.text for made in texts.values()])
+    return seal(f'{"".join(parts)},"tables":{{{tables}}}'.encode()), texts
 
 
 def _commit_text(commit: Commit) -> str:
-    touched = ",".join([f"{_text_of(key)}:{_touch_text(touch)}" for key, touch in commit.touched.items()])
+    touched = ",".join([f"{_quoted(key)}:{_touch_text(touch)}" for key, touch in commit.touched.items()])
     recovered = "" if commit.recovered is None else f',"recovered":{to_json(recovered_to_json(commit.recovered))}'
     return (
-        f'{{"id":{_text_of(commit.id)},"txn_id":{_text_of(commit.txn_id)},"parent":{_maybe_text_of(commit.parent)},'
-        f'"merged_parent":{_maybe_text_of(commit.merged_parent)},"actor":{_maybe_text_of(commit.actor)},'
-        f'"authored_at":"{encode_time(commit.authored_at)}","kind":{_text_of(commit.kind)},'
+        f'{{"id":{_quoted(commit.id)},"txn_id":{_quoted(commit.txn_id)},"parent":{_quoted_or_null(commit.parent)},'
+        f'"merged_parent":{_quoted_or_null(commit.merged_parent)},"actor":{_quoted_or_null(commit.actor)},'
+        f'"authored_at":"{encode_time(commit.authored_at)}","kind":{_quoted(commit.kind)},'
         f'"class":"{commit.commit_class}","touched":{{{touched}}}{recovered}'
         f"{_optional('token', commit.token)}{_optional('input', commit.input)}}}"
     )
 
 
 def _optional(field: str, text: str | None) -> str:
-    return "" if text is None else f',"{field}":{_text_of(text)}'
+    return "" if text is None else f',"{field}":{_quoted(text)}'
 
 
 def _files_to_json(files: Files) -> dict[str, Any]:
@@ -128,33 +153,33 @@ def _touch_text(touch: RowCounts) -> str:
 
 
 def _group_text(group: Mapping[TableKey, InlineChange]) -> str:
-    changes = ",".join([f"{_text_of(key)}:{_change_text(change)}" for key, change in group.items()])
+    changes = ",".join([f"{_quoted(key)}:{_change_text(change)}" for key, change in group.items()])
     return f"{{{changes}}}"
 
 
 def _change_text(change: InlineChange) -> str:
     upserts = "null" if change.upserts is None else f'"{b2a_base64(change.upserts, newline=False).decode()}"'
-    deletes = ",".join([_text_of(entity) for entity in change.deletes])
+    deletes = ",".join([_quoted(entity) for entity in change.deletes])
     return f'{{"upserts":{upserts},"deletes":[{deletes}]{_NEW if change.new else ""}}}'
 
 
-def _ref_text(key: TableKey, ref: TableRef) -> str:
-    """A table's part of a manifest, made once: a commit changes one of perhaps hundreds, and writes them all."""
-    tail = ref.as_text.pop(_TAIL, None)
-    if tail is None:
+def _table_text(key: TableKey, ref: TableRef, before: TableText | None) -> TableText:
+    """`before` is the same table in an earlier manifest: a tail may be long, and usually has one more entry now."""
+    if before is not None and before.tail and ref.tail[:-1] == before.ref.tail:
+        tail = f"{before.tail},{_tail_entry_text(key, ref.tail[-1])}"
+    else:
         tail = ",".join([_tail_entry_text(key, entry) for entry in ref.tail])
     table = (
         '"table_id":null,"table_version":null'
         if ref.stored is None
-        else f'"table_id":{_text_of(ref.stored.table_id)},"table_version":{ref.stored.table_version}'
+        else f'"table_id":{_quoted(ref.stored.table_id)},"table_version":{ref.stored.table_version}'
         f"{_columns_text(ref.columns)}"
     )
+    removed = "" if ref.removed_at is None else f',"removed_at":{_quoted(ref.removed_at)}'
     text = (
-        f'{_text_of(key)}:{{{table},"rows":{ref.rows},"changed_at":{_text_of(ref.changed_at)},'
-        f"{_TAIL}{tail}]{_removed_text(ref)}}}"
+        f'{_quoted(key)}:{{{table},"rows":{ref.rows},"changed_at":{_quoted(ref.changed_at)},"tail":[{tail}]{removed}}}'
     )
-    ref.as_text[key] = text
-    return text
+    return TableText(ref, tail, text)
 
 
 def _columns_text(schema: str | None) -> str:
@@ -165,24 +190,9 @@ def _schema_name(schema: str) -> str:
     return schema.removeprefix("sha256:")[:_SCHEMA_DIGITS]
 
 
-def grown_text(key: TableKey, before: TableRef, after: TableRef) -> None:
-    """Note for `_ref_text` that the tail of `after` is that of `before` with one more entry.
-
-    A tail may be long, and every commit to its table writes all of it again.
-    """
-    text = before.as_text.get(key)
-    if text is not None and before.tail:
-        start, end = text.index(_TAIL) + len(_TAIL), len(text) - len(f"]{_removed_text(before)}}}")
-        after.as_text[_TAIL] = f"{text[start:end]},{_tail_entry_text(key, after.tail[-1])}"
-
-
-def _removed_text(ref: TableRef) -> str:
-    return "" if ref.removed_at is None else f',"removed_at":{_text_of(ref.removed_at)}'
-
-
 def _tail_entry_text(key: TableKey, entry: TailEntry) -> str:
     if entry.commits is None and entry.table_key == key:
-        return f"[{_text_of(entry.branch_id)},{entry.manifest_version},{entry.size}]"
+        return f"[{_quoted(entry.branch_id)},{entry.manifest_version},{entry.size}]"
     return to_json(_unusual_entry_to_json(key, entry))
 
 

@@ -101,7 +101,6 @@ class TableRef:
     tail: Tail = ()  # manifests whose inline rows are newer than the stored version, oldest first
     removed_at: CommitId | None = None  # the commit that last removed rows, compared and copied like changed_at
     columns: str | None = None  # hash of the schema that the columns of `stored` were made for; None where nothing is
-    as_text: dict[TableKey, str] = field(default_factory=dict, init=False, repr=False, compare=False)  # see `codec.py`
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from dataclasses import replace
 from omnigraph.errors import Damaged, HeadLost, OmnigraphError, Unavailable
 from omnigraph.fork_safety import renew_after_fork
 from omnigraph.manifest.model.ancestry import all_ancestors
-from omnigraph.manifest.model.codec import decode_entry, encode_entry
+from omnigraph.manifest.model.codec import NO_TEXTS, TableTexts, decode_entry, encode_after, encode_entry
 from omnigraph.manifest.model.document import is_format_1
 from omnigraph.manifest.model.manifest import BranchId, CommitClass, Entry, Manifest, Point, Stub, stub_of
 from omnigraph.manifest.model.paths import (
@@ -46,6 +46,7 @@ LISTINGS_MAX = 8
 NOTES_MAX = 16  # tries to note what cleanup has made stubs of
 HINT_EVERY = 32
 HEADS_MAX = 4096  # branches whose head this process remembers
+TEXTS_MAX = 64  # branches whose tables this process remembers as they were encoded last
 HEAD_UNSEEN_MAX_S = 60.0  # a head in memory that was not seen for longer is looked for before it is relied on
 
 
@@ -69,6 +70,7 @@ class Manifests:
         """A forked child keeps the heads, each of which is whole, but not a cache that may be half changed."""
         self._cache: OrderedDict[Point, tuple[Manifest, int]] = OrderedDict()
         self._cache_bytes = 0
+        self._texts: OrderedDict[BranchId, TableTexts] = OrderedDict()  # of the newest manifest put on each branch
         self._seen_at: dict[BranchId, float] = {}  # when the head of `_heads` was last known to be there
         self._referenced = UsedNumbers()
         self._hinted: dict[BranchId, UsedNumber] = {}  # hints above the head that was found
@@ -132,11 +134,12 @@ class Manifests:
                 return EXISTS
             raise self._head_lost(manifest.branch_id, used, manifest.branch)
         began = None if self._clock_check is None else self._clock_check.before_put()
-        data = encode_entry(manifest)
+        data, texts = encode_after(manifest, self._texts.get(manifest.branch_id, NO_TEXTS))
         if self._fills_blocks:
             data += b" " * (-len(data) % BLOCK)
         answer = self._store.create(manifest_key(manifest.point), data)
         if answer.outcome is PutOutcome.CREATED:
+            self._keep_texts(manifest.branch_id, texts)
             self.record_put(manifest, len(data))
             if began is not None and self._clock_check is not None:
                 self._clock_check.after_put(manifest_key(manifest.point), began)
@@ -371,6 +374,13 @@ class Manifests:
         if hinted is not None and (highest is None or hinted.number > highest.number):
             return hinted
         return highest
+
+    def _keep_texts(self, branch_id: BranchId, texts: TableTexts) -> None:
+        with self._lock:
+            self._texts[branch_id] = texts
+            self._texts.move_to_end(branch_id)
+            while len(self._texts) > TEXTS_MAX:
+                self._texts.popitem(last=False)
 
     def _head_lost(self, branch_id: BranchId, used: UsedNumber, branch: str | None = None) -> HeadLost:
         name, head = branch, 0
