@@ -119,7 +119,7 @@ def test_a_job_id_makes_a_small_load_one_that_can_be_gone_on_with(graph: Graph, 
         ({"engine": "duck"}, "Unknown engine 'duck': use auto, local or spark"),
         ({"engine": "spark"}, "write the entities to a .jsonl file first"),
         ({"job_id": "monday"}, "A job id is for loads of files"),
-        ({"engine": "local", "master": "local[2]"}, "makes no sense"),
+        ({"engine": "local", "master": "local[2]"}, "The engine is local, but a Spark session or master was given"),
     ],
 )
 def test_what_does_not_go_together_is_refused(graph: Graph, options: dict[str, Any], sentence: str) -> None:

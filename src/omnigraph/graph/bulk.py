@@ -72,7 +72,8 @@ class BulkCommands:
             if_commit=if_commit,
             txn_id=txn_id,
         )
-        return load_with(self.repository, source, options, engine=engine, spark=spark, master=master, progress=progress)
+        compute = ComputeOptions(engine, spark, master, progress or Progress())
+        return load_with(self.repository, source, options, compute)
 
     def export(
         self,
