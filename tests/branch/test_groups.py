@@ -40,7 +40,7 @@ def together(graph: Graph, first: Write, *others: Write) -> list[str]:
         landed[number] = write()
 
     def waiting() -> int:
-        return len(repository.publisher._lines._waiting.get(repository.stamp.main_id, ()))
+        return len(repository.publisher._queue._waiting.get(repository.stamp.main_id, ()))
 
     repository.manifests.create = slow  # type: ignore[method-assign]
     threads = [threading.Thread(target=run, args=each, daemon=True) for each in enumerate((first, *others))]

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from omnigraph.errors import BadRequest, BranchNotFound, MergeConflicts, PreconditionFailed, ReadOnly
-from omnigraph.manifest.commit.plan import PublishPlan, RaiseFence, Stance
+from omnigraph.manifest.commit.plan import ConflictPolicy, PublishPlan, RaiseFence
 from omnigraph.manifest.model.manifest import Position
 from omnigraph.merge import virtual_base as virtual
 from omnigraph.merge.plan import Outcome
@@ -86,7 +86,7 @@ def test_two_sides_that_changed_different_rows_are_merged_by_one_commit_with_bot
 def test_maintenance_on_the_target_does_not_count_as_a_change(graph: Merging) -> None:
     graph.change("b", Person={"eve": {}})
     repository = graph.graph.repository
-    fence = PublishPlan(repository.runtime.ids.txn_id(), Stance.MAINTENANCE, RaiseFence(1))
+    fence = PublishPlan(repository.runtime.ids.txn_id(), ConflictPolicy.MAINTENANCE, RaiseFence(1))
     repository.publisher.publish(repository.open_txn(), fence)
 
     assert graph.merge().outcome is Outcome.FAST_FORWARD

@@ -20,7 +20,7 @@ from manifest.schedules import (
     stand_in_retire,
 )
 from omnigraph.errors import BranchNotFound, MergeBaseExpired, MergeConflicts, Unavailable
-from omnigraph.manifest.commit.plan import Append, Delete, PublishPlan, RaiseFence, Stance, Upsert
+from omnigraph.manifest.commit.plan import Append, ConflictPolicy, Delete, PublishPlan, RaiseFence, Upsert
 from omnigraph.manifest.settings import Settings
 from omnigraph.merge.plan import Outcome
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, person_rows
@@ -50,7 +50,7 @@ def a_put_of_main(world: World, number: int) -> Callable[[Call], bool]:
 
 def maintain(client: Client, branch: str) -> None:
     """A maintenance commit that changes nothing but the number."""
-    plan = PublishPlan(client.repository.runtime.ids.txn_id(), Stance.MAINTENANCE, RaiseFence(1))
+    plan = PublishPlan(client.repository.runtime.ids.txn_id(), ConflictPolicy.MAINTENANCE, RaiseFence(1))
     client.repository.publisher.publish(client.repository.open_txn(branch), plan)
 
 

@@ -16,7 +16,7 @@ import omnigraph
 from cli.runs import Cli, Run, process, without_heavy_libraries
 from omnigraph.errors import ConstraintViolation, OutcomeUnknown, PreconditionFailed
 from omnigraph.graph.graph import Graph
-from omnigraph.manifest.commit.plan import Append, PublishPlan, RaiseFence, Stance
+from omnigraph.manifest.commit.plan import Append, ConflictPolicy, PublishPlan, RaiseFence
 from omnigraph.manifest.repository import init_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.runtime import Runtime, SystemClock
@@ -570,5 +570,5 @@ def test_commands_that_read_no_rows_import_no_heavy_library(
 def raise_a_fence(graph: Graph) -> None:
     """A maintenance commit, as cleanup will make them."""
     repository = graph.repository
-    plan = PublishPlan(repository.runtime.ids.txn_id(), Stance.MAINTENANCE, RaiseFence(1))
+    plan = PublishPlan(repository.runtime.ids.txn_id(), ConflictPolicy.MAINTENANCE, RaiseFence(1))
     repository.publisher.publish(repository.open_txn(), plan)

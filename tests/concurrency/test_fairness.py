@@ -21,7 +21,7 @@ from omnigraph.maintenance.fold import fold_due
 from omnigraph.maintenance.policy import folds_due
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.commit.publish import PublishPolicy
-from omnigraph.manifest.commit.write_reservation import ASK_AFTER_LOSSES
+from omnigraph.manifest.commit.write_reservation import RESERVE_AFTER_LOSSES
 from omnigraph.manifest.settings import HARD_LIMIT, Settings
 from omnigraph.storage import meter
 from support.catalogs import PERSON, people, person_rows
@@ -33,7 +33,7 @@ PROCESSES = 12
 RTT_S = 0.02
 SHARE_MAX = 3.0  # of the one that commits most, in shares of the one that commits least
 SHARE_MAX_IF_BUSY = 8.0
-LOSSES_MAX = 8 * ASK_AFTER_LOSSES
+LOSSES_MAX = 8 * RESERVE_AFTER_LOSSES
 SETTLING_S = 2.0  # until those who were there first have noticed the others
 WRITERS = 16
 
@@ -157,7 +157,7 @@ def test_a_fold_lands_behind_a_process_that_never_rests(s3_proxied: S3Location, 
 
     assert landed is not None
     assert landed.commit is not None
-    assert operation.cost.retries <= (ASK_AFTER_LOSSES if whose == "own" else LOSSES_MAX)
+    assert operation.cost.retries <= (RESERVE_AFTER_LOSSES if whose == "own" else LOSSES_MAX)
     if whose == "own":  # those who write are those who fold: their tails stay far from the hard limit
         assert landed.commit.manifest_version - head.manifest_version < (HARD_LIMIT - 1) * calm.tail_manifests
     assert len(busy.snapshot().to_arrow(PERSON)) == busy.snapshot().types[0].rows

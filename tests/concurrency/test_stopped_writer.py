@@ -13,7 +13,7 @@ import pytest
 from concurrency.workers import WorkerProcess, workers
 from omnigraph.graph import graph as omnigraph
 from omnigraph.graph.graph import Graph
-from omnigraph.manifest.commit.plan import Append, PublishPlan, RaiseFence, Stance
+from omnigraph.manifest.commit.plan import Append, ConflictPolicy, PublishPlan, RaiseFence
 from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects.object_store import open_store
 from support.catalogs import COMPANY, PERSON, company_rows, ids_of, people, person_rows
@@ -101,7 +101,7 @@ def continued(writer: WorkerProcess) -> Any:
 def raise_fence(graph: Graph, branch: str = "main") -> None:
     """What cleanup will do; until it exists, a maintenance plan through the one publish."""
     txn = graph.repository.open_txn(branch)
-    plan = PublishPlan(graph.repository.runtime.ids.txn_id(), Stance.MAINTENANCE, RaiseFence(1), "test")
+    plan = PublishPlan(graph.repository.runtime.ids.txn_id(), ConflictPolicy.MAINTENANCE, RaiseFence(1), "test")
     graph.repository.publisher.publish(txn, plan)
 
 

@@ -8,10 +8,10 @@ import pytest
 
 import omnigraph
 from concurrency.workers import workers
-from omnigraph.manifest.commit.commit_queue import Lines
+from omnigraph.manifest.commit.commit_queue import CommitQueue
 from omnigraph.manifest.commit.compose import compose
-from omnigraph.manifest.commit.plan import Change, DeleteBranch, PublishPlan, Stance
-from omnigraph.manifest.commit.write_reservation import ASK_AFTER_LOSSES, Turns, asking
+from omnigraph.manifest.commit.plan import ConflictPolicy, DataChange, DeleteBranch, PublishPlan
+from omnigraph.manifest.commit.write_reservation import RESERVE_AFTER_LOSSES, Reservations, reservation_plan
 from omnigraph.manifest.settings import Settings
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
@@ -21,7 +21,7 @@ from support.proxy import Proxy
 from support.s3 import S3Location
 
 COMMITS = 4
-LOSSES_MAX = 5 * ASK_AFTER_LOSSES  # without turns: more than 40, and then it gives up
+LOSSES_MAX = 5 * RESERVE_AFTER_LOSSES  # without turns: more than 40, and then it gives up
 
 
 @pytest.mark.s3
@@ -50,8 +50,8 @@ def test_a_turn_is_left_to_the_write_that_asked_and_over_when_its_time_is(tmp_pa
     base = graph.begin().base
     clock = _Clock()
     plan = _some_plan()
-    asked = compose(base, asking(plan, 0.1, "01ASK"), runtime.clock.now())
-    turns = Turns(Runtime(clock=clock), Lines(Settings()))
+    asked = compose(base, reservation_plan(plan, 0.1, "01ASK"), runtime.clock.now())
+    turns = Reservations(Runtime(clock=clock), CommitQueue(Settings()))
 
     assert turns.remaining_s(base, "other") == 0
     assert turns.remaining_s(asked, plan.txn_id) == 0
@@ -67,12 +67,13 @@ def test_a_turn_changes_nothing_and_is_nobodys_parent(tmp_path: Path) -> None:
     graph = omnigraph.init(tmp_path / "graph", people())
     base = graph.begin().base
 
-    asked = compose(base, asking(_some_plan(), 0.1, "01ASK"), graph.repository.runtime.clock.now())
+    asked = compose(base, reservation_plan(_some_plan(), 0.1, "01ASK"), graph.repository.runtime.clock.now())
 
     assert (asked.tables, asked.schema, asked.logical_head) == (base.tables, base.schema, base.logical_head)
     assert asked.commits[0].commit_class == "maintenance"
     assert (
-        compose(asked, PublishPlan("01END", Stance.MAINTENANCE, DeleteBranch()), asked.authored_at).reservation is None
+        compose(asked, PublishPlan("01END", ConflictPolicy.MAINTENANCE, DeleteBranch()), asked.authored_at).reservation
+        is None
     )
 
 
@@ -81,8 +82,10 @@ def test_asking_for_a_turn_is_one_request_after_which_the_turn_begins(s3: S3Loca
     """A hint, which other maintenance leaves beside its manifest, would take up a part of the turn."""
     graph = omnigraph.init(s3.uri, people(), s3.options)
     repository = graph.repository
-    repository.publisher.publish(graph.begin(), PublishPlan("01OTHER", Stance.CONSTRUCTIVE, Change("mutation")))
-    asked = compose(graph.begin().base, asking(_some_plan(), 0.1, "01ASK"), repository.runtime.clock.now())
+    repository.publisher.publish(
+        graph.begin(), PublishPlan("01OTHER", ConflictPolicy.CONSTRUCTIVE, DataChange("mutation"))
+    )
+    asked = compose(graph.begin().base, reservation_plan(_some_plan(), 0.1, "01ASK"), repository.runtime.clock.now())
 
     with meter.operation("ask") as operation:
         answer = repository.manifests.create(asked)
@@ -92,7 +95,7 @@ def test_asking_for_a_turn_is_one_request_after_which_the_turn_begins(s3: S3Loca
 
 
 def _some_plan() -> PublishPlan:
-    return PublishPlan("01WRITE", Stance.CONSTRUCTIVE, Change("mutation"))
+    return PublishPlan("01WRITE", ConflictPolicy.CONSTRUCTIVE, DataChange("mutation"))
 
 
 class _Clock:

@@ -363,11 +363,11 @@ def test_the_floor_spares_what_is_young(graph: Graph) -> None:
 def test_files_that_nobody_ever_published_go_when_they_are_old_enough(graph: Graph) -> None:
     clean(graph)
     txn = graph.repository.open_txn()
-    from omnigraph.manifest.commit.plan import Append, Change, PublishPlan, Stance
+    from omnigraph.manifest.commit.plan import Append, ConflictPolicy, DataChange, PublishPlan
     from omnigraph.write.stage import Stager
 
     rows_of = graph.snapshot().to_arrow("node:Person").slice(0, 0)
-    plan = PublishPlan("lost", Stance.CONSTRUCTIVE, Change("load", (Append("node:Person", rows_of),)))
+    plan = PublishPlan("lost", ConflictPolicy.CONSTRUCTIVE, DataChange("load", (Append("node:Person", rows_of),)))
     before = files(graph)
     graph.repository.tables.create("z" * 13, rows_of)
     Stager(graph.repository.tables, graph.repository.runtime.ids).stage(txn, plan)

@@ -28,7 +28,7 @@ import pytest
 
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest import repository as repository_module
-from omnigraph.manifest.commit.plan import Append, PublishPlan, RaiseFence, Stance
+from omnigraph.manifest.commit.plan import Append, ConflictPolicy, PublishPlan, RaiseFence
 from omnigraph.manifest.commit.publish import PublishedCommit, PublishPolicy
 from omnigraph.manifest.model.manifest import MAIN, Entry, Manifest, Point, TxnId
 from omnigraph.manifest.model.paths import manifest_key, manifest_number
@@ -220,7 +220,7 @@ def stand_in_cleanup(
     """
     txn = client.repository.open_txn(branch)
     oldest = txn.base.manifest_version if oldest_retained is None else oldest_retained
-    plan = PublishPlan(client.repository.runtime.ids.txn_id(), Stance.MAINTENANCE, RaiseFence(oldest, honoured))
+    plan = PublishPlan(client.repository.runtime.ids.txn_id(), ConflictPolicy.MAINTENANCE, RaiseFence(oldest, honoured))
     assert client.repository.publisher.publish(txn, plan) is not None
     fence = client.head(branch)
     if retire:

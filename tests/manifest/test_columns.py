@@ -7,8 +7,17 @@ from dataclasses import replace
 import pytest
 
 from omnigraph.manifest.commit.compose import compose
-from omnigraph.manifest.commit.conflicts import PlanAgain, Proceed, decide
-from omnigraph.manifest.commit.plan import Adopted, Change, Merged, Move, PublishPlan, Reshape, StagedTable, Stance
+from omnigraph.manifest.commit.conflicts import Proceed, Replan, decide
+from omnigraph.manifest.commit.plan import (
+    Adopted,
+    ConflictPolicy,
+    DataChange,
+    Merged,
+    Move,
+    PublishPlan,
+    Reshape,
+    StagedTable,
+)
 from omnigraph.manifest.model.manifest import Manifest, RowCounts, TableKey, TableRef
 from omnigraph.manifest.model.table_columns import lacking_property, missing_columns
 from omnigraph.schema.catalog import Schema
@@ -47,8 +56,8 @@ def base_of(schema: Schema, **tables: TableRef) -> Manifest:
     return manifest(4, {f"node:{name}": one for name, one in tables.items()}, schema=schema.hash)
 
 
-def missing(base: Manifest, change: Change, reads: Reads | None = None) -> dict[TableKey, str]:
-    after = compose(base, PublishPlan("txn", Stance.STRICT, change), NOON)
+def missing(base: Manifest, change: DataChange, reads: Reads | None = None) -> dict[TableKey, str]:
+    after = compose(base, PublishPlan("txn", ConflictPolicy.STRICT, change), NOON)
     return missing_columns(base, after, change, reads or Reads())
 
 
@@ -60,12 +69,12 @@ def staged(base: TableRef, columns: Schema | None) -> StagedTable:
 def test_a_table_that_the_new_schema_wants_another_column_of_lacks_it() -> None:
     base = base_of(ONE, A=table(ONE), B=table(ONE, table_id="t2"))
 
-    assert missing(base, Change("schema_apply", schema=WIDER.hash)) == {A: "y"}
+    assert missing(base, DataChange("schema_apply", schema=WIDER.hash)) == {A: "y"}
 
 
 def test_a_table_that_was_reshaped_for_the_new_schema_lacks_nothing() -> None:
     base = base_of(ONE, A=table(ONE))
-    change = Change("schema_apply", (Reshape(A),), {A: staged(base.tables[A], WIDER)}, schema=WIDER.hash)
+    change = DataChange("schema_apply", (Reshape(A),), {A: staged(base.tables[A], WIDER)}, schema=WIDER.hash)
 
     assert missing(base, change) == {}
     assert missing(base, replace(change, staged={A: staged(base.tables[A], ONE)})) == {A: "y"}
@@ -75,20 +84,20 @@ def test_a_table_that_was_reshaped_for_the_new_schema_lacks_nothing() -> None:
 def test_rows_that_were_never_stored_lack_no_column() -> None:
     base = base_of(ONE, A=TableRef(None, 1, f"{BRANCH_ID}.3"))
 
-    assert missing(base, Change("schema_apply", schema=WIDER.hash)) == {}
+    assert missing(base, DataChange("schema_apply", schema=WIDER.hash)) == {}
 
 
 def test_a_schema_that_drops_or_renames_wants_no_column() -> None:
     base = base_of(ONE, A=table(ONE))
 
-    assert missing(base, Change("schema_apply", schema=DROPPED.hash)) == {}
-    assert missing(base, Change("schema_apply", (Move(Z, A),), schema=RENAMED.hash)) == {}
+    assert missing(base, DataChange("schema_apply", schema=DROPPED.hash)) == {}
+    assert missing(base, DataChange("schema_apply", (Move(Z, A),), schema=RENAMED.hash)) == {}
 
 
 def test_a_property_that_was_dropped_and_added_again_is_another_column() -> None:
     base = base_of(DROPPED, A=table(ONE))
 
-    assert missing(base, Change("schema_apply", schema=AGAIN.hash)) == {A: "x"}
+    assert missing(base, DataChange("schema_apply", schema=AGAIN.hash)) == {A: "x"}
 
 
 def test_a_table_of_another_type_with_the_same_name_has_none_of_its_columns() -> None:
@@ -101,9 +110,9 @@ def test_a_table_of_another_type_with_the_same_name_has_none_of_its_columns() ->
 def test_an_adopted_table_must_have_the_columns_whoever_made_it() -> None:
     base = base_of(WIDER, A=table(WIDER))
 
-    def adopting(schema: Schema) -> Change:
+    def adopting(schema: Schema) -> DataChange:
         merged = Merged({}, {A: Adopted(table(schema, 7, "t7"))})
-        return Change("merge", merged_parent=f"{'c' * 13}.3", merged=merged)
+        return DataChange("merge", merged_parent=f"{'c' * 13}.3", merged=merged)
 
     assert missing(base, adopting(WIDER)) == {}
     assert missing(base, adopting(ONE)) == {A: "y"}
@@ -113,7 +122,7 @@ def test_an_ordinary_commit_reads_no_schema() -> None:
     base = base_of(WIDER, A=table(WIDER), B=table(ONE, table_id="t2"))
     reads = Reads()
 
-    assert missing(base, Change("mutation", (), {A: staged(base.tables[A], WIDER)}), reads) == {}
+    assert missing(base, DataChange("mutation", (), {A: staged(base.tables[A], WIDER)}), reads) == {}
     assert reads.names == []
 
 
@@ -121,15 +130,15 @@ def test_a_schema_change_reads_only_the_two_schemas_of_tables_that_it_wants_noth
     base = base_of(ONE, B=table(WIDER, table_id="t2"))
     reads = Reads()
 
-    assert missing(base, Change("schema_apply", schema=DROPPED.hash), reads) == {}
+    assert missing(base, DataChange("schema_apply", schema=DROPPED.hash), reads) == {}
     assert set(reads.names) == {ONE.hash, DROPPED.hash}
 
 
 # A decision not to stage
 
 
-def unstaged(**stored: TableVersion | None) -> Change:
-    return Change("schema_apply", schema=WIDER.hash, unstaged={f"node:{key}": at for key, at in stored.items()})
+def unstaged(**stored: TableVersion | None) -> DataChange:
+    return DataChange("schema_apply", schema=WIDER.hash, unstaged={f"node:{key}": at for key, at in stored.items()})
 
 
 INLINE = TableRef(None, 1, f"{BRANCH_ID}.3")
@@ -138,7 +147,7 @@ FOLDED = replace(table(ONE), changed_at=INLINE.changed_at)
 
 def test_a_fold_of_a_table_that_a_plan_did_not_stage_makes_it_decide_again() -> None:
     base, head = base_of(ONE, A=INLINE), replace(base_of(ONE, A=FOLDED), manifest_version=5)
-    plan = PublishPlan("txn", Stance.STRICT, unstaged(A=None))
+    plan = PublishPlan("txn", ConflictPolicy.STRICT, unstaged(A=None))
 
     assert decide(plan, base, head) == Proceed(restage=frozenset({A}))
     assert decide(plan, base, replace(base, manifest_version=5)) == Proceed()
@@ -148,15 +157,15 @@ def test_a_fold_of_a_table_that_a_plan_did_not_stage_makes_it_decide_again() -> 
 def test_whatever_moved_it_the_decision_is_derived_again(after: TableRef | None) -> None:
     base = base_of(ONE, A=table(ONE))
     head = replace(base, manifest_version=5, tables={} if after is None else {A: after})
-    plan = PublishPlan("txn", Stance.STRICT, unstaged(A=table(ONE).stored))
+    plan = PublishPlan("txn", ConflictPolicy.STRICT, unstaged(A=table(ONE).stored))
 
     assert decide(plan, base, head) == Proceed(restage=frozenset({A}))
 
 
 def test_the_decision_about_a_renamed_type_is_about_the_table_under_its_old_name() -> None:
-    change = Change("schema_apply", (Move(Z, A),), schema=RENAMED.hash, unstaged={Z: None})
+    change = DataChange("schema_apply", (Move(Z, A),), schema=RENAMED.hash, unstaged={Z: None})
     base, head = base_of(ONE, A=INLINE), replace(base_of(ONE, A=FOLDED), manifest_version=5)
-    plan = PublishPlan("txn", Stance.STRICT, change)
+    plan = PublishPlan("txn", ConflictPolicy.STRICT, change)
 
     assert decide(plan, base, head) == Proceed(restage=frozenset({Z}))
     assert decide(plan, base, replace(base, manifest_version=5)) == Proceed()
@@ -165,7 +174,7 @@ def test_the_decision_about_a_renamed_type_is_about_the_table_under_its_old_name
 def test_a_merge_that_left_a_table_alone_plans_again_when_it_moved() -> None:
     base, head = base_of(ONE, A=INLINE), replace(base_of(ONE, A=FOLDED), manifest_version=5)
     change = replace(unstaged(A=None), merged_parent=f"{'c' * 13}.3", merged=Merged({}))
-    plan = PublishPlan("txn", Stance.STRICT, change)
+    plan = PublishPlan("txn", ConflictPolicy.STRICT, change)
 
-    assert isinstance(decide(plan, base, head), PlanAgain)
+    assert isinstance(decide(plan, base, head), Replan)
     assert decide(plan, base, replace(base, manifest_version=5)) == Proceed()

@@ -10,14 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.manifest.commit.conflicts import BranchIsGone, Decision, PlanAgain, Proceed, Refuse, decide
-from omnigraph.manifest.commit.plan import Change, Delete, DeleteBranch, Drop, PublishPlan, RaiseFence, Stance
+from omnigraph.manifest.commit.conflicts import BranchDeleted, Decision, Proceed, Refuse, Replan, decide
+from omnigraph.manifest.commit.plan import (
+    ConflictPolicy,
+    DataChange,
+    Delete,
+    DeleteBranch,
+    Drop,
+    PublishPlan,
+    RaiseFence,
+)
 from omnigraph.manifest.model.manifest import Manifest, TableKey, TableRef
 
 from .values import BRANCH_ID, TOMBSTONE, entry, fence, manifest, plan, ref
 
 WRITTEN, READ, OTHER = "node:Written", "node:Read", "node:Other"
-CONSTRUCTIVE, STRICT, MAINTENANCE = Stance.CONSTRUCTIVE, Stance.STRICT, Stance.MAINTENANCE
+CONSTRUCTIVE, STRICT, MAINTENANCE = ConflictPolicy.CONSTRUCTIVE, ConflictPolicy.STRICT, ConflictPolicy.MAINTENANCE
 
 BASE = manifest(5, {key: ref(table_id=key) for key in (WRITTEN, READ, OTHER)}, fenced_at=2)
 NEW = f"{BRANCH_ID}.6"
@@ -69,7 +77,7 @@ ROWS = [
         after(tables=rewritten(WRITTEN), **MAINTAINED),
         Proceed(restage=RESTAGE),
         Proceed(restage=RESTAGE),
-        PlanAgain("node:Written moved"),
+        Replan("node:Written moved"),
     ),
     Row(
         "only maintenance, of the table that is read",
@@ -84,7 +92,7 @@ ROWS = [
         after(tables=changed(WRITTEN)),
         Proceed(validate=True, restage=RESTAGE),
         Refuse(WRITTEN, BASE.tables[WRITTEN].changed_at, NEW),
-        PlanAgain("node:Written moved"),
+        Replan("node:Written moved"),
     ),
     Row(
         "touched the table that is read",
@@ -105,58 +113,58 @@ ROWS = [
         after(tables={key: BASE.tables[key] for key in (READ, OTHER)}),
         Proceed(validate=True, restage=RESTAGE),
         Refuse(WRITTEN, BASE.tables[WRITTEN].changed_at, None),
-        PlanAgain("node:Written moved"),
+        Replan("node:Written moved"),
     ),
     Row(
         "changed the schema",
         after(schema="sha256:two"),
-        PlanAgain("the schema changed"),
+        Replan("the schema changed"),
         Refuse("schema", BASE.logical_head, NEW),
-        PlanAgain("the schema changed"),
+        Replan("the schema changed"),
     ),
     Row(
         "a cleanup's fence",
         after(**FENCED),
         Proceed(restage=RESTAGE, from_scratch=True),
         Proceed(restage=RESTAGE, from_scratch=True),
-        PlanAgain("a cleanup passed"),
+        Replan("a cleanup passed"),
     ),
     Row(
         "a cleanup's fence under a commit to another table",
         after(fenced_at=6, tables=changed(OTHER)),
         Proceed(restage=RESTAGE, from_scratch=True),
         Proceed(restage=RESTAGE, from_scratch=True),
-        PlanAgain("a cleanup passed"),
+        Replan("a cleanup passed"),
     ),
     Row(
         "a cleanup's fence under a commit to the table that is written",
         after(fenced_at=6, tables=changed(WRITTEN)),
         Proceed(validate=True, restage=RESTAGE, from_scratch=True),
         Refuse(WRITTEN, BASE.tables[WRITTEN].changed_at, NEW),
-        PlanAgain("a cleanup passed"),
+        Replan("a cleanup passed"),
     ),
-    Row("deleted the branch", after(tombstone=TOMBSTONE, tables={}), BranchIsGone(), BranchIsGone(), BranchIsGone()),
+    Row("deleted the branch", after(tombstone=TOMBSTONE, tables={}), BranchDeleted(), BranchDeleted(), BranchDeleted()),
     Row(
         "changed the schema, then deleted the branch",
         after(tombstone=TOMBSTONE, tables={}, schema="sha256:two"),
-        BranchIsGone(),
-        BranchIsGone(),
-        BranchIsGone(),
+        BranchDeleted(),
+        BranchDeleted(),
+        BranchDeleted(),
     ),
 ]
 CELLS = [
     pytest.param(row, stance, getattr(row, stance.value), id=f"{row.winners}, {stance.value}")
     for row in ROWS
-    for stance in Stance
+    for stance in ConflictPolicy
 ]
 
 
-def the_plan(stance: Stance) -> PublishPlan:
+def the_plan(stance: ConflictPolicy) -> PublishPlan:
     return plan(stance, BASE, writes=[WRITTEN], reads=() if stance is MAINTENANCE else [READ])
 
 
 @pytest.mark.parametrize(("row", "stance", "expected"), CELLS)
-def test_the_cell(row: Row, stance: Stance, expected: Decision) -> None:
+def test_the_cell(row: Row, stance: ConflictPolicy, expected: Decision) -> None:
     assert decide(the_plan(stance), BASE, row.head) == expected
 
 
@@ -165,10 +173,10 @@ INLINE = {  # of those rows that ask more of a small commit than to go on
     "touched the table that is read": Proceed(validate=True),
     "put a tail on the table that is written": Proceed(validate=True, restage=RESTAGE),
     "dropped the table that is written": Proceed(validate=True, restage=RESTAGE),
-    "changed the schema": PlanAgain("the schema changed"),
+    "changed the schema": Replan("the schema changed"),
     "a cleanup's fence under a commit to the table that is written": Proceed(validate=True, restage=RESTAGE),
-    "deleted the branch": BranchIsGone(),
-    "changed the schema, then deleted the branch": BranchIsGone(),
+    "deleted the branch": BranchDeleted(),
+    "changed the schema, then deleted the branch": BranchDeleted(),
 }
 
 
@@ -176,10 +184,10 @@ INLINE = {  # of those rows that ask more of a small commit than to go on
 def test_rows_that_ride_in_the_manifest_are_derived_from_no_version(row: Row) -> None:
     """Neither maintenance nor a fence is anything to them; what they amount to is counted again where content moved."""
     small = plan(CONSTRUCTIVE, BASE, writes=[WRITTEN], reads=[READ], inline=True)
-    strict = replace(small, stance=STRICT)
+    strict = replace(small, policy=STRICT)
 
     assert decide(small, BASE, row.head) == INLINE.get(row.winners, Proceed())
-    refused = row.strict if isinstance(row.strict, Refuse | BranchIsGone) else Proceed()
+    refused = row.strict if isinstance(row.strict, Refuse | BranchDeleted) else Proceed()
     assert decide(strict, BASE, row.head) == refused
 
 
@@ -205,14 +213,14 @@ def test_what_was_folded_must_still_be_the_front_of_the_tail() -> None:
 
     assert decide(fold, base, head(3, 4)) == decide(fold, base, head(3, 4, 6)) == Proceed()
     for other in (head(), head(4), head(4, 6), head(6), head(3), head(3, 6), head(3, 4, version=2)):
-        assert decide(fold, base, other) == PlanAgain("node:Written moved")
+        assert decide(fold, base, other) == Replan("node:Written moved")
 
 
 @pytest.mark.parametrize("key", [WRITTEN, READ])
 def test_a_constructive_plan_that_read_rows_plans_again_where_they_changed(key: TableKey) -> None:
     reader = plan(CONSTRUCTIVE, BASE, writes=[WRITTEN], read_rows=[key])
 
-    assert decide(reader, BASE, after(tables=changed(key))) == PlanAgain(
+    assert decide(reader, BASE, after(tables=changed(key))) == Replan(
         f"{key} changed, and rows read there went into the plan"
     )
     assert decide(reader, BASE, after(tables=changed(OTHER))) == Proceed()
@@ -220,7 +228,7 @@ def test_a_constructive_plan_that_read_rows_plans_again_where_they_changed(key: 
 
 
 @pytest.mark.parametrize("stance", [CONSTRUCTIVE, STRICT])
-def test_an_honoured_intent_keeps_what_was_staged(stance: Stance) -> None:
+def test_an_honoured_intent_keeps_what_was_staged(stance: ConflictPolicy) -> None:
     head = after(**FENCED)
 
     assert decide(the_plan(stance), BASE, head, intent_honoured=True) == Proceed()
@@ -228,8 +236,8 @@ def test_an_honoured_intent_keeps_what_was_staged(stance: Stance) -> None:
     assert decide(the_plan(stance), BASE, moved, intent_honoured=True) == Proceed(restage=RESTAGE)
 
 
-@pytest.mark.parametrize("stance", list(Stance))
-def test_a_plan_that_staged_nothing_takes_a_fence_for_plain_maintenance(stance: Stance) -> None:
+@pytest.mark.parametrize("stance", list(ConflictPolicy))
+def test_a_plan_that_staged_nothing_takes_a_fence_for_plain_maintenance(stance: ConflictPolicy) -> None:
     nothing_staged = plan(stance, BASE, writes=[WRITTEN], stages=False)
 
     assert decide(nothing_staged, BASE, after(**FENCED)) == Proceed()
@@ -240,7 +248,7 @@ def test_a_fence_or_a_tombstone_goes_on_any_living_head(effect: RaiseFence | Del
     ending = PublishPlan("txn", MAINTENANCE, effect)
 
     for row in ROWS:
-        expected = BranchIsGone() if row.head.tombstone else Proceed()
+        expected = BranchDeleted() if row.head.tombstone else Proceed()
         assert decide(ending, BASE, row.head) == expected
 
 
@@ -255,14 +263,14 @@ def test_a_strict_plan_that_relied_on_a_type_without_a_table_is_refused_when_it_
 def test_a_delete_that_found_no_table_is_derived_again_where_there_is_one_now() -> None:
     base = manifest(5)
     head = manifest(6, {WRITTEN: ref(1, NEW)})
-    deleting = PublishPlan("txn", CONSTRUCTIVE, Change("mutation", (Delete(WRITTEN, ("x",)),)))
+    deleting = PublishPlan("txn", CONSTRUCTIVE, DataChange("mutation", (Delete(WRITTEN, ("x",)),)))
 
     assert decide(deleting, base, head) == Proceed(validate=True, restage=RESTAGE)
     assert decide(deleting, base, manifest(6)) == Proceed()
 
 
 def test_a_drop_stages_nothing_and_has_nothing_to_derive_again() -> None:
-    dropping = PublishPlan("txn", CONSTRUCTIVE, Change("schema", (Drop(WRITTEN),)))
+    dropping = PublishPlan("txn", CONSTRUCTIVE, DataChange("schema", (Drop(WRITTEN),)))
 
     assert decide(dropping, BASE, after(tables=changed(WRITTEN))) == Proceed(validate=True)
 
@@ -317,7 +325,7 @@ plans: st.SearchStrategy[Plan] = st.builds(
             inline=how == "inline" and stance is not MAINTENANCE,
         )
     ),
-    st.sampled_from(list(Stance)),
+    st.sampled_from(list(ConflictPolicy)),
     keys,
     keys,
     keys,
@@ -339,14 +347,14 @@ def test_only_maintenance_never_refuses_anybody(make: Plan, base: Manifest, head
     )
     decision = decide(make(base), base, same_content)
 
-    assert isinstance(decision, Proceed | PlanAgain)
-    assert isinstance(decision, Proceed) or make(base).stance is MAINTENANCE
+    assert isinstance(decision, Proceed | Replan)
+    assert isinstance(decision, Proceed) or make(base).policy is MAINTENANCE
     assert not (isinstance(decision, Proceed) and decision.validate), "no content changed, nothing to validate"
 
 
 @given(make=plans, base=bases, head=heads)
 def test_a_dead_branch_takes_nothing_and_only_a_dead_one_is_gone(make: Plan, base: Manifest, head: Manifest) -> None:
-    assert (decide(make(base), base, head) == BranchIsGone()) is (head.tombstone is not None)
+    assert (decide(make(base), base, head) == BranchDeleted()) is (head.tombstone is not None)
 
 
 @given(make=plans, base=bases, head=heads)
@@ -358,7 +366,7 @@ def test_only_a_strict_plan_is_refused_and_only_for_what_it_relied_on(
     living, same_schema = head.tombstone is None, head.schema == base.schema
     moved = {key for key in made.reads | made.writes if stamps(base).get(key) != stamps(head).get(key)}
 
-    assert isinstance(decision, Refuse) is (made.stance is STRICT and living and (not same_schema or bool(moved)))
+    assert isinstance(decision, Refuse) is (made.policy is STRICT and living and (not same_schema or bool(moved)))
     if isinstance(decision, Refuse) and same_schema:
         assert decision.table_key in moved
         assert (decision.expected, decision.actual) == (
@@ -380,7 +388,7 @@ def test_a_plan_that_proceeds_is_composed_of_versions_derived_from_the_head(
         stored, tail = (None, ()) if (found := head.tables.get(key)) is None else (found.stored, found.tail)
         same = staged.base == stored and staged.folded == tail[: len(staged.folded)]
         assert same or key in decision.restage
-        untold = tail != staged.folded and made.stance is not MAINTENANCE
+        untold = tail != staged.folded and made.policy is not MAINTENANCE
         assert not untold or key in decision.restage, "rows came on top, and they may be the plan's own"
     for key, small in made.inline.items():
         assert small.changed_at == stamps(head).get(key) or key in decision.restage

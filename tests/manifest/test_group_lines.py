@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from omnigraph.errors import ConflictError
-from omnigraph.manifest.commit.commit_queue import Land, Lines, Member, NothingToDo
+from omnigraph.manifest.commit.commit_queue import CommitQueue, NoChange, PendingCommit, RunBatch
 from omnigraph.manifest.commit.conflict_handlers import Recourse
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.commit.txn import WriteTxn
@@ -28,7 +28,7 @@ from .schedules import SMALL, Client, World
 from .together import waiting
 
 
-def member(kind: type[Member] = Member) -> Member:
+def member(kind: type[PendingCommit] = PendingCommit) -> PendingCommit:
     txn = SimpleNamespace(base=SimpleNamespace(branch_id="main"), branch="main")
     return kind(cast("Any", txn), cast("Any", SimpleNamespace(inline={}, txn_id="t")), Recourse(), 0.0)
 
@@ -37,29 +37,29 @@ class Line:
     """Members that come one after the other; each group lands, or fails, when its gate is opened."""
 
     def __init__(self, gates: int) -> None:
-        self.lines = Lines(Settings())
+        self.lines = CommitQueue(Settings())
         self.gates = [threading.Event() for _ in range(gates)]
         self.tells: list[bool] = [True] * gates
         self.fails: list[BaseException | None] = [None] * gates
-        self.led: list[Sequence[Member]] = []
+        self.led: list[Sequence[PendingCommit]] = []
         self.over: dict[int, object] = {}
         self._threads: list[threading.Thread] = []
 
-    def land(self, group: Sequence[Member]) -> None:
+    def land(self, group: Sequence[PendingCommit]) -> None:
         number = len(self.led)
         self.led.append(tuple(group))
         if self.tells[number]:
-            group[0].tell_others()
+            group[0].ack_previous()
         assert self.gates[number].wait(10)
         if (failure := self.fails[number]) is not None:
             raise failure
         for one in group:
-            one.outcome = NothingToDo()
+            one.outcome = NoChange()
 
-    def come(self, name: int, kind: type[Member] = Member) -> None:
-        def run(land: Land) -> None:
+    def come(self, name: int, kind: type[PendingCommit] = PendingCommit) -> None:
+        def run(land: RunBatch) -> None:
             try:
-                self.over[name] = self.lines.join(member(kind), land)
+                self.over[name] = self.lines.submit(member(kind), land)
             except BaseException as error:
                 self.over[name] = error
 
@@ -105,7 +105,7 @@ def test_who_has_landed_goes_on_when_the_next_put_is_on_its_way(line: Line) -> N
     time.sleep(0.05)
     assert set(line.over) == {0, 1}, "the one that led knows; the other would only be in the way"
 
-    line.led[2][0].tell_others()
+    line.led[2][0].ack_previous()
     eventually(lambda: set(line.over) == {0, 1, 2})
 
     line.gates[2].set()
@@ -118,7 +118,7 @@ def test_who_has_landed_goes_on_though_the_next_put_never_comes(line: Line) -> N
     line.gates[2].set()
     line.end()
 
-    assert [type(line.over[name]) for name in range(4)] == [NothingToDo, NothingToDo, NothingToDo, ConflictError]
+    assert [type(line.over[name]) for name in range(4)] == [NoChange, NoChange, NoChange, ConflictError]
 
 
 def test_who_has_landed_goes_on_though_the_next_leader_is_interrupted(line: Line) -> None:
@@ -127,7 +127,7 @@ def test_who_has_landed_goes_on_though_the_next_leader_is_interrupted(line: Line
     line.gates[2].set()
     line.end()
 
-    assert [type(line.over[name]) for name in range(4)] == [NothingToDo, NothingToDo, NothingToDo, KeyboardInterrupt]
+    assert [type(line.over[name]) for name in range(4)] == [NoChange, NoChange, NoChange, KeyboardInterrupt]
 
 
 def test_who_has_landed_goes_on_at_once_where_nobody_waits(line: Line) -> None:
@@ -135,14 +135,14 @@ def test_who_has_landed_goes_on_at_once_where_nobody_waits(line: Line) -> None:
     line.gates[1].set()
     line.end()
 
-    assert all(isinstance(line.over[name], NothingToDo) for name in range(4))
+    assert all(isinstance(line.over[name], NoChange) for name in range(4))
 
 
 def test_who_has_landed_does_not_wait_for_one_that_tries_alone(line: Line) -> None:
     held, done = threading.Event(), threading.Event()
 
     def alone() -> None:
-        with line.lines.held(member()):
+        with line.lines.exclusive(member()):
             held.set()
             assert done.wait(10)
 
@@ -157,23 +157,23 @@ def test_who_has_landed_does_not_wait_for_one_that_tries_alone(line: Line) -> No
     thread.join(10)
 
 
-class Interrupting(Member):
+class Interrupting(PendingCommit):
     """Whoever tells this one for the first time is interrupted at that moment."""
 
     calls = 0
 
-    def call(self) -> None:
+    def wake(self) -> None:
         self.calls += 1
         if self.calls == 1:
             raise KeyboardInterrupt
-        super().call()
+        super().wake()
 
 
 def test_who_has_landed_goes_on_though_the_one_that_leads_is_interrupted_while_it_tells() -> None:
     line = Line(2)
     line.come(0)
     eventually(lambda: len(line.led) == 1)
-    for name, kind in ((1, Member), (2, Interrupting), (3, Member)):
+    for name, kind in ((1, PendingCommit), (2, Interrupting), (3, PendingCommit)):
         line.come(name, kind)
         eventually(lambda name=name: line.waiting() == name)  # type: ignore[misc]
     for gate in line.gates:
@@ -181,7 +181,7 @@ def test_who_has_landed_goes_on_though_the_one_that_leads_is_interrupted_while_i
     line.end()
 
     assert len(line.led[1]) == 3
-    assert [type(line.over[name]) for name in range(4)] == [NothingToDo, KeyboardInterrupt, NothingToDo, NothingToDo]
+    assert [type(line.over[name]) for name in range(4)] == [NoChange, KeyboardInterrupt, NoChange, NoChange]
 
 
 # What the next leader asks the store for while it forms its group

@@ -13,9 +13,9 @@ import pytest
 
 from omnigraph.errors import AccessDenied, ConstraintViolation, OutcomeUnknown, RetriesExhausted
 from omnigraph.manifest.commit import commit_queue as group
-from omnigraph.manifest.commit.commit_queue import Landed, Lines, Member
+from omnigraph.manifest.commit.commit_queue import CommitQueue, Committed, PendingCommit
 from omnigraph.manifest.commit.conflict_handlers import Recourse
-from omnigraph.manifest.commit.plan import Append, Change, PublishPlan, Stance
+from omnigraph.manifest.commit.plan import Append, ConflictPolicy, DataChange, PublishPlan
 from omnigraph.manifest.commit.publish import PublishPolicy
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.settings import Settings
@@ -37,7 +37,7 @@ from .together import Write, together, waiting
 INTERRUPTED = KeyboardInterrupt("by the user")
 
 
-class InterruptedMember(Member):
+class InterruptedMember(PendingCommit):
     def wait(self) -> None:
         raise INTERRUPTED
 
@@ -189,28 +189,28 @@ def test_if_the_leader_is_interrupted_in_its_put_nobody_is_told_more_than_is_kno
 
 def test_whoever_is_interrupted_while_it_waits_leaves_the_line_and_nobody_waits_for_it(world: World) -> None:
     client = world.client("writer")
-    lines, outcome = Lines(Settings()), Landed(client.head())
+    lines, outcome = CommitQueue(Settings()), Committed(client.head())
     begun, go_on = threading.Event(), threading.Event()
     landed: list[int] = []
 
-    def land(group: Sequence[Member]) -> None:
+    def land(group: Sequence[PendingCommit]) -> None:
         begun.set()
         go_on.wait(10)
         for member in group:
             landed.append(member.losses)
             member.outcome = outcome
 
-    def member(number: int) -> Member:
-        return Member(client.graph.begin(), plan, Recourse(), 0.0, losses=number)
+    def member(number: int) -> PendingCommit:
+        return PendingCommit(client.graph.begin(), plan, Recourse(), 0.0, losses=number)
 
     plan = _some_plan(client)
     interrupted = InterruptedMember(client.graph.begin(), plan, Recourse(), 0.0)
-    threads = [threading.Thread(target=lines.join, args=(member(0), land))]
+    threads = [threading.Thread(target=lines.submit, args=(member(0), land))]
     threads[0].start()
     assert begun.wait(10)
     with pytest.raises(KeyboardInterrupt):
-        lines.join(interrupted, land)
-    threads.append(threading.Thread(target=lines.join, args=(member(2), land)))
+        lines.submit(interrupted, land)
+    threads.append(threading.Thread(target=lines.submit, args=(member(2), land)))
     threads[1].start()
     go_on.set()
     for thread in threads:
@@ -221,32 +221,33 @@ def test_whoever_is_interrupted_while_it_waits_leaves_the_line_and_nobody_waits_
 
 def test_a_leader_that_is_done_names_nobody_so_that_no_write_waits_for_the_collector(world: World) -> None:
     client = world.client("writer")
-    outcome = Landed(client.head())
+    outcome = Committed(client.head())
     led: list[int] = []
 
-    def land(group: Sequence[Member]) -> None:
+    def land(group: Sequence[PendingCommit]) -> None:
         led.append(len(group))
         for one in group:
             one.outcome = outcome
 
-    member = Member(client.graph.begin(), _some_plan(client), Recourse(), 0.0)
+    member = PendingCommit(client.graph.begin(), _some_plan(client), Recourse(), 0.0)
 
-    assert Lines(Settings()).join(member, land) is outcome
-    assert (led, member.group) == ([1], ())
+    assert CommitQueue(Settings()).submit(member, land) is outcome
+    assert (led, member.batch) == ([1], ())
 
 
 def test_a_leader_whose_time_is_spent_puts_the_write_that_is_left_and_not_its_own(world: World) -> None:
     client = world.client("writer")
     base, publisher = client.graph.begin(), client.repository.publisher
     late, other = (
-        Member(base, _some_plan(client, name, name), Recourse(), publisher._deadline()) for name in ("late", "other")
+        PendingCommit(base, _some_plan(client, name, name), Recourse(), publisher._deadline())
+        for name in ("late", "other")
     )
     late.losses, late.deadline = 1, -1.0
 
     publisher._groups.land([late, other])
 
     assert isinstance(late.outcome, RetriesExhausted)
-    assert isinstance(other.outcome, Landed)
+    assert isinstance(other.outcome, Committed)
     assert world.client("other").people() == ["other"]
 
 
@@ -254,7 +255,7 @@ def test_a_leader_interrupted_while_it_hands_over_leaves_nobody_waiting(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = world.client("writer")
-    lines, base, plan = Lines(Settings()), client.graph.begin(), _some_plan(client)
+    lines, base, plan = CommitQueue(Settings()), client.graph.begin(), _some_plan(client)
     begun, go_on = threading.Event(), threading.Event()
     told: list[object] = []
     interrupts = iter([INTERRUPTED])
@@ -264,18 +265,18 @@ def test_a_leader_interrupted_while_it_hands_over_leaves_nobody_waiting(
             raise interrupt
         return OutcomeUnknown(*what)  # type: ignore[arg-type]
 
-    def land(members: Sequence[Member]) -> None:
+    def land(members: Sequence[PendingCommit]) -> None:
         if not begun.is_set():
             begun.set()
             assert go_on.wait(10)
-            members[0].outcome = Landed(client.head())
+            members[0].outcome = Committed(client.head())
             return
         for member in members:
-            member.sent_at = 2  # and nobody hears what became of it
+            member.put_at = 2  # and nobody hears what became of it
 
     def join() -> None:
         try:
-            told.append(lines.join(Member(base, plan, Recourse(), 0.0), land))
+            told.append(lines.submit(PendingCommit(base, plan, Recourse(), 0.0), land))
         except (AssertionError, KeyboardInterrupt) as error:
             told.append(error)
 
@@ -297,12 +298,12 @@ def test_a_leader_interrupted_while_it_hands_over_leaves_nobody_waiting(
 
 def test_three_hundred_that_wait_are_taken_in_the_order_of_their_arrival(world: World) -> None:
     client = world.client("writer")
-    lines, outcome = Lines(Settings()), Landed(client.head())
+    lines, outcome = CommitQueue(Settings()), Committed(client.head())
     plan, go_on, sizes = _some_plan(client), threading.Event(), []
     order: list[int] = []
     base = client.graph.begin()
 
-    def land(group: Sequence[Member]) -> None:
+    def land(group: Sequence[PendingCommit]) -> None:
         go_on.wait(10)
         sizes.append(len(group))
         for member in group:
@@ -311,8 +312,8 @@ def test_three_hundred_that_wait_are_taken_in_the_order_of_their_arrival(world: 
 
     threads = []
     for number in range(301):
-        member = Member(base, plan, Recourse(), 0.0, losses=number)
-        threads.append(threading.Thread(target=lines.join, args=(member, land)))
+        member = PendingCommit(base, plan, Recourse(), 0.0, losses=number)
+        threads.append(threading.Thread(target=lines.submit, args=(member, land)))
         threads[-1].start()
         while len(lines._waiting.get(world.main_id, ())) < number:
             pass
@@ -324,5 +325,7 @@ def test_three_hundred_that_wait_are_taken_in_the_order_of_their_arrival(world: 
 
 
 def _some_plan(client: Client, name: str = "ada", txn_id: str = "some") -> PublishPlan:
-    plan = PublishPlan(txn_id, Stance.CONSTRUCTIVE, Change("test", (Append(PERSON, person_rows(name), True),)))
+    plan = PublishPlan(
+        txn_id, ConflictPolicy.CONSTRUCTIVE, DataChange("test", (Append(PERSON, person_rows(name), True),))
+    )
     return Stager(client.repository.tables, client.repository.runtime.ids).stage(client.graph.begin(), plan)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from omnigraph.errors import BranchNotFound, ConstraintViolation, ExpectedVersionMismatch, OutcomeUnknown
-from omnigraph.manifest.commit.commit_queue import Member
+from omnigraph.manifest.commit.commit_queue import PendingCommit
 from omnigraph.manifest.commit.plan import Append, Delete, Upsert
 from omnigraph.manifest.commit.publish import PublishedCommit, PublishPolicy
 from omnigraph.manifest.commit.txn import WriteTxn
@@ -70,7 +70,7 @@ def meeting(client: Client, first: Write, *others: Write, at: int = 2) -> Iterat
 
 
 def in_line(client: Client) -> int:
-    return sum(map(len, client.repository.publisher._lines._waiting.values()))
+    return sum(map(len, client.repository.publisher._queue._waiting.values()))
 
 
 def _await(condition: Callable[[], bool]) -> None:
@@ -333,13 +333,13 @@ def test_an_interrupted_write_leaves_the_line_to_the_others(world: World, server
     class Interrupted(BaseException):
         pass
 
-    def interrupted(member: Member) -> None:
+    def interrupted(member: PendingCommit) -> None:
         raise Interrupted
 
     with server.start(lambda: server.insert("ada")) as first:
         first.run_until(a_put_of_manifest(2))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Member, "wait", interrupted)
+            patch.setattr(PendingCommit, "wait", interrupted)
             with pytest.raises(Interrupted):
                 server.insert("bob")
         first.run_to_end()

@@ -8,7 +8,16 @@ from lance import LanceOperation
 import omnigraph
 from omnigraph.errors import ConflictError
 from omnigraph.graph.graph import Graph
-from omnigraph.manifest.commit.plan import Append, Change, Delete, Index, PublishPlan, Rewrite, StagedTable, Stance
+from omnigraph.manifest.commit.plan import (
+    Append,
+    ConflictPolicy,
+    DataChange,
+    Delete,
+    Index,
+    PublishPlan,
+    Rewrite,
+    StagedTable,
+)
 from omnigraph.manifest.commit.publish import Recourse
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import RowCounts
@@ -48,8 +57,8 @@ def maintenance(graph: Graph, txn: WriteTxn, action: Index | Rewrite, made: Tabl
     ref = txn.base.tables[PERSON]
     base = ref.stored
     staged = StagedTable(made, ref.rows, RowCounts(), base)
-    change = Change("optimize", (action,), {PERSON: staged})
-    return PublishPlan(graph.repository.runtime.ids.txn_id(), Stance.MAINTENANCE, change)
+    change = DataChange("optimize", (action,), {PERSON: staged})
+    return PublishPlan(graph.repository.runtime.ids.txn_id(), ConflictPolicy.MAINTENANCE, change)
 
 
 @pytest.mark.parametrize("plan", [index_plan, compaction_plan])

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from omnigraph.manifest.commit.compose import compose
-from omnigraph.manifest.commit.conflicts import PlanAgain, Proceed, Refuse, decide, may_have_removed
-from omnigraph.manifest.commit.plan import Adopted, Change, Drop, Merged, PublishPlan, StagedTable, Stance
+from omnigraph.manifest.commit.conflicts import Proceed, Refuse, Replan, decide, may_have_removed
+from omnigraph.manifest.commit.plan import Adopted, ConflictPolicy, DataChange, Drop, Merged, PublishPlan, StagedTable
 from omnigraph.manifest.model.codec import decode_entry, encode_entry
 from omnigraph.manifest.model.manifest import Position, RowCounts, TableRef
 from omnigraph.storage.table.handles import TableVersion
@@ -22,8 +22,8 @@ THEIRS = TableRef(TableVersion("t7", 9), 5, f"{OTHER}.3", removed_at=f"{OTHER}.2
 
 def merging(*, adopted: bool = True, **more: object) -> PublishPlan:
     merged = Merged({BRANCH_ID: Position(2), OTHER: Position(3)}, {PERSON: Adopted(THEIRS)} if adopted else {})
-    change = Change("merge", merged_parent=f"{OTHER}.3", merged=merged)
-    return PublishPlan("txn", Stance.STRICT, replace(change, **more))  # type: ignore[arg-type]
+    change = DataChange("merge", merged_parent=f"{OTHER}.3", merged=merged)
+    return PublishPlan("txn", ConflictPolicy.STRICT, replace(change, **more))  # type: ignore[arg-type]
 
 
 def test_a_merge_has_the_ancestors_of_both_sides_and_adopts_references_as_they_are() -> None:
@@ -53,15 +53,15 @@ def test_a_table_that_was_converted_on_the_way_is_new_with_the_merge() -> None:
 
 def test_a_merge_that_brings_no_rows_is_a_commit_all_the_same() -> None:
     assert not merging(adopted=False).changes_nothing
-    assert PublishPlan("txn", Stance.STRICT, Change("merge")).changes_nothing
+    assert PublishPlan("txn", ConflictPolicy.STRICT, DataChange("merge")).changes_nothing
 
 
 def test_a_merge_plans_again_after_every_fence_though_it_staged_nothing() -> None:
     base = manifest(4)
     fenced = manifest(5, fenced_at=5, fence=fence())
 
-    assert isinstance(decide(merging(), base, fenced), PlanAgain)
-    assert decide(plan(Stance.STRICT, base), base, fenced) == Proceed()
+    assert isinstance(decide(merging(), base, fenced), Replan)
+    assert decide(plan(ConflictPolicy.STRICT, base), base, fenced) == Proceed()
 
 
 def test_a_merge_is_strict_in_what_it_adopts() -> None:
@@ -79,7 +79,9 @@ def test_a_merge_is_strict_in_what_it_adopts() -> None:
 def test_a_commit_that_removes_rows_leaves_its_stamp(deleted: int, told: bool) -> None:
     base = manifest(4, {PERSON: ref(1)})
     touch = RowCounts(inserted=2, deleted=deleted)
-    writing = PublishPlan("txn", Stance.STRICT, Change("mutation", (), {PERSON: staged_on(base, PERSON, touch)}))
+    writing = PublishPlan(
+        "txn", ConflictPolicy.STRICT, DataChange("mutation", (), {PERSON: staged_on(base, PERSON, touch)})
+    )
 
     after = compose(base, writing, NOON).tables[PERSON]
 
@@ -90,7 +92,7 @@ def test_a_commit_that_removes_rows_leaves_its_stamp(deleted: int, told: bool) -
 def test_maintenance_copies_the_stamp() -> None:
     base = manifest(4, {PERSON: replace(ref(1), removed_at="x.1")})
 
-    after = compose(base, plan(Stance.MAINTENANCE, base, writes=[PERSON]), NOON).tables[PERSON]
+    after = compose(base, plan(ConflictPolicy.MAINTENANCE, base, writes=[PERSON]), NOON).tables[PERSON]
 
     assert (after.removed_at, after.changed_at) == ("x.1", base.tables[PERSON].changed_at)
     assert not may_have_removed(base.tables[PERSON], after)

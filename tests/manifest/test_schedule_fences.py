@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from omnigraph.errors import ExpectedVersionMismatch
-from omnigraph.manifest.commit.plan import Append, Change, Create, Drop, PublishPlan, Stance, Upsert
+from omnigraph.manifest.commit.plan import Append, ConflictPolicy, Create, DataChange, Drop, PublishPlan, Upsert
 from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import Manifest, Stub, TableKey
@@ -201,7 +201,7 @@ class LongWrite:
         self._stager = Stager(client.repository.tables, client.repository.runtime.ids, STAGED)
         self.txn = client.repository.open_txn()
         plan = PublishPlan(
-            intent, Stance.CONSTRUCTIVE, Change("load", (Append(PERSON, person_rows(*ids)),)), intent=intent
+            intent, ConflictPolicy.CONSTRUCTIVE, DataChange("load", (Append(PERSON, person_rows(*ids)),)), intent=intent
         )
         self.plan = self._stager.stage(self.txn, plan)
         self.staged_again: list[tuple[frozenset[TableKey], bool]] = []

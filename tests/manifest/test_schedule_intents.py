@@ -21,7 +21,7 @@ from omnigraph.errors import (
 from omnigraph.gc.recovery import end_job
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest import repository as repository_module
-from omnigraph.manifest.commit.plan import Append, Change, PublishPlan, Stance, Upsert
+from omnigraph.manifest.commit.plan import Append, ConflictPolicy, DataChange, PublishPlan, Upsert
 from omnigraph.manifest.commit.publish import PublishedCommit, PublishPolicy, Recourse
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.intent.guard import JobGuard
@@ -99,8 +99,8 @@ class Driver:
         self.planned.append(txn.base.manifest_version)
         plan = PublishPlan(
             "job",
-            Stance.CONSTRUCTIVE,
-            Change("load", (Append(PERSON, person_rows("ada")),)),
+            ConflictPolicy.CONSTRUCTIVE,
+            DataChange("load", (Append(PERSON, person_rows("ada")),)),
             checks=(IdsAbsent(PERSON, frozenset({"ada"})),),
             intent=self.held.intent.tokens[0],
             guard=self.guard,
@@ -205,11 +205,11 @@ def test_to_ask_before_planning_finds_it_in_a_stub_of_long_ago(world: World) -> 
     txn = client.repository.open_txn()
     assert isinstance(client.stored(txn.base.branch_id, landed.manifest_version), Stub)
 
-    found = client.repository.publisher.landed_earlier(txn, "job", driver.held.base)
+    found = client.repository.publisher.find_earlier_commit(txn, "job", driver.held.base)
 
     assert found is not None
     assert found.commit == landed.commit
-    assert client.repository.publisher.landed_earlier(txn, "job") is None, "a day is over"
+    assert client.repository.publisher.find_earlier_commit(txn, "job") is None, "a day is over"
 
 
 def test_a_sleepers_late_put_that_lands_first_is_found_by_who_went_on(world: World) -> None:
@@ -268,7 +268,7 @@ def test_a_plan_that_would_change_nothing_is_answered_with_the_commit_that_did(w
     client = world.client("writer")
     driver = Driver.start(client)
     landed = another_goes_on(world, driver)
-    plan = PublishPlan("job", Stance.CONSTRUCTIVE, Change("load"), intent="x", guard=driver.guard)
+    plan = PublishPlan("job", ConflictPolicy.CONSTRUCTIVE, DataChange("load"), intent="x", guard=driver.guard)
     driver.txn = client.repository.open_txn()
     assert plan.changes_nothing
 
@@ -283,15 +283,16 @@ def test_a_plan_that_is_made_again_keeps_its_intent(world: World) -> None:
     def plan_on(txn: WriteTxn) -> PublishPlan:
         plan = PublishPlan(
             "another id",
-            Stance.CONSTRUCTIVE,
-            Change("load", (Upsert(PERSON, person_rows("ada")),)),
+            ConflictPolicy.CONSTRUCTIVE,
+            DataChange("load", (Upsert(PERSON, person_rows("ada")),)),
             read_rows=frozenset({PERSON}),
         )
         plans.append(driver._stager.stage(txn, plan))
         return plans[-1]
 
     first = PublishPlan(
-        "job", Stance.CONSTRUCTIVE, plan_on(driver.txn).effect, read_rows=frozenset({PERSON}), guard=driver.guard,
+        "job", ConflictPolicy.CONSTRUCTIVE, plan_on(driver.txn).change,
+        read_rows=frozenset({PERSON}), guard=driver.guard,
         intent=driver.held.intent.tokens[0],
     )  # fmt: skip
     publisher = client.repository.publisher
@@ -442,7 +443,7 @@ def start_again(world: World, client: Client, first: Driver) -> str:
     except JobRunning:  # the first start is still alive, as far as anybody knows
         return "running"
     driver = Driver(client, held, client.repository.open_txn())
-    if client.repository.publisher.landed_earlier(driver.txn, "job", Point(world.main_id, 0)) is not None:
+    if client.repository.publisher.find_earlier_commit(driver.txn, "job", Point(world.main_id, 0)) is not None:
         return "committed before"
     try:
         return published(driver, driver.plan(driver.txn))
@@ -529,7 +530,7 @@ def test_a_job_of_a_branch_that_was_deleted_and_made_again_is_refused(world: Wor
     client.graph.branches.create("b")
     again = client.repository.open_txn("b")
     guard = JobGuard(client.repository.manifests, held, held.base)
-    plan = PublishPlan("job", Stance.CONSTRUCTIVE, Change("load"), intent=held.token, guard=guard)
+    plan = PublishPlan("job", ConflictPolicy.CONSTRUCTIVE, DataChange("load"), intent=held.token, guard=guard)
 
     with pytest.raises(ConflictError, match="'b' that was deleted since"):
         client.repository.publisher.publish(again, plan)

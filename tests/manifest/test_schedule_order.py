@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnigraph.errors import AlreadyExists, NotAGraph, PreconditionFailed
-from omnigraph.manifest.commit.plan import PublishPlan, RaiseFence, Stance
+from omnigraph.manifest.commit.plan import ConflictPolicy, PublishPlan, RaiseFence
 from omnigraph.manifest.model.codec import encode_entry
 from omnigraph.manifest.model.manifest import Manifest, Point, Position
 from omnigraph.manifest.model.paths import STAMP, hint_key, manifest_number
@@ -55,7 +55,7 @@ def test_a_stalled_cleanup_does_not_lower_what_another_has_raised(world: World) 
     for person in ("ada", "bob"):
         fast.insert(person)
     txn = slow.repository.open_txn()
-    plan = PublishPlan("slow", Stance.MAINTENANCE, RaiseFence(oldest_retained=1))
+    plan = PublishPlan("slow", ConflictPolicy.MAINTENANCE, RaiseFence(oldest_retained=1))
     with slow.start(lambda: slow.repository.publisher.publish(txn, plan)) as stalled:
         stalled.run_until(a_put_of_manifest(4))
         first = stand_in_cleanup(fast)

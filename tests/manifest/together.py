@@ -51,7 +51,7 @@ def together(client: Client, *writes: Write) -> Stepper[list[Any]]:
 
 def waiting(client: Client) -> int | None:
     """How many wait behind the leader of main; None if there is no leader."""
-    line = client.repository.publisher._lines._waiting.get(client.repository.stamp.main_id)
+    line = client.repository.publisher._queue._waiting.get(client.repository.stamp.main_id)
     return None if line is None else len(line)
 
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from omnigraph.manifest.commit.plan import (
     Append,
-    Change,
+    ConflictPolicy,
+    DataChange,
     InlineTable,
     PublishPlan,
     Rewrite,
     StagedTable,
-    Stance,
     TableAction,
 )
 from omnigraph.manifest.commit.txn import WriteTxn
@@ -101,7 +101,7 @@ def inline_on(base: Manifest, key: TableKey) -> InlineTable:
 
 
 def plan(
-    stance: Stance,
+    stance: ConflictPolicy,
     base: Manifest,
     *,
     writes: Iterable[TableKey] = (),
@@ -114,15 +114,15 @@ def plan(
     """A plan of one action for every table that it writes."""
     keys = sorted(writes)
     actions: tuple[TableAction, ...] = tuple(
-        Rewrite(key) if stance is Stance.MAINTENANCE else Append(key, ONE_ROW) for key in keys
+        Rewrite(key) if stance is ConflictPolicy.MAINTENANCE else Append(key, ONE_ROW) for key in keys
     )
-    touch = RowCounts() if stance is Stance.MAINTENANCE else ONE_INSERTED
+    touch = RowCounts() if stance is ConflictPolicy.MAINTENANCE else ONE_INSERTED
     staged = {key: staged_on(base, key, touch) for key in keys} if stages and not inline else {}
     small = {key: inline_on(base, key) for key in keys} if inline else {}
     return PublishPlan(
         "txn",
         stance,
-        Change("test", actions, staged, small),
+        DataChange("test", actions, staged, small),
         checks=(Relies(frozenset(reads)),),
         read_rows=frozenset(read_rows),
         **more,

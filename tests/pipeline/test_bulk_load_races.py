@@ -13,7 +13,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import BranchNotFound, ConstraintViolation, ExpectedVersionMismatch
 from omnigraph.graph.graph import Graph
-from omnigraph.manifest.commit.plan import Change, PublishPlan, RaiseFence, Rewrite, StagedTable, Stance
+from omnigraph.manifest.commit.plan import ConflictPolicy, DataChange, PublishPlan, RaiseFence, Rewrite, StagedTable
 from omnigraph.manifest.model.manifest import RowCounts
 from omnigraph.manifest.repository import open_repository
 from omnigraph.manifest.settings import Settings
@@ -90,8 +90,8 @@ def compacted(world: BulkWorld, type_name: str) -> None:
     at = repository.tables.settled(content, repository.runtime.ids.short_id()).at
     made = repository.tables.overwrite(at, repository.tables.scan(at)).at
     staged = StagedTable(made, ref.rows, RowCounts(), ref.stored, ref.tail)
-    change = Change("optimize", (Rewrite(key),), {key: staged})
-    plan = PublishPlan(repository.runtime.ids.txn_id(), Stance.MAINTENANCE, change)
+    change = DataChange("optimize", (Rewrite(key),), {key: staged})
+    plan = PublishPlan(repository.runtime.ids.txn_id(), ConflictPolicy.MAINTENANCE, change)
     assert repository.publisher.publish(txn, plan) is not None
 
 
@@ -99,7 +99,7 @@ def fenced(world: BulkWorld, *, honouring: bool) -> None:
     """A cleanup's mark: what was staged before it may be gone, but for the intents that it honours."""
     repository = world.repository
     tokens = tuple(token for seen in repository.intents.list() for token in seen.intent.tokens if honouring)
-    plan = PublishPlan(repository.runtime.ids.txn_id(), Stance.MAINTENANCE, RaiseFence(1, tokens))
+    plan = PublishPlan(repository.runtime.ids.txn_id(), ConflictPolicy.MAINTENANCE, RaiseFence(1, tokens))
     assert repository.publisher.publish(repository.open_txn(), plan) is not None
 
 

@@ -19,7 +19,16 @@ from hypothesis import strategies as st
 
 import omnigraph
 from omnigraph.graph.graph import Graph
-from omnigraph.manifest.commit.plan import Append, Change, Delete, Index, PublishPlan, StagedTable, Stance, Upsert
+from omnigraph.manifest.commit.plan import (
+    Append,
+    ConflictPolicy,
+    DataChange,
+    Delete,
+    Index,
+    PublishPlan,
+    StagedTable,
+    Upsert,
+)
 from omnigraph.manifest.commit.publish import Recourse
 from omnigraph.manifest.model.manifest import RowCounts
 from omnigraph.manifest.settings import Settings
@@ -81,7 +90,7 @@ def indexed(graph: Graph) -> None:
     segment = indexing.full_text_segment(dataset, BODY, missing)
     made = repository.tables.commit_operation(at, lance.LanceOperation.CreateIndex([segment], []))
     staged = {DOC: StagedTable(made.at, made.rows, RowCounts(), ref.stored)}
-    plan = PublishPlan("x" * 26, Stance.MAINTENANCE, Change("index", (Index(DOC),), staged))
+    plan = PublishPlan("x" * 26, ConflictPolicy.MAINTENANCE, DataChange("index", (Index(DOC),), staged))
     repository.publisher.publish(txn, plan, Recourse())
 
 

@@ -25,7 +25,7 @@ from omnigraph.gc.cleanup import BranchInventory, IntentInventory
 from omnigraph.gc.mark import Marks, mark_branch, mark_pinned
 from omnigraph.gc.sweep import JobProtection, Sweeper, SweepPlan
 from omnigraph.manifest.commit import conflicts
-from omnigraph.manifest.commit.commit_batch import Forming
+from omnigraph.manifest.commit.commit_batch import CommitBatch
 from omnigraph.manifest.commit.plan import PublishPlan
 from omnigraph.manifest.commit.publish import Publisher
 from omnigraph.manifest.commit.txn import WriteTxn
@@ -301,7 +301,7 @@ def _merges() -> Iterable[Any]:
 
 
 def _ids() -> Iterable[Any]:
-    yield mock.patch.object(Forming, "_final_ids", return_value={})
+    yield mock.patch.object(CommitBatch, "_final_ids", return_value={})
 
 
 REVERTS: Mapping[str, Revert] = {

@@ -16,7 +16,16 @@ from hypothesis import strategies as st
 
 import omnigraph
 from omnigraph.graph.graph import Graph
-from omnigraph.manifest.commit.plan import Append, Change, Delete, Overwrite, PublishPlan, Stance, TableAction, Upsert
+from omnigraph.manifest.commit.plan import (
+    Append,
+    ConflictPolicy,
+    DataChange,
+    Delete,
+    Overwrite,
+    PublishPlan,
+    TableAction,
+    Upsert,
+)
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.settings import Settings
 from omnigraph.schema.arrow import arrow_schema
@@ -194,7 +203,7 @@ def restaged(graph: Graph, base: WriteTxn, action: TableAction, then: list[Table
     """Stage on `base`, let others commit, then stage again as a writer that lost the race does."""
     repository = graph.repository
     stager = Stager(repository.tables, repository.runtime.ids, repository.settings)
-    plan = PublishPlan("t" * 26, Stance.CONSTRUCTIVE, Change("mutation", (action,)))
+    plan = PublishPlan("t" * 26, ConflictPolicy.CONSTRUCTIVE, DataChange("mutation", (action,)))
     staged = stager.stage(base, plan)
     graph.write(then)
     again = stager.restage(repository.open_txn("main"), staged, frozenset({DOC}), from_scratch=False)

@@ -11,13 +11,13 @@ import pyarrow as pa
 import omnigraph
 from omnigraph.graph.graph import Graph, GraphSnapshot
 from omnigraph.manifest.commit.plan import (
-    Change,
+    ConflictPolicy,
+    DataChange,
     Delete,
     PublishPlan,
     RaiseFence,
     Rewrite,
     StagedTable,
-    Stance,
     TableAction,
     Upsert,
 )
@@ -98,8 +98,8 @@ def compact(graph: Graph, key: str = "node:Person", branch: str = MAIN) -> str:
     at = tables.settled(content, graph.repository.runtime.ids.short_id()).at
     made = tables.overwrite(at, tables.scan(at)).at
     staged = StagedTable(made, ref.rows, RowCounts(), ref.stored, ref.tail)
-    change = Change("optimize", (Rewrite(key),), {key: staged})
-    plan = PublishPlan(graph.repository.runtime.ids.txn_id(), Stance.MAINTENANCE, change)
+    change = DataChange("optimize", (Rewrite(key),), {key: staged})
+    plan = PublishPlan(graph.repository.runtime.ids.txn_id(), ConflictPolicy.MAINTENANCE, change)
     published = graph.repository.publisher.publish(txn, plan)
     assert published is not None
     return published.id
@@ -111,7 +111,7 @@ def expire(graph: Graph, oldest_retained: int, branch: str = MAIN, *, keep: tupl
     What a retained state has in its tails stays too.
     """
     txn = graph.repository.open_txn(branch)
-    plan = PublishPlan(graph.repository.runtime.ids.txn_id(), Stance.MAINTENANCE, RaiseFence(oldest_retained))
+    plan = PublishPlan(graph.repository.runtime.ids.txn_id(), ConflictPolicy.MAINTENANCE, RaiseFence(oldest_retained))
     graph.repository.publisher.publish(txn, plan)
     manifests = graph.repository.manifests
     numbers = range(1, txn.base.manifest_version + 1)

@@ -16,7 +16,7 @@ import omnigraph
 from omnigraph.errors import ConflictError, ExpectedVersionMismatch, OmnigraphError
 from omnigraph.graph.graph import Graph
 from omnigraph.lexer import LanguageError
-from omnigraph.manifest.commit.plan import Append, Change, PublishPlan, Rewrite, StagedTable, Stance
+from omnigraph.manifest.commit.plan import Append, ConflictPolicy, DataChange, PublishPlan, Rewrite, StagedTable
 from omnigraph.manifest.model.manifest import RowCounts
 from omnigraph.manifest.repository import Repository
 from omnigraph.runtime import Runtime
@@ -238,5 +238,5 @@ def compact(graph: Graph, key: str) -> None:
     at = repository.tables.settled(content, repository.runtime.ids.short_id()).at
     moved = repository.tables.overwrite(at, repository.tables.scan(at))
     staged = StagedTable(moved.at, moved.rows, RowCounts(), ref.stored, ref.tail)
-    effect = Change("optimize", (Rewrite(key),), {key: staged})
-    repository.publisher.publish(txn, PublishPlan(repository.runtime.ids.txn_id(), Stance.MAINTENANCE, effect))
+    effect = DataChange("optimize", (Rewrite(key),), {key: staged})
+    repository.publisher.publish(txn, PublishPlan(repository.runtime.ids.txn_id(), ConflictPolicy.MAINTENANCE, effect))

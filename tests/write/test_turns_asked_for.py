@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from omnigraph.manifest.commit import publish
-from omnigraph.manifest.commit.commit_queue import Member
+from omnigraph.manifest.commit.commit_queue import PendingCommit
 from omnigraph.manifest.commit.compose import compose
-from omnigraph.manifest.commit.plan import PublishPlan, RaiseFence, Stance
-from omnigraph.manifest.commit.write_reservation import TURN_MAX_S, asking
+from omnigraph.manifest.commit.plan import ConflictPolicy, PublishPlan, RaiseFence
+from omnigraph.manifest.commit.write_reservation import RESERVATION_MAX_S, reservation_plan
 from omnigraph.manifest.repository import init_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.schema.lang.compile import compile_schema
@@ -35,7 +35,7 @@ def test_a_turn_is_not_asked_for_the_time_that_was_waited_in_line(
     world = World(init_repository(str(tmp_path / "graph"), schema, {"fsync": "false"}, settings=staged))
     publisher: Any = world.repository.publisher
     clock = publisher._runtime.clock
-    monotonic, held, create = clock.monotonic, publisher._lines.held, world.repository.manifests.create
+    monotonic, held, create = clock.monotonic, publisher._queue.exclusive, world.repository.manifests.create
     waited = [0.0]
     asked: list[float] = []
     others = iter(range(LOSSES))
@@ -56,12 +56,12 @@ def test_a_turn_is_not_asked_for_the_time_that_was_waited_in_line(
 
     def noted(plan: Any, attempt_s: float, txn_id: Any) -> Any:
         asked.append(attempt_s)
-        return asking(plan, attempt_s, txn_id)
+        return reservation_plan(plan, attempt_s, txn_id)
 
     monkeypatch.setattr(type(clock), "monotonic", lambda _: monotonic() + waited[0])
-    monkeypatch.setattr(publisher._lines, "held", long_line)
+    monkeypatch.setattr(publisher._queue, "exclusive", long_line)
     monkeypatch.setattr(world.repository.manifests, "create", late)
-    monkeypatch.setattr(publish, "asking", noted)
+    monkeypatch.setattr(publish, "reservation_plan", noted)
 
     assert world.mutate('insert T { name: "own" }') is not None
 
@@ -78,11 +78,11 @@ def test_a_writer_that_leaves_a_turn_to_another_of_its_own_process_lets_it_pass(
     repository = init_repository(str(tmp_path / "graph"), schema, {"fsync": "false"}, settings=Settings(maintenance=0))
     world, publisher, clock = World(repository), repository.publisher, repository.runtime.clock
     stale = repository.open_txn("main")
-    fence = PublishPlan("01ASKS", Stance.MAINTENANCE, RaiseFence(1))
+    fence = PublishPlan("01ASKS", ConflictPolicy.MAINTENANCE, RaiseFence(1))
     waits, came = threading.Event(), threading.Event()
-    sleep, leave, stand = clock.sleep, publisher._turns.leave, Member.stand
+    sleep, leave, stand = clock.sleep, publisher._reservations.yield_to, PendingCommit.enqueue
 
-    def standing(member: Member, line: Any) -> None:
+    def standing(member: PendingCommit, line: Any) -> None:
         stand(member, line)
         came.set()
 
@@ -96,11 +96,11 @@ def test_a_writer_that_leaves_a_turn_to_another_of_its_own_process_lets_it_pass(
         waits.set()
         sleep(seconds)
 
-    asked = compose(stale.base, asking(fence, 30.0, "01TURN"), clock.now())
+    asked = compose(stale.base, reservation_plan(fence, 30.0, "01TURN"), clock.now())
     assert repository.manifests.create(asked).outcome is PutOutcome.CREATED
-    monkeypatch.setattr(publisher._turns, "leave", leaving)
+    monkeypatch.setattr(publisher._reservations, "yield_to", leaving)
     monkeypatch.setattr(type(clock), "sleep", sleeping)
-    monkeypatch.setattr(Member, "stand", standing)
+    monkeypatch.setattr(PendingCommit, "enqueue", standing)
     began = clock.monotonic()
 
     with ThreadPoolExecutor(2) as pool:
@@ -111,4 +111,4 @@ def test_a_writer_that_leaves_a_turn_to_another_of_its_own_process_lets_it_pass(
 
     assert first is not None
     assert (first.manifest_version, second.manifest_version) == (3, 4)
-    assert clock.monotonic() - began < TURN_MAX_S
+    assert clock.monotonic() - began < RESERVATION_MAX_S

@@ -20,7 +20,7 @@ from omnigraph.gc.mark import Marks, find_prunable_branches, mark_branch, mark_m
 from omnigraph.gc.retention import Retention, oldest_retained
 from omnigraph.gc.sweep import BranchExpiry, Candidates, JobProtection, Sweeper, SweepPlan
 from omnigraph.manifest.branch.refs import Ref
-from omnigraph.manifest.commit.plan import PublishPlan, RaiseFence, Stance
+from omnigraph.manifest.commit.plan import ConflictPolicy, PublishPlan, RaiseFence
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.intent.intent_store import SeenIntent
 from omnigraph.manifest.model.manifest import BranchId, Manifest, Point, Token, TxnId
@@ -212,7 +212,7 @@ class _Cleanup:
     ) -> None:
         repository = self._repository
         fence = RaiseFence(oldest, honoured, forgotten)
-        plan = PublishPlan(repository.runtime.ids.txn_id(), Stance.MAINTENANCE, fence, self._actor)
+        plan = PublishPlan(repository.runtime.ids.txn_id(), ConflictPolicy.MAINTENANCE, fence, self._actor)
         try:
             raised = repository.publisher.publish(WriteTxn(head, repository.schemas.read(head.schema)), plan)
             if raised is not None:

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
 from omnigraph.errors import BadRequest, BranchNotFound, ConflictError, NotFound, OmnigraphError
-from omnigraph.manifest.commit.plan import LABEL_LENGTH_MAX, Discard, PublishPlan, Stance
+from omnigraph.manifest.commit.plan import LABEL_LENGTH_MAX, ConflictPolicy, DiscardStarts, PublishPlan
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.history.txn_lookup import find_txn_since
@@ -145,8 +145,8 @@ def _record_discard(repository: Repository, closed: SeenIntent) -> PublishedComm
     recovered = Recovered(intent.txn_id, intent.kind, intent.actor, "discarded")
     plan = PublishPlan(
         f"discard {intent.token} {intent.txn_id}"[:LABEL_LENGTH_MAX],
-        Stance.MAINTENANCE,
-        Discard(KIND, intent.tokens),
+        ConflictPolicy.MAINTENANCE,
+        DiscardStarts(KIND, intent.tokens),
         ACTOR,
         recovered=recovered,
     )
@@ -164,7 +164,7 @@ def _record_discard(repository: Repository, closed: SeenIntent) -> PublishedComm
         except BranchNotFound:  # deleted meanwhile, perhaps after the job was committed
             head = repository.manifests.read_head(since.branch_id)
     main = repository.open_txn(MAIN)
-    earlier = repository.publisher.landed_earlier(main, plan.txn_id)
+    earlier = repository.publisher.find_earlier_commit(main, plan.txn_id)
     return earlier or _publish(repository, main.base, replace(plan, idempotent=True))
 
 

@@ -16,8 +16,16 @@ from omnigraph.errors import OmnigraphError, OutcomeUnknown, RetriesExhausted
 from omnigraph.maintenance.policy import GENTLE, Effort
 from omnigraph.maintenance.report import TypeReport
 from omnigraph.maintenance.table_maintenance import ChooseRunner, Finished, Upkept, keep_up
-from omnigraph.manifest.commit.conflicts import in_front
-from omnigraph.manifest.commit.plan import Change, Index, PublishPlan, Rewrite, StagedTable, Stance, TableAction
+from omnigraph.manifest.commit.conflicts import is_tail_prefix
+from omnigraph.manifest.commit.plan import (
+    ConflictPolicy,
+    DataChange,
+    Index,
+    PublishPlan,
+    Rewrite,
+    StagedTable,
+    TableAction,
+)
 from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import RowCounts, TableKey, TableRef
@@ -52,7 +60,7 @@ class Made:
 
     def stands_on(self, ref: TableRef | None) -> bool:
         """`rebase` and `maintenance-rebase`: the stored version was not replaced, nor were the same commits folded."""
-        return ref is not None and ref.stored == self.staged.base and in_front(self.staged.folded, ref)
+        return ref is not None and ref.stored == self.staged.base and is_tail_prefix(self.staged.folded, ref)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +142,8 @@ class MaintenanceRun:
         actions = tuple(made.action for made in self._made.values())
         staged = {key: made.staged for key, made in self._made.items()}
         folds = any(made.report.folded_commits for made in self._made.values())
-        change = Change(self.kind if folds else "optimize", actions, staged)
-        return PublishPlan(self.repository.runtime.ids.txn_id(), Stance.MAINTENANCE, change, self.actor)
+        change = DataChange(self.kind if folds else "optimize", actions, staged)
+        return PublishPlan(self.repository.runtime.ids.txn_id(), ConflictPolicy.MAINTENANCE, change, self.actor)
 
     def _forget_what_may_be_gone(self, txn: WriteTxn) -> None:
         """A cleanup may have swept what was staged before it; another schema has other columns and indexes."""

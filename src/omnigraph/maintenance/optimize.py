@@ -9,7 +9,7 @@ from omnigraph.maintenance.commit import MaintenanceRun, Task
 from omnigraph.maintenance.policy import THOROUGH, Effort
 from omnigraph.maintenance.report import OptimizeResult, TypeReport
 from omnigraph.maintenance.table_maintenance import ChooseRunner
-from omnigraph.manifest.commit.stale_base import begun_anew
+from omnigraph.manifest.commit.stale_base import retry_if_base_swept
 from omnigraph.manifest.commit.txn import Snapshot
 from omnigraph.manifest.model.manifest import MAIN, Manifest, TableKey
 from omnigraph.manifest.repository import Repository
@@ -58,4 +58,4 @@ def _with_adjacencies(
         made = gather([partial(with_adjacency, repository, snapshot, report) for report in reached.values()])
         return {**reports, **dict(zip(reached, made, strict=True))}
 
-    return begun_anew(repository, once, stood_on)
+    return retry_if_base_swept(repository, once, stood_on)

@@ -22,7 +22,7 @@ from omnigraph.manifest.branch.branches import Branches
 from omnigraph.manifest.branch.refs import Ref, Refs
 from omnigraph.manifest.branch.tags import PREFIX as TAG_PREFIX
 from omnigraph.manifest.branch.tags import Tags, check_tag_name, looks_like_time
-from omnigraph.manifest.commit.plan import CreateBranch, EmptyBranch, PublishPlan, Stance
+from omnigraph.manifest.commit.plan import ConflictPolicy, CreateBranch, EmptyBranch, PublishPlan
 from omnigraph.manifest.commit.publish import Publisher, PublishPolicy
 from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
 from omnigraph.manifest.history.history import state_at_commit, state_at_time
@@ -184,7 +184,7 @@ def init_repository(
     stamp = Stamp(runtime.ids.short_id(), runtime.ids.short_id(), encode_time(runtime.clock.now()))
     repository = Repository(store, stamp, runtime=runtime, policy=policy, settings=settings)
     gather([lambda: _reserve_main(repository), lambda: repository.schemas.write(schema)])
-    plan = PublishPlan(runtime.ids.txn_id(), Stance.CONSTRUCTIVE, CreateBranch(MAIN, schema.hash), actor)
+    plan = PublishPlan(runtime.ids.txn_id(), ConflictPolicy.CONSTRUCTIVE, CreateBranch(MAIN, schema.hash), actor)
     repository.publisher.create_branch(EmptyBranch(MAIN, stamp.main_id), plan)
     _put_stamp(store, stamp, runtime)
     return repository

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.diff.graph_state import TypeState, identity, state_of
 from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import BadRequest, MergeConflict, MergeConflicts, OmnigraphError, PreconditionFailed
-from omnigraph.manifest.commit.plan import Change, Drop, Merged, Move, PublishPlan, Stance
+from omnigraph.manifest.commit.plan import ConflictPolicy, DataChange, Drop, Merged, Move, PublishPlan
 from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
-from omnigraph.manifest.commit.stale_base import begun_anew
+from omnigraph.manifest.commit.stale_base import retry_if_base_swept
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.codec import touch_to_json
 from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, RowCounts, TableKey, TxnId
@@ -137,15 +137,15 @@ class _Merge:
         self._stands_on: list[Manifest] = []  # the own base and the source's head, as they were read last
 
     def run(self) -> MergeResult:
-        return begun_anew(self._repository, self._run, self._stands_on)
+        return retry_if_base_swept(self._repository, self._run, self._stands_on)
 
     def rehearse(self) -> MergeResult:
-        return begun_anew(self._repository, self._rehearse, self._stands_on)
+        return retry_if_base_swept(self._repository, self._rehearse, self._stands_on)
 
     def _run(self) -> MergeResult:
         publisher = self._repository.publisher
         txn = self._open()
-        landed = publisher.landed_earlier(txn, self._txn_id) if self._idempotent else None
+        landed = publisher.find_earlier_commit(txn, self._txn_id) if self._idempotent else None
         if landed is not None:
             return MergeResult(self._source, self._into, Outcome.MERGED, landed, landed.commit.touched)
         commit = publisher.publish(txn, self._plan(txn), Recourse(self._restage, None, self._plan))
@@ -196,11 +196,11 @@ class _Merge:
         if draft.conflicts:
             raise MergeConflicts(self._source, self._into, draft.conflicts)
         if draft.outcome is Outcome.UP_TO_DATE:
-            return self._publish_plan(Change("merge"), frozenset())
+            return self._publish_plan(DataChange("merge"), frozenset())
         if draft.schema.hash not in (txn.base.schema, draft.source.schema):
             self._repository.schemas.write(draft.schema)
         actions = [action for delta in draft.deltas.values() for action in delta.actions()]
-        change = Change(
+        change = DataChange(
             "merge",
             (
                 *(Drop(key) for key in draft.dropped),
@@ -215,10 +215,10 @@ class _Merge:
         plan = self._publish_plan(change, draft.reads)
         return self._stager.restage(txn, plan, frozenset(draft.deltas), from_scratch=True)
 
-    def _publish_plan(self, change: Change, reads: frozenset[TableKey]) -> PublishPlan:
+    def _publish_plan(self, change: DataChange, reads: frozenset[TableKey]) -> PublishPlan:
         return PublishPlan(
             self._txn_id,
-            Stance.STRICT,
+            ConflictPolicy.STRICT,
             change,
             self._actor,
             read_rows=reads,

@@ -13,18 +13,18 @@ from omnigraph.errors import (
 from omnigraph.fast_frozen import unguarded
 from omnigraph.manifest.commit.plan import (
     Append,
-    Change,
     Check,
+    ConflictPolicy,
     Create,
+    DataChange,
     InlineTable,
     Overwrite,
     PublishPlan,
-    Stance,
     TableAction,
     Upsert,
 )
 from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
-from omnigraph.manifest.commit.stale_base import begun_anew
+from omnigraph.manifest.commit.stale_base import retry_if_base_swept
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import MAIN, CommitId, FreshTxnId, Manifest, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
@@ -113,8 +113,8 @@ def land_changes(
         def plan(inline: Mapping[TableKey, InlineTable]) -> PublishPlan:
             return PublishPlan(
                 txn_id=own_id,
-                stance=Stance.STRICT if strict else Stance.CONSTRUCTIVE,
-                effect=Change(kind, actions, {}, inline),
+                policy=ConflictPolicy.STRICT if strict else ConflictPolicy.CONSTRUCTIVE,
+                change=DataChange(kind, actions, {}, inline),
                 actor=actor,
                 checks=changes.checks,
                 read_rows=changes.read_rows,
@@ -124,7 +124,7 @@ def land_changes(
             )
 
         if base is txn:  # `confirmed-head`: a held base may be old, and a violation in it no longer true
-            repository.publisher.refuse_early(base, plan({}))
+            repository.publisher.refuse_if_lost(base, plan({}))
         run_checks(changes.checks, base, repository.tables)
         inline = stager.inline(base, actions)
         return stager.apart(base, plan({})) if inline is None else plan(inline)
@@ -152,14 +152,14 @@ def land_changes(
             except _StaleBase as stale:
                 newest = stale.newest
         base = txn or newest or _opened(repository, branch)
-        published = repository.publisher.landed_earlier(base, txn_id) if txn_id else None
+        published = repository.publisher.find_earlier_commit(base, txn_id) if txn_id else None
         if published is not None:
             return published
         if txn is None and if_commit not in (None, base.commit_id):
             raise PreconditionFailed(str(if_commit), base.commit_id)
         return repository.publisher.publish(base, plan_on(base), recourse)
 
-    return begun_anew(repository, once, stood_on, can_plan_again=recourse.plan_again is not None)
+    return retry_if_base_swept(repository, once, stood_on, can_plan_again=recourse.plan_again is not None)
 
 
 def _opened(repository: Repository, branch: str, *, confirmed: bool = True) -> WriteTxn:
@@ -191,7 +191,7 @@ def _on_last_seen(
     is refused on a head that was read in this call.
     """
     base = _opened(repository, branch, confirmed=False)
-    if txn_id is not None and (landed := repository.publisher.landed_before(base.base, txn_id)):
+    if txn_id is not None and (landed := repository.publisher.find_commit_before(base.base, txn_id)):
         return landed
     try:
         plan = plan_on(base)

@@ -13,8 +13,8 @@ from omnigraph.manifest.commit.conflict_handlers import TooLargeToShare
 from omnigraph.manifest.commit.plan import (
     Append,
     Bulk,
-    Change,
     Create,
+    DataChange,
     Delete,
     Drop,
     Index,
@@ -54,8 +54,8 @@ class Stager:
 
     def stage(self, txn: WriteTxn, plan: PublishPlan) -> PublishPlan:
         """All tables of a plan, at once: small ones into the manifest itself, others as detached versions."""
-        assert isinstance(plan.effect, Change)
-        inline = self.inline(txn, plan.effect.actions)
+        assert isinstance(plan.change, DataChange)
+        inline = self.inline(txn, plan.change.actions)
         return self.apart(txn, plan) if inline is None else plan.with_inline(inline)
 
     def inline(self, txn: WriteTxn, actions: Sequence[TableAction]) -> dict[TableKey, InlineTable] | None:
@@ -68,17 +68,17 @@ class Stager:
 
     def apart(self, txn: WriteTxn, plan: PublishPlan) -> PublishPlan:
         """All tables as detached versions."""
-        assert isinstance(plan.effect, Change)
-        if txn.pending and plan.effect.actions:
+        assert isinstance(plan.change, DataChange)
+        if txn.pending and plan.change.actions:
             raise TooLargeToShare
         return self._restage(txn, plan, plan.writes, from_scratch=True)
 
     def restage(self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
         """What is derived from the base of these tables, derived again on another one (`rebase`)."""
-        assert isinstance(plan.effect, Change)
+        assert isinstance(plan.change, DataChange)
         if not plan.inline:
             return self._restage(txn, plan, tables, from_scratch)
-        small = small_actions([action for action in plan.effect.actions if action.table in tables], self._settings)
+        small = small_actions([action for action in plan.change.actions if action.table in tables], self._settings)
         assert small is not None, "what was small is small on any base"
         # Rows whose ids nobody else can have used are the same on any base.
         same = {key: recounted(txn, key, plan.inline[key]) for key in small if all(map(only_fresh, small[key]))}
@@ -88,8 +88,8 @@ class Stager:
     def _restage(
         self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool
     ) -> PublishPlan:
-        assert isinstance(plan.effect, Change)
-        groups = _by_table(plan.effect.actions, tables)
+        assert isinstance(plan.change, DataChange)
+        groups = _by_table(plan.change.actions, tables)
         previous = {} if from_scratch else plan.staged
 
         def one(key: TableKey, actions: Sequence[TableAction]) -> StagedTable | None:

@@ -17,7 +17,7 @@ from omnigraph.errors import (
     UnsupportedFormat,
 )
 from omnigraph.manifest.branch.refs import Ref, Refs
-from omnigraph.manifest.commit.plan import CreateBranch, DeleteBranch, EmptyBranch, PublishPlan, Stance
+from omnigraph.manifest.commit.plan import ConflictPolicy, CreateBranch, DeleteBranch, EmptyBranch, PublishPlan
 from omnigraph.manifest.commit.publish import Publisher
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.history.history import Pins
@@ -132,7 +132,7 @@ class Branches:
             with suppress(OmnigraphError):  # without it the unfinished ref stays a pin for cleanup, no more
                 self._end_unfinished(unborn, ref)
             raise
-        plan = self._plan(CreateBranch(name, fork.schema, fork), Stance.CONSTRUCTIVE, actor)
+        plan = self._plan(CreateBranch(name, fork.schema, fork), ConflictPolicy.CONSTRUCTIVE, actor)
         born = self._publisher.create_branch(unborn, plan)
         if born is None:
             raise ConflictError(f"The branch {name!r} was taken by somebody else meanwhile: look, and try again.")
@@ -161,7 +161,7 @@ class Branches:
         if life is None or head is None or head.tombstone is not None:
             branch = self.find(name)
             life, head = branch.life, branch.head
-        plan = self._plan(DeleteBranch(), Stance.MAINTENANCE, actor, txn_id)
+        plan = self._plan(DeleteBranch(), ConflictPolicy.MAINTENANCE, actor, txn_id)
         try:
             self._publisher.delete_branch(WriteTxn(head, self._schemas.read(head.schema)), plan)
         except BranchNotFound:
@@ -180,7 +180,7 @@ class Branches:
         """
         if merged.branch == MAIN:
             raise BadRequest(f"The branch {MAIN!r} can't be deleted: it always exists.")
-        plan = replace(self._plan(DeleteBranch(), Stance.MAINTENANCE, actor), if_commit=merged.logical_head)
+        plan = replace(self._plan(DeleteBranch(), ConflictPolicy.MAINTENANCE, actor), if_commit=merged.logical_head)
         try:
             self._publisher.delete_branch(WriteTxn(merged, self._schemas.read(merged.schema)), plan)
         except PreconditionFailed:
@@ -235,7 +235,7 @@ class Branches:
 
     def _end_unfinished(self, unborn: EmptyBranch, ref: Ref) -> bool:
         """A tombstone as its manifest 1; False if its creator was first and the branch lives."""
-        buried = self._publisher.create_branch(unborn, self._plan(DeleteBranch(), Stance.MAINTENANCE, None))
+        buried = self._publisher.create_branch(unborn, self._plan(DeleteBranch(), ConflictPolicy.MAINTENANCE, None))
         if buried is None:
             head = self._manifests.read_head(ref.branch_id)
             return head is not None and head.tombstone is not None
@@ -283,7 +283,11 @@ class Branches:
         return Branch(name, life, head)
 
     def _plan(
-        self, effect: CreateBranch | DeleteBranch, stance: Stance, actor: str | None, txn_id: TxnId | None = None
+        self,
+        effect: CreateBranch | DeleteBranch,
+        stance: ConflictPolicy,
+        actor: str | None,
+        txn_id: TxnId | None = None,
     ) -> PublishPlan:
         own_id = self._runtime.ids.txn_id() if txn_id is None else txn_id
         return PublishPlan(own_id, stance, effect, actor, idempotent=txn_id is not None)

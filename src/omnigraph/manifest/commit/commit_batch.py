@@ -6,8 +6,15 @@ from datetime import datetime
 from typing import Protocol
 
 from omnigraph.errors import ExpectedVersionMismatch, OutcomeUnknown, RetriesExhausted
-from omnigraph.manifest.commit.commit_queue import GoAlone, Landed, Member, NothingToDo, may_share, size_of_rows
-from omnigraph.manifest.commit.compose import compose, joined, shown
+from omnigraph.manifest.commit.commit_queue import (
+    Committed,
+    NoChange,
+    PendingCommit,
+    Standalone,
+    may_share,
+    size_of_rows,
+)
+from omnigraph.manifest.commit.compose import append_commit, compose, truncate_to_ms
 from omnigraph.manifest.commit.conflict_handlers import TooLargeToShare
 from omnigraph.manifest.commit.plan import PublishPlan
 from omnigraph.manifest.commit.txn import WriteTxn
@@ -24,7 +31,7 @@ class Rebase(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Forming:
+class CommitBatch:
     """Nothing in here is final before the put: a write is refused because of others that have not landed yet."""
 
     base: Manifest
@@ -33,43 +40,43 @@ class Forming:
     plans: list[PublishPlan] = field(default_factory=list)
     pending: dict[TableKey, Overlay] = field(default_factory=dict)
     _size: int = 0
-    _members: dict[TxnId, Member] = field(default_factory=dict)
-    _twice: list[Member] = field(default_factory=list)
-    _others: list[tuple[Member, NothingToDo | GoAlone | BaseException]] = field(default_factory=list)
-    _virtual: Manifest | None = None
+    _members: dict[TxnId, PendingCommit] = field(default_factory=dict)
+    _duplicates: list[PendingCommit] = field(default_factory=list)
+    _rejected: list[tuple[PendingCommit, NoChange | Standalone | BaseException]] = field(default_factory=list)
+    _staged: Manifest | None = None
 
-    def add(self, member: Member, rebase: Rebase) -> None:
+    def add(self, member: PendingCommit, rebase: Rebase) -> None:
         """Judge a write against the base with everything before it, and take it in if it stands."""
         if member.plan.txn_id in self._members:  # the same idempotency key, twice at once
-            self._twice.append(member)
+            self._duplicates.append(member)
             return
         plan = member.plan
         base = member.txn.base
         if self.plans or (base is not self.base and base.point != self.base.point):
-            head = self._so_far()
+            head = self._staged_manifest()
             try:
                 _, plan = member.context.run(lambda: rebase(head=head, pending=dict(self.pending)))
             except TooLargeToShare:
-                self._others.append((member, GoAlone(member.txn, member.plan)))
+                self._rejected.append((member, Standalone(member.txn, member.plan)))
                 return
             except (KeyboardInterrupt, SystemExit):
                 raise  # meant for the thread that leads
             except BaseException as error:  # whatever it is, a planner's bug or a library's panic: this write's alone
-                self._others.append((member, error))
+                self._rejected.append((member, error))
                 return
             if plan.changes_nothing:
-                self._others.append((member, NothingToDo()))
+                self._rejected.append((member, NoChange()))
                 return
             if not may_share(plan):
-                self._others.append((member, GoAlone(member.txn, member.plan)))
+                self._rejected.append((member, Standalone(member.txn, member.plan)))
                 return
         size = size_of_rows(plan)
         if self.plans and self._size + size > self.bytes_max:
-            self._others.append((member, GoAlone(member.txn, member.plan)))
+            self._rejected.append((member, Standalone(member.txn, member.plan)))
         else:
-            self._take(member, plan, size)
+            self._accept(member, plan, size)
 
-    def _take(self, member: Member, plan: PublishPlan, size: int) -> None:
+    def _accept(self, member: PendingCommit, plan: PublishPlan, size: int) -> None:
         self._members[plan.txn_id] = member
         self._size += size
         self.plans.append(plan)
@@ -77,39 +84,41 @@ class Forming:
             if made.counts:
                 self.pending[key] = self.pending.get(key, Overlay.EMPTY).then(made.overlay)
 
-    def _so_far(self) -> Manifest:
+    def _staged_manifest(self) -> Manifest:
         """The base with all that was taken in, made when somebody stands on it: a write that is alone needs it not."""
-        for index in range(0 if self._virtual is None else len(self._virtual.commits), len(self.plans)):
-            self._virtual = joined(self.base, self._virtual or self.base, self.plans[index], index, shown(self.now))
-        return self._virtual or self.base
+        for index in range(0 if self._staged is None else len(self._staged.commits), len(self.plans)):
+            self._staged = append_commit(
+                self.base, self._staged or self.base, self.plans[index], index, truncate_to_ms(self.now)
+            )
+        return self._staged or self.base
 
     @property
-    def next_turn(self) -> TxnId:
+    def reservation_txn(self) -> TxnId:
         """Under whose name the group puts: that of a member whose turn it is, if there is one."""
         asked = None if self.base.reservation is None else self.base.reservation.txn_id
         return asked if asked in self._members else self.plans[0].txn_id
 
-    def composed(self) -> Manifest:
+    def to_manifest(self) -> Manifest:
         """The manifest to put; its members' fate is unknown from now on until they are told it."""
-        for member in (*self._members.values(), *self._twice):
-            member.sent_at = self.base.manifest_version + 1
+        for member in (*self._members.values(), *self._duplicates):
+            member.put_at = self.base.manifest_version + 1
         # A plan that is alone has the whole number to itself.
-        return compose(self.base, self.plans[0], self.now) if len(self.plans) == 1 else self._so_far()
+        return compose(self.base, self.plans[0], self.now) if len(self.plans) == 1 else self._staged_manifest()
 
-    def lost(self) -> None:
+    def mark_conflicted(self) -> None:
         """The number is another's: nothing of this has happened."""
-        for member in (*self._members.values(), *self._twice):
-            member.sent_at = None
+        for member in (*self._members.values(), *self._duplicates):
+            member.put_at = None
 
-    def settle(self, result: Landed | NothingToDo, leader: Member) -> None:
+    def complete(self, result: Committed | NoChange, leader: PendingCommit) -> None:
         """The put has landed, or nobody had anything to put on a confirmed head: what was decided is final."""
-        assert isinstance(result, Landed) or not self._members
-        for member in (*self._members.values(), *self._twice):
+        assert isinstance(result, Committed) or not self._members
+        for member in (*self._members.values(), *self._duplicates):
             if member is not leader:
                 member.context.run(meter.mark_charged_to_leader)
             member.outcome = result
         names = self._final_ids()
-        for member, outcome in self._others:
+        for member, outcome in self._rejected:
             if isinstance(outcome, ExpectedVersionMismatch):
                 outcome = outcome.with_final_ids(names)
             member.outcome = outcome
@@ -120,14 +129,14 @@ class Forming:
         How many commits a manifest has is known only when all are judged, and a commit that turns out to be its only
         one has the manifest's number for its id, without an index.
         """
-        if self._virtual is None or len(self.plans) != 1:
+        if self._staged is None or len(self.plans) != 1:
             return {}
-        return {self._virtual.commits[0].id: commit_id(self._virtual.point)}
+        return {self._staged.commits[0].id: commit_id(self._staged.point)}
 
-    def settle_unknown(self, waited_s: float) -> None:
+    def complete_unknown(self, waited_s: float) -> None:
         """Nobody knows whether the put has landed, so nobody can be refused because of it either."""
-        for member in (*self._members.values(), *self._twice):
-            assert member.sent_at is not None
-            member.outcome = OutcomeUnknown(member.plan.txn_id, self.base.branch, member.sent_at)
-        for member, _ in self._others:
+        for member in (*self._members.values(), *self._duplicates):
+            assert member.put_at is not None
+            member.outcome = OutcomeUnknown(member.plan.txn_id, self.base.branch, member.put_at)
+        for member, _ in self._rejected:
             member.outcome = RetriesExhausted(self.base.branch, member.losses, waited_s)

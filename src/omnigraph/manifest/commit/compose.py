@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from omnigraph.manifest.commit.conflicts import in_front
+from omnigraph.manifest.commit.conflicts import is_tail_prefix
 from omnigraph.manifest.commit.plan import (
-    Change,
+    ConflictPolicy,
     CreateBranch,
+    DataChange,
     DeleteBranch,
-    Discard,
+    DiscardStarts,
     Drop,
     EmptyBranch,
     InlineTable,
@@ -18,7 +19,6 @@ from omnigraph.manifest.commit.plan import (
     Reserve,
     Reshape,
     StagedTable,
-    Stance,
     fence_of,
 )
 from omnigraph.manifest.model.ancestry import all_ancestors
@@ -47,78 +47,78 @@ from omnigraph.storage.table.table_content import TailEntry
 
 def compose(base: Manifest | EmptyBranch, plan: PublishPlan, now: datetime) -> Manifest:
     """Manifest N+1: the base with the plan on top."""
-    now = shown(now)
-    effect = plan.effect
-    if isinstance(effect, Change) and isinstance(base, Manifest):
-        rows_alone = effect.inline and not effect.staged and effect.schema is None and effect.merged is None
-        return joined(base, base, plan, None, now) if rows_alone else _changed(base, effect, plan, now)
-    match effect, base:
+    now = truncate_to_ms(now)
+    change = plan.change
+    if isinstance(change, DataChange) and isinstance(base, Manifest):
+        rows_alone = change.inline and not change.staged and change.schema is None and change.merged is None
+        return append_commit(base, base, plan, None, now) if rows_alone else _compose_change(base, change, plan, now)
+    match change, base:
         case CreateBranch() as birth, EmptyBranch():
             return _first_manifest(base, birth, plan, now)
         case DeleteBranch(), _:
             return _tombstone_manifest(base, plan, now)
         case RaiseFence() as raising, Manifest():
-            successor = _unchanged(base, plan, now, "cleanup")
+            successor = _without_changes(base, plan, now, "cleanup")
             return replace(
                 successor,
                 fenced_at=successor.manifest_version,
                 fence=fence_of(base, raising),
                 # It never falls (`monotone-and-complete-listings`), and no fence expires the state that it stands on.
                 oldest_retained=max(base.oldest_retained, min(raising.oldest_retained, base.manifest_version)),
-                ancestry=_without(successor.ancestry, raising.forgotten - {base.branch_id}),
+                ancestry=_drop(successor.ancestry, raising.forgotten - {base.branch_id}),
             )
-        case Discard(kind, tokens), Manifest():
-            return replace(_unchanged(base, plan, now, kind), discards=tokens)
+        case DiscardStarts(kind, tokens), Manifest():
+            return replace(_without_changes(base, plan, now, kind), discards=tokens)
         case Reserve(txn_id, wait_ms), Manifest():
-            return replace(_unchanged(base, plan, now, "turn"), reservation=Reservation(txn_id, wait_ms))
-    raise AssertionError(f"{type(plan.effect).__name__} can't follow {type(base).__name__}")
+            return replace(_without_changes(base, plan, now, "turn"), reservation=Reservation(txn_id, wait_ms))
+    raise AssertionError(f"{type(plan.change).__name__} can't follow {type(base).__name__}")
 
 
-def shown(now: datetime) -> datetime:
+def truncate_to_ms(now: datetime) -> datetime:
     """A time as it is shown, so that a shown time finds the commit."""
     return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
-def joined(base: Manifest, before: Manifest, plan: PublishPlan, index: int | None, now: datetime) -> Manifest:
+def append_commit(base: Manifest, before: Manifest, plan: PublishPlan, index: int | None, now: datetime) -> Manifest:
     """A manifest in the making with one more commit in it, whose rows ride in it and which does nothing else.
 
     `before` is the base itself for the first; `index` is None for the only one.
     """
-    assert isinstance(plan.effect, Change)
-    assert not plan.effect.staged
+    assert isinstance(plan.change, DataChange)
+    assert not plan.change.staged
     point = Point(base.branch_id, base.manifest_version + 1)
     name = commit_id(point, index)
     tables, touched, rows = dict(before.tables), {}, {}
-    for key, made in plan.effect.inline.items():
+    for key, made in plan.change.inline.items():
         if made.counts:
             touched[key], rows[key] = made.counts, made.change
             tables[key] = _with_inline(tables.get(key), key, made, point, name)
-    commit = _commit(base, plan, now, plan.effect.kind, touched, name, before.logical_head)
+    commit = _commit(base, plan, now, plan.change.kind, touched, name, before.logical_head)
     if index:
-        return _successor(base, (*before.commits, commit), tables, (*before.inline, rows))
-    return _successor(base, (commit,), tables, (rows,) if rows else ())
+        return _next_manifest(base, (*before.commits, commit), tables, (*before.inline, rows))
+    return _next_manifest(base, (commit,), tables, (rows,) if rows else ())
 
 
-def _changed(base: Manifest, change: Change, plan: PublishPlan, now: datetime) -> Manifest:
+def _compose_change(base: Manifest, change: DataChange, plan: PublishPlan, now: datetime) -> Manifest:
     touched = {key: touch for key, touch in change.row_counts.items() if touch}
     for action in change.actions:
         if isinstance(action, Drop) and action.table in base.tables:
             touched[action.table] = RowCounts(deleted=base.tables[action.table].rows)
     for key, adopted in (change.merged.adopted if change.merged else {}).items():
-        touched[key] = _more_rows(base.tables.get(change.origins.get(key, key)), adopted.ref)
+        touched[key] = _row_difference(base.tables.get(change.origins.get(key, key)), adopted.ref)
     point = Point(base.branch_id, base.manifest_version + 1)
     tables = _tables(base, change, plan, point)
     rows = {key: made.change for key, made in change.inline.items() if made.counts}
     name = commit_id(point)
     commit = _commit(base, plan, now, change.kind, touched, name, base.logical_head, change.merged_parent)
-    successor = _successor(base, (commit,), tables, (rows,) if rows else (), _files(change, tables))
+    successor = _next_manifest(base, (commit,), tables, (rows,) if rows else (), _files(change, tables))
     if change.merged is None and change.schema is None:
         return successor
     ancestry = all_ancestors(successor.ancestry, change.merged.ancestry if change.merged else {})
     return replace(successor, schema=change.schema or base.schema, ancestry=ancestry)
 
 
-def _files(change: Change, tables: Mapping[TableKey, TableRef]) -> Files:
+def _files(change: DataChange, tables: Mapping[TableKey, TableRef]) -> Files:
     """The files that were written for versions that the manifest names."""
     made = {key: (staged.at, staged.files) for key, staged in change.staged.items()}
     for key, adopted in (change.merged.adopted if change.merged else {}).items():
@@ -146,23 +146,23 @@ def _with_inline(ref: TableRef | None, key: TableKey, made: InlineTable, point: 
     return TableRef(ref.stored, rows, commit, (*tail, entry), removed_at, ref.columns)
 
 
-def _more_rows(before: TableRef | None, after: TableRef) -> RowCounts:
+def _row_difference(before: TableRef | None, after: TableRef) -> RowCounts:
     """All that is known of a table that is adopted unread: how many rows it has more, or fewer."""
     more = after.rows - (0 if before is None else before.rows)
     return RowCounts(inserted=max(more, 0), deleted=max(-more, 0))
 
 
-def _without(ancestry: Ancestry, branches: frozenset[BranchId]) -> Ancestry:
+def _drop(ancestry: Ancestry, branches: frozenset[BranchId]) -> Ancestry:
     return {branch: position for branch, position in ancestry.items() if branch not in branches}
 
 
-def _tables(base: Manifest, change: Change, plan: PublishPlan, point: Point) -> dict[TableKey, TableRef]:
+def _tables(base: Manifest, change: DataChange, plan: PublishPlan, point: Point) -> dict[TableKey, TableRef]:
     commit = commit_id(point)
-    tables = _rekeyed(base, change)
+    tables = _rename_tables(base, change)
     reshaped = {action.table for action in change.actions if isinstance(action, Reshape)}
     for key, staged in change.staged.items():
         ref = tables.get(key)
-        keeps_content = plan.stance is Stance.MAINTENANCE or key in reshaped
+        keeps_content = plan.policy is ConflictPolicy.MAINTENANCE or key in reshaped
         if ref is not None and not staged.counts and not keeps_content:
             continue  # it changes no row: the stored version stays as it is
         stored = _with_staged(ref, key, staged, commit, keeps_content=keeps_content)
@@ -180,7 +180,7 @@ def _with_staged(
     ref: TableRef | None, key: TableKey, staged: StagedTable, commit: CommitId, *, keeps_content: bool
 ) -> TableRef:
     """`whole-tail`: the staged version has the tail of its base in it. What came on top since stays there."""
-    if staged.base != (None if ref is None else ref.stored) or not in_front(staged.folded, ref):
+    if staged.base != (None if ref is None else ref.stored) or not is_tail_prefix(staged.folded, ref):
         raise AssertionError(f"rebase: {key} was derived from {staged.base} and {staged.folded}, the base has {ref}")
     if ref is None:
         return TableRef(staged.at, staged.rows, commit, removed_at=commit if staged.counts.deleted else None)
@@ -194,7 +194,7 @@ def _with_staged(
     return TableRef(staged.at, rows, commit, came, commit if staged.counts.deleted else ref.removed_at)
 
 
-def _rekeyed(base: Manifest, change: Change) -> dict[TableKey, TableRef]:
+def _rename_tables(base: Manifest, change: DataChange) -> dict[TableKey, TableRef]:
     """The base's tables without those that go, renamed types under their new keys."""
     leaving = {action.table for action in change.actions if isinstance(action, Drop)}
     leaving.update(change.origins.values())
@@ -214,7 +214,7 @@ def _commit(
     parent: CommitId,
     merged_parent: CommitId | None = None,
 ) -> Commit:
-    maintenance = plan.stance is Stance.MAINTENANCE
+    maintenance = plan.policy is ConflictPolicy.MAINTENANCE
     return Commit(
         id=name,
         txn_id=plan.txn_id,
@@ -231,7 +231,7 @@ def _commit(
     )
 
 
-def _successor(
+def _next_manifest(
     base: Manifest,
     commits: tuple[Commit, ...],
     tables: Mapping[TableKey, TableRef],
@@ -258,10 +258,10 @@ def _successor(
     )
 
 
-def _unchanged(base: Manifest, plan: PublishPlan, now: datetime, kind: str) -> Manifest:
+def _without_changes(base: Manifest, plan: PublishPlan, now: datetime, kind: str) -> Manifest:
     """The base with a commit that touches no table."""
     name = commit_id(Point(base.branch_id, base.manifest_version + 1))
-    return _successor(base, (_commit(base, plan, now, kind, {}, name, base.logical_head),), base.tables)
+    return _next_manifest(base, (_commit(base, plan, now, kind, {}, name, base.logical_head),), base.tables)
 
 
 def _first_manifest(unborn: EmptyBranch, birth: CreateBranch, plan: PublishPlan, now: datetime) -> Manifest:

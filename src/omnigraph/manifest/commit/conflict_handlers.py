@@ -10,7 +10,7 @@ from omnigraph.manifest.model.manifest import TableKey
 
 Restage: TypeAlias = Callable[[WriteTxn, PublishPlan, frozenset[TableKey], bool], PublishPlan]
 Validate: TypeAlias = Callable[[WriteTxn, PublishPlan], None]
-Replan: TypeAlias = Callable[[WriteTxn], PublishPlan]
+PlanOn: TypeAlias = Callable[[WriteTxn], PublishPlan]
 
 
 class TooLargeToShare(Exception):
@@ -28,4 +28,4 @@ class Recourse:
 
     restage: Restage | None = None
     validate: Validate | None = None
-    plan_again: Replan | None = None
+    plan_again: PlanOn | None = None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from omnigraph.manifest.commit.plan import Change, Delete, PublishPlan, Stance
+from omnigraph.manifest.commit.plan import ConflictPolicy, DataChange, Delete, PublishPlan
 from omnigraph.manifest.model.ancestry import contains_commit
 from omnigraph.manifest.model.manifest import CommitId, Manifest, TableKey, TableRef
 from omnigraph.storage.table.table_content import Tail
@@ -30,7 +30,7 @@ class Proceed:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanAgain:
+class Replan:
     """Nothing of the plan can be kept."""
 
     reason: str
@@ -46,11 +46,11 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
-class BranchIsGone:
+class BranchDeleted:
     """Somebody deleted the branch."""
 
 
-Decision: TypeAlias = Proceed | PlanAgain | Refuse | BranchIsGone
+Decision: TypeAlias = Proceed | Replan | Refuse | BranchDeleted
 
 
 Came: TypeAlias = Callable[[Tail], frozenset[str]]  # which rows the commits of these tail entries wrote
@@ -65,25 +65,25 @@ def decide(
     small commits wrote meanwhile; without it they may have been any.
     """
     if head.tombstone is not None:
-        return BranchIsGone()
-    if plan.stance is Stance.MAINTENANCE:
+        return BranchDeleted()
+    if plan.policy is ConflictPolicy.MAINTENANCE:
         return _decide_maintenance(plan, base, head)
     if plan.refers_to_another_branch and head.fenced_at != base.fenced_at:
-        return PlanAgain("a cleanup passed, and the plan refers to another branch")  # `other-branch-after-base`
+        return Replan("a cleanup passed, and the plan refers to another branch")  # `other-branch-after-base`
     if _was_merged(plan, head):
-        return PlanAgain("somebody else has merged the same commit")
+        return Replan("somebody else has merged the same commit")
     if head.schema != base.schema:
-        if plan.stance is Stance.STRICT:
+        if plan.policy is ConflictPolicy.STRICT:
             return Refuse(SCHEMA_KEY, base.logical_head, head.logical_head)
-        return PlanAgain("the schema changed")
+        return Replan("the schema changed")
     touched = touched_since(base, head, plan.reads | plan.writes)
-    if touched and plan.stance is Stance.STRICT:
+    if touched and plan.policy is ConflictPolicy.STRICT:
         key = touched[0]
         return Refuse(key, changed_at(base, key), changed_at(head, key))
     if read := [key for key in touched if key in plan.read_rows and not _spared(plan, base, head, key, came)]:
-        return PlanAgain(f"{read[0]} changed, and rows read there went into the plan")
-    if isinstance(plan.effect, Change) and plan.effect.merged is not None and _undecided(plan.effect, head):
-        return PlanAgain("a table moved that the merge would have left as it was")  # only a draft tells whose is taken
+        return Replan(f"{read[0]} changed, and rows read there went into the plan")
+    if isinstance(plan.change, DataChange) and plan.change.merged is not None and _undecided(plan.change, head):
+        return Replan("a table moved that the merge would have left as it was")  # only a draft tells whose is taken
     if fence_passed(plan, base, head) and not intent_honoured:
         return Proceed(bool(touched), frozenset(plan.staged) | moved(plan, head), from_scratch=True)
     return Proceed(bool(touched), moved(plan, head) | _overtaken(plan, head, came))
@@ -91,20 +91,20 @@ def decide(
 
 def _was_merged(plan: PublishPlan, head: Manifest) -> bool:
     """Whether the head has what a merge would bring: a second commit of the same merge would change nothing."""
-    parent = plan.effect.merged_parent if isinstance(plan.effect, Change) else None
+    parent = plan.change.merged_parent if isinstance(plan.change, DataChange) else None
     return parent is not None and contains_commit(head.ancestry, parent)
 
 
 def _decide_maintenance(plan: PublishPlan, base: Manifest, head: Manifest) -> Decision:
     """A fence, a discard or a tombstone goes on any head. What was staged from a table version needs that version."""
-    if not isinstance(plan.effect, Change):
+    if not isinstance(plan.change, DataChange):
         return Proceed()
     if head.schema != base.schema:
-        return PlanAgain("the schema changed")
+        return Replan("the schema changed")
     if fence_passed(plan, base, head):
-        return PlanAgain("a cleanup passed")
+        return Replan("a cleanup passed")
     if gone := sorted(moved(plan, head)):  # `maintenance-rebase`; what came on top of what was folded stays there
-        return PlanAgain(f"{gone[0]} moved")
+        return Replan(f"{gone[0]} moved")
     return Proceed()
 
 
@@ -144,30 +144,30 @@ def moved(plan: PublishPlan, head: Manifest) -> frozenset[TableKey]:
     that stores the first rows, or another writer. Inline rows are derived from none, but what they amount to was
     counted. A delete from a type that had no table staged nothing, which was derived from its absence.
     """
-    if not isinstance(plan.effect, Change):
+    if not isinstance(plan.change, DataChange):
         return frozenset()
-    origins = plan.effect.origins
+    origins = plan.change.origins
     found = {key for key, made in plan.inline.items() if made.changed_at != changed_at(head, key)}
     for key, staged in plan.staged.items():
         ref = head.tables.get(origins.get(key, key))
-        if staged.base != (None if ref is None else ref.stored) or not in_front(staged.folded, ref):
+        if staged.base != (None if ref is None else ref.stored) or not is_tail_prefix(staged.folded, ref):
             found.add(key)
-    found |= _undecided(plan.effect, head)
-    for action in plan.effect.actions:
+    found |= _undecided(plan.change, head)
+    for action in plan.change.actions:
         key = action.table
         if isinstance(action, Delete) and key not in plan.staged and key not in plan.inline:
             found |= {key} & head.tables.keys()
     return frozenset(found)
 
 
-def _undecided(change: Change, head: Manifest) -> set[TableKey]:
+def _undecided(change: DataChange, head: Manifest) -> set[TableKey]:
     """Tables for which nothing was staged, and whose stored version is another one now."""
     origins = change.origins
     refs = {key: head.tables.get(origins.get(key, key)) for key in change.unstaged}
     return {key for key, ref in refs.items() if change.unstaged[key] != (None if ref is None else ref.stored)}
 
 
-def in_front(folded: Tail, ref: TableRef | None) -> bool:
+def is_tail_prefix(folded: Tail, ref: TableRef | None) -> bool:
     """`maintenance-rebase`: the entries are still the front of the tail."""
     return folded == (() if ref is None else ref.tail[: len(folded)])
 
@@ -178,13 +178,13 @@ def _spared(plan: PublishPlan, base: Manifest, head: Manifest, key: TableKey, ca
     if ids is None or came is None or after is None:
         return False
     stored, tail = (None, ()) if before is None else (before.stored, before.tail)
-    return after.stored == stored and in_front(tail, after) and not came(after.tail[len(tail) :]) & ids
+    return after.stored == stored and is_tail_prefix(tail, after) and not came(after.tail[len(tail) :]) & ids
 
 
 def _overtaken(plan: PublishPlan, head: Manifest, came: Came | None) -> frozenset[TableKey]:
     """`rebase`: staged tables on top of which small commits have written the very rows that the plan writes."""
     found = set()
-    origins = plan.effect.origins if isinstance(plan.effect, Change) else {}
+    origins = plan.change.origins if isinstance(plan.change, DataChange) else {}
     for key, staged in plan.staged.items():
         ref = head.tables.get(origins.get(key, key))
         later = () if ref is None else ref.tail[len(staged.folded) :]

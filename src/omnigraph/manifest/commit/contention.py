@@ -25,27 +25,29 @@ from omnigraph.runtime import Runtime
 GAP_EVERY = 16  # numbers after which a writer that seems to be alone leaves a gap
 GAP_EVERY_LONG = 64  # and one that has been for long; a multiple
 LONG_STREAK = 64
-ALONE_FROM = 16  # commits in a row
+UNCONTENDED_STREAK = 16  # commits in a row
 GAP_PUTS = 1.75  # how long the gap is, in times that a put takes, or a commit if that is more
 PACE_MAX_PUTS = 4.0
-IN_COMPANY_PUTS = 3.0  # the gap in company where nobody lost lately; one more for each loss that writes see
+CONTENDED_GAP_PUTS = 3.0  # the gap in company where nobody lost lately; one more for each loss that writes see
 SENIOR_LOSSES = 4  # from which on a write waits for nobody
 STEPS_MAX = 8  # that a writer follows the head before it calls it too fast
 POLLS = 4  # for the next number with a gap, while a head that is called fast makes at least half as many numbers
-_LATELY = 0.2  # weight of the newest in what is remembered of puts and losses
+_SMOOTHING = 0.2  # weight of the newest in what is remembered of puts and losses
 _BRANCHES_MAX = 256
-_SENT_MAX = 64
+_OWN_PUTS_MAX = 64
 
 
 @dataclass(slots=True)
-class _Branch:
-    streak: int = 2 * ALONE_FROM  # own commits since another process was met; who has met nobody seems to be alone
+class _BranchTraffic:
+    streak: int = (
+        2 * UNCONTENDED_STREAK
+    )  # own commits since another process was met; who has met nobody seems to be alone
     losses: float = 0.0  # of a write, lately
-    landed_at: float = float("-inf")
+    committed_at: float = float("-inf")
     pace_s: float = 0.0  # from one own commit to the next: where the processors are busy, more than a put takes
 
 
-class Company:
+class ContentionControl:
     """What one process knows of others that write where it does."""
 
     def __init__(self, runtime: Runtime, first_put_s: float, wait_max_s: float) -> None:
@@ -53,70 +55,70 @@ class Company:
         self._wait_max_s = wait_max_s
         self._put_s = first_put_s  # until one was measured
         self._measured = False
-        renew_after_fork(self, Company._renew)
+        renew_after_fork(self, ContentionControl._renew)
 
     def _renew(self) -> None:
         """For a forked child its parent is another process, and so is what that has put."""
-        self._branches: OrderedDict[BranchId, _Branch] = OrderedDict()
-        self._sent: OrderedDict[TxnId, None] = OrderedDict()
+        self._branches: OrderedDict[BranchId, _BranchTraffic] = OrderedDict()
+        self._own_puts: OrderedDict[TxnId, None] = OrderedDict()
         self._lock = threading.Lock()
 
-    def sent(self, manifest: Manifest) -> None:
+    def on_put(self, manifest: Manifest) -> None:
         """About to put: whoever loses to this has lost to its own process."""
         with self._lock:
-            self._sent[_first_txn(manifest)] = None  # one of them tells the manifest
-            while len(self._sent) > _SENT_MAX:
-                self._sent.popitem(last=False)
+            self._own_puts[_first_txn(manifest)] = None  # one of them tells the manifest
+            while len(self._own_puts) > _OWN_PUTS_MAX:
+                self._own_puts.popitem(last=False)
 
-    def took(self, put_s: float) -> None:
+    def on_latency(self, put_s: float) -> None:
         """A put was answered: what gaps are measured in."""
         with self._lock:
-            self._put_s += (_LATELY if self._measured else 1.0) * (put_s - self._put_s)
+            self._put_s += (_SMOOTHING if self._measured else 1.0) * (put_s - self._put_s)
             self._measured = True
 
-    def lost_to(self, winner: Entry) -> None:
+    def on_conflict(self, winner: Entry) -> None:
         with self._lock:
-            if self._sent.keys().isdisjoint(txn_ids(winner)):
+            if self._own_puts.keys().isdisjoint(txn_ids(winner)):
                 self._branch(winner.branch_id).streak = 0
 
-    def landed(self, manifest: Entry, losses: int) -> None:
+    def on_commit(self, manifest: Entry, losses: int) -> None:
         with self._lock:
             branch = self._branch(manifest.branch_id)
             branch.streak += 1
-            branch.losses += _LATELY * (losses - branch.losses)
+            branch.losses += _SMOOTHING * (losses - branch.losses)
             now = self._runtime.clock.monotonic()
-            pace_s = min(now - branch.landed_at, PACE_MAX_PUTS * self._put_s)  # more is the caller's own pause
-            branch.pace_s += _LATELY * (pace_s - branch.pace_s)
-            branch.landed_at = now
+            pace_s = min(now - branch.committed_at, PACE_MAX_PUTS * self._put_s)  # more is the caller's own pause
+            branch.pace_s += _SMOOTHING * (pace_s - branch.pace_s)
+            branch.committed_at = now
 
-    def gap_s(self, base: Manifest) -> float:
+    def pace_s(self, base: Manifest) -> float:
         """How long a new write leaves the number after `base` to others; time that has passed anyway counts."""
         with self._lock:
             branch = self._branches.get(base.branch_id)
             if branch is None:
                 return 0.0
-            if branch.streak < ALONE_FROM:
-                gap_s = self._runtime.jitter(self._in_company_s(branch))
+            if branch.streak < UNCONTENDED_STREAK:
+                gap_s = self._runtime.jitter(self._contended_gap_s(branch))
             elif base.manifest_version % (GAP_EVERY if branch.streak < LONG_STREAK else GAP_EVERY_LONG) == 0:
                 gap_s = min(self._wait_max_s, GAP_PUTS * max(self._put_s, branch.pace_s))
             else:
                 return 0.0
-            return max(0.0, branch.landed_at + gap_s - self._runtime.clock.monotonic())
+            return max(0.0, branch.committed_at + gap_s - self._runtime.clock.monotonic())
 
-    def wait_s(self, branch_id: BranchId, losses: int) -> float:
+    def backoff_s(self, branch_id: BranchId, losses: int) -> float:
         """How long a write that has lost waits for those that have lost more often."""
         if losses >= SENIOR_LOSSES:
             return 0.0
         with self._lock:
-            return self._runtime.rng.random() * self._in_company_s(self._branch(branch_id)) * 0.5**losses
+            return self._runtime.rng.random() * self._contended_gap_s(self._branch(branch_id)) * 0.5**losses
 
-    def _in_company_s(self, branch: _Branch) -> float:
-        return min(self._wait_max_s, (IN_COMPANY_PUTS + branch.losses) * self._put_s)
+    def _contended_gap_s(self, branch: _BranchTraffic) -> float:
+        return min(self._wait_max_s, (CONTENDED_GAP_PUTS + branch.losses) * self._put_s)
 
-    def _branch(self, branch_id: BranchId) -> _Branch:
+    def _branch(self, branch_id: BranchId) -> _BranchTraffic:
         found = self._branches.get(branch_id)
         if found is None:
-            found = self._branches[branch_id] = _Branch()
+            found = self._branches[branch_id] = _BranchTraffic()
         self._branches.move_to_end(branch_id)
         if len(self._branches) > _BRANCHES_MAX:
             self._branches.popitem(last=False)
@@ -129,7 +131,7 @@ def _first_txn(manifest: Manifest) -> TxnId:
     return "" if manifest.tombstone is None else manifest.tombstone.txn_id
 
 
-def followed(manifests: Manifests, head: Manifest) -> Manifest:
+def find_stable_head(manifests: Manifests, head: Manifest) -> Manifest:
     """A head that is worth a put: with nothing after it, or with a gap after it, so that there is time for one."""
     for _ in range(STEPS_MAX):
         if head.tombstone is not None:
@@ -142,10 +144,10 @@ def followed(manifests: Manifests, head: Manifest) -> Manifest:
         head = entry
         if head.manifest_version % GAP_EVERY == 0:
             return head
-    return _awaited_gap(manifests, head)
+    return _await_gap(manifests, head)
 
 
-def _awaited_gap(manifests: Manifests, head: Manifest) -> Manifest:
+def _await_gap(manifests: Manifests, head: Manifest) -> Manifest:
     """Somebody commits as fast as one can read: look out for the next number after which it leaves a gap."""
     gap = (head.manifest_version // GAP_EVERY + 1) * GAP_EVERY
     for number in range(head.manifest_version, gap, POLLS // 2):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 LABEL_LENGTH_MAX = 200
 
 
-class _Rows:
+class _RowsAction:
     """Rows of one table, given as a table, or as an overlay by whoever planned it: then they are as their type wants
     them, and become a table when somebody asks for one."""
 
@@ -59,7 +59,7 @@ class _Rows:
         return self.rows.num_rows if self.overlay is None else len(self.overlay.ids)
 
 
-class Append(_Rows):
+class Append(_RowsAction):
     """New rows; that their ids are new is for a check (`IdsAbsent`) to see to.
 
     `fresh_ids`: they were minted by this write, so nobody else can have used them.
@@ -76,7 +76,7 @@ class Append(_Rows):
         return Append(self.table, rows, self.fresh_ids)
 
 
-class Upsert(_Rows):
+class Upsert(_RowsAction):
     """Whole row images: they replace the rows with their ids, or are new."""
 
     __slots__ = ("known",)
@@ -211,7 +211,7 @@ class Guard(Protocol):
         """The same and all that has to hold directly before a put on top of this head."""
 
 
-class Stance(Enum):
+class ConflictPolicy(Enum):
     """What losing the race means for a plan: the columns of the conflict table."""
 
     CONSTRUCTIVE = "constructive"
@@ -240,7 +240,7 @@ class Merged:
 
 
 @unguarded(frozen=True, slots=True)
-class Change:
+class DataChange:
     """An ordinary commit: tables change together."""
 
     kind: str
@@ -279,7 +279,7 @@ class RaiseFence:
 
 
 @dataclass(frozen=True, slots=True)
-class Discard:
+class DiscardStarts:
     """Starts of a long write are given up: none of them may publish after this."""
 
     kind: str
@@ -308,7 +308,7 @@ class CreateBranch:
     fork: Manifest | None = None
 
 
-Effect: TypeAlias = Change | RaiseFence | Discard | Reserve | DeleteBranch | CreateBranch
+ManifestChange: TypeAlias = DataChange | RaiseFence | DiscardStarts | Reserve | DeleteBranch | CreateBranch
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,8 +326,8 @@ class EmptyBranch:
 @unguarded(frozen=True, slots=True)
 class PublishPlan:
     txn_id: TxnId  # minted once, kept across retries: how a lost answer is settled
-    stance: Stance
-    effect: Effect
+    policy: ConflictPolicy
+    change: ManifestChange
     actor: str | None = None
     checks: tuple[Check, ...] = ()  # what it relied on, to be validated again on another base
     read_rows: frozenset[TableKey] = frozenset()  # tables whose rows went into the plan (`replan-reads`)
@@ -352,16 +352,16 @@ class PublishPlan:
 
     @property
     def writes(self) -> frozenset[TableKey]:
-        effect = self.effect
-        if not isinstance(effect, Change):
+        change = self.change
+        if not isinstance(change, DataChange):
             return frozenset()
-        adopted = () if effect.merged is None else effect.merged.adopted
-        return frozenset([*(action.table for action in effect.actions), *effect.origins.values(), *adopted])
+        adopted = () if change.merged is None else change.merged.adopted
+        return frozenset([*(action.table for action in change.actions), *change.origins.values(), *adopted])
 
     def written_ids(self, table: TableKey) -> frozenset[str] | None:
         """The rows of a table that the plan writes or removes; None where it can't name them."""
         found: set[str] = set()
-        for action in self.effect.actions if isinstance(self.effect, Change) else ():
+        for action in self.change.actions if isinstance(self.change, DataChange) else ():
             if action.table == table:
                 match action:
                     case Append(overlay=Overlay() as known) | Upsert(overlay=Overlay() as known):
@@ -377,28 +377,28 @@ class PublishPlan:
     @property
     def refers_to_another_branch(self) -> bool:
         """`other-branch-after-base`: such a plan must look at that branch again after every fence it loses to."""
-        return isinstance(self.effect, Change) and self.effect.merged is not None
+        return isinstance(self.change, DataChange) and self.change.merged is not None
 
     @property
     def staged(self) -> Mapping[TableKey, StagedTable]:
-        return self.effect.staged if isinstance(self.effect, Change) else {}
+        return self.change.staged if isinstance(self.change, DataChange) else {}
 
     def with_staged(self, staged: Mapping[TableKey, StagedTable]) -> "PublishPlan":
-        assert isinstance(self.effect, Change)
-        return replace(self, effect=replace(self.effect, staged=staged, inline={}))
+        assert isinstance(self.change, DataChange)
+        return replace(self, change=replace(self.change, staged=staged, inline={}))
 
     @property
     def inline(self) -> Mapping[TableKey, InlineTable]:
-        return self.effect.inline if isinstance(self.effect, Change) else {}
+        return self.change.inline if isinstance(self.change, DataChange) else {}
 
     def with_inline(self, inline: Mapping[TableKey, InlineTable]) -> "PublishPlan":
-        change = self.effect
-        assert isinstance(change, Change)
+        change = self.change
+        assert isinstance(change, DataChange)
         given = (change.schema, change.merged_parent, change.merged, change.unstaged)
         return PublishPlan(  # by hand, since every small commit comes through here: `replace` takes its time
             self.txn_id,
-            self.stance,
-            Change(change.kind, change.actions, {}, inline, *given),
+            self.policy,
+            DataChange(change.kind, change.actions, {}, inline, *given),
             self.actor,
             self.checks,
             self.read_rows,
@@ -415,14 +415,14 @@ class PublishPlan:
     @property
     def changes_nothing(self) -> bool:
         """No row would change and no schema either: then there is no commit."""
-        effect = self.effect
+        change = self.change
         return (
-            isinstance(effect, Change)
-            and not effect.changes_rows
-            and self.stance is not Stance.MAINTENANCE
-            and effect.schema is None
-            and effect.merged_parent is None
-            and not any(isinstance(action, Drop | Create) for action in effect.actions)
+            isinstance(change, DataChange)
+            and not change.changes_rows
+            and self.policy is not ConflictPolicy.MAINTENANCE
+            and change.schema is None
+            and change.merged_parent is None
+            and not any(isinstance(action, Drop | Create) for action in change.actions)
         )
 
 

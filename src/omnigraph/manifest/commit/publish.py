@@ -22,15 +22,28 @@ from omnigraph.errors import (
     RetriesExhausted,
     UnsupportedFormat,
 )
-from omnigraph.manifest.commit.commit_queue import GoAlone, Landed, Lines, Lost, Member, NothingToDo, may_share
+from omnigraph.manifest.commit.commit_queue import (
+    CommitQueue,
+    Committed,
+    Conflicted,
+    NoChange,
+    PendingCommit,
+    Standalone,
+    may_share,
+)
 from omnigraph.manifest.commit.compose import compose
-from omnigraph.manifest.commit.conflict_handlers import Recourse, Replan
-from omnigraph.manifest.commit.conflicts import BranchIsGone, PlanAgain, Proceed, Refuse, decide
-from omnigraph.manifest.commit.contention import Company, followed
+from omnigraph.manifest.commit.conflict_handlers import PlanOn, Recourse
+from omnigraph.manifest.commit.conflicts import BranchDeleted, Proceed, Refuse, Replan, decide
+from omnigraph.manifest.commit.contention import ContentionControl, find_stable_head
 from omnigraph.manifest.commit.group_commit import Groups
-from omnigraph.manifest.commit.plan import Change, EmptyBranch, PublishPlan, Stance
+from omnigraph.manifest.commit.plan import ConflictPolicy, DataChange, EmptyBranch, PublishPlan
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.commit.write_reservation import ASKS_MAX, Turns, asking, due
+from omnigraph.manifest.commit.write_reservation import (
+    RESERVATION_PUTS_MAX,
+    Reservations,
+    reservation_plan,
+    should_reserve,
+)
 from omnigraph.manifest.history.txn_lookup import fences_honour, find_txn, find_txn_since
 from omnigraph.manifest.model.codec import touch_to_json
 from omnigraph.manifest.model.manifest import Commit, Entry, Manifest, Point, TableKey, TxnId, txn_ids
@@ -99,15 +112,15 @@ class Publisher:
         self._runtime = runtime
         self._policy = policy or PublishPolicy()
         settings = settings or Settings()
-        self._lines = Lines(settings)
-        self._turns = Turns(runtime, self._lines)
-        self._company = Company(runtime, self._policy.first_wait_s, self._policy.wait_max_s)
+        self._queue = CommitQueue(settings)
+        self._reservations = Reservations(runtime, self._queue)
+        self._contention = ContentionControl(runtime, self._policy.first_wait_s, self._policy.wait_max_s)
         self._groups = Groups(
             self,
             manifests,
             inline_rows,
-            self._turns,
-            self._company,
+            self._reservations,
+            self._contention,
             runtime,
             self._policy.time_limit_s,
             settings.group_bytes,
@@ -121,18 +134,18 @@ class Publisher:
         if not may_share(plan):
             entry = self._advance(txn, plan, recourse)
             return None if entry is None else _published(entry, plan.txn_id)
-        match self._lines.join(Member(txn, plan, recourse, self._deadline()), self._groups.land):
-            case Landed(entry):
+        match self._queue.submit(PendingCommit(txn, plan, recourse, self._deadline()), self._groups.land):
+            case Committed(entry):
                 return _published(entry, plan.txn_id)
-            case NothingToDo():
+            case NoChange():
                 return None
-            case GoAlone(txn, plan):
+            case Standalone(txn, plan):
                 entry = self._advance(txn, plan, recourse)
                 return None if entry is None else _published(entry, plan.txn_id)
             case BaseException() as error:
                 raise error
 
-    def landed_earlier(self, txn: WriteTxn, txn_id: TxnId, since: Point | None = None) -> PublishedCommit | None:
+    def find_earlier_commit(self, txn: WriteTxn, txn_id: TxnId, since: Point | None = None) -> PublishedCommit | None:
         """The commit of a transaction id that the caller supplied, if an earlier call made it.
 
         To be asked before planning: a write that has landed would fail its own checks. Of a write with an
@@ -142,14 +155,14 @@ class Publisher:
         if since is not None and since.branch_id == head.branch_id:
             entry = find_txn_since(self._manifests, since, head, txn_id)
             return None if entry is None else _published(entry, txn_id)
-        return self.landed_before(head, txn_id)
+        return self.find_commit_before(head, txn_id)
 
-    def landed_before(self, head: Manifest, txn_id: TxnId) -> PublishedCommit | None:
+    def find_commit_before(self, head: Manifest, txn_id: TxnId) -> PublishedCommit | None:
         """The same for a head that may be old: what came after it is found by losing to it."""
         entry = find_txn(self._manifests, head, txn_id, self._runtime.clock.now())
         return None if entry is None else _published(entry, txn_id)
 
-    def refuse_early(self, txn: WriteTxn, plan: PublishPlan) -> None:
+    def refuse_if_lost(self, txn: WriteTxn, plan: PublishPlan) -> None:
         """Raise if a held base has lost already: then nothing need be staged that nobody would use."""
         head = self._manifests.refresh_head(txn.base)
         if head.point != txn.base.point:
@@ -163,7 +176,7 @@ class Publisher:
         """Manifest 1 of a branch id, or a tombstone in its place; None if the other was first."""
         manifest = compose(unborn, plan, self._runtime.clock.now())
         put = self.put(manifest, plan.txn_id, self._deadline())
-        return manifest if isinstance(put, Landed) else None
+        return manifest if isinstance(put, Committed) else None
 
     def _advance(self, txn: WriteTxn, plan: PublishPlan, recourse: Recourse) -> Entry | None:
         deadline = self._deadline()
@@ -177,7 +190,7 @@ class Publisher:
             started = self._runtime.clock.monotonic()
             try:
                 if losses:  # perhaps to writers of this very process, which have always the next put under way
-                    with self._lines.held(Member(txn, plan, recourse, deadline)):
+                    with self._queue.exclusive(PendingCommit(txn, plan, recourse, deadline)):
                         started = self._runtime.clock.monotonic()  # a turn is not for waiting in one's own line
                         if not may_be_another:
                             txn, plan = self._onto_known(txn, plan, recourse)
@@ -187,19 +200,19 @@ class Publisher:
             except TablesLackColumns as lack:
                 txn, plan = self._derived_again(txn, plan, recourse, lack)
                 continue
-            if isinstance(result, NothingToDo):
+            if isinstance(result, NoChange):
                 return None
-            if isinstance(result, Landed):
+            if isinstance(result, Committed):
                 return result.entry
-            entry = result.to
+            entry = result.winner
             attempt_s = rebase_s + self._runtime.clock.monotonic() - started
             losses += 1
             meter.record_retry()
             out_of_time = self._runtime.clock.monotonic() > deadline
             if losses == 1 or out_of_time:
-                head = self.head_after(entry)
+                head = self.read_head(entry)
             else:
-                head = self.make_room(entry, plan, losses, attempt_s)
+                head = self.back_off_and_refresh(entry, plan, losses, attempt_s)
             # Before anything is staged again.
             landed = self._landed_meanwhile(txn, plan, head) if guard is None else guard.check(head)
             if landed is not None:
@@ -227,8 +240,8 @@ class Publisher:
         return txn, plan
 
     def _require_columns(self, base: Manifest, plan: PublishPlan, manifest: Manifest) -> None:
-        if isinstance(plan.effect, Change) and (plan.effect.staged or plan.effect.schema or plan.effect.merged):
-            missing = missing_columns(base, manifest, plan.effect, self._schemas.read)
+        if isinstance(plan.change, DataChange) and (plan.change.staged or plan.change.schema or plan.change.merged):
+            missing = missing_columns(base, manifest, plan.change, self._schemas.read)
             if missing:
                 raise TablesLackColumns(missing)
 
@@ -238,7 +251,7 @@ class Publisher:
         if head is None or head.manifest_version <= txn.base.manifest_version:
             return txn, plan
         decision = self._decide(txn, plan, head, can_plan_again=True)
-        if isinstance(decision, PlanAgain) or decision.restage:
+        if isinstance(decision, Replan) or decision.restage:
             return txn, plan
         return self.rebase(txn, plan, head, recourse)
 
@@ -246,17 +259,19 @@ class Publisher:
         """The entry in which another call has put a txn id that callers supply, behind the base of a lost put."""
         return find_txn_since(self._manifests, txn.base.point, head, plan.txn_id) if plan.idempotent else None
 
-    def make_room(self, winner: Entry, plan: PublishPlan, losses: int, attempt_s: float) -> Manifest:
+    def back_off_and_refresh(self, winner: Entry, plan: PublishPlan, losses: int, attempt_s: float) -> Manifest:
         """Let those go first who have lost more often, and after some losses ask the others to; answers a head to put
         on, as far as anybody can know."""
-        if (wait_s := self._company.wait_s(winner.branch_id, losses)) > 0:
+        if (wait_s := self._contention.backoff_s(winner.branch_id, losses)) > 0:
             self._runtime.clock.sleep(wait_s)
-        head = followed(self._manifests, winner) if isinstance(winner, Manifest) else self.head_after(winner)
-        if not due(losses) or head.tombstone is not None or head.reservation is not None:
+        head = find_stable_head(self._manifests, winner) if isinstance(winner, Manifest) else self.read_head(winner)
+        if not should_reserve(losses) or head.tombstone is not None or head.reservation is not None:
             return head
         # Where the next try takes long it is lost without a turn, so a few quick puts for one are worth their while.
-        for _ in range(ASKS_MAX):
-            manifest = compose(head, asking(plan, attempt_s, self._runtime.ids.txn_id()), self._runtime.clock.now())
+        for _ in range(RESERVATION_PUTS_MAX):
+            manifest = compose(
+                head, reservation_plan(plan, attempt_s, self._runtime.ids.txn_id()), self._runtime.clock.now()
+            )
             with suppress(OmnigraphError):  # that it fails, or that its fate is unknown, matters to nobody
                 if self._create(manifest).outcome is PutOutcome.CREATED:
                     return manifest
@@ -267,13 +282,15 @@ class Publisher:
 
     def _create(self, manifest: Manifest) -> PutResult:
         """The conditional put by which a manifest comes to be: there is no other."""
-        self._company.sent(manifest)
+        self._contention.on_put(manifest)
         before = self._runtime.clock.monotonic()
         answer = self._manifests.create(manifest)
-        self._company.took(self._runtime.clock.monotonic() - before)
+        self._contention.on_latency(self._runtime.clock.monotonic() - before)
         return answer
 
-    def _attempt(self, txn: WriteTxn, plan: PublishPlan, deadline: float, losses: int) -> Landed | Lost | NothingToDo:
+    def _attempt(
+        self, txn: WriteTxn, plan: PublishPlan, deadline: float, losses: int
+    ) -> Committed | Conflicted | NoChange:
         """One try on one base.
 
         `confirmed-head`: what no won put seals (a no-op, a 412) is answered only from a head confirmed here.
@@ -282,39 +299,43 @@ class Publisher:
         if plan.changes_nothing or (wanted is not None and wanted != txn.base.logical_head):
             head = self._manifests.refresh_head(txn.base)
             if head.point != txn.base.point:
-                return Lost(head)
+                return Conflicted(head)
             if plan.guard is not None and (landed := plan.guard.check(head)):
-                return Landed(landed)
+                return Committed(landed)
             if wanted is not None and wanted != head.logical_head:
                 raise PreconditionFailed(wanted, head.logical_head)
-            return NothingToDo()
+            return NoChange()
         return self.attempt(txn, plan, deadline, losses)
 
-    def attempt(self, txn: WriteTxn, plan: PublishPlan, deadline: float, losses: int) -> Landed | Lost:
+    def attempt(self, txn: WriteTxn, plan: PublishPlan, deadline: float, losses: int) -> Committed | Conflicted:
         """The same for a plan that changes something, whatever the head."""
-        if (wait_s := self._turns.remaining_s(txn.base, plan.txn_id)) > 0:
-            self._turns.leave(txn.base, wait_s)
+        if (wait_s := self._reservations.remaining_s(txn.base, plan.txn_id)) > 0:
+            self._reservations.yield_to(txn.base, wait_s)
             head = self._manifests.refresh_head(txn.base)
             if head.point != txn.base.point:
-                return Lost(head)
-        elif not losses and plan.stance is not Stance.MAINTENANCE and (gap_s := self._company.gap_s(txn.base)) > 0:
+                return Conflicted(head)
+        elif (
+            not losses
+            and plan.policy is not ConflictPolicy.MAINTENANCE
+            and (gap_s := self._contention.pace_s(txn.base)) > 0
+        ):
             self._runtime.clock.sleep(gap_s)
         if plan.guard is not None and (landed := plan.guard.check(txn.base)):  # a put that is unsettled needs no other
-            return Landed(landed)
+            return Committed(landed)
         manifest = compose(txn.base, plan, self._runtime.clock.now())
         self._require_columns(txn.base, plan, manifest)
         put = self.put(manifest, plan.txn_id, deadline)
-        if isinstance(put, Landed):
-            self._company.landed(put.entry, losses)
+        if isinstance(put, Committed):
+            self._contention.on_commit(put.entry, losses)
             if put.entry is manifest:
                 self._inline_rows.cache_put(
                     manifest, {key: made.overlay for key, made in plan.inline.items() if made.counts}
                 )
-                if plan.stance is not Stance.MAINTENANCE:
+                if plan.policy is not ConflictPolicy.MAINTENANCE:
                     self.tell(manifest)
             return put
-        self._company.lost_to(put)
-        return Lost(put)
+        self._contention.on_conflict(put)
+        return Conflicted(put)
 
     def tell(self, manifest: Manifest) -> None:
         """Tell whoever wants to know. Whatever that does, the commit has landed: no failure may be reported for it."""
@@ -324,14 +345,14 @@ class Publisher:
             except Exception:
                 _log.exception("Commit %s has landed, but who was told of it failed.", manifest.logical_head)
 
-    def head_after(self, winner: Entry) -> Manifest:
+    def read_head(self, winner: Entry) -> Manifest:
         if isinstance(winner, Manifest):
             return self._manifests.refresh_head(winner)
         newest = self._manifests.find_head(winner.branch_id)  # `unique-numbers`: a stub, so list again
         assert newest is not None, "a branch with a stub has a head"
         return newest
 
-    def put(self, manifest: Manifest, txn_id: TxnId, deadline: float) -> Landed | Entry:
+    def put(self, manifest: Manifest, txn_id: TxnId, deadline: float) -> Committed | Entry:
         """`settle-by-reading`: create; whatever the answer, unless "created", read the number: ours, or who was first.
 
         Absent after a lost answer means that the put may still land, so the same body goes to the
@@ -344,7 +365,7 @@ class Publisher:
             try:
                 answer = self._create(manifest)
                 if answer.outcome is PutOutcome.CREATED:
-                    return Landed(manifest)
+                    return Committed(manifest)
                 may_have_landed = may_have_landed or answer.outcome is PutOutcome.UNKNOWN
             except OmnigraphError as error:  # denied or full: this put did not land, an earlier one may have
                 refusal = error
@@ -355,9 +376,9 @@ class Publisher:
             except OmnigraphError as error:
                 may_have_landed = may_have_landed or refusal is None  # "exists" may have spoken of our own object
                 refusal = refusal or error
-            if entry is not None and (_carries(entry, manifest) or _same_birth(entry, manifest)):
+            if entry is not None and (_carries_all(entry, manifest) or _is_same_first_manifest(entry, manifest)):
                 # With a supplied txn id it may be an earlier call's, which staged other files: theirs count.
-                return Landed(entry)
+                return Committed(entry)
             if refusal is not None and (entry is not None or not may_have_landed):
                 raise refusal
             if entry is not None:
@@ -379,7 +400,7 @@ class Publisher:
         """Carry out what the conflict table says about losing to this head, or to those before it in a group."""
         checkpoint()  # the put was another's for sure, so nothing of this has happened
         match self._decide(txn, plan, head, can_plan_again=recourse.plan_again is not None, pending=pending):
-            case PlanAgain(reason):
+            case Replan(reason):
                 if recourse.plan_again is None:
                     raise ConflictError(f"The write lost its base ({reason}): nothing was written, run it again.")
                 return self._planned_again(head, plan, recourse.plan_again, pending)
@@ -393,7 +414,7 @@ class Publisher:
                 return txn, plan
 
     def _planned_again(
-        self, head: Manifest, plan: PublishPlan, replan: Replan, pending: Mapping[TableKey, Overlay] = NO_ROWS
+        self, head: Manifest, plan: PublishPlan, replan: PlanOn, pending: Mapping[TableKey, Overlay] = NO_ROWS
     ) -> tuple[WriteTxn, PublishPlan]:
         txn = WriteTxn(head, self._schemas.read(head.schema), pending)
         again = replace(replan(txn), txn_id=plan.txn_id, idempotent=plan.idempotent)  # `one-txn-id`
@@ -407,22 +428,24 @@ class Publisher:
         *,
         can_plan_again: bool = False,
         pending: Mapping[TableKey, Overlay] = NO_ROWS,
-    ) -> Proceed | PlanAgain:
+    ) -> Proceed | Replan:
         """What the conflict table says; what it refuses is raised."""
         if head.tombstone is None and plan.if_commit not in (None, head.logical_head):
             raise PreconditionFailed(str(plan.if_commit), head.logical_head)
         honoured = plan.intent is not None and fences_honour(self._manifests, txn.base, head, plan.intent)
-        match decide(plan, txn.base, head, came=partial(self._came, head.point, pending), intent_honoured=honoured):
-            case BranchIsGone():
+        match decide(
+            plan, txn.base, head, came=partial(self._written_since, head.point, pending), intent_honoured=honoured
+        ):
+            case BranchDeleted():
                 raise BranchNotFound(txn.branch)
             case Refuse(table_key, expected, actual):
                 if can_plan_again:
-                    return PlanAgain(f"{table_key} changed")
+                    return Replan(f"{table_key} changed")
                 raise ExpectedVersionMismatch(table_key, expected, actual)
-            case Proceed() | PlanAgain() as decision:
+            case Proceed() | Replan() as decision:
                 return decision
 
-    def _came(self, head: Point, pending: Mapping[TableKey, Overlay], tail: Tail) -> frozenset[str]:
+    def _written_since(self, head: Point, pending: Mapping[TableKey, Overlay], tail: Tail) -> frozenset[str]:
         """Which rows these small commits wrote; of a head that is being made, `pending` tells."""
         made = {
             entry
@@ -436,13 +459,13 @@ class Publisher:
         return self._runtime.clock.monotonic() + self._policy.time_limit_s
 
 
-def _carries(entry: Entry, manifest: Manifest) -> bool:
+def _carries_all(entry: Entry, manifest: Manifest) -> bool:
     """Whether all transactions of a manifest are in what lies under its number. The birth of a branch has none."""
     own = txn_ids(manifest)
     return bool(own) and own <= txn_ids(entry)
 
 
-def _same_birth(entry: Entry, manifest: Manifest) -> bool:
+def _is_same_first_manifest(entry: Entry, manifest: Manifest) -> bool:
     """Only its creator, who minted the branch id, ever puts a living manifest 1."""
     return manifest.manifest_version == 1 and entry.tombstone is None and manifest.tombstone is None
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 STALLS_MAX = 8  # how often in a row that may happen
 
 
-def begun_anew(
+def retry_if_base_swept(
     repository: Repository, once: Callable[[], T], stood_on: Sequence[Manifest], *, can_plan_again: bool = True
 ) -> T:
     """What `once` answers, which opens its bases itself; begun anew where a cleanup has passed one of them.

@@ -11,26 +11,26 @@ import threading
 from collections import OrderedDict
 
 from omnigraph.fork_safety import renew_after_fork
-from omnigraph.manifest.commit.commit_queue import Lines
-from omnigraph.manifest.commit.plan import PublishPlan, Reserve, Stance
+from omnigraph.manifest.commit.commit_queue import CommitQueue
+from omnigraph.manifest.commit.plan import ConflictPolicy, PublishPlan, Reserve
 from omnigraph.manifest.model.manifest import Manifest, Point, TxnId
 from omnigraph.runtime import Runtime
 
-ASK_AFTER_LOSSES = 4
-ASKS_MAX = 4  # at one loss, each lost to somebody else
-TURN_MAX_S = 5.0
-TURN_ATTEMPTS = 2.0  # a turn is this many times as long as the asking writer's last attempt was
-LOOK_EVERY_S = 0.02
+RESERVE_AFTER_LOSSES = 4
+RESERVATION_PUTS_MAX = 4  # at one loss, each lost to somebody else
+RESERVATION_MAX_S = 5.0
+RESERVATION_ATTEMPTS = 2.0  # a turn is this many times as long as the asking writer's last attempt was
+POLL_S = 0.02
 _SEEN_MAX = 64
 
 
-class Turns:
+class Reservations:
     """What one process knows of the turns that others asked for."""
 
-    def __init__(self, runtime: Runtime, lines: Lines) -> None:
+    def __init__(self, runtime: Runtime, lines: CommitQueue) -> None:
         self._runtime = runtime
         self._lines = lines
-        renew_after_fork(self, Turns._renew)
+        renew_after_fork(self, Reservations._renew)
 
     def _renew(self) -> None:
         self._first_seen: OrderedDict[Point, float] = OrderedDict()
@@ -47,25 +47,25 @@ class Turns:
             since = self._first_seen.setdefault(head.point, now)
             while len(self._first_seen) > _SEEN_MAX:
                 self._first_seen.popitem(last=False)
-        return max(0.0, since + min(turn.wait_ms / 1000, TURN_MAX_S) - now)
+        return max(0.0, since + min(turn.wait_ms / 1000, RESERVATION_MAX_S) - now)
 
-    def leave(self, head: Manifest, wait_s: float) -> None:
+    def yield_to(self, head: Manifest, wait_s: float) -> None:
         """Wait for as long, or until the write that has asked was tried, if it is one of this process."""
         clock = self._runtime.clock
         until = clock.monotonic() + wait_s
         assert head.reservation is not None
-        with self._lines.lent(head.branch_id, head.reservation.txn_id) as is_to_come:
+        with self._lines.reserve_for(head.branch_id, head.reservation.txn_id) as is_to_come:
             while is_to_come() and (left_s := until - clock.monotonic()) > 0:
-                clock.sleep(min(left_s, LOOK_EVERY_S))
+                clock.sleep(min(left_s, POLL_S))
 
 
-def due(losses: int) -> bool:
+def should_reserve(losses: int) -> bool:
     """Whether a plan has lost often enough to ask; from then on it does at every loss. Folds may, and fences: behind
     a busy writer they would never land, and writers would stop at the hard limit."""
-    return losses >= ASK_AFTER_LOSSES
+    return losses >= RESERVE_AFTER_LOSSES
 
 
-def asking(plan: PublishPlan, attempt_s: float, txn_id: TxnId) -> PublishPlan:
+def reservation_plan(plan: PublishPlan, attempt_s: float, txn_id: TxnId) -> PublishPlan:
     """A plan of its own that asks for a turn on behalf of another, which takes `attempt_s` to try again."""
-    wait_ms = int(1000 * min(TURN_MAX_S, TURN_ATTEMPTS * attempt_s))
-    return PublishPlan(txn_id, Stance.MAINTENANCE, Reserve(plan.txn_id, wait_ms))
+    wait_ms = int(1000 * min(RESERVATION_MAX_S, RESERVATION_ATTEMPTS * attempt_s))
+    return PublishPlan(txn_id, ConflictPolicy.MAINTENANCE, Reserve(plan.txn_id, wait_ms))

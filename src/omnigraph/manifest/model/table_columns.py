@@ -9,7 +9,7 @@ The id of a property does not identify its column, because a merge may have to n
 
 from collections.abc import Callable, Mapping
 
-from omnigraph.manifest.commit.plan import Change
+from omnigraph.manifest.commit.plan import DataChange
 from omnigraph.manifest.model.manifest import Manifest, TableKey, TableRef
 from omnigraph.schema.catalog import Schema
 from omnigraph.schema.definitions import TypeDef
@@ -25,7 +25,7 @@ class TablesLackColumns(Exception):
         self.missing = missing  # by table, the name of a property that has no column
 
 
-def missing_columns(base: Manifest, after: Manifest, change: Change, read: ReadSchema) -> dict[TableKey, str]:
+def missing_columns(base: Manifest, after: Manifest, change: DataChange, read: ReadSchema) -> dict[TableKey, str]:
     """The tables of `after` that lack a column of its schema, each with a property that has none.
 
     `after` is composed of `base`, which lacks nothing, and `change`.

@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from omnigraph.errors import BadRequest, PreconditionFailed
-from omnigraph.manifest.commit.plan import Bulk, Change, PublishPlan, Stance
+from omnigraph.manifest.commit.plan import Bulk, ConflictPolicy, DataChange, PublishPlan
 from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
-from omnigraph.manifest.commit.stale_base import begun_anew
+from omnigraph.manifest.commit.stale_base import retry_if_base_swept
 from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
 from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, TxnId
 from omnigraph.manifest.repository import Repository
@@ -135,14 +135,14 @@ class _Job:
 
     def publish(self, branch: str, actor: str | None, if_commit: CommitId | None, txn_id: TxnId | None) -> Analysis:
         once = partial(self._publish, branch, actor, if_commit, txn_id)
-        return begun_anew(self._repository, once, self._stands_on)
+        return retry_if_base_swept(self._repository, once, self._stands_on)
 
     def _publish(self, branch: str, actor: str | None, if_commit: CommitId | None, txn_id: TxnId | None) -> Analysis:
         own_id = txn_id or self._repository.runtime.ids.txn_id()
         txn = self._repository.open_txn(branch)
         self._stands_on[:] = (txn.base,)
         publisher = self._repository.publisher
-        commit = publisher.landed_earlier(txn, own_id) if txn_id is not None else None
+        commit = publisher.find_earlier_commit(txn, own_id) if txn_id is not None else None
         if commit is None:
             if if_commit not in (None, txn.commit_id):
                 raise PreconditionFailed(str(if_commit), txn.commit_id)
@@ -167,8 +167,8 @@ class _Job:
         staged = stage(self._repository, txn, question.target, self._found[1])
         return PublishPlan(
             own_id,
-            Stance.CONSTRUCTIVE,
-            Change("analyze", (Bulk(key),), {} if staged is None else {key: staged}),
+            ConflictPolicy.CONSTRUCTIVE,
+            DataChange("analyze", (Bulk(key),), {} if staged is None else {key: staged}),
             actor=actor,
             read_rows=question.tables if self._pinned is None else frozenset(),
             if_commit=if_commit,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.manifest.commit.conflicts import changed_at, in_front
+from omnigraph.manifest.commit.conflicts import changed_at, is_tail_prefix
 from omnigraph.manifest.commit.plan import StagedTable
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import TableKey, TableRef
@@ -59,7 +59,7 @@ def arrivals(
 
 def lands(staged: StagedTable, ref: TableRef | None) -> bool:
     """Whether a staged version can be published here, with what came since on top (`whole-tail`, `rebase`)."""
-    return staged.base == (None if ref is None else ref.stored) and in_front(staged.folded, ref)
+    return staged.base == (None if ref is None else ref.stored) and is_tail_prefix(staged.folded, ref)
 
 
 def _arrival(tables: Tables, before: WriteTxn, now: WriteTxn, key: TableKey) -> Arrival | None:
@@ -69,7 +69,7 @@ def _arrival(tables: Tables, before: WriteTxn, now: WriteTxn, key: TableKey) -> 
     if new is None:
         return None
     stored, tail = (None, ()) if old is None else (old.stored, old.tail)
-    if stored == new.stored and in_front(tail, new):  # small commits alone
+    if stored == new.stored and is_tail_prefix(tail, new):  # small commits alone
         _, overlay = tables.parts(content_of(None, new.tail[len(tail) :]))
         return Arrival(_rows_of(overlay, schema), overlay.shadowed - overlay.ids, bool(overlay.shadowed))
     if sum(tables.differing_rows(before.content(key), now.content(key))) > ROWS_MAX:

@@ -155,7 +155,7 @@ def _landed(repository: Repository, branch: str, txn_id: TxnId) -> bool:
     from omnigraph.errors import BranchNotFound
 
     try:
-        return repository.publisher.landed_earlier(repository.open_txn(branch), txn_id) is not None
+        return repository.publisher.find_earlier_commit(repository.open_txn(branch), txn_id) is not None
     except BranchNotFound:
         return False
 

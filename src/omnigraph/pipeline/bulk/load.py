@@ -19,7 +19,7 @@ from typing import Any
 
 from omnigraph.errors import AlreadyExists, BranchNotFound, JobInputDiffers, PreconditionFailed
 from omnigraph.manifest.commit.conflicts import changed_at
-from omnigraph.manifest.commit.plan import Bulk, Change, PublishPlan, Stance
+from omnigraph.manifest.commit.plan import Bulk, ConflictPolicy, DataChange, PublishPlan
 from omnigraph.manifest.commit.publish import PublishedCommit, Publisher, PublishPolicy, Recourse
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.history.txn_lookup import fences_honour
@@ -129,7 +129,7 @@ class BulkLoad:
         if options.txn_id is not None and not self._is_new_branch:
             # Whenever the job is started again: a bulk load can afford to look through the whole branch.
             everything = Point(base.base.branch_id, 0)
-            landed = self.repository.publisher.landed_earlier(base, options.txn_id, since=everything)
+            landed = self.repository.publisher.find_earlier_commit(base, options.txn_id, since=everything)
             if landed is not None:
                 clear_away(self.repository, options.txn_id, options.branch, base.base.branch_id)
                 return self._landed(landed)
@@ -208,7 +208,7 @@ class BulkLoad:
         entry = self._guard(base).check(self.repository.manifests.refresh_head(base.base))
         if entry is None or self._is_new_branch:  # on the source of its branch the id is another's
             return None
-        return self.repository.publisher.landed_earlier(base, held.txn_id, since=self._since(base))
+        return self.repository.publisher.find_earlier_commit(base, held.txn_id, since=self._since(base))
 
     # Publishing.
 
@@ -232,8 +232,8 @@ class BulkLoad:
         self._planned, self._verified_on = planned, txn
         return PublishPlan(
             txn_id=self._held.txn_id,
-            stance=Stance.STRICT if self.options.mode == "overwrite" else Stance.CONSTRUCTIVE,
-            effect=Change("load", tuple(Bulk(key) for key in planned.staged), planned.staged),
+            policy=ConflictPolicy.STRICT if self.options.mode == "overwrite" else ConflictPolicy.CONSTRUCTIVE,
+            change=DataChange("load", tuple(Bulk(key) for key in planned.staged), planned.staged),
             actor=self.options.actor,
             read_rows=planned.read_rows,
             if_commit=self.options.if_commit,

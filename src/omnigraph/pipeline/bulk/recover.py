@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from omnigraph.errors import BadRequest, ConflictError, Damaged
 from omnigraph.gc.recovery import ACTOR, KIND, Completer
-from omnigraph.manifest.commit.plan import Change, PublishPlan
+from omnigraph.manifest.commit.plan import DataChange, PublishPlan
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.intent.intent_store import HeldIntent, SeenIntent
@@ -56,8 +56,8 @@ class _Completion(BulkLoad):
 
     def _plan_on(self, txn: WriteTxn) -> PublishPlan:
         plan = super()._plan_on(txn)
-        assert isinstance(plan.effect, Change)
-        return replace(plan, effect=replace(plan.effect, kind=KIND), recovered=self._whose)
+        assert isinstance(plan.change, DataChange)
+        return replace(plan, change=replace(plan.change, kind=KIND), recovered=self._whose)
 
     def _staged(self, txn: WriteTxn) -> Pass:
         assert self._details is not None

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.engine import require_engine
 from omnigraph.errors import BadRequest, OmnigraphError
-from omnigraph.manifest.commit.plan import Change, PublishPlan, Stance, Upsert
+from omnigraph.manifest.commit.plan import ConflictPolicy, DataChange, PublishPlan, Upsert
 from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
-from omnigraph.manifest.commit.stale_base import begun_anew
+from omnigraph.manifest.commit.stale_base import retry_if_base_swept
 from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
 from omnigraph.manifest.model.manifest import MAIN, Manifest, TableKey
 from omnigraph.manifest.repository import Repository
@@ -193,7 +193,7 @@ class _Job:
             return not asked or self.embedded - before == asked
 
         for _ in range(PASSES_MAX):  # a pass that takes hours may outlive the state that it reads
-            if begun_anew(self._repository, is_filled, stood_on):
+            if retry_if_base_swept(self._repository, is_filled, stood_on):
                 return
 
     def _ask_and_commit(self, target: Target, group: list[Batch]) -> None:
@@ -230,9 +230,11 @@ class _Job:
             stood_on[:] = (txn.base,)
             rows, schema = self._filled(txn, target, vectors)
             actions = (Upsert(target.definition.table_key, rows),) if rows is not None and rows.num_rows else ()
-            effect = Change("embed", actions, schema=schema if actions else None)
+            effect = DataChange("embed", actions, schema=schema if actions else None)
             reads = frozenset({target.definition.table_key})
-            return stager.stage(txn, PublishPlan(own_id, Stance.CONSTRUCTIVE, effect, self._actor, read_rows=reads))
+            return stager.stage(
+                txn, PublishPlan(own_id, ConflictPolicy.CONSTRUCTIVE, effect, self._actor, read_rows=reads)
+            )
 
         def restage(txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
             stood_on[:] = (txn.base,)
@@ -242,7 +244,7 @@ class _Job:
             txn = self._repository.open_txn(self._branch)
             return self._repository.publisher.publish(txn, plan_on(txn), Recourse(restage, None, plan_on))
 
-        commit = begun_anew(self._repository, once, stood_on)
+        commit = retry_if_base_swept(self._repository, once, stood_on)
         if commit is not None:
             self.commits.append(commit)
             self.embedded += sum(touch.updated for touch in commit.commit.touched.values())

@@ -10,9 +10,18 @@ from functools import partial
 from typing import Any
 
 from omnigraph.errors import PreconditionFailed, SchemaChangeRefused
-from omnigraph.manifest.commit.plan import Change, Drop, Move, PublishPlan, Reshape, StagedTable, Stance, TableAction
+from omnigraph.manifest.commit.plan import (
+    ConflictPolicy,
+    DataChange,
+    Drop,
+    Move,
+    PublishPlan,
+    Reshape,
+    StagedTable,
+    TableAction,
+)
 from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
-from omnigraph.manifest.commit.stale_base import begun_anew
+from omnigraph.manifest.commit.stale_base import retry_if_base_swept
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, RowCounts, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
@@ -72,7 +81,7 @@ def apply_schema(
     def once() -> tuple[MigrationPlan, PublishedCommit | None]:
         base = repository.open_txn(branch)
         stood_on[:] = (base.base,)
-        published = repository.publisher.landed_earlier(base, txn_id) if txn_id else None
+        published = repository.publisher.find_earlier_commit(base, txn_id) if txn_id else None
         plan = plan_migration(base.schema, text, name)
         if published is not None:
             return plan, published
@@ -82,7 +91,7 @@ def apply_schema(
         return _landed(migration, base, actor=actor, if_commit=if_commit, txn_id=txn_id)
 
     with meter.operation(KIND) as operation:
-        plan, published = begun_anew(repository, once, stood_on, can_plan_again=False)
+        plan, published = retry_if_base_swept(repository, once, stood_on, can_plan_again=False)
     return SchemaApplied(plan, published, operation.cost)
 
 
@@ -102,8 +111,8 @@ def _landed(
     staged: dict[TableKey, StagedTable] = gather(tasks)[0]
     publish = PublishPlan(
         txn_id=repository.runtime.ids.txn_id() if txn_id is None else txn_id,
-        stance=Stance.STRICT,
-        effect=migration.change(base, staged),
+        policy=ConflictPolicy.STRICT,
+        change=migration.change(base, staged),
         actor=actor,
         read_rows=migration.reads,
         if_commit=if_commit,
@@ -128,7 +137,7 @@ class _Migration:
         made = {change.before.table_key for change in self.plan.going_on if change.renamed or _fills(change)}
         return frozenset(looked_at | made)
 
-    def change(self, base: WriteTxn, staged: Mapping[TableKey, StagedTable]) -> Change:
+    def change(self, base: WriteTxn, staged: Mapping[TableKey, StagedTable]) -> DataChange:
         """The effect on one base. That nothing is staged for a type was decided from how the base stores it."""
         drops = [Drop(definition.table_key) for definition in self.plan.dropped]
         moves = [Move(one.after.table_key, one.before.table_key) for one in self.plan.going_on if one.renamed]
@@ -138,7 +147,7 @@ class _Migration:
             if key not in staged and one.before != one.after:
                 ref = base.base.tables.get(one.before.table_key)
                 unstaged[key] = None if ref is None else ref.stored
-        return Change(KIND, actions, staged, schema=self.plan.wanted.hash, unstaged=unstaged)
+        return DataChange(KIND, actions, staged, schema=self.plan.wanted.hash, unstaged=unstaged)
 
     def staged(self, base: WriteTxn) -> dict[TableKey, StagedTable]:
         made = gather([partial(self.one, base, change) for change in self.changes.values()])
@@ -151,7 +160,7 @@ class _Migration:
         made = gather([partial(self.one, base, self.changes[key]) for key in again])
         renewed = {key: table for key, table in zip(again, made, strict=True) if table is not None}
         kept = {key: table for key, table in plan.staged.items() if key not in keys}
-        return replace(plan, effect=self.change(base, {**kept, **renewed}))
+        return replace(plan, change=self.change(base, {**kept, **renewed}))
 
     def one(self, base: WriteTxn, change: TypeChange) -> StagedTable | None:
         ref = base.base.tables.get(change.before.table_key)
