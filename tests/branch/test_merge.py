@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 
+from omnigraph.api.models import MergeAnswer
 from omnigraph.errors import BadRequest, BranchNotFound, MergeConflicts, PreconditionFailed, ReadOnly
 from omnigraph.manifest.commit.plan import ConflictPolicy, PublishPlan, RaiseFence
 from omnigraph.manifest.model.manifest import Position
@@ -212,7 +213,7 @@ def test_a_dry_run_shows_outcome_counts_and_conflicts_and_changes_nothing(graph:
     result = graph.merge(dry_run=True, delete_branch=True)
 
     assert (result.outcome, result.dry_run, result.commit) == (Outcome.MERGED, True, None)
-    assert result.to_json()["types"] == {
+    assert MergeAnswer.encode(result)["types"] == {
         "node:Person": {"inserted": 1, "updated": 1},
         "node:Company": {"updated": 1},
     }
@@ -227,7 +228,10 @@ def test_a_dry_run_of_a_fast_forward_counts_exactly(graph: Merging) -> None:
     result = graph.merge(dry_run=True)
 
     assert result.outcome is Outcome.FAST_FORWARD
-    assert result.to_json()["types"] == {"node:Person": {"inserted": 1, "updated": 1}, "edge:Knows": {"deleted": 1}}
+    assert MergeAnswer.encode(result)["types"] == {
+        "node:Person": {"inserted": 1, "updated": 1},
+        "edge:Knows": {"deleted": 1},
+    }
 
 
 def test_the_source_is_deleted_on_request(graph: Merging) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 import omnigraph
+from omnigraph.api.models import ChangesExplained
 from omnigraph.read.result import QueryResult
 from omnigraph.schema.evolve.migration import MigrationPlan
 from support.serving import QUICK
@@ -160,7 +161,7 @@ def _query_result(result: QueryResult) -> Any:
 
 def _changes(found: Any) -> Any:
     changes = [(plain(change), change.to_json()) for change in found]
-    facts = [found.from_commit, found.to_commit, found.schema_changed, found.explained.to_json()]
+    facts = [found.from_commit, found.to_commit, found.schema_changed, ChangesExplained.encode(found.explained)]
     return {"changes": changes, "facts": facts, "more": found.next_page is not None}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from omnigraph.api.models import LintFinding
 from omnigraph.query.lint import lint
 from query.gq import CATALOG, MARK, read_text
 
@@ -33,7 +34,7 @@ def test_warnings(code: str, marked: str) -> None:
 
     assert (issue.severity, issue.code, issue.line, issue.column) == ("warning", code, 1, len(before) + 1)
     assert issue.query == "q"
-    assert issue.to_json()["remedy"] == issue.remedy
+    assert LintFinding.encode(issue)["remedy"] == issue.remedy
     assert str(issue).startswith(f"query:1:{len(before) + 1}: warning: ")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO, TypeAlias
 
-from omnigraph.api.documents import Document, cost_document, iso_time
+from omnigraph.api.wire_model import Document
 from omnigraph.errors import (
     VIOLATIONS_SHOWN_MAX,
     ConstraintViolation,
@@ -19,8 +19,6 @@ from omnigraph.errors import (
     Violation,
 )
 from omnigraph.lexer import LanguageError
-
-__all__ = ["Document", "cost_document", "iso_time"]  # for the commands
 
 NAMES_SHOWN_MAX = 10
 _BOLD, _RED, _RESET = "\x1b[1m", "\x1b[31m", "\x1b[0m"

@@ -91,10 +91,6 @@ class TypeRead:
     comparisons: tuple[tuple[str | None, str | None], ...]  # table versions
     rows: int
 
-    def to_json(self) -> dict[str, Any]:
-        pairs = [{"older": older, "newer": newer} for older, newer in self.comparisons]
-        return {"type_name": self.type_name, "comparisons": pairs, "rows": self.rows}
-
 
 @dataclass(frozen=True, slots=True)
 class Explained:
@@ -104,14 +100,6 @@ class Explained:
     reason: str
     commits: int = 0  # logical ones that lie between, where they were added up
     reads: tuple[TypeRead, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "method": self.method,
-            "reason": self.reason,
-            "commits": self.commits,
-            "reads": [read.to_json() for read in self.reads],
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.model.manifest import TableKey
@@ -28,15 +27,6 @@ class TypeReport:
     def did_something(self) -> bool:
         return bool(self.folded_commits or self.compacted or self.built or self.extended or self.adjacency)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "folded": {"commits": self.folded_commits, "rows": self.folded_rows},
-            "fragments": {"before": self.fragments_before, "after": self.fragments_after, "rewritten": self.compacted},
-            "indexes": {"built": list(self.built), "extended": list(self.extended)},
-            "adjacency": self.adjacency,
-            "pending": list(self.pending),
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class OptimizeResult:
@@ -46,6 +36,3 @@ class OptimizeResult:
     commit: PublishedCommit | None
     types: Mapping[TableKey, TypeReport] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"branch": self.branch, "types": {key: report.to_json() for key, report in self.types.items()}}

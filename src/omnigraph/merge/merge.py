@@ -8,7 +8,7 @@ for so long that either is swept while it is read begins anew.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omnigraph.diff.graph_state import TypeState, identity, state_of
 from omnigraph.engine import Engine, require_engine
@@ -17,7 +17,6 @@ from omnigraph.manifest.commit.plan import ConflictPolicy, DataChange, Drop, Mer
 from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
 from omnigraph.manifest.commit.stale_base import retry_if_base_swept
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.model.codec import touch_to_json
 from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, RowCounts, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.merge.plan import CHANGED_ROWS_LOCAL_MAX, ChooseRunner, Draft, Outcome, draft_merge
@@ -46,18 +45,6 @@ class MergeResult:
     deleted: bool = False
     not_deleted: str | None = None  # why the source branch is still there, though it was to go
     cost: Cost = field(default_factory=Cost)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "into": self.into,
-            "outcome": self.outcome.value,
-            "dry_run": self.dry_run,
-            "types": {key: touch_to_json(touch) for key, touch in self.types.items()},
-            "conflicts": [conflict.to_json() for conflict in self.conflicts],
-            "deleted": self.deleted,
-            "not_deleted": self.not_deleted,
-        }
 
 
 def merge(

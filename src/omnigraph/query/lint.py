@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from omnigraph.lexer import LanguageError, Token, error_at
 from omnigraph.query import ast, ir
@@ -32,19 +32,6 @@ class LintIssue:
     def __str__(self) -> str:
         where = f"{self.source_name}:{self.line}:{self.column}"
         return f"{where}: {self.severity}: {self.message}: {self.remedy}. [{self.code}]"
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "severity": self.severity,
-            "code": self.code,
-            "message": self.message,
-            "remedy": self.remedy,
-            "query": self.query,
-            "source": self.source_name,
-            "line": self.line,
-            "column": self.column,
-            "excerpt": self.excerpt,
-        }
 
 
 def lint(text: str, catalog: Catalog, source_name: str = "query") -> tuple[LintIssue, ...]:

@@ -32,9 +32,8 @@ class HostedGraph:
     tried_at: float = 0.0
     opening: threading.Lock = field(default_factory=threading.Lock)
 
-    def to_json(self) -> dict[str, Any]:
-        error = None if self.error is None else error_body(self.error, self.redaction)
-        return {"id": self.id, "open": self.graph is not None, "error": error}
+    def error_body(self) -> dict[str, Any] | None:
+        return None if self.error is None else error_body(self.error, self.redaction)
 
 
 def _place_of(source: GraphSource) -> tuple[str, Mapping[str, str]]:

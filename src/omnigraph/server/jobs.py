@@ -17,7 +17,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from omnigraph.api.documents import Document, cost_document, iso_time
+from omnigraph.api.job_models import JobAnswer
+from omnigraph.api.models import CostEntry
+from omnigraph.api.wire_model import Document
 from omnigraph.cancellation import Stopped, StopToken, stop_scope
 from omnigraph.errors import NotFound, OmnigraphError
 from omnigraph.pipeline.progress import Progress
@@ -90,23 +92,9 @@ class Job:
             await asyncio.sleep(min(LOOK_EVERY_S, max(0.0, end - loop.time())))
         return seconds > 0 and self.ended.is_set()
 
-    def to_json(self) -> dict[str, Any]:
-        state = self.progress.state
-        times = (self.created_at, self.started_at, self.ended_at)
-        created, started, ended = (None if moment is None else iso_time(moment) for moment in times)
-        return {
-            "id": self.id,
-            "kind": self.kind,
-            "state": self.state,
-            "actor": self.actor,
-            "created_at": created,
-            "started_at": started,
-            "ended_at": ended,
-            "progress": {"stage": state.stage, "tasks": state.tasks, "done": state.done, "rows": state.rows},
-            "result": self.result,
-            "error": self.error,
-            "files": {name: f"/graphs/{self.graph}/jobs/{self.id}/{name}" for name in self.files},
-        }
+    def to_json(self) -> Document:
+        files = {name: f"/graphs/{self.graph}/jobs/{self.id}/{name}" for name in self.files}
+        return JobAnswer.encode(self, files=files)
 
 
 Work = Callable[[Job], Document]
@@ -229,7 +217,7 @@ class Jobs:
             job.cost = operation.cost
             job.ended_at = self._runtime.clock.now()
             told = {"job": job.id, "kind": job.kind, "graph": job.graph, "actor": job.actor, "state": job.state}
-            _log.info("job", extra={"fields": {**told, "cost": cost_document(job.cost)}})
+            _log.info("job", extra={"fields": {**told, "cost": CostEntry.encode(job.cost)}})
             job.ended.set()
 
     def _told(self, job: Job, error: OmnigraphError) -> dict[str, Any]:

@@ -1,9 +1,15 @@
 """The OpenAPI document, with what FastAPI does not know by itself: tokens, and the headers that every route takes."""
 
-from typing import Any
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Any, ForwardRef, Union, get_args, get_origin
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from omnigraph.api.wire_model import WireModel
 
 OPEN = ("/healthz", "/readyz")
 _BELOW = "/graphs/{graph}"
@@ -33,6 +39,46 @@ _REQUEST_ID = {
     "required": True,
     "schema": {"type": "string"},
 }
+
+
+_schemas: dict[str, type[BaseModel]] = {}  # by name, which is unique in a document
+
+
+def schema_model(model: type[WireModel]) -> type[BaseModel]:
+    """A wire model in the form from which FastAPI makes a schema. Responses are sent as they are, not through it."""
+    known = _schemas.get(model.openapi_name)
+    if known is not None:
+        return known
+    members: dict[str, Any] = {}
+    for field in model.fields():
+        default = _default(field.annotation) if field.source.omit_empty else {}
+        described = Field(alias=field.key, description=field.source.description, **default)
+        members[field.name] = (schemas_in(field.annotation, model), described)
+    config = ConfigDict(extra="allow")
+    made = _schemas[model.openapi_name] = create_model(
+        model.openapi_name, __config__=config, __doc__=model.__doc__, **members
+    )
+    return made
+
+
+def _default(annotation: Any) -> dict[str, Any]:
+    """What it means that a member is left out."""
+    if get_origin(annotation) is list:
+        return {"default_factory": list}
+    return {"default": 0 if annotation is int else None}
+
+
+def schemas_in(annotation: Any, around: type[WireModel] | None = None) -> Any:
+    """An annotation with schema models in the place of wire models."""
+    if annotation is around and around is not None:
+        return ForwardRef(around.openapi_name)
+    if isinstance(annotation, type) and issubclass(annotation, WireModel):
+        return schema_model(annotation)
+    inner = tuple(schemas_in(one, around) for one in get_args(annotation))
+    if inner == get_args(annotation):
+        return annotation
+    origin = get_origin(annotation)
+    return reduce(or_, inner) if origin in (Union, UnionType) else origin[inner]
 
 
 def document(app: FastAPI, *, secured: bool) -> dict[str, Any]:

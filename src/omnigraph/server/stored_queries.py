@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omnigraph.errors import BadRequest, NotFound, OmnigraphError
 from omnigraph.query import ast
@@ -37,16 +37,6 @@ class StoredQuery:
     writes: bool
     description: str | None
     params: tuple[tuple[str, str, bool], ...]  # name, type, whether it may be left out
-
-    def to_json(self, error: str | None) -> dict[str, Any]:
-        params = [{"name": name, "type": kind, "optional": optional} for name, kind, optional in self.params]
-        return {
-            "name": self.name,
-            "kind": "write" if self.writes else "read",
-            "description": self.description,
-            "params": params,
-            "error": error,
-        }
 
 
 def read_queries(folder: Path) -> dict[str, StoredQuery]:

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal, TypeAlias
 
 from omnigraph.errors import BadRequest, Damaged, NotFound, OmnigraphError, UnsupportedFormat
 from omnigraph.storage.meter import Cost
@@ -81,17 +81,6 @@ class VerifyReport:
     @property
     def damage(self) -> tuple[Problem, ...]:
         return tuple(problem for problem in self.problems if problem.severity == DAMAGE)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "ok": self.ok,
-            "branches": list(self.branches),
-            "full": self.full,
-            "seed": self.seed,
-            "checked": asdict(self.checked),
-            "problems": [asdict(problem) for problem in self.problems],
-            "more": self.more,
-        }
 
 
 class Findings:

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import click
 
-from omnigraph.api.documents import analysis_document
+from omnigraph.api.models import AnalyzeAnswer
 from omnigraph.cli.options import (
     Settings,
     at_option,
@@ -79,7 +79,7 @@ def analyze(
             **options,
         )
     rows = found.table.to_pylist()
-    document = analysis_document(algorithm, found, rows)
+    document = AnalyzeAnswer.encode(found, rows=rows)
 
     def lines(paint: Paint) -> Iterable[str]:
         return table(paint, found.table.column_names, [list(row.values()) for row in rows])

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.api.documents import embed_document
+from omnigraph.api.models import EmbedSummary
 from omnigraph.cli.options import Settings, common_options, pass_settings, store_argument
 from omnigraph.cli.output import Paint, counted, printable, table
 from omnigraph.cli.progress import working
@@ -61,7 +61,7 @@ def embed(
             actor=settings.actor,
             **options,
         )
-    settings.output.data(embed_document(result), lambda paint: _lines(result, paint))
+    settings.output.data(EmbedSummary.encode(result), lambda paint: _lines(result, paint))
     if not dry_run:
         settings.output.note(_sentence(result))
     for row, reason in result.refused[:REFUSED_SHOWN_MAX]:

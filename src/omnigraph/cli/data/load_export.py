@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
-from omnigraph.api.documents import export_document, load_document
+from omnigraph.api.models import SINGLE_FILE, ExportAnswer, LoadAnswer
 from omnigraph.cli.inputs import STDIN
 from omnigraph.cli.options import (
     Settings,
@@ -124,7 +124,7 @@ def load(
             if_commit=if_commit,
             txn_id=txn_id,
         )
-    settings.output.done(load_document(result), commit_sentence(result.commit, result.cost))
+    settings.output.done(LoadAnswer.encode(result), commit_sentence(result.commit, result.cost))
     for note in _notes(result):
         settings.output.note(note)
 
@@ -183,7 +183,7 @@ def export(
         )
     if dest is out:
         files = f" in {counted(done.files, 'file')}" if done.files > 1 else ""
-        document = export_document(str(out), done, directory=format_ is not None)
+        document = ExportAnswer.encode(done, out=str(out), **({} if format_ is not None else SINGLE_FILE))
         settings.output.done(document, f"Wrote {counted(done.rows, 'row')} to {out}{files}.")
 
 

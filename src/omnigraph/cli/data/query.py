@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from omnigraph.api.documents import query_head, write_document
+from omnigraph.api.models import LintFinding, QueryHead, WriteAnswer
 from omnigraph.cli.inputs import Params, SourceText, read_source
 from omnigraph.cli.options import Settings, at_option, common_options, if_commit_option, pass_settings, txn_id_option
 from omnigraph.cli.output import Paint, counted, excerpt_lines, printable
@@ -84,7 +84,7 @@ def query(
             master=master,
             on_start=progress.stage,
         )
-    head = query_head(result, name, settings.branch_or_main)
+    head = QueryHead.encode(result, query=name, branch=settings.branch_or_main)
     if explain and format_ != "json":
         settings.output.data({}, lambda _: map(printable, str(result.plan).split("\n")))
         return
@@ -126,7 +126,7 @@ def mutate(
             txn_id=txn_id,
         )
     cost = operation.cost if commit is None else commit.cost
-    settings.output.done(write_document(commit, cost), commit_sentence(commit, cost))
+    settings.output.done(WriteAnswer.encode(commit=commit, cost=cost), commit_sentence(commit, cost))
 
 
 @click.command()
@@ -149,7 +149,7 @@ def lint(settings: Settings, path: str, schema_path: str | None, at: str | None)
         raise click.UsageError("Both --schema and --at are given: --at is for a graph.")
     source = read_source(path)
     found = lint_queries(source.text, _catalog(settings, schema_path, at), source.name)
-    settings.output.data([issue.to_json() for issue in found], lambda paint: _lines(found, paint))
+    settings.output.data([LintFinding.encode(issue) for issue in found], lambda paint: _lines(found, paint))
     errors = sum(issue.severity == "error" for issue in found)
     warnings = len(found) - errors
     settings.output.note(f"{source.name}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")

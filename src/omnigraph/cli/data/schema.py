@@ -2,7 +2,7 @@
 
 import click
 
-from omnigraph.api.documents import schema_applied_document
+from omnigraph.api.models import CostEntry, SchemaApplyAnswer, SchemaPlanAnswer
 from omnigraph.cli.inputs import read_source
 from omnigraph.cli.options import (
     Settings,
@@ -13,7 +13,7 @@ from omnigraph.cli.options import (
     store_argument,
     txn_id_option,
 )
-from omnigraph.cli.output import cost_document, counted, printable
+from omnigraph.cli.output import counted, printable
 from omnigraph.cli.render.commit import spent_text, touched_text
 from omnigraph.cli.render.migration import plan_lines
 
@@ -41,7 +41,7 @@ def init(settings: Settings, path: str, place: str | None) -> None:
         "store": graph.uri,
         "node_types": nodes,
         "edge_types": edges,
-        "cost": cost_document(graph.cost),
+        "cost": CostEntry.encode(graph.cost),
     }
     types = f"{counted(len(nodes), 'node type')} and {counted(len(edges), 'edge type')}"
     settings.output.done(
@@ -79,7 +79,7 @@ def plan(settings: Settings, path: str, place: str | None) -> None:
     """
     source = read_source(path)
     graph = settings.open_graph(place, read_only=True)
-    document = graph.schema.plan(source.text, settings.branch_or_main, name=source.name).to_json()
+    document = SchemaPlanAnswer.encode(graph.schema.plan(source.text, settings.branch_or_main, name=source.name))
     settings.output.data(document, lambda paint: plan_lines(document, paint))
 
 
@@ -116,7 +116,7 @@ def apply(
         name=source.name,
     )
     commit = applied.commit
-    document = schema_applied_document(applied)
+    document = SchemaApplyAnswer.encode(applied)
     if commit is None:
         settings.output.done(document, "Nothing to change: the schema is as wanted, so there is no commit.")
         return

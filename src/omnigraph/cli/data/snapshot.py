@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omnigraph.api.documents import snapshot_document, version_document
+from omnigraph.api.documents import version_document
+from omnigraph.api.models import SnapshotAnswer
 from omnigraph.cli.options import Settings, at_option, common_options, pass_settings, store_argument
 from omnigraph.cli.output import Paint, fields, table
 
@@ -22,7 +23,7 @@ def snapshot(settings: Settings, place: str | None, at: str | None) -> None:
     """Show a branch's state: its commit, and the rows of every type."""
     graph = settings.open_graph(place, read_only=True)
     pinned = graph.snapshot(settings.branch_or_main, at)
-    settings.output.data(snapshot_document(pinned), lambda paint: _lines(pinned, paint))
+    settings.output.data(SnapshotAnswer.encode(pinned), lambda paint: _lines(pinned, paint))
 
 
 @click.command()

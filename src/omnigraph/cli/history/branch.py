@@ -2,7 +2,7 @@
 
 import click
 
-from omnigraph.api.documents import branch_document
+from omnigraph.api.models import BranchAnswer, MergeAnswer
 from omnigraph.cli.options import (
     Settings,
     at_option,
@@ -13,7 +13,7 @@ from omnigraph.cli.options import (
     txn_id_option,
 )
 from omnigraph.cli.output import counted
-from omnigraph.cli.render.merge import merge_document, merge_text
+from omnigraph.cli.render.merge import merge_text
 from omnigraph.engine import ENGINES, Engine
 
 
@@ -40,7 +40,8 @@ def create(settings: Settings, name: str, source: str | None, at: str | None, tx
     source = settings.branch_or_main if source is None else source
     cost = settings.open_graph().branches.create(name, source, at, actor=settings.actor, txn_id=txn_id)
     settings.output.done(
-        branch_document(name, cost), f"Created branch {name} from {source} in {counted(cost.requests, 'request')}."
+        BranchAnswer.encode(branch=name, cost=cost),
+        f"Created branch {name} from {source} in {counted(cost.requests, 'request')}.",
     )
 
 
@@ -62,7 +63,9 @@ def list_(settings: Settings, place: str | None) -> None:
 def delete(settings: Settings, name: str, txn_id: str | None) -> None:
     """Delete the branch NAME. Its commits stay readable by their ids until a cleanup."""
     cost = settings.open_graph().branches.delete(name, actor=settings.actor, txn_id=txn_id)
-    settings.output.done(branch_document(name, cost), f"Deleted branch {name} in {counted(cost.requests, 'request')}.")
+    settings.output.done(
+        BranchAnswer.encode(branch=name, cost=cost), f"Deleted branch {name} in {counted(cost.requests, 'request')}."
+    )
 
 
 @branch.command()
@@ -97,4 +100,4 @@ def merge(
         txn_id=txn_id,
         engine=engine,
     )
-    settings.output.done(merge_document(result), merge_text(result))
+    settings.output.done(MergeAnswer.encode(result), merge_text(result))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import click
 
-from omnigraph.api.documents import feed_document
+from omnigraph.api.models import FeedAnswer
 from omnigraph.cli.options import Settings, common_options, pass_settings, store_argument
 from omnigraph.cli.output import counted, write_text
 from omnigraph.cli.render.changes import change_line, change_options, write_changes
@@ -82,7 +82,7 @@ def poll(settings: Settings, place: str | None, cursor: str | None, start: str |
     """Show the next changes of a branch, commit by commit, each exactly once for whoever stores the cursor."""
     page = settings.open_graph(place, read_only=True).poll_changes(cursor, start, limit, settings.branch)
     if settings.json:
-        write_text(json.dumps(feed_document(page)) + "\n")
+        write_text(json.dumps(FeedAnswer.encode(page)) + "\n")
         return
     for told in page:
         write_text(f"{told.commit.id} {change_line(told.change)}\n")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omnigraph.api.documents import commit_details_document, commit_graph_document, commits_document, logged_document
+from omnigraph.api.models import CommitAnswer, CommitEntry, CommitGraphAnswer, CommitsAnswer
 from omnigraph.cli.options import (
     Settings,
     at_option,
@@ -121,7 +121,7 @@ def list_(
         at=at,
     )
     shown = found[:limit]
-    settings.output.data(commits_document(shown), lambda paint: _lines(shown, paint))
+    settings.output.data(CommitsAnswer.encode(commits=shown), lambda paint: _lines(shown, paint))
     _note_rest(settings, len(found), len(shown), limit)
 
 
@@ -143,7 +143,7 @@ def _list_graph(settings: Settings, place: str | None, limit: int, maintenance: 
     branches = None if settings.branch is None else [settings.branch]
     found = graph.commit_graph(branches, limit + 1, maintenance=maintenance)
     shown = found[:limit]
-    settings.output.data(commit_graph_document(shown), lambda paint: _drawing(shown, paint))
+    settings.output.data(CommitGraphAnswer.encode(commits=shown), lambda paint: _drawing(shown, paint))
     _note_rest(settings, len(found), len(shown), limit)
 
 
@@ -161,7 +161,7 @@ def _note_rest(settings: Settings, found: int, shown: int, limit: int) -> None:
 def show(settings: Settings, id_: str) -> None:
     """Show the commit ID, which may be a tag, on whatever branch it is."""
     details = settings.open_graph(read_only=True).commit_details(id_)
-    whole = commit_details_document(details)
+    whole = CommitAnswer.encode(details)
     document, place = whole["commit"], {name: value for name, value in whole.items() if name != "commit"}
     plain = [(name, value) for name, value in document.items() if name not in ("touched", "recovered")]
     plain += [(f"recovered {name}", value) for name, value in document.get("recovered", {}).items()]
@@ -194,7 +194,7 @@ def changes(
 def _lines(commits: list["Commit"], paint: Paint) -> Iterable[str]:
     if not commits:
         return ()
-    documents = [logged_document(entry) for entry in commits]
+    documents = [CommitEntry.encode(entry) for entry in commits]
     rows = [(d["id"], d["authored_at"], d["actor"], d["kind"], touched_text(d["touched"]) or None) for d in documents]
     return table(paint, ("COMMIT", "AUTHORED AT", "ACTOR", "KIND", "TOUCHED"), rows)
 
@@ -204,7 +204,7 @@ def _drawing(commits: "list[LoggedCommit]", paint: Paint) -> Iterable[str]:
         if logged is None:
             yield drawn
             continue
-        entry = logged_document(logged.commit)
+        entry = CommitEntry.encode(logged.commit)
         facts = [entry["authored_at"], logged.branch, entry["kind"], entry["actor"], touched_text(entry["touched"])]
         text = "  ".join(printable(str(fact)) for fact in facts if fact)
         yield f"{drawn}  {paint.heading(entry['id'])}  {text}"

@@ -2,7 +2,7 @@
 
 import click
 
-from omnigraph.api.documents import tag_document, write_document
+from omnigraph.api.models import TagAnswer, TagEntry, WriteAnswer
 from omnigraph.cli.options import (
     Settings,
     common_options,
@@ -32,7 +32,7 @@ def create(settings: Settings, name: str, commit: str | None, txn_id: str | None
     made = settings.open_graph().tags.create(
         name, commit, branch=settings.branch_or_main, actor=settings.actor, txn_id=txn_id
     )
-    settings.output.done({"tag": tag_document(made)}, f"Tagged {made.commit_id} as {made.name}.")
+    settings.output.done(TagAnswer.encode(tag=made), f"Tagged {made.commit_id} as {made.name}.")
 
 
 @tag.command("list")
@@ -41,7 +41,7 @@ def create(settings: Settings, name: str, commit: str | None, txn_id: str | None
 @pass_settings
 def list_(settings: Settings, place: str | None) -> None:
     """List all tags by name."""
-    documents = [tag_document(entry) for entry in settings.open_graph(place, read_only=True).tags.list()]
+    documents = [TagEntry.encode(entry) for entry in settings.open_graph(place, read_only=True).tags.list()]
     rows = [(entry["name"], entry["commit_id"], entry["created_at"], entry["actor"]) for entry in documents]
     settings.output.data(
         {"tags": documents}, lambda paint: table(paint, ("TAG", "COMMIT", "CREATED AT", "ACTOR"), rows) if rows else ()
@@ -72,4 +72,4 @@ def revert(settings: Settings, commit: str, if_commit: str | None, txn_id: str |
     with meter.operation("revert") as operation:
         made = graph.revert(commit, settings.branch_or_main, actor=settings.actor, if_commit=if_commit, txn_id=txn_id)
     cost = operation.cost if made is None else made.cost
-    settings.output.done(write_document(made, cost), commit_sentence(made, cost))
+    settings.output.done(WriteAnswer.encode(commit=made, cost=cost), commit_sentence(made, cost))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omnigraph.api.documents import cleanup_document
+from omnigraph.api.job_models import CleanupAnswer
 from omnigraph.cli.options import Settings, common_options, pass_settings, store_argument
 from omnigraph.cli.output import Paint, counted, printable
 
@@ -62,7 +62,7 @@ def cleanup(
     """Expire old history on all branches, and delete what no retained state, tag or running job needs."""
     graph = settings.open_graph(place, read_only=not confirm)
     done = graph.cleanup(older_than, keep, not confirm, intent_ttl=intent_ttl, actor=settings.actor)
-    settings.output.data(cleanup_document(done), lambda paint: _lines(done, paint))
+    settings.output.data(CleanupAnswer.encode(done), lambda paint: _lines(done, paint))
     if done.dry_run:
         settings.output.note("Nothing was changed: run it again with --confirm to do it.")
 

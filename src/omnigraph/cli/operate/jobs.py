@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from omnigraph.api.documents import Document, iso_time
+from omnigraph.api.models import iso_time
+from omnigraph.api.wire_model import Document
 from omnigraph.cli.options import Settings, common_options, pass_settings
 from omnigraph.cli.output import Paint, fields, table
 

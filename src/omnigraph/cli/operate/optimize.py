@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from omnigraph.api.documents import optimize_document
+from omnigraph.api.job_models import OptimizeAnswer
 from omnigraph.cli.options import Settings, common_options, pass_settings, store_argument
 from omnigraph.cli.output import counted, printable
 from omnigraph.cli.progress import working
@@ -32,7 +32,7 @@ def optimize(settings: Settings, place: str | None, types: tuple[str, ...], engi
         result = graph.optimize(
             settings.branch_or_main, types or None, cast(Engine, engine), master=master, actor=settings.actor
         )
-    settings.output.done(optimize_document(result), optimize_text(result))
+    settings.output.done(OptimizeAnswer.encode(result), optimize_text(result))
 
 
 def optimize_text(result: "OptimizeResult") -> str:

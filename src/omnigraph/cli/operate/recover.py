@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omnigraph.api.documents import recovery_document
+from omnigraph.api.job_models import RecoverAnswer
+from omnigraph.api.models import iso_time
 from omnigraph.cli.options import Settings, common_options, pass_settings, store_argument
-from omnigraph.cli.output import Paint, iso_time, printable, table
+from omnigraph.cli.output import Paint, printable, table
 
 if TYPE_CHECKING:
     from omnigraph.gc.recovery import Recovery
@@ -47,14 +48,14 @@ def recover(
     acts = bool(everything or to_complete or to_discard)
     graph = settings.open_graph(place, read_only=not acts)
     found = graph.recover(to_complete, to_discard, all=everything)
-    settings.output.data(recovery_document(found), lambda paint: _lines(found, paint))
+    settings.output.data(RecoverAnswer.encode(found), lambda paint: _lines(found, paint))
     if not found.jobs and not acts:
         settings.output.note("No job is unfinished.")
     return EXIT_LEFT if found.left else 0
 
 
 def _lines(found: "Recovery", paint: Paint) -> Iterable[str]:
-    for one in recovery_document(found)["ended"]:
+    for one in RecoverAnswer.encode(found)["ended"]:
         yield printable(_TOLD[one["outcome"]].format(**{**one, "commit_id": one["commit_id"] or "nothing"}))
     for txn_id, reason in found.left.items():
         yield printable(f"{txn_id} was left: {reason}")

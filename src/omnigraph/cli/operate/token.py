@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from omnigraph.api.wire_model import Document
 from omnigraph.cli.options import Settings, common_options, pass_settings
-from omnigraph.cli.output import Document, Paint, table
+from omnigraph.cli.output import Paint, table
 from omnigraph.runtime import SystemClock
 
 if TYPE_CHECKING:

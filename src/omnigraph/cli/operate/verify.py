@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from omnigraph.api.documents import verify_document
+from omnigraph.api.job_models import VerifyAnswer
 from omnigraph.cli.options import Settings, common_options, pass_settings, store_argument
 from omnigraph.cli.output import Paint, counted, fields, printable
 
@@ -27,7 +27,7 @@ def verify(settings: Settings, place: str | None, full: bool, seed: int) -> int:
     Changes nothing, and may run beside any other command. Exits with 1 if something is damaged.
     """
     report = settings.open_graph(place, read_only=True).verify(settings.branch, full=full, seed=seed)
-    settings.output.data(verify_document(report), lambda paint: _lines(report, paint, quiet=settings.quiet))
+    settings.output.data(VerifyAnswer.encode(report), lambda paint: _lines(report, paint, quiet=settings.quiet))
     return 0 if report.ok else EXIT_DAMAGED
 
 

@@ -2,14 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from omnigraph.api.documents import Document, commit_document
+from omnigraph.api.wire_model import Document
 from omnigraph.cli.output import counted
 
 if TYPE_CHECKING:
     from omnigraph.manifest.commit.publish import PublishedCommit
     from omnigraph.storage.meter import Cost
-
-__all__ = ["commit_document"]  # for the commands
 
 _SIGNS = {"inserted": "+", "updated": "~", "deleted": "-"}
 

@@ -14,7 +14,8 @@ from itertools import chain, islice
 from typing import Any, Protocol, TypeAlias
 
 from omnigraph.api.documents import finite
-from omnigraph.cli.output import Document, paint_for, printable, takes_unicode, write_text
+from omnigraph.api.wire_model import Document
+from omnigraph.cli.output import paint_for, printable, takes_unicode, write_text
 
 FORMATS = ("table", "json", "jsonl", "csv", "kv")
 TABLE_ROWS_MEASURED = 10_000  # the columns are as wide as these need; a longer value further down stands out

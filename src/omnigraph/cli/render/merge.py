@@ -2,14 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from omnigraph.api.documents import merge_document
+from omnigraph.api.models import MergeAnswer
 from omnigraph.cli.output import printable
 from omnigraph.cli.render.commit import counts_text, spent_text
 
 if TYPE_CHECKING:
     from omnigraph.merge.merge import MergeResult
-
-__all__ = ["merge_document"]  # for the command
 
 _OUTCOMES = {"already_up_to_date": "already up to date", "fast_forward": "fast-forward", "merged": "merged"}
 
@@ -44,5 +42,5 @@ def _article(outcome: str) -> str:
 
 def _changed(result: "MergeResult") -> str:
     """`Person +2, Knows`: a type without a number was taken over as it is, with as many rows as before."""
-    counts = {key.partition(":")[2]: touch for key, touch in result.to_json()["types"].items()}
+    counts = {key.partition(":")[2]: touch for key, touch in MergeAnswer.encode(result)["types"].items()}
     return ", ".join(f"{name} {counts_text(touch)}".strip() for name, touch in sorted(counts.items())) or "no rows"

@@ -22,7 +22,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from omnigraph.api.documents import iso_time
+from omnigraph.api.models import iso_time
 from omnigraph.errors import BadRequest, NotFound, OmnigraphError
 
 FORMAT = 1

@@ -9,7 +9,7 @@ from fastapi import Depends, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from omnigraph.api.documents import Document
+from omnigraph.api.wire_model import Document
 from omnigraph.cancellation import Stopped, StopToken
 from omnigraph.engine import Engine
 from omnigraph.errors import BadRequest, OmnigraphError

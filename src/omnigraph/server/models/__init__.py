@@ -1,7 +1,5 @@
-"""Request and response models, as OpenAPI describes them.
+"""Request and error models, as OpenAPI describes them; responses are in `omnigraph.api`.
 
 request_models.py   request bodies
-response_models.py  responses
-job_models.py       responses of jobs
 error_models.py     error responses
 """

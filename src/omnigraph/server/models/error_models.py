@@ -1,45 +1,24 @@
 """Errors as OpenAPI describes them: one shape, and for each status the code and details that come with it."""
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from omnigraph.server.models.response_models import Answer, MergeConflictEntry
-
-
-class ErrorBody(Answer):
-    """Every error has this form. `details` depend on the code."""
-
-    error: str = Field(description="One sentence that names the thing and the remedy.")
-    code: Literal[
-        "bad_request",
-        "unauthorized",
-        "forbidden",
-        "not_found",
-        "conflict",
-        "precondition_failed",
-        "too_large",
-        "constraint_violation",
-        "too_many_requests",
-        "internal",
-        "unavailable",
-        "outcome_unknown",
-    ]
-    details: dict[str, Any]
+from omnigraph.api.job_models import ErrorBody
+from omnigraph.api.models import MergeConflictEntry
+from omnigraph.api.wire_model import WireModel, member
 
 
-class Problem(Answer):
+class Problem(WireModel):
     place: str
     error: str
 
 
-class BadRequestDetails(Answer):
+class BadRequestDetails(WireModel):
     """`errors` of what is not of the documented form, `line` and `column` of a text that does not parse."""
 
-    errors: list[Problem] = Field(default_factory=list)
-    total: int | None = None
-    line: int | None = None
-    column: int | None = None
+    errors: list[Problem] = member(omit_empty=True)
+    total: int | None = member(omit_empty=True)
+    line: int | None = member(omit_empty=True)
+    column: int | None = member(omit_empty=True)
 
 
 class BadRequestBody(ErrorBody):
@@ -59,23 +38,23 @@ class NotFoundBody(ErrorBody):
     code: Literal["not_found"]
 
 
-class ManifestConflict(Answer):
+class ManifestConflict(WireModel):
     table_key: str
     expected: str | None
     actual: str | None
 
 
-class SchemaConflict(Answer):
+class SchemaConflict(WireModel):
     ours: list[str]
     theirs: list[str]
 
 
-class ConflictDetails(Answer):
+class ConflictDetails(WireModel):
     """One of these: a race that was lost, the conflicts of a merge, schemas that can't be merged; or a taken name."""
 
-    manifest_conflict: ManifestConflict | None = None
-    merge_conflicts: list[MergeConflictEntry] | None = None
-    schema_conflict: SchemaConflict | None = None
+    manifest_conflict: ManifestConflict | None = member(omit_empty=True)
+    merge_conflicts: list[MergeConflictEntry] | None = member(omit_empty=True)
+    schema_conflict: SchemaConflict | None = member(omit_empty=True)
 
 
 class ConflictBody(ErrorBody):
@@ -83,7 +62,7 @@ class ConflictBody(ErrorBody):
     details: ConflictDetails  # type: ignore[assignment]
 
 
-class PreconditionDetails(Answer):
+class PreconditionDetails(WireModel):
     expected: str
     actual: str
 
@@ -93,7 +72,7 @@ class PreconditionBody(ErrorBody):
     details: PreconditionDetails  # type: ignore[assignment]
 
 
-class TooLargeDetails(Answer):
+class TooLargeDetails(WireModel):
     limit: int
     unit: str
 
@@ -103,7 +82,7 @@ class TooLargeBody(ErrorBody):
     details: TooLargeDetails  # type: ignore[assignment]
 
 
-class ViolationEntry(Answer):
+class ViolationEntry(WireModel):
     constraint: str
     type_name: str
     property: str | None
@@ -112,15 +91,15 @@ class ViolationEntry(Answer):
     message: str
 
 
-class ConstraintDetails(Answer):
+class ConstraintDetails(WireModel):
     """Of the first constraint that was violated; `violations` has all that were found."""
 
     constraint: str
     type_name: str
     property: str | None
     entity_ids: list[str]
-    violations: list[ViolationEntry] = Field(default_factory=list)
-    total: int | None = None
+    violations: list[ViolationEntry] = member(omit_empty=True)
+    total: int | None = member(omit_empty=True)
 
 
 class ConstraintBody(ErrorBody):
@@ -128,7 +107,7 @@ class ConstraintBody(ErrorBody):
     details: ConstraintDetails  # type: ignore[assignment]
 
 
-class TooManyRequestsDetails(Answer):
+class TooManyRequestsDetails(WireModel):
     retry_after_s: int
 
 
@@ -141,8 +120,10 @@ class InternalBody(ErrorBody):
     code: Literal["internal"]
 
 
-class UnavailableDetails(Answer):
-    stopped: str | None = Field(None, description="Why it was stopped, if it was: a deadline, a client that went away.")
+class UnavailableDetails(WireModel):
+    stopped: str | None = member(
+        omit_empty=True, description="Why it was stopped, if it was: a deadline, a client that went away."
+    )
 
 
 class UnavailableBody(ErrorBody):
@@ -150,8 +131,8 @@ class UnavailableBody(ErrorBody):
     details: UnavailableDetails  # type: ignore[assignment]
 
 
-class OutcomeUnknownDetails(Answer):
-    txn_id: str = Field(description="The Idempotency-Key to ask again with.")
+class OutcomeUnknownDetails(WireModel):
+    txn_id: str = member(description="The Idempotency-Key to ask again with.")
     branch: str
     number: int
 

@@ -5,14 +5,7 @@ from typing import Annotated
 from fastapi import Path
 from starlette.responses import Response
 
-from omnigraph.api.documents import branch_document, merge_document, tag_document, write_document
-from omnigraph.graph.graph import Graph
-from omnigraph.server.auth import access
-from omnigraph.server.auth.access import Action
-from omnigraph.server.http.request_context import TheCall
-from omnigraph.server.metrics import REQUEST
-from omnigraph.server.models.request_models import BranchRequest, MergeRequest, RevertRequest, TagRequest
-from omnigraph.server.models.response_models import (
+from omnigraph.api.models import (
     BranchAnswer,
     BranchesAnswer,
     MergeAnswer,
@@ -21,6 +14,12 @@ from omnigraph.server.models.response_models import (
     TagsAnswer,
     WriteAnswer,
 )
+from omnigraph.graph.graph import Graph
+from omnigraph.server.auth import access
+from omnigraph.server.auth.access import Action
+from omnigraph.server.http.request_context import TheCall
+from omnigraph.server.metrics import REQUEST
+from omnigraph.server.models.request_models import BranchRequest, MergeRequest, RevertRequest, TagRequest
 from omnigraph.server.routes.shared import IfCommit, TxnId, described, graph_router
 from omnigraph.storage import meter
 
@@ -46,7 +45,7 @@ async def create_branch(call: TheCall, body: BranchRequest, txn_id: TxnId = None
             call.require(Action.READ, body.from_)
             call.require_state(graph, body.from_, body.at)
         cost = graph.branches.create(body.name, body.from_, body.at, actor=call.principal.actor, txn_id=txn_id)
-        return branch_document(body.name, cost)
+        return BranchAnswer.encode(branch=body.name, cost=cost)
 
     return call.answer(await call.write(work))
 
@@ -70,7 +69,7 @@ async def merge_branch(call: TheCall, body: MergeRequest, if_commit: IfCommit = 
             txn_id=txn_id,
             engine=call.engine(body.engine),
         )
-        return merge_document(result)
+        return MergeAnswer.encode(result)
 
     return call.answer(await call.write(work))
 
@@ -80,7 +79,7 @@ async def delete_branch(call: TheCall, branch: Annotated[str, Path(max_length=20
     """Delete a branch. Its commits stay readable by their ids until a cleanup."""
     call.require(Action.BRANCH_DELETE, branch)
     cost = await call.write(lambda graph: graph.branches.delete(branch, actor=call.principal.actor, txn_id=txn_id))
-    return call.answer(branch_document(branch, cost))
+    return call.answer(BranchAnswer.encode(branch=branch, cost=cost))
 
 
 @router.post("/revert", responses=described(WriteAnswer, writes=True), name="revert")
@@ -94,7 +93,7 @@ async def revert(call: TheCall, body: RevertRequest, if_commit: IfCommit = None,
             made = graph.revert(
                 body.commit, body.branch, actor=call.principal.actor, if_commit=if_commit, txn_id=txn_id
             )
-        return write_document(made, operation.cost if made is None else made.cost)
+        return WriteAnswer.encode(commit=made, cost=operation.cost if made is None else made.cost)
 
     return call.answer(await call.write(work))
 
@@ -104,7 +103,7 @@ async def list_tags(call: TheCall) -> Response:
     """All tags by name."""
     call.require(Action.READ, None)
     tags = await call.read(lambda graph: graph.tags.list())
-    return call.answer({"tags": [tag_document(tag) for tag in tags]})
+    return call.answer(TagsAnswer.encode(tags=tags))
 
 
 @router.post("/tag", responses=described(TagAnswer, writes=True), name="create_tag")
@@ -116,7 +115,7 @@ async def create_tag(call: TheCall, body: TagRequest, txn_id: TxnId = None) -> R
         if body.commit is not None:
             call.require_commit(graph, body.commit)
         made = graph.tags.create(body.name, body.commit, branch=body.branch, actor=call.principal.actor, txn_id=txn_id)
-        return {"tag": tag_document(made)}
+        return TagAnswer.encode(tag=made)
 
     return call.answer(await call.write(work))
 

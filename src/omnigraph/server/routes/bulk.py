@@ -11,7 +11,8 @@ from typing import IO, Annotated, Any, BinaryIO, Literal, cast
 from fastapi import Query
 from starlette.responses import Response
 
-from omnigraph.api.documents import Document, export_document, load_document
+from omnigraph.api.models import SINGLE_FILE, ExportAnswer, LoadAnswer
+from omnigraph.api.wire_model import Document
 from omnigraph.engine import Engine
 from omnigraph.errors import BadRequest
 from omnigraph.graph.graph import Graph
@@ -23,7 +24,6 @@ from omnigraph.server.http.request_body import unpacked
 from omnigraph.server.http.request_context import Call, TheCall
 from omnigraph.server.jobs import Job
 from omnigraph.server.models.request_models import ExportRequest
-from omnigraph.server.models.response_models import LoadAnswer
 from omnigraph.server.routes.shared import NDJSON, IfCommit, TxnId, described, graph_router
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
@@ -167,7 +167,7 @@ class _Loading:
                 result = into(moved, progress=job.progress, **self.options)
             if result.quarantine is not None:
                 result = replace(result, quarantine=folder / result.quarantine.relative_to(named))
-        document = dict(load_document(result))
+        document = dict(LoadAnswer.encode(result))
         if result.quarantine is not None:
             job.files[QUARANTINE] = result.quarantine
             document["quarantine"] = f"/graphs/{self.call.graph_id}/jobs/{job.id}/{QUARANTINE}"
@@ -231,7 +231,7 @@ async def _export_job(call: Call, body: ExportRequest) -> Response:
                 to = cast(IO[bytes], counted)
                 done = graph.export(to, body.branch, body.at, body.types, "local", format=body.format)
                 counted.told()
-            document = export_document(path.name, done, directory=False)
+            document = ExportAnswer.encode(done, out=path.name, **SINGLE_FILE)
         running.files[EXPORT] = path
         return document
 
@@ -282,4 +282,4 @@ def _tarred(call: Call, graph: Graph, body: ExportRequest, folder: Path, file: o
         for path in sorted(place.rglob("*")):
             if path.is_file():
                 archive.add(path, str(path.relative_to(place)), recursive=False)
-    return export_document("export.tar", done, directory=True)
+    return ExportAnswer.encode(done, out="export.tar")

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
-from omnigraph.api.documents import Document, json_text, query_head, write_document
+from omnigraph.api.documents import json_text
+from omnigraph.api.models import QueryAnswer, QueryHead, WriteAnswer
+from omnigraph.api.wire_model import Document
 from omnigraph.graph.graph import Graph
 from omnigraph.server.auth.access import Action
 from omnigraph.server.http.errors import TooLarge
@@ -14,7 +16,6 @@ from omnigraph.server.http.pipe import Pipe
 from omnigraph.server.http.request_context import COST_HEADER, Call, TheCall, cost_header
 from omnigraph.server.metrics import REQUEST
 from omnigraph.server.models.request_models import MutateRequest, QueryRequest
-from omnigraph.server.models.response_models import QueryAnswer, WriteAnswer
 from omnigraph.server.routes.shared import ARROW, NDJSON, IfCommit, TxnId, described, graph_router
 from omnigraph.storage import meter
 
@@ -55,7 +56,7 @@ async def answer_query(call: Call, run: "Callable[[Graph], QueryResult]") -> Res
 
     def work(graph: Graph) -> bytes:
         result = bounded(call, run(graph))
-        head = query_head(result, result.query, result.branch)
+        head = QueryHead.encode(result)
         if result.plan is not None:
             head["plan"] = result.plan.to_json()
         return _document(head, result, call.service.settings.limits.result_bytes)
@@ -144,6 +145,6 @@ async def answer_mutation(call: Call, run: "Callable[[Graph], PublishedCommit | 
     def work(graph: Graph) -> Document:
         with meter.operation(REQUEST) as operation:
             commit = run(graph)
-        return write_document(commit, operation.cost if commit is None else commit.cost)
+        return WriteAnswer.encode(commit=commit, cost=operation.cost if commit is None else commit.cost)
 
     return call.answer(await call.write(work))

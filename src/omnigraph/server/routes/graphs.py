@@ -5,7 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from omnigraph.api.documents import snapshot_document
+from omnigraph.api.job_models import GraphEntry, GraphsAnswer
+from omnigraph.api.models import LintFinding, SnapshotAnswer
 from omnigraph.graph.graph import Graph
 from omnigraph.query.lint import lint as lint_queries
 from omnigraph.server.auth import access
@@ -13,9 +14,7 @@ from omnigraph.server.auth.access import Action
 from omnigraph.server.http.errors import json_response
 from omnigraph.server.http.request_body import GraphRoute
 from omnigraph.server.http.request_context import TheCall
-from omnigraph.server.models.job_models import GraphsAnswer
 from omnigraph.server.models.request_models import LintRequest, Reference
-from omnigraph.server.models.response_models import LintFinding, SnapshotAnswer
 from omnigraph.server.routes.shared import described, graph_router
 
 all_router = APIRouter(route_class=GraphRoute, tags=["graphs"])
@@ -30,7 +29,7 @@ async def list_graphs(request: Request) -> Response:
     return json_response(
         {
             "graphs": [
-                {**one.to_json(), "roles": access.widest(principal.grants, name)}
+                GraphEntry.encode(one, error=one.error_body(), roles=access.widest(principal.grants, name))
                 for name, one in hosted.items()
                 if access.knows(principal, name)
             ]
@@ -47,7 +46,7 @@ async def snapshot(
 
     def work(graph: Graph) -> object:
         call.require_state(graph, branch, at)
-        return snapshot_document(graph.snapshot(branch, at))
+        return SnapshotAnswer.encode(graph.snapshot(branch, at))
 
     return call.answer(await call.read(work))
 
@@ -60,6 +59,6 @@ async def lint(call: TheCall, body: LintRequest) -> Response:
     def work(graph: Graph) -> object:
         call.require_state(graph, body.branch, body.at)
         catalog = graph.snapshot(body.branch, body.at).pinned.catalog
-        return [issue.to_json() for issue in lint_queries(body.query, catalog, body.name)]
+        return [LintFinding.encode(issue) for issue in lint_queries(body.query, catalog, body.name)]
 
     return call.answer(await call.read(work))

@@ -10,24 +10,25 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from omnigraph.api.documents import version_document
+from omnigraph.api.job_models import HealthAnswer, ReadyAnswer
 from omnigraph.errors import OmnigraphError
 from omnigraph.server.auth import access
 from omnigraph.server.http.errors import Forbidden, error_response, json_response
 from omnigraph.server.http.request_body import GraphRoute
 from omnigraph.server.metrics import CONTENT_TYPE
 from omnigraph.server.models.error_models import ForbiddenBody, UnauthorizedBody, UnavailableBody
-from omnigraph.server.models.response_models import HealthAnswer, ReadyAnswer
+from omnigraph.server.openapi import schema_model
 
 router = APIRouter(tags=["server"])
 metrics_router = APIRouter(tags=["server"], route_class=GraphRoute)
 _NOT_READY: dict[int | str, dict[str, Any]] = {
-    403: {"model": ForbiddenBody, "description": "A page in a browser asks."},
-    503: {"model": UnavailableBody, "description": "Not ready."},
+    403: {"model": schema_model(ForbiddenBody), "description": "A page in a browser asks."},
+    503: {"model": schema_model(UnavailableBody), "description": "Not ready."},
 }
 _METRICS: dict[int | str, dict[str, Any]] = {
     200: {"description": "Prometheus text.", "content": {"text/plain": {"schema": {"type": "string"}}}},
-    401: {"model": UnauthorizedBody, "description": "A token is missing or unknown."},
-    403: {"model": ForbiddenBody, "description": "The token does not allow reading every graph."},
+    401: {"model": schema_model(UnauthorizedBody), "description": "A token is missing or unknown."},
+    403: {"model": schema_model(ForbiddenBody), "description": "The token does not allow reading every graph."},
 }
 
 
@@ -38,14 +39,14 @@ class NotReady(OmnigraphError):
         return f"This server takes no requests, {self.args[0]}: ask another one, or try again later."
 
 
-@router.get("/healthz", response_model=HealthAnswer, name="healthz")
+@router.get("/healthz", response_model=schema_model(HealthAnswer), name="healthz")
 async def healthz(request: Request) -> Response:
     """The process is alive: its release, the format it speaks, its libraries."""
     request.state.info.route = "/healthz"
     return json_response({"status": "ok", **version_document()})
 
 
-@router.get("/readyz", response_model=ReadyAnswer, responses=_NOT_READY, name="readyz")
+@router.get("/readyz", response_model=schema_model(ReadyAnswer), responses=_NOT_READY, name="readyz")
 async def readyz(request: Request) -> Response:
     """It takes requests: it is not about to end, and at least one graph is open."""
     request.state.info.route = "/readyz"

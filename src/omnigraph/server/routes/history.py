@@ -7,13 +7,8 @@ from urllib.parse import urlencode
 from fastapi import Path, Query
 from starlette.responses import Response
 
-from omnigraph.api.documents import (
-    changes_text,
-    commit_details_document,
-    commit_graph_document,
-    commits_document,
-    feed_document,
-)
+from omnigraph.api.documents import changes_text
+from omnigraph.api.models import ChangesAnswer, CommitAnswer, CommitGraphAnswer, CommitsAnswer, FeedAnswer
 from omnigraph.diff.changes import GraphChanges
 from omnigraph.diff.feed import Cursor
 from omnigraph.errors import BadRequest
@@ -24,7 +19,6 @@ from omnigraph.server.auth.access import Action
 from omnigraph.server.http.pipe import Pipe
 from omnigraph.server.http.request_context import Call, TheCall
 from omnigraph.server.models.request_models import Reference
-from omnigraph.server.models.response_models import ChangesAnswer, CommitAnswer, CommitsAnswer, FeedAnswer
 from omnigraph.server.routes.shared import described, graph_router
 
 router = graph_router("history")
@@ -71,7 +65,7 @@ async def list_commits(
         given = [(key, value) for key, value in call.request.query_params.multi_items() if key not in ("at", "limit")]
         following = urlencode([*given, ("limit", wanted), ("at", found[wanted].id)])
         headers["Link"] = f'</graphs/{call.graph_id}/commits?{following}>; rel="next"'
-    return call.answer(commits_document(found[:wanted]), headers=headers)
+    return call.answer(CommitsAnswer.encode(commits=found[:wanted]), headers=headers)
 
 
 async def _graph(call: Call, branch: str | None, limit: int, maintenance: bool) -> Response:
@@ -81,7 +75,9 @@ async def _graph(call: Call, branch: str | None, limit: int, maintenance: bool) 
     def work(graph: Graph) -> object:
         everything = branch is None and access.sees_everything(call.principal, call.graph_id)
         names = [branch] if branch is not None else access.readable_branches(call.principal, call.graph_id, graph)
-        return commit_graph_document(graph.commit_graph(None if everything else names, limit, maintenance=maintenance))
+        return CommitGraphAnswer.encode(
+            commits=graph.commit_graph(None if everything else names, limit, maintenance=maintenance)
+        )
 
     return call.answer(await call.read(work))
 
@@ -114,7 +110,7 @@ async def show_commit(call: TheCall, commit: Annotated[str, Path(max_length=300)
 
     def work(graph: Graph) -> object:
         call.require_commit(graph, commit)
-        return commit_details_document(graph.commit_details(commit))
+        return CommitAnswer.encode(graph.commit_details(commit))
 
     return call.answer(await call.read(work))
 
@@ -164,7 +160,7 @@ async def _feed(call: Call, branch: str | None, cursor: str | None, start: str |
     def work(graph: Graph) -> object:
         if start is not None and start not in ("now", "beginning"):
             call.require_commit(graph, start)
-        return feed_document(graph.poll_changes(cursor, start, wanted, branch))
+        return FeedAnswer.encode(graph.poll_changes(cursor, start, wanted, branch))
 
     return call.answer(await call.read(work), bounded=True)
 

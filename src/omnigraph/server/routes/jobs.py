@@ -5,12 +5,12 @@ from typing import Annotated
 from fastapi import Path
 from starlette.responses import FileResponse, Response
 
+from omnigraph.api.job_models import JobAnswer, JobsAnswer
 from omnigraph.errors import NotFound
 from omnigraph.server.auth import access
 from omnigraph.server.auth.access import Action
 from omnigraph.server.http.request_context import Call, TheCall
 from omnigraph.server.jobs import Job, no_job
-from omnigraph.server.models.job_models import JobAnswer, JobsAnswer
 from omnigraph.server.routes.shared import described, graph_router
 
 router = graph_router("jobs")

@@ -4,29 +4,15 @@ from typing import Any
 
 from starlette.responses import Response
 
-from omnigraph.api.documents import (
-    Document,
-    analysis_document,
-    cleanup_document,
-    embed_document,
-    finite,
-    optimize_document,
-    recovery_document,
-    verify_document,
-)
+from omnigraph.api.documents import finite
+from omnigraph.api.job_models import CleanupAnswer, OptimizeAnswer, RecoverAnswer, VerifyAnswer
+from omnigraph.api.models import AnalyzeAnswer, EmbedAnswer
+from omnigraph.api.wire_model import Document
 from omnigraph.errors import BadRequest
 from omnigraph.graph.graph import Graph
 from omnigraph.server.auth.access import Action
 from omnigraph.server.http.request_context import TheCall
 from omnigraph.server.jobs import Job
-from omnigraph.server.models.job_models import (
-    AnalyzeAnswer,
-    CleanupAnswer,
-    EmbedAnswer,
-    OptimizeAnswer,
-    RecoverAnswer,
-    VerifyAnswer,
-)
 from omnigraph.server.models.request_models import (
     AnalyzeRequest,
     CleanupRequest,
@@ -51,7 +37,7 @@ async def optimize(call: TheCall, body: OptimizeRequest) -> Response:
     call.require(Action.MAINTAIN, body.branch)
 
     def work(graph: Graph, _job: Job) -> Document:
-        return optimize_document(
+        return OptimizeAnswer.encode(
             graph.optimize(body.branch, body.types, call.engine(body.engine), actor=call.principal.actor)
         )
 
@@ -71,7 +57,7 @@ async def cleanup(call: TheCall, body: CleanupRequest) -> Response:
             intent_ttl=body.intent_ttl,
             actor=call.principal.actor,
         )
-        return cleanup_document(done)
+        return CleanupAnswer.encode(done)
 
     return await call.job("cleanup", work)
 
@@ -84,7 +70,7 @@ async def verify(call: TheCall, body: VerifyRequest) -> Response:
     def work(graph: Graph, job: Job) -> Document:
         report = graph.verify(body.branch, full=body.full, seed=body.seed)
         job.stop.check()  # what was stopped on the way may look like damage: then there is no report
-        return verify_document(report)
+        return VerifyAnswer.encode(report)
 
     return await call.job("verify", work)
 
@@ -97,7 +83,7 @@ async def recover(call: TheCall, body: RecoverRequest) -> Response:
         raise BadRequest("all ends every dead job: leave out complete and discard.")
 
     def work(graph: Graph) -> Document:
-        return recovery_document(graph.recover(body.complete, body.discard, all=body.all))
+        return RecoverAnswer.encode(graph.recover(body.complete, body.discard, all=body.all))
 
     return call.answer(await call.write(work))
 
@@ -132,7 +118,7 @@ async def analyze(call: TheCall, body: AnalyzeRequest, if_commit: IfCommit = Non
             txn_id=txn_id,
         )
         rows = [finite(row) for row in found.table.to_pylist()]
-        return analysis_document(body.algorithm, found, rows)
+        return AnalyzeAnswer.encode(found, rows=rows)
 
     return await call.job("analyze", work)
 
@@ -161,7 +147,6 @@ async def embed(call: TheCall, body: EmbedRequest) -> Response:
             actor=call.principal.actor,
             on_progress=told,
         )
-        refused = [f"{row}: {reason}" for row, reason in result.refused[:20]]
-        return {**embed_document(result), "refused": {"count": len(result.refused), "rows": refused}}
+        return EmbedAnswer.encode(result)
 
     return await call.job("embed", work)

@@ -6,13 +6,12 @@ from typing import Annotated
 from fastapi import Query
 from starlette.responses import Response
 
-from omnigraph.api.documents import schema_applied_document
+from omnigraph.api.models import SchemaAnswer, SchemaApplyAnswer, SchemaPlanAnswer
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph.graph import Graph
 from omnigraph.server.auth.access import Action
 from omnigraph.server.http.request_context import TheCall
 from omnigraph.server.models.request_models import Reference, SchemaApplyRequest, SchemaPlanRequest
-from omnigraph.server.models.response_models import SchemaAnswer, SchemaApplyAnswer, SchemaPlanAnswer
 from omnigraph.server.routes.shared import IfCommit, TxnId, described, graph_router
 
 router = graph_router("schema")
@@ -37,7 +36,7 @@ async def plan_schema(call: TheCall, body: SchemaPlanRequest) -> Response:
     """The steps from the branch's schema to a wanted one, and which can't be; changes nothing."""
     call.require(Action.READ, body.branch)
     plan = await call.read(lambda graph: graph.schema.plan(body.schema_, body.branch, name=body.name))
-    return call.answer(plan.to_json())
+    return call.answer(SchemaPlanAnswer.encode(plan))
 
 
 @router.post("/schema/apply", responses=described(SchemaApplyAnswer, writes=True), name="apply_schema")
@@ -59,6 +58,6 @@ async def apply_schema(
         )
         with suppress(OmnigraphError):  # the commit has landed, whatever can be said about stored queries now
             call.service.stored.errors(call.graph_id, graph.repository.snapshot(body.branch))
-        return schema_applied_document(applied)
+        return SchemaApplyAnswer.encode(applied)
 
     return call.answer(await call.write(work))

@@ -4,10 +4,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header
 
+from omnigraph.api.job_models import JobAnswer
 from omnigraph.manifest.model.manifest import FreshTxnId
 from omnigraph.server.http.request_body import GraphRoute
 from omnigraph.server.models.error_models import BODIES
-from omnigraph.server.models.job_models import JobAnswer
+from omnigraph.server.openapi import schema_model, schemas_in
 
 _ERRORS = {
     400: "The request can't be used as it is.",
@@ -61,14 +62,16 @@ def graph_router(tag: str) -> APIRouter:
 def described(model: Any, *streams: str, writes: bool = False, job: bool = False, status: int = 200) -> dict[Any, Any]:
     """The answers of a route for OpenAPI; `streams` are media types that it can answer in beside JSON."""
     errors = _ERRORS | (_WRITE_ERRORS if writes else {})
-    found: dict[Any, Any] = {code: {"model": BODIES[code], "description": text} for code, text in errors.items()}
+    found: dict[Any, Any] = {
+        code: {"model": schema_model(BODIES[code]), "description": text} for code, text in errors.items()
+    }
     found[429]["headers"] = {"Retry-After": _header("integer", "Seconds after which to try again.", required=True)}
     content = {media: {"schema": {"type": "string", "format": "binary"}} for media in streams}
-    found[status] = {"model": model, "description": "Done."} | ({"content": content} if content else {})
+    found[status] = {"model": schemas_in(model), "description": "Done."} | ({"content": content} if content else {})
     if job:
         where = {"Location": _header("string", "The job.", required=True)}
         found[202] = {
-            "model": JobAnswer,
+            "model": schema_model(JobAnswer),
             "description": "Goes on as a job; Location says where to ask.",
             "headers": where,
         }

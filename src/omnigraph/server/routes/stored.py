@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import Path, Query
 from starlette.responses import Response
 
+from omnigraph.api.models import QueryAnswer, StoredAnswer, StoredEntry, WriteAnswer
 from omnigraph.errors import BadRequest
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.publish import PublishedCommit
@@ -12,7 +13,6 @@ from omnigraph.read.result import QueryResult
 from omnigraph.server.auth.access import Action
 from omnigraph.server.http.request_context import TheCall
 from omnigraph.server.models.request_models import StoredRequest
-from omnigraph.server.models.response_models import QueryAnswer, StoredAnswer, WriteAnswer
 from omnigraph.server.routes.data import answer_mutation, answer_query
 from omnigraph.server.routes.shared import ARROW, NDJSON, IfCommit, TxnId, described, graph_router
 
@@ -28,8 +28,8 @@ async def list_queries(call: TheCall, branch: Annotated[str, Query(max_length=20
     def work(graph: Graph) -> object:
         errors = stored.errors(call.graph_id, graph.repository.snapshot(branch))
         known = sorted(stored.of(call.graph_id).items())
-        told = {name: str(error) for name, error in errors.items()}
-        return {"queries": [query.to_json(told.get(name)) for name, query in known]}
+        reasons = {name: str(error) for name, error in errors.items()}
+        return {"queries": [StoredEntry.encode(query, error=reasons.get(name)) for name, query in known]}
 
     return call.answer(await call.read(work))
 
