@@ -23,7 +23,7 @@ import omnigraph
 from omnigraph.engine import Engine
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Upsert
-from omnigraph.storage.table.table_content import content_of
+from omnigraph.storage.table.table_content import make_content
 
 SCHEMA = """
 node Person { slug: String @key  name: String?  age: I64?  city: String?  score: F64? }
@@ -74,7 +74,7 @@ def versions(graph: Graph) -> dict[str, Any]:
     found = {}
     for name, manifest in heads.items():
         ref = manifest.tables[KEY]  # type: ignore[union-attr]
-        found[name] = tables.dataset(content_of(ref.stored, ref.tail))
+        found[name] = tables.dataset(make_content(ref.stored, ref.tail))
     return found
 
 

@@ -27,7 +27,7 @@ def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that is cut off need not be waited for: no request of it will ever be let through."""
     monkeypatch.setenv("OMNIGRAPH_MAINTENANCE", "0")
     monkeypatch.setenv("OMNIGRAPH_TAIL_MANIFESTS", "1")
-    monkeypatch.setattr("omnigraph.storage.table.handles._PATIENCE", {"client_max_retries": "0"})
+    monkeypatch.setattr("omnigraph.storage.table.handles._RETRY_OPTIONS", {"client_max_retries": "0"})
     monkeypatch.setattr("omnigraph.runtime.SystemClock.sleep", lambda self, seconds: None)
 
 

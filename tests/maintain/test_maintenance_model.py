@@ -15,7 +15,7 @@ from omnigraph.maintenance.optimize import optimize
 from omnigraph.maintenance.policy import GENTLE, THOROUGH, Effort
 from omnigraph.manifest.commit.plan import Delete, Upsert
 from omnigraph.manifest.settings import Settings
-from omnigraph.storage.table.maintain.layout import shape_of
+from omnigraph.storage.table.maintain.layout import read_layout
 from support.catalogs import PERSON, people, person_rows
 from support.maintained import head_of
 
@@ -68,6 +68,6 @@ def test_maintenance_never_changes_what_is_said(
     ref = snapshot.pinned.manifest.tables.get(PERSON)
     if ref is not None and ref.stored is not None:
         assert ref.rows == len(expected)
-        shape = shape_of(small.repository.location, ref.stored)
+        shape = read_layout(small.repository.location, ref.stored)
         assert len(shape.by_number) == len(shape.fragments)
     assert omnigraph.open(place).verify(full=True).problems == ()

@@ -13,7 +13,7 @@ from omnigraph.maintenance.policy import FAN, GENTLE, THOROUGH, Effort, folds_du
 from omnigraph.manifest.model.manifest import Manifest, Position, TableRef
 from omnigraph.manifest.settings import EXIT_LIMIT, HARD_LIMIT, Settings
 from omnigraph.storage.table.handles import TableVersion
-from omnigraph.storage.table.maintain.layout import FragmentShape, SegmentShape, TableShape
+from omnigraph.storage.table.maintain.layout import FragmentLayout, SegmentLayout, TableLayout
 from omnigraph.storage.table.table_content import TailEntry
 
 SETTINGS = Settings()
@@ -77,12 +77,12 @@ def test_nothing_is_due_without_tails() -> None:
 # Fragments
 
 
-def shape(*rows: int, deleted: dict[int, int] | None = None, sizes: dict[int, int] | None = None) -> TableShape:
+def shape(*rows: int, deleted: dict[int, int] | None = None, sizes: dict[int, int] | None = None) -> TableLayout:
     fragments = [
-        FragmentShape(n, count, (deleted or {}).get(n, 0), (sizes or {}).get(n, count * 10), str(n))
+        FragmentLayout(n, count, (deleted or {}).get(n, 0), (sizes or {}).get(n, count * 10), str(n))
         for n, count in enumerate(rows)
     ]
-    return TableShape(tuple(fragments), (), frozenset({"id"}), len(rows))
+    return TableLayout(tuple(fragments), (), frozenset({"id"}), len(rows))
 
 
 SMALL = Effort(target_rows=100, target_bytes=10_000)
@@ -168,8 +168,8 @@ def test_a_table_of_few_rows_is_one_fragment_after_every_fold(folds: list[int]) 
 # Indexes
 
 
-def indexed(base: TableShape, *segments: tuple[int, ...]) -> TableShape:
-    made = tuple(SegmentShape(f"u{n}", "id_btree", frozenset(some)) for n, some in enumerate(segments))
+def indexed(base: TableLayout, *segments: tuple[int, ...]) -> TableLayout:
+    made = tuple(SegmentLayout(f"u{n}", "id_btree", frozenset(some)) for n, some in enumerate(segments))
     return replace(base, segments=made)
 
 
@@ -194,7 +194,7 @@ def test_small_segments_are_put_together_and_full_ones_stay() -> None:
 
 
 def test_segments_over_rewritten_fragments_go_and_new_ones_are_built() -> None:
-    rewritten = replace(indexed(shape(10, 10), (0, 1)), fragments=(FragmentShape(9, 20, 0, 0, "9"),))
+    rewritten = replace(indexed(shape(10, 10), (0, 1)), fragments=(FragmentLayout(9, 20, 0, 0, "9"),))
 
     due = segments_due(rewritten, "id_btree", GENTLE)
 

@@ -20,9 +20,9 @@ from omnigraph.maintenance.table_maintenance import Finished, keep_up
 from omnigraph.pipeline.spark.session import Session
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage.location import Location, parse_location
-from omnigraph.storage.table.index.distributed_build import build_segment
+from omnigraph.storage.table.index.distributed_build import run_segment_task
 from omnigraph.storage.table.tables import Tables, TableVersion
-from omnigraph.storage.table.write.column_updates import update_fragment, with_updates
+from omnigraph.storage.table.write.column_updates import commit_updates, update_fragment
 from omnigraph.storage.util.runner import LocalRunner, Runner
 from support.arrow import values_of
 from support.s3 import S3Location
@@ -443,7 +443,7 @@ def test_a_segment_that_covers_nothing_any_more_is_replaced(people: People) -> N
     """Values that were written into a column take its fragments out of the index."""
     at = build_indexes(people.location, people.made_of(50), INDEXES, LocalRunner(), **ANY)
     new = pa.table({"id": ["p00001"], "age": pa.array([1_000], pa.int32())})
-    at = with_updates(people.location, at, [update_fragment(people.location, at, 0, "age", new)]).at
+    at = commit_updates(people.location, at, [update_fragment(people.location, at, 0, "age", new)]).at
     assert people.covered(at)["age_btree"] == 0
 
     made = build_indexes(people.location, at, INDEXES, LocalRunner(), **ANY)
@@ -479,7 +479,7 @@ def test_tasks_and_answers_can_be_sent_elsewhere(people: People) -> None:
     made = compact(people.location, people.made_of(60, 40), INDEXES, Sent(), **ANY)
 
     assert_indexes_answer_as_a_look_at_every_row(people, made)
-    assert build_segment.__module__ == "omnigraph.storage.table.index.distributed_build"
+    assert run_segment_task.__module__ == "omnigraph.storage.table.index.distributed_build"
 
 
 def test_what_a_new_version_refers_to_is_synced_before_it_is_told(
@@ -498,7 +498,7 @@ def test_what_a_new_version_refers_to_is_synced_before_it_is_told(
     monkeypatch.setattr(os, "fsync", noted)
     before = {path for path in folder.rglob("*") if path.is_file()}
     new = pa.table({"id": ["p00001"], "age": pa.array([1_000], pa.int32())})
-    at = with_updates(people.location, at, [update_fragment(people.location, at, 0, "age", new)]).at
+    at = commit_updates(people.location, at, [update_fragment(people.location, at, 0, "age", new)]).at
     compact(people.location, at, INDEXES, LocalRunner(), **ANY)
 
     written = {path for path in folder.rglob("*") if path.is_file()} - before

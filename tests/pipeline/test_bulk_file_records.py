@@ -12,7 +12,7 @@ from omnigraph.pipeline.bulk.job import SplitResult, TableResult
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.storage.table import file_records
 from omnigraph.storage.table.file_records import FileRecord, hash_file
-from omnigraph.storage.table.write.fragments import Fragment
+from omnigraph.storage.table.write.fragments import WrittenFragment
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.verify.verify import verify
 from pipeline.bulk import SCHEMA, SMALL_SPLITS, BulkWorld, edge, person, write_lines
@@ -52,13 +52,13 @@ def test_the_driver_reads_no_data_file_that_a_task_has_written(tmp_path: Path, m
 def test_results_of_earlier_releases_are_read() -> None:
     record = FileRecord(7, "sha256:ab")
     result = SplitResult(
-        3, 9, {"node:Person": TableResult(added=(Fragment(DOCUMENT, 5, (("data/a.lance", record),)),))}
+        3, 9, {"node:Person": TableResult(added=(WrittenFragment(DOCUMENT, 5, (("data/a.lance", record),)),))}
     )
     assert SplitResult.decoded(result.encoded()) == result
     document = json.loads(result.encoded())
     document["tables"]["node:Person"]["added"] = [[DOCUMENT, 5]]
     earlier = SplitResult.decoded(json.dumps(document).encode())
-    assert earlier.tables["node:Person"].added == (Fragment(DOCUMENT, 5),)
+    assert earlier.tables["node:Person"].added == (WrittenFragment(DOCUMENT, 5),)
 
 
 @pytest.mark.s3

@@ -87,7 +87,7 @@ def compacted(world: BulkWorld, type_name: str) -> None:
     key = txn.catalog.by_name[type_name].table_key
     ref, content = txn.base.tables[key], txn.content(key)
     assert content is not None
-    at = repository.tables.settled(content, repository.runtime.ids.short_id()).at
+    at = repository.tables.fold_tail(content, repository.runtime.ids.short_id()).at
     made = repository.tables.overwrite(at, repository.tables.scan(at)).at
     staged = StagedTable(made, ref.rows, RowCounts(), ref.stored, ref.tail)
     change = DataChange("optimize", (Rewrite(key),), {key: staged})

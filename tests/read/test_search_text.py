@@ -84,10 +84,10 @@ def indexed(graph: Graph) -> None:
     if ref is None or at is None:
         return
     dataset = repository.tables.open(at)
-    missing = indexing.uncovered(dataset, DeclaredIndex(BODY, "full_text"))
+    missing = indexing.unindexed_fragments(dataset, DeclaredIndex(BODY, "full_text"))
     if not missing:
         return
-    segment = indexing.full_text_segment(dataset, BODY, missing)
+    segment = indexing.build_full_text_segment(dataset, BODY, missing)
     made = repository.tables.commit_operation(at, lance.LanceOperation.CreateIndex([segment], []))
     staged = {DOC: StagedTable(made.at, made.rows, RowCounts(), ref.stored)}
     plan = PublishPlan("x" * 26, ConflictPolicy.MAINTENANCE, DataChange("index", (Index(DOC),), staged))

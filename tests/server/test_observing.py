@@ -24,7 +24,7 @@ from omnigraph.server.http.errors import Redaction
 from omnigraph.server.logs import log_to
 from omnigraph.server.metrics import unindexed_rows
 from omnigraph.server.tracing import Tracing, configured, finish
-from omnigraph.storage.table.maintain.layout import FragmentShape, SegmentShape, TableShape
+from omnigraph.storage.table.maintain.layout import FragmentLayout, SegmentLayout, TableLayout
 from support.serving import ADD, PEOPLE, Served, served
 
 
@@ -88,12 +88,12 @@ def test_how_main_is_stored_is_told_by_type(server: Served, http: httpx.Client) 
 
 
 def test_rows_outside_the_index_with_the_most_gaps_are_unindexed() -> None:
-    fragments = tuple(FragmentShape(number, 10, 0, 1, str(number)) for number in range(3))
-    by_id, by_slug = SegmentShape("a", "id", frozenset({0, 1, 2})), SegmentShape("b", "slug", frozenset({0}))
+    fragments = tuple(FragmentLayout(number, 10, 0, 1, str(number)) for number in range(3))
+    by_id, by_slug = SegmentLayout("a", "id", frozenset({0, 1, 2})), SegmentLayout("b", "slug", frozenset({0}))
 
-    assert unindexed_rows(TableShape(fragments)) == 30
-    assert unindexed_rows(TableShape(fragments, (by_id,))) == 0
-    assert unindexed_rows(TableShape(fragments, (by_id, by_slug))) == 20
+    assert unindexed_rows(TableLayout(fragments)) == 30
+    assert unindexed_rows(TableLayout(fragments, (by_id,))) == 0
+    assert unindexed_rows(TableLayout(fragments, (by_id, by_slug))) == 20
 
 
 def test_a_log_line_is_one_object_without_what_is_secret() -> None:

@@ -196,7 +196,7 @@ def place(s3: S3Location, s3_proxied: S3Location, rows: str, monkeypatch: pytest
 @pytest.fixture
 def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that is cut off need not be waited for: no request of it will ever be let through."""
-    monkeypatch.setattr("omnigraph.storage.table.handles._PATIENCE", {"client_max_retries": "0"})
+    monkeypatch.setattr("omnigraph.storage.table.handles._RETRY_OPTIONS", {"client_max_retries": "0"})
     monkeypatch.setattr("omnigraph.runtime.SystemClock.sleep", lambda self, seconds: None)
 
 

@@ -15,7 +15,7 @@ from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.index import segments as indexing
 from omnigraph.storage.table.overlay import Overlay
-from omnigraph.storage.table.table_content import Content, Tailed, content_of
+from omnigraph.storage.table.table_content import TableContent, VersionWithTail, make_content
 from omnigraph.storage.table.tables import Tables, TableVersion
 from support.arrow import schema_of
 from support.tails import Tails
@@ -85,7 +85,7 @@ def staged(tables: Tables, made: list[Commit], create: bool, indexed: int) -> Ta
     return at
 
 
-def assert_reads_as(tables: Tables, at: Content | None, state: dict[str, Row]) -> None:
+def assert_reads_as(tables: Tables, at: TableContent | None, state: dict[str, Row]) -> None:
     assert content(tables.scan(at, schema=SCHEMA)) == state
     assert tables.count(at, schema=SCHEMA) == len(state)
     low = {i: row for i, row in state.items() if row[0] < 2}
@@ -93,8 +93,8 @@ def assert_reads_as(tables: Tables, at: Content | None, state: dict[str, Row]) -
     assert tables.count(at, filter="n < 2", schema=SCHEMA) == len(low)
     assert tables.exists(at, IDS) == state.keys()
     assert content(tables.lookup(at, IDS[:4], schema=SCHEMA)) == {i: r for i, r in state.items() if i in IDS[:4]}
-    assert tables.matching(at, "end", ENDS) == {row[1] for row in state.values()}
-    found = tables.having(at, SCHEMA.names, {"end": ENDS[:2], "n": [0, 1]}, {"id": IDS[-2:]}, schema=SCHEMA)
+    assert tables.present_values(at, "end", ENDS) == {row[1] for row in state.values()}
+    found = tables.find_rows(at, SCHEMA.names, {"end": ENDS[:2], "n": [0, 1]}, {"id": IDS[-2:]}, schema=SCHEMA)
     either = {i: r for i, r in state.items() if (r[1] in ENDS[:2] and r[0] < 2) or i in IDS[-2:]}
     assert content(found) == either
     texts = tables.search_text(at, "text", "search", "fish", schema=SCHEMA, with_ids=True)
@@ -124,12 +124,12 @@ def test_any_split_between_lance_and_small_commits_reads_the_same(
         at = staged(tables, made[:split], made_first, indexed)
         about_to_be = Overlay.EMPTY
         for one in made[last:]:
-            about_to_be = about_to_be.then(one.overlay)
-        state = content_of(at, tails.tail(*(one.overlay for one in made[split:last])), about_to_be)
+            about_to_be = about_to_be.compose(one.overlay)
+        state = make_content(at, tails.tail(*(one.overlay for one in made[split:last])), about_to_be)
 
         assert_reads_as(tables, state, states[-1])
-        if isinstance(state, Tailed):
-            settled = tables.settled(state, "t2", SCHEMA)
+        if isinstance(state, VersionWithTail):
+            settled = tables.fold_tail(state, "t2", SCHEMA)
             assert settled.rows == len(states[-1])
             assert_reads_as(tables, settled.at, states[-1])
             assert_reads_as(tables, state, states[-1])

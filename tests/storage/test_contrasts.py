@@ -14,7 +14,7 @@ from omnigraph.storage import meter
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.diff import content_diff as contrasts
 from omnigraph.storage.table.overlay import Overlay
-from omnigraph.storage.table.table_content import Content, Tail, Tailed, content_of
+from omnigraph.storage.table.table_content import TableContent, Tail, VersionWithTail, make_content
 from omnigraph.storage.table.tables import Difference, Tables, TableVersion
 from support.arrow import schema_of
 from support.tails import Tails, numbers_of
@@ -45,27 +45,33 @@ def test_what_a_shared_tail_says_does_not_differ(tables: Tables, tails: Tails) -
     first = tails.add(Overlay.of(rows({"ada": 1, "cy": 1})))
     ours, theirs = tails.add(Overlay.of(rows({"ada": 2}))), tails.add(Overlay.of(None, ["bob"]))
 
-    assert both(tables.difference(Tailed(at, (first,)), Tailed(at, (first, ours)))) == ({"ada": 1}, {"ada": 2})
-    assert both(tables.difference(Tailed(at, (first, ours)), Tailed(at, (first, theirs)))) == (
+    assert both(tables.difference(VersionWithTail(at, (first,)), VersionWithTail(at, (first, ours)))) == (
+        {"ada": 1},
+        {"ada": 2},
+    )
+    assert both(tables.difference(VersionWithTail(at, (first, ours)), VersionWithTail(at, (first, theirs)))) == (
         {"ada": 2, "bob": 0},
         {"ada": 1},
     )
-    assert tables.differing_rows(Tailed(at, (first,)), Tailed(at, (first, ours))) == (1, 1)
+    assert tables.differing_rows(VersionWithTail(at, (first,)), VersionWithTail(at, (first, ours))) == (1, 1)
 
 
 def test_a_tail_and_the_version_that_it_was_folded_into_say_the_same(tables: Tables, tails: Tails) -> None:
     at = tables.create("t", rows({"ada": 0, "bob": 0})).at
     tail = tails.tail(Overlay.of(rows({"ada": 1, "cy": 1})), Overlay.of(None, ["bob"]))
-    folded = tables.settled(Tailed(at, tail), "unused").at
+    folded = tables.fold_tail(VersionWithTail(at, tail), "unused").at
     later = tails.add(Overlay.of(rows({"ada": 2})))
 
-    assert both(tables.difference(Tailed(at, tail), folded)) == ({}, {})
-    assert both(tables.difference(Tailed(at, (*tail, later)), folded)) == ({"ada": 2}, {"ada": 1})
-    assert both(tables.difference(Tailed(at, tail), Tailed(folded, (later,)))) == ({"ada": 1}, {"ada": 2})
+    assert both(tables.difference(VersionWithTail(at, tail), folded)) == ({}, {})
+    assert both(tables.difference(VersionWithTail(at, (*tail, later)), folded)) == ({"ada": 2}, {"ada": 1})
+    assert both(tables.difference(VersionWithTail(at, tail), VersionWithTail(folded, (later,)))) == (
+        {"ada": 1},
+        {"ada": 2},
+    )
 
 
 def test_rows_that_were_never_stored_differ_from_nothing(tables: Tables, tails: Tails) -> None:
-    unstored = Tailed(None, tails.tail(Overlay.of(rows({"ada": 1}), new=True)))
+    unstored = VersionWithTail(None, tails.tail(Overlay.of(rows({"ada": 1}), new=True)))
 
     assert both(tables.difference(None, unstored)) == ({}, {"ada": 1})
     assert both(tables.difference(unstored, None, SCHEMA)) == ({"ada": 1}, {})
@@ -76,17 +82,17 @@ def test_a_column_of_one_side_is_null_on_the_other(tables: Tables, tails: Tails)
     at = tables.create("t", rows({"ada": 0, "bob": 0})).at
     wide = pa.table({"id": ["ada"], "n": [0], "city": ["Rome"]})
 
-    found = tables.difference(at, Tailed(at, tails.tail(Overlay.of(wide))))
+    found = tables.difference(at, VersionWithTail(at, tails.tail(Overlay.of(wide))))
 
     assert found.before.to_pylist() == [{"id": "ada", "n": 0, "city": None}]
     assert found.after.to_pylist() == [{"id": "ada", "n": 0, "city": "Rome"}]
-    narrow = tables.difference(at, Tailed(at, tails.tail(Overlay.of(wide))), SCHEMA)
+    narrow = tables.difference(at, VersionWithTail(at, tails.tail(Overlay.of(wide))), SCHEMA)
     assert both(narrow) == ({}, {}), "only the columns that are asked for count"
 
 
 def test_differing_rows_come_as_batches_too(tables: Tables, tails: Tails) -> None:
     at = tables.create("t", rows({"ada": 0, "bob": 0})).at
-    newer = Tailed(tables.upsert(at, rows({"bob": 1})).at, tails.tail(Overlay.of(rows({"bob": 2, "cy": 2}))))
+    newer = VersionWithTail(tables.upsert(at, rows({"bob": 1})).at, tails.tail(Overlay.of(rows({"bob": 2, "cy": 2}))))
 
     before, after = tables.differing_batches(at, newer, SCHEMA)
 
@@ -104,7 +110,7 @@ def test_small_commits_on_one_version_differ_without_a_scan(tmp_path: Path, tail
     cold = Tables(location, session=lance.Session(), read_tail=tails)
     one = pa.table({"id": ["new"], "n": [1], "text": ["more"]})
     with meter.operation("difference") as inserted:
-        found = cold.difference(at, Tailed(at, tails.tail(Overlay.of(one, new=True))), whole.schema)
+        found = cold.difference(at, VersionWithTail(at, tails.tail(Overlay.of(one, new=True))), whole.schema)
     assert (found.before.num_rows, found.after.num_rows) == (0, 1)
     assert inserted.cost.bytes < whole.nbytes / 2, "the ids at most were looked through"
 
@@ -127,7 +133,7 @@ class Line:
 
     def step(self, of: int, verb: str, values: dict[str, int]) -> None:
         at, tail, state = self.known[of]
-        content = content_of(at, tail)
+        content = make_content(at, tail)
         if verb == "put":
             said = Overlay.of(rows(values), new=not values.keys() & state.keys())
             self.known.append((at, (*tail, self.tails.add(said)), {**state, **values}))
@@ -143,7 +149,7 @@ class Line:
             self.known.append((self.tables.fold(content, Overlay.EMPTY, f"t{self.made}", SCHEMA).at, (), state))
         elif verb == "compact" and at is not None and self.tables.count(at):
             # Whatever is below a row on top of it makes no difference.
-            hidden = self.tails(tail).shadowed
+            hidden = self.tails(tail).hidden_ids
             kept = {i: n + (i in hidden) for i, n in numbers_of(self.tables.scan(at)).items()}
             self.known.append((self.tables.overwrite(at, rows(kept)).at, tail, state))
 
@@ -162,8 +168,8 @@ def test_any_two_contents_differ_as_dicts_would(
             line.step(len(line.known) // 2 if place == fork else -1, verb, values)
         (at1, tail1, was), (at2, tail2, now) = (data.draw(st.sampled_from(line.known)) for _ in range(2))
         pending = data.draw(st.dictionaries(st.sampled_from(IDS), st.integers(0, 2), max_size=2))
-        older = content_of(at1, tail1)
-        newer = content_of(at2, tail2, Overlay.of(rows(pending)))
+        older = make_content(at1, tail1)
+        newer = make_content(at2, tail2, Overlay.of(rows(pending)))
         now = {**now, **pending}
 
         assert_differ(tables, older, newer, was, now)
@@ -173,7 +179,7 @@ def test_any_two_contents_differ_as_dicts_would(
 
 
 def assert_differ(
-    tables: Tables, older: Content | None, newer: Content | None, was: dict[str, int], now: dict[str, int]
+    tables: Tables, older: TableContent | None, newer: TableContent | None, was: dict[str, int], now: dict[str, int]
 ) -> None:
     expected = (
         {i: n for i, n in was.items() if now.get(i) != n},

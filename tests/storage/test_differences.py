@@ -123,9 +123,9 @@ def test_a_fragment_carried_over_under_another_number_is_the_same(tables: Tables
     base = tables.create("t", table(row("ada"))).at
     appended = tables.append(base, table(row("bob"))).appended
     assert appended is not None
-    other = tables.carry(tables.append(base, table(row("cy"))).at, appended).at
+    other = tables.append_fragments(tables.append(base, table(row("cy"))).at, appended).at
     one = tables.append(base, table(row("dan"))).at
-    with_bob = tables.carry(one, appended).at
+    with_bob = tables.append_fragments(one, appended).at
 
     assert [set(side) for side in both(tables.difference(with_bob, other))] == [{"dan"}, {"cy"}]
 
@@ -228,7 +228,7 @@ def test_every_value_equals_itself_and_no_other(tables: Tables, kind: pa.DataTyp
     shape = pa.schema([("id", pa.string()), ("v", kind)])
     ids = pa.array([f"r{i}" for i in range(len(pairs))])
 
-    joined = comparing.by_join(
+    joined = comparing.diff_by_join(
         lambda: iter(pa.table([ids, left], schema=shape).to_batches()),
         lambda: iter(pa.table([ids, right], schema=shape).to_batches()),
         shape,

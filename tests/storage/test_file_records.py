@@ -15,10 +15,10 @@ from omnigraph.storage.location import Location, parse_location
 from omnigraph.storage.objects.object_store import open_store
 from omnigraph.storage.table import file_records
 from omnigraph.storage.table.file_records import (
-    ASKED_SINGLY_MAX,
+    SINGLE_HEADS_MAX,
     FileLedger,
     FileRecord,
-    attested,
+    etag_record,
     hash_file,
     hash_files,
 )
@@ -71,14 +71,14 @@ def test_many_files_are_hashed_like_one(tmp_path: Path, monkeypatch: pytest.Monk
         (tmp_path / str(n)).write_bytes(bytes([n]) * 100)
     names = [str(n) for n in range(9)]
     few = hash_files(tmp_path, names)
-    monkeypatch.setattr(file_records, "FEW_BYTES", 0)
+    monkeypatch.setattr(file_records, "SERIAL_HASH_BYTES_MAX", 0)
     assert hash_files(tmp_path, names) == few
     assert len(few) == 9
 
 
 def test_an_etag_is_the_same_with_and_without_quotes() -> None:
-    assert attested(5, '"abc"') == attested(5, "abc") == FileRecord(5, "etag:abc")
-    assert attested(5, None) is None
+    assert etag_record(5, '"abc"') == etag_record(5, "abc") == FileRecord(5, "etag:abc")
+    assert etag_record(5, None) is None
 
 
 def test_each_version_brings_the_files_that_its_base_lacks(location: Location, tables: Tables) -> None:
@@ -136,7 +136,7 @@ def test_carried_rows_are_recorded_on_the_version_that_takes_them(location: Loca
     staged = tables.append(base, rows("b"))
     assert staged.appended is not None
     winner = tables.append(base, rows("c")).at
-    carried = tables.carry(winner, staged.appended).at
+    carried = tables.append_fragments(winner, staged.appended).at
     assert tables.new_files(winner, carried) == tables.new_files(base, staged.at)
 
 
@@ -149,7 +149,7 @@ def test_a_version_of_another_process_has_no_files_here(tables: Tables, location
 
 
 def _recorded_as_listed(location: Location, tables: Tables, base: TableVersion | None, at: TableVersion) -> None:
-    listed = {one.key: attested(one.size, one.etag) for one in open_store(location).list(f"tables/{at.table_id}")}
+    listed = {one.key: etag_record(one.size, one.etag) for one in open_store(location).list(f"tables/{at.table_id}")}
     for path, record in tables.new_files(base, at).items():
         assert record == listed[f"tables/{at.table_id}/{path}"]
 
@@ -187,11 +187,11 @@ def test_a_deletion_file_is_asked_for_while_its_commit_is_under_way(s3_proxied: 
 def test_many_files_are_asked_for_with_one_listing(s3_proxied: S3Location, proxy: Proxy) -> None:
     location = parse_location(s3_proxied.uri, s3_proxied.options)
     ledger, store = FileLedger(location), open_store(location)
-    paths = [f"data/{n}" for n in range(ASKED_SINGLY_MAX + 1)]
+    paths = [f"data/{n}" for n in range(SINGLE_HEADS_MAX + 1)]
     for path in paths:
         store.put(f"tables/t/{path}", path.encode())
     with proxy.recording() as log:
-        found = ledger.attest("t", paths)
+        found = ledger.make_records("t", paths)
     assert len(log) == 1
     assert found.keys() == set(paths)
 
@@ -203,4 +203,4 @@ def test_a_commit_goes_on_where_the_store_does_not_say_what_it_has(s3_proxied: S
             raise Unavailable(table_id, "no answer")
 
     ledger = Silent(parse_location(s3_proxied.uri, s3_proxied.options))
-    assert ledger.attest("t", ["data/a"]) == {}
+    assert ledger.make_records("t", ["data/a"]) == {}

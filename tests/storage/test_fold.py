@@ -11,7 +11,7 @@ from omnigraph.storage import meter
 from omnigraph.storage.location import Location
 from omnigraph.storage.table import fsync as durable
 from omnigraph.storage.table.overlay import Overlay
-from omnigraph.storage.table.table_content import Tailed
+from omnigraph.storage.table.table_content import VersionWithTail
 from omnigraph.storage.table.tables import Tables, TableVersion
 from support.proxy import Proxy
 from support.s3 import S3Location
@@ -55,7 +55,7 @@ def test_rows_and_removals_are_folded_by_one_commit(tables: Tables, tails: Tails
     )
     before = versions(root)
 
-    folded = tables.settled(Tailed(at, tail), "unused")
+    folded = tables.fold_tail(VersionWithTail(at, tail), "unused")
 
     assert ages(tables, folded.at) == {"ada": 1, "bob": 0, "dee": 0, "eve": 2}
     assert folded.rows == 4
@@ -66,7 +66,7 @@ def test_rows_and_removals_are_folded_by_one_commit(tables: Tables, tails: Tails
 
 def test_changes_on_top_are_folded_with_the_tail_by_the_same_commit(tables: Tables, tails: Tails, root: Path) -> None:
     at = tables.create("t", people("ada", "bob")).at
-    content = Tailed(at, tails.tail(Overlay.of(people("ada", "cy", age=1))))
+    content = VersionWithTail(at, tails.tail(Overlay.of(people("ada", "cy", age=1))))
     before = versions(root)
 
     folded = tables.fold(content, Overlay.of(people("ada", age=2), ["bob"]), "unused")
@@ -78,7 +78,7 @@ def test_changes_on_top_are_folded_with_the_tail_by_the_same_commit(tables: Tabl
 def test_rows_that_are_new_are_appended_and_can_be_carried(tables: Tables, tails: Tails) -> None:
     at = tables.create("t", people("ada")).at
 
-    folded = tables.settled(Tailed(at, tails.tail(Overlay.of(people("bob"), new=True))), "unused")
+    folded = tables.fold_tail(VersionWithTail(at, tails.tail(Overlay.of(people("bob"), new=True))), "unused")
 
     assert folded.appended is not None
     assert folded.appended.ids == {"bob"}
@@ -86,9 +86,9 @@ def test_rows_that_are_new_are_appended_and_can_be_carried(tables: Tables, tails
 
 def test_without_a_stored_version_a_table_is_made(tables: Tables, tails: Tails) -> None:
     schema = people().schema.append(pa.field("city", pa.string()))
-    content = Tailed(None, tails.tail(Overlay.of(people("ada", "bob"), new=True), Overlay.of(None, ["bob"])))
+    content = VersionWithTail(None, tails.tail(Overlay.of(people("ada", "bob"), new=True), Overlay.of(None, ["bob"])))
 
-    made = tables.settled(content, "fresh", schema)
+    made = tables.fold_tail(content, "fresh", schema)
 
     assert made.at == TableVersion("fresh", 1)
     assert tables.scan(made.at).to_pylist() == [{"id": "ada", "age": 0, "city": None}]
@@ -104,10 +104,10 @@ def test_a_table_that_never_had_a_row_needs_columns(tables: Tables) -> None:
 def test_where_there_is_nothing_to_do_the_version_stays(tables: Tables, tails: Tails) -> None:
     at = tables.create("t", people("ada")).at
 
-    assert tables.settled(at, "unused").at == at
+    assert tables.fold_tail(at, "unused").at == at
     assert tables.fold(at, Overlay.EMPTY, "unused").at == at
     removed_before_stored = tails.tail(Overlay.of(people("bob"), new=True), Overlay.of(None, ["bob"]))
-    assert tables.settled(Tailed(at, removed_before_stored), "unused").at == at
+    assert tables.fold_tail(VersionWithTail(at, removed_before_stored), "unused").at == at
 
 
 def test_columns_that_came_with_the_tail_are_added(tables: Tables, tails: Tails) -> None:
@@ -117,7 +117,7 @@ def test_columns_that_came_with_the_tail_are_added(tables: Tables, tails: Tails)
         schema=people().schema.append(pa.field("city", pa.string(), nullable=False)),
     )
 
-    folded = tables.settled(Tailed(at, tails.tail(Overlay.of(wide))), "unused")
+    folded = tables.fold_tail(VersionWithTail(at, tails.tail(Overlay.of(wide))), "unused")
 
     assert tables.scan(folded.at).sort_by("id").to_pylist() == [
         {"id": "ada", "age": 0, "city": None},
@@ -135,7 +135,7 @@ def test_a_value_that_does_not_fit_is_refused(tables: Tables) -> None:
 def test_a_fold_that_removes_all_rows_of_a_fragment(tables: Tables, tails: Tails) -> None:
     at = tables.append(tables.create("t", people("ada")).at, people("bob")).at
 
-    folded = tables.settled(Tailed(at, tails.tail(Overlay.of(people("ada", age=1)))), "unused")
+    folded = tables.fold_tail(VersionWithTail(at, tails.tail(Overlay.of(people("ada", age=1)))), "unused")
 
     assert ages(tables, folded.at) == {"ada": 1, "bob": 0}
 
@@ -154,7 +154,7 @@ def test_everything_that_a_fold_wrote_is_synced(root: Path, tails: Tails, monkey
 
     monkeypatch.setattr(durable, "_sync_file", seen)
 
-    tables.settled(Tailed(at, tails.tail(Overlay.of(people("ada", "eve", age=1), ["nobody"]))), "unused")
+    tables.fold_tail(VersionWithTail(at, tails.tail(Overlay.of(people("ada", "eve", age=1), ["nobody"]))), "unused")
 
     written = {path for path in root.rglob("*") if path.is_file()} - before
     assert len(written) == 4, "data, deletions, transaction, version"
@@ -172,10 +172,10 @@ def counted(proxy: Proxy, s3_proxied: S3Location, tails: Tails) -> Tables:
 
 def test_folding_new_rows_costs_3_requests_however_long_the_tail(proxy: Proxy, counted: Tables, tails: Tails) -> None:
     at = counted.append(counted.create("t", people("ada")).at, people("bob")).at
-    content = Tailed(at, tails.tail(*(Overlay.of(people(f"p{k}"), new=True) for k in range(32))))
+    content = VersionWithTail(at, tails.tail(*(Overlay.of(people(f"p{k}"), new=True) for k in range(32))))
 
     with proxy.recording() as log, meter.operation("test") as operation:
-        assert counted.settled(content, "unused").rows == 34
+        assert counted.fold_tail(content, "unused").rows == 34
 
     assert (len(log), log.serial) == (3, 3), log.describe()
     assert (operation.cost.requests, operation.cost.stages) == (3, 3)
@@ -183,10 +183,10 @@ def test_folding_new_rows_costs_3_requests_however_long_the_tail(proxy: Proxy, c
 
 def test_folding_replaced_rows_finds_them_then_writes_side_by_side(proxy: Proxy, counted: Tables, tails: Tails) -> None:
     at = counted.append(counted.create("t", people("ada", "bob")).at, people("eve", "zoe")).at
-    content = Tailed(at, tails.tail(Overlay.of(people("ada", "new")), Overlay.of(None, ["eve"])))
+    content = VersionWithTail(at, tails.tail(Overlay.of(people("ada", "new")), Overlay.of(None, ["eve"])))
 
     with proxy.recording() as log, meter.operation("test") as operation:
-        counted.settled(content, "unused")
+        counted.fold_tail(content, "unused")
 
     # 2 reads at once; a data file and 2 deletion files at once; transaction; version; beside those, what the store says
     # of the new files. The data file is encoded first, which may take as long as a deletion file is under way.

@@ -33,7 +33,7 @@ from omnigraph.schema.indexes import DeclaredIndex, declared_indexes
 from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.storage.table import fsync as durable
 from omnigraph.storage.table.index import segments as indexing
-from omnigraph.storage.table.index.segments import INDEXED_ROWS_MIN, uncovered
+from omnigraph.storage.table.index.segments import INDEXED_ROWS_MIN, unindexed_fragments
 from omnigraph.storage.table.tables import Tables, TableVersion
 from omnigraph.write import stage
 from omnigraph.write.stage import Stager
@@ -159,7 +159,7 @@ def test_a_large_write_brings_every_declared_index_in_the_same_commit(graph: Gra
     # Nulls leave the first write fewer vectors than are worth an index.
     assert segments == {index.name: 1 if index.kind == "vector" else 2 for index in INDEXES}
     for index in INDEXES:
-        assert len(uncovered(tables.open(at), index)) == (1 if index.kind == "vector" else 0)
+        assert len(unindexed_fragments(tables.open(at), index)) == (1 if index.kind == "vector" else 0)
     assert [commit.kind for commit in graph.commits()] == ["mutation", "mutation", "init"]
     plan: str = tables.open(at).scanner(columns=["id"], filter="id = 'd3'").explain_plan(True)
     assert "ScalarIndexQuery" in plan
@@ -225,7 +225,7 @@ def test_rows_that_are_carried_to_another_version_get_segments_of_their_own(grap
     )
 
     tables = graph.repository.tables
-    assert uncovered(tables.open(at), INDEXES[0]) == []
+    assert unindexed_fragments(tables.open(at), INDEXES[0]) == []
     assert_indexes_tell_no_lies(tables, at)
     assert selected(tables, at, "id = 'd25'", True) == ["d25"]
     assert selected(tables, at, "id = 'd1'", True) == []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import BadRequest
 from omnigraph.storage.location import Location
-from omnigraph.storage.table.overlay import Overlay, aligned
+from omnigraph.storage.table.overlay import Overlay, align_table
 from omnigraph.storage.table.tables import Tables, TableVersion
 from support.arrow import schema_of
 
@@ -40,7 +40,7 @@ def test_an_overlay_of_nothing_is_empty() -> None:
 def test_an_upserted_id_is_shadowed_too() -> None:
     overlay = Overlay.of(rows({"a": 1}), ["b"])
 
-    assert overlay.shadowed == {"a", "b"}
+    assert overlay.hidden_ids == {"a", "b"}
 
 
 def test_an_id_both_deleted_and_upserted_was_replaced() -> None:
@@ -58,23 +58,23 @@ def test_two_rows_with_one_id_are_refused() -> None:
 
 
 def test_a_later_row_replaces_an_earlier_one() -> None:
-    both = Overlay.of(rows({"a": 1, "b": 1})).then(Overlay.of(rows({"a": 2})))
+    both = Overlay.of(rows({"a": 1, "b": 1})).compose(Overlay.of(rows({"a": 2})))
 
     assert both.rows is not None
     assert as_dict(both.rows) == {"a": 2, "b": 1}
 
 
 def test_a_later_delete_takes_an_earlier_row_away() -> None:
-    both = Overlay.of(rows({"a": 1})).then(Overlay.of(None, ["a"]))
+    both = Overlay.of(rows({"a": 1})).compose(Overlay.of(None, ["a"]))
 
     assert both.rows is not None
     assert both.rows.equals(SCHEMA.empty_table()), "what is left tells the columns"
-    assert both.shadowed == {"a"}
+    assert both.hidden_ids == {"a"}
     assert not both.is_empty
 
 
 def test_a_later_row_brings_back_what_was_deleted() -> None:
-    both = Overlay.of(None, ["a"]).then(Overlay.of(rows({"a": 5})))
+    both = Overlay.of(None, ["a"]).compose(Overlay.of(rows({"a": 5})))
 
     assert both.rows is not None
     assert as_dict(both.rows) == {"a": 5}
@@ -82,7 +82,7 @@ def test_a_later_row_brings_back_what_was_deleted() -> None:
 
 def test_rows_from_before_a_column_was_added_have_null_there() -> None:
     later = pa.table({"note": ["hi"], "id": ["b"], "n": [2]})
-    both = Overlay.of(rows({"a": 1})).then(Overlay.of(later))
+    both = Overlay.of(rows({"a": 1})).compose(Overlay.of(later))
 
     assert both.rows is not None
     assert both.rows.select(["id", "note"]).to_pylist() == [{"id": "a", "note": None}, {"id": "b", "note": "hi"}]
@@ -91,46 +91,46 @@ def test_rows_from_before_a_column_was_added_have_null_there() -> None:
 def test_a_new_row_shadows_nothing_and_is_answered_for() -> None:
     overlay = Overlay.of(rows({"a": 1}), ["b"], new=True)
 
-    assert overlay.shadowed == {"b"}
+    assert overlay.hidden_ids == {"b"}
     assert overlay.ids == {"a"}
-    assert overlay.answered == {"a", "b"}
+    assert overlay.decided_ids == {"a", "b"}
     assert not Overlay.of(rows({"a": 1}), new=True).is_empty
 
 
 def test_a_new_row_stays_new_however_often_it_is_written_again() -> None:
-    both = Overlay.of(rows({"a": 1}), new=True).then(Overlay.of(rows({"a": 2, "b": 2})))
+    both = Overlay.of(rows({"a": 1}), new=True).compose(Overlay.of(rows({"a": 2, "b": 2})))
 
     assert both.rows is not None
     assert as_dict(both.rows) == {"a": 2, "b": 2}
-    assert both.shadowed == {"b"}
+    assert both.hidden_ids == {"b"}
 
 
 def test_a_new_row_that_is_removed_is_answered_for() -> None:
-    both = Overlay.of(rows({"a": 1}), new=True).then(Overlay.of(None, ["a"]))
+    both = Overlay.of(rows({"a": 1}), new=True).compose(Overlay.of(None, ["a"]))
 
-    assert both.answered == {"a"}
+    assert both.decided_ids == {"a"}
     assert both.ids == frozenset()
 
 
 def test_a_new_row_under_an_id_that_was_removed_leaves_the_stored_one_hidden() -> None:
-    both = Overlay.of(None, ["a"]).then(Overlay.of(rows({"a": 5}), new=True))
+    both = Overlay.of(None, ["a"]).compose(Overlay.of(rows({"a": 5}), new=True))
 
-    assert both.shadowed == {"a"}
+    assert both.hidden_ids == {"a"}
 
 
 def test_a_row_that_claims_to_be_new_over_another_hides_what_is_stored() -> None:
-    both = Overlay.of(rows({"a": 1}), new=True).then(Overlay.of(rows({"a": 2}), new=True))
+    both = Overlay.of(rows({"a": 1}), new=True).compose(Overlay.of(rows({"a": 2}), new=True))
 
     assert both.rows is not None
     assert as_dict(both.rows) == {"a": 2}
-    assert both.shadowed == {"a"}
+    assert both.hidden_ids == {"a"}
 
 
 def test_nothing_on_top_leaves_the_very_same_overlay() -> None:
     overlay = Overlay.of(rows({"a": 1}))
 
-    assert overlay.then(Overlay.EMPTY) is overlay
-    assert Overlay.EMPTY.then(overlay) is overlay
+    assert overlay.compose(Overlay.EMPTY) is overlay
+    assert Overlay.EMPTY.compose(overlay) is overlay
 
 
 def test_overlays_with_the_same_content_have_the_same_fingerprint() -> None:
@@ -148,19 +148,19 @@ def test_the_fingerprint_does_not_depend_on_how_rows_are_chunked() -> None:
 
 
 def test_aligning_orders_columns_and_fills_missing_ones_with_null() -> None:
-    found = aligned(pa.table({"n": [1], "id": ["a"]}), SCHEMA.append(pa.field("note", pa.string())))
+    found = align_table(pa.table({"n": [1], "id": ["a"]}), SCHEMA.append(pa.field("note", pa.string())))
 
     assert found.to_pylist() == [{"id": "a", "n": 1, "note": None}]
 
 
 def test_aligning_refuses_a_column_that_the_table_does_not_have() -> None:
     with pytest.raises(BadRequest, match="no column 'other'"):
-        aligned(pa.table({"id": ["a"], "other": [1]}), SCHEMA)
+        align_table(pa.table({"id": ["a"], "other": [1]}), SCHEMA)
 
 
 def test_aligning_refuses_a_value_that_does_not_fit() -> None:
     with pytest.raises(BadRequest, match="column 'n' is int64"):
-        aligned(pa.table({"id": ["a"], "n": ["many"]}), SCHEMA)
+        align_table(pa.table({"id": ["a"], "n": ["many"]}), SCHEMA)
 
 
 def test_aligning_refuses_to_leave_out_a_required_column() -> None:
@@ -168,7 +168,7 @@ def test_aligning_refuses_to_leave_out_a_required_column() -> None:
     strict = pa.schema(fields)
 
     with pytest.raises(BadRequest, match="'n' is required"):
-        aligned(pa.table({"id": ["a"]}), strict)
+        align_table(pa.table({"id": ["a"]}), strict)
 
 
 # What must hold for every table and every overlay: reads agree with a dict.
@@ -199,7 +199,7 @@ class Case:
     def overlay(self) -> Overlay:
         overlay = Overlay.EMPTY
         for upserts, deletes in self.tail:
-            overlay = overlay.then(Overlay.of(rows(upserts), deletes))
+            overlay = overlay.compose(Overlay.of(rows(upserts), deletes))
         return overlay
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from omnigraph.manifest.commit.plan import Append, Upsert
 from omnigraph.manifest.store.inline_rows import decode_change, encode_change
 from omnigraph.schema.ipc_row import EncodedRow, RowEncoder
-from omnigraph.storage.table.overlay import Overlay, Part
+from omnigraph.storage.table.overlay import Overlay, RowChunk
 
 Row = dict[str, Any]
 
@@ -81,7 +81,7 @@ def as_table(put: Put) -> pa.Table:
     return pa.Table.from_pylist([put.values], schema=SCHEMAS[put.schema])
 
 
-def overlays(steps: Iterable[Step], part: Callable[[Put], Part]) -> list[Overlay]:
+def overlays(steps: Iterable[Step], part: Callable[[Put], RowChunk]) -> list[Overlay]:
     found: list[Overlay] = []
     for step in steps:
         match step:
@@ -94,14 +94,14 @@ def overlays(steps: Iterable[Step], part: Callable[[Put], Part]) -> list[Overlay
     return found
 
 
-def added_up(steps: Iterable[Step], part: Callable[[Put], Part]) -> Overlay:
+def added_up(steps: Iterable[Step], part: Callable[[Put], RowChunk]) -> Overlay:
     """One on top of the other; whoever looks in between makes a table of what there is."""
     overlay = Overlay.EMPTY
     for step in steps:
         if isinstance(step, Look):
             assert overlay.rows is None or overlay.fingerprint
         else:
-            overlay = overlay.then(*overlays([step], part))
+            overlay = overlay.compose(*overlays([step], part))
     return overlay
 
 
@@ -117,20 +117,20 @@ def by_id(rows: pa.Table | None) -> dict[str, Row] | None:
 def answers(overlay: Overlay) -> dict[str, Any]:
     some = ["a", "ä€😀", "nobody"]
     return {
-        "widened": overlay.widened(pa.schema([FIRST.field("id")])),
-        "widened, with a column of its own": overlay.widened(pa.schema([pa.field("own", pa.date32()), FIRST.field(0)])),
+        "widened": overlay.widen(pa.schema([FIRST.field("id")])),
+        "widened, with a column of its own": overlay.widen(pa.schema([pa.field("own", pa.date32()), FIRST.field(0)])),
         "is_empty": overlay.is_empty,
         "ids": overlay.ids,
-        "shadowed": overlay.shadowed,
-        "answered": overlay.answered,
+        "shadowed": overlay.hidden_ids,
+        "answered": overlay.decided_ids,
         "columns of a schema": overlay.columns(FIRST),
         "columns": None if overlay.rows is None else overlay.columns(None),
         "rows": by_id(overlay.rows),
         "rows_of": by_id(overlay.rows_of(some)),
         "rows_of nobody": by_id(overlay.rows_of([])),
         "fingerprint": overlay.fingerprint,
-        "if new": overlay.if_new(True).shadowed,
-        "if not": overlay.if_new(False).shadowed,
+        "if new": overlay.as_new(True).hidden_ids,
+        "if not": overlay.as_new(False).hidden_ids,
     }
 
 
@@ -153,7 +153,7 @@ def test_made_rows_answer_as_tables_do_however_they_are_added_up(steps: list[Ste
     while len(made) > 1:
         at = data.draw(st.integers(0, len(made) - 2))
         for those in (made, tables):
-            those[at : at + 2] = [those[at].then(those[at + 1])]
+            those[at : at + 2] = [those[at].compose(those[at + 1])]
 
     assert list(map(answers, made)) == list(map(answers, tables))
 
@@ -201,34 +201,38 @@ def test_a_made_row_is_stored_as_the_table_of_it_is(put: Put, deletes: frozenset
 
 
 def test_a_row_that_was_made_and_deleted_again_leaves_the_columns() -> None:
-    gone = Overlay.of_rows(as_made(Put(row(id="a", n=1), 1, 0, True)), frozenset("a"), True).then(Overlay.of(None, "a"))
+    gone = Overlay.of_rows(as_made(Put(row(id="a", n=1), 1, 0, True)), frozenset("a"), True).compose(
+        Overlay.of(None, "a")
+    )
 
     assert gone.rows is not None
     assert gone.rows.equals(GROWN.empty_table())
-    assert gone.made is None
+    assert gone.single_row is None
 
 
 def test_an_overlay_of_one_made_row_says_so_until_there_is_another() -> None:
     one, other = (Overlay.of_rows(as_made(Put(row(id=entity), 0, 0, True)), frozenset(entity)) for entity in "ab")
 
-    assert one.made is one.parts[0]
-    assert one.then(other).made is None
-    assert Overlay.EMPTY.made is None
-    assert Overlay.of(as_table(Put(row(id="a"), 0, 0, True))).made is None
+    assert one.single_row is one.parts[0]
+    assert one.compose(other).single_row is None
+    assert Overlay.EMPTY.single_row is None
+    assert Overlay.of(as_table(Put(row(id="a"), 0, 0, True))).single_row is None
 
 
 @pytest.mark.parametrize("part", [as_made, as_table])
-def test_the_same_rows_hide_what_is_stored_unless_they_are_new(part: Callable[[Put], Part]) -> None:
+def test_the_same_rows_hide_what_is_stored_unless_they_are_new(part: Callable[[Put], RowChunk]) -> None:
     overlay = Overlay.of_rows(part(Put(row(id="a"), 0, 0, True)), frozenset("a"))
 
-    assert overlay.if_new(True).shadowed == frozenset()
-    assert overlay.if_new(False).shadowed == {"a"}
-    assert overlay.if_new(True).ids == overlay.if_new(False).ids == overlay.if_new(True).if_new(False).shadowed == {"a"}
+    assert overlay.as_new(True).hidden_ids == frozenset()
+    assert overlay.as_new(False).hidden_ids == {"a"}
+    assert (
+        overlay.as_new(True).ids == overlay.as_new(False).ids == overlay.as_new(True).as_new(False).hidden_ids == {"a"}
+    )
 
 
 def test_rows_made_one_by_one_are_read_together() -> None:
     puts = [Put(row(id=str(number), n=number), 0, 0, True) for number in range(50)]
-    overlay = reduce(Overlay.then, overlays(puts, as_made))
+    overlay = reduce(Overlay.compose, overlays(puts, as_made))
 
     assert len(overlay.parts) == 50
     assert overlay.rows is not None

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.errors import Damaged
-from omnigraph.storage.table.diff.row_diff import by_join
+from omnigraph.storage.table.diff.row_diff import diff_by_join
 from omnigraph.storage.util.duckdb_stream import BatchStreams
 
 SHAPE = pa.schema([("id", pa.string())])
@@ -43,4 +43,4 @@ def test_an_error_of_the_query_stays_one() -> None:
 
 def test_a_comparison_of_rows_that_are_gone_says_so() -> None:
     with pytest.raises(Damaged, match="table t1"):
-        by_join(whole, broken, SHAPE)
+        diff_by_join(whole, broken, SHAPE)

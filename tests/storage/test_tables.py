@@ -312,7 +312,7 @@ def test_appended_rows_can_be_carried_to_another_version(any_tables: Tables) -> 
     theirs = any_tables.upsert(base, people("ada", "eve", age=3))
 
     assert ours.appended is not None
-    carried = any_tables.carry(theirs.at, ours.appended)
+    carried = any_tables.append_fragments(theirs.at, ours.appended)
 
     assert ours.appended.ids == {"bob"}
     assert carried.rows == 3
@@ -330,10 +330,10 @@ def test_carried_rows_can_be_carried_on(tables: Tables) -> None:
     base = tables.create("t1", people("ada")).at
     ours = tables.append(base, people("bob")).appended
     assert ours is not None
-    again = tables.carry(tables.append(base, people("eve")).at, ours).appended
+    again = tables.append_fragments(tables.append(base, people("eve")).at, ours).appended
     assert again is not None
 
-    at = tables.carry(tables.add_columns(base, [pa.field("city", pa.string())]).at, again).at
+    at = tables.append_fragments(tables.add_columns(base, [pa.field("city", pa.string())]).at, again).at
 
     assert tables.lookup(at, ["bob"]).to_pylist() == [{"id": "bob", "age": 0, "city": None}]
 
@@ -344,7 +344,7 @@ def test_carrying_writes_no_data(root: Path, tables: Tables) -> None:
     assert ours is not None
     before = files(root / "tables/t1/data")
 
-    tables.carry(tables.delete(base, ["ada"]).at, ours)
+    tables.append_fragments(tables.delete(base, ["ada"]).at, ours)
 
     assert files(root / "tables/t1/data") == before
 
@@ -354,7 +354,7 @@ def test_rows_are_not_carried_to_another_table(tables: Tables) -> None:
     assert ours is not None
 
     with pytest.raises(BadRequest, match="stage them again"):
-        tables.carry(tables.create("t2", people("ada")).at, ours)
+        tables.append_fragments(tables.create("t2", people("ada")).at, ours)
 
 
 def test_rows_are_not_carried_to_a_version_with_other_columns(tables: Tables) -> None:
@@ -363,7 +363,7 @@ def test_rows_are_not_carried_to_a_version_with_other_columns(tables: Tables) ->
     assert ours is not None
 
     with pytest.raises(BadRequest, match="stage them again"):
-        tables.carry(tables.overwrite(base, pa.table({"age": [1], "id": ["zoe"]})).at, ours)
+        tables.append_fragments(tables.overwrite(base, pa.table({"age": [1], "id": ["zoe"]})).at, ours)
 
 
 # Indexes
@@ -461,8 +461,8 @@ def test_rows_that_came_since_a_version_are_told_from_older_ones(tables: Tables)
     base = tables.create("t1", people("ada", "bob")).at
     at = tables.upsert(tables.append(base, people("eve")).at, people("bob", age=1)).at
 
-    assert tables.came_with(at, base, ["ada", "bob", "eve", "zoe"]) == {"bob", "eve"}
-    assert tables.came_with(base, base, ["ada"]) == frozenset()
+    assert tables.written_since(at, base, ["ada", "bob", "eve", "zoe"]) == {"bob", "eve"}
+    assert tables.written_since(base, base, ["ada"]) == frozenset()
 
 
 def test_values_that_occur_in_a_column_are_found_in_stored_and_inline_rows(tables: Tables) -> None:
@@ -472,9 +472,9 @@ def test_values_that_occur_in_a_column_are_found_in_stored_and_inline_rows(table
     at = tables.append(tables.create("t1", edge("e1", "it's")).at, edge("e2", "bob")).at
     overlay = Overlay.of(edge("e2", "eve"))
 
-    assert tables.matching(at, "dst", ["it's", "bob", "eve"]) == {"it's", "bob"}
-    assert tables.matching(at, "dst", ["it's", "bob", "eve"], overlay) == {"it's", "eve"}
-    assert tables.matching(None, "dst", ["it's", "bob", "eve"], overlay) == {"eve"}
+    assert tables.present_values(at, "dst", ["it's", "bob", "eve"]) == {"it's", "bob"}
+    assert tables.present_values(at, "dst", ["it's", "bob", "eve"], overlay) == {"it's", "eve"}
+    assert tables.present_values(None, "dst", ["it's", "bob", "eve"], overlay) == {"eve"}
 
 
 # What it costs, counted in front of an S3 server
@@ -524,7 +524,7 @@ def test_carrying_rows_costs_2_requests(proxy: Proxy, counted: Tables) -> None:
     assert ours.appended is not None
 
     with proxy.recording() as log, meter.operation("test") as operation:
-        counted.carry(theirs.at, ours.appended)
+        counted.append_fragments(theirs.at, ours.appended)
 
     assert_cost(log, operation, 2, 2)
 

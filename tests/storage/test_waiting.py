@@ -70,8 +70,8 @@ def people(*ids: str) -> pa.Table:
 READS: dict[str, Callable[[Tables, TableVersion], object]] = {
     "exists": lambda tables, at: tables.exists(at, ["ada", "nobody"]),
     "lookup": lambda tables, at: tables.lookup(at, ["ada"]),
-    "having": lambda tables, at: tables.having(at, ["id"], {"name": ["ada's"]}),
-    "matching": lambda tables, at: tables.matching(at, "name", ["ada's"]),
+    "having": lambda tables, at: tables.find_rows(at, ["id"], {"name": ["ada's"]}),
+    "matching": lambda tables, at: tables.present_values(at, "name", ["ada's"]),
     "scan": lambda tables, at: tables.scan(at),
     "scan with rows on top": lambda tables, at: tables.scan(at, overlay=Overlay.of(people("ada", "cy"))),
     "append": lambda tables, at: tables.append(at, people("cy")),
@@ -109,8 +109,8 @@ def test_what_is_remembered_is_not_asked_for_and_nothing_is_announced(tmp_path: 
 PARTS: dict[str, Callable[[Tables, TableVersion], object]] = {
     "the ids": lambda tables, at: tables.exists(at, ["cy", "dee"]),
     "the rows": lambda tables, at: tables.lookup(at, ["cy"], ["id"]).num_rows,
-    "the values": lambda tables, at: tables.having(at, ["id", "name"], {"name": ["cy's"]}).num_rows,
-    "all at once": lambda tables, at: tables.having(at, ["id"], {"id": ["cy"]}, {"name": ["cy's"]}).num_rows,
+    "the values": lambda tables, at: tables.find_rows(at, ["id", "name"], {"name": ["cy's"]}).num_rows,
+    "all at once": lambda tables, at: tables.find_rows(at, ["id"], {"id": ["cy"]}, {"name": ["cy's"]}).num_rows,
 }
 
 
@@ -119,7 +119,7 @@ def test_of_what_was_asked_together_and_nobody_has_no_part_is_asked_again(tmp_pa
     """A write that is judged again asks for less than it did when it was planned."""
     tables = Tables(Location(str(tmp_path), fsync=False))
     at = tables.create("t", people("ada", "bob")).at
-    tables.having(at, ["id", "name"], {"id": ["cy", "dee"]}, {"name": ["cy's"]})
+    tables.find_rows(at, ["id", "name"], {"id": ["cy", "dee"]}, {"name": ["cy's"]})
     announced: list[bool] = []
 
     assert not with_blocking_hook(lambda: announced.append(True), PARTS[part])(tables, at)
@@ -130,12 +130,12 @@ def test_of_what_was_asked_together_and_nobody_has_no_part_is_asked_again(tmp_pa
 def test_of_what_was_asked_together_each_part_is_answered_as_if_it_were_asked_alone(tmp_path: Path) -> None:
     tables = Tables(Location(str(tmp_path), fsync=False))
     at = tables.create("t", people("ada", "bob", "cy")).at
-    found = tables.having(at, ["id", "name"], {"id": ["ada", "nobody"]}, {"name": ["bob's", "nobody's"]})
+    found = tables.find_rows(at, ["id", "name"], {"id": ["ada", "nobody"]}, {"name": ["bob's", "nobody's"]})
 
     assert sorted(values_of(found["id"])) == ["ada", "bob"]
     assert tables.exists(at, ["ada", "bob", "cy", "nobody"]) == {"ada", "bob", "cy"}
-    assert tables.having(at, ["id"], {"name": ["bob's", "nobody's"]})["id"].to_pylist() == ["bob"]
-    assert tables.having(at, ["id"], {"name": ["cy's"]}, {"id": ["nobody"]})["id"].to_pylist() == ["cy"]
+    assert tables.find_rows(at, ["id"], {"name": ["bob's", "nobody's"]})["id"].to_pylist() == ["bob"]
+    assert tables.find_rows(at, ["id"], {"name": ["cy's"]}, {"id": ["nobody"]})["id"].to_pylist() == ["cy"]
 
 
 def test_waiting_for_what_another_thread_makes_is_announced() -> None:

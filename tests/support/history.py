@@ -95,7 +95,7 @@ def compact(graph: Graph, key: str = "node:Person", branch: str = MAIN) -> str:
     ref = txn.base.tables[key]
     content, tables = txn.content(key), graph.repository.tables
     assert content is not None
-    at = tables.settled(content, graph.repository.runtime.ids.short_id()).at
+    at = tables.fold_tail(content, graph.repository.runtime.ids.short_id()).at
     made = tables.overwrite(at, tables.scan(at)).at
     staged = StagedTable(made, ref.rows, RowCounts(), ref.stored, ref.tail)
     change = DataChange("optimize", (Rewrite(key),), {key: staged})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.model.manifest import MAIN, Manifest, TableKey
-from omnigraph.storage.table.maintain.layout import TableShape, shape_of
+from omnigraph.storage.table.maintain.layout import TableLayout, read_layout
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ def head_of(graph: Graph, branch: str = MAIN) -> Manifest:
     return graph.repository.branches.find(branch).head
 
 
-def shape(graph: Graph, key: TableKey, branch: str = MAIN) -> TableShape:
+def shape(graph: Graph, key: TableKey, branch: str = MAIN) -> TableLayout:
     stored = head_of(graph, branch).tables[key].stored
     assert stored is not None
-    return shape_of(graph.repository.location, stored)
+    return read_layout(graph.repository.location, stored)
 
 
 def stored(graph: Graph, key: TableKey, branch: str = MAIN) -> Stored:

@@ -28,7 +28,7 @@ class Tails:
     def __call__(self, tail: Tail) -> Overlay:
         both = Overlay.EMPTY
         for entry in tail:
-            both = both.then(self._said[entry])
+            both = both.compose(self._said[entry])
         return both
 
 

@@ -235,7 +235,7 @@ def compact(graph: Graph, key: str) -> None:
     txn = repository.open_txn()
     ref, content = txn.base.tables[key], txn.content(key)
     assert content is not None
-    at = repository.tables.settled(content, repository.runtime.ids.short_id()).at
+    at = repository.tables.fold_tail(content, repository.runtime.ids.short_id()).at
     moved = repository.tables.overwrite(at, repository.tables.scan(at))
     staged = StagedTable(moved.at, moved.rows, RowCounts(), ref.stored, ref.tail)
     effect = DataChange("optimize", (Rewrite(key),), {key: staged})

@@ -355,7 +355,7 @@ def test_constraints_hold_for_more_values_than_one_filter_names(
     """A table that is not much larger than the values are many is scanned once, a larger one is asked with one filter
     after another: both find every row that breaks a constraint."""
     asked: list[tuple[str, str, int]] = []
-    scan_once, filter_of = asking._looked_through, asking._all_of
+    scan_once, filter_of = asking._scan_for, asking._all_of
 
     def scanned(handles: Any, at: Any, columns: Any, column: str, values: Any) -> pa.Table:
         asked.append(("one scan", column, len(values)))
@@ -367,7 +367,7 @@ def test_constraints_hold_for_more_values_than_one_filter_names(
 
     monkeypatch.setattr(asking, "VALUES_MAX", 3)
     monkeypatch.setattr(asking, "ROWS_A_VALUE_MAX", rows_a_value)
-    monkeypatch.setattr(asking, "_looked_through", scanned)
+    monkeypatch.setattr(asking, "_scan_for", scanned)
     monkeypatch.setattr(asking, "_all_of", filtered)
     schema = "node T { f: F64? @unique  s: String? @unique } edge E: T -> T @card(0..1)"
     staged = Settings(inline_rows=0, maintenance=0)  # what is inline is in no table that could be asked

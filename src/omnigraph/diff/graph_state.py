@@ -12,7 +12,7 @@ from omnigraph.manifest.model.manifest import Ancestry, CommitId, Manifest, Tabl
 from omnigraph.schema.catalog import Schema
 from omnigraph.schema.definitions import Kind, TypeDef
 from omnigraph.storage.table.overlay import Overlay
-from omnigraph.storage.table.table_content import Content, content_of
+from omnigraph.storage.table.table_content import TableContent, make_content
 from omnigraph.storage.table.tables import Tables
 
 TypeId: TypeAlias = tuple[Kind, str]
@@ -32,9 +32,9 @@ class TypeState:
     virtual: bool = False
 
     @property
-    def content(self) -> Content | None:
+    def content(self) -> TableContent | None:
         """What the table holds, without the overlay."""
-        return None if self.ref is None else content_of(self.ref.stored, self.ref.tail)
+        return None if self.ref is None else make_content(self.ref.stored, self.ref.tail)
 
     @property
     def changed_at(self) -> CommitId | None:
@@ -78,8 +78,8 @@ def self_contained(tables: Tables, state: TypeState | None) -> TypeState | None:
     """The same rows without a tail, for a task on another machine, which can't ask manifests for them."""
     if state is None or state.ref is None or not state.ref.tail:
         return state
-    _, own = tables.parts(state.content)
-    return replace(state, ref=replace(state.ref, tail=()), overlay=own.then(state.overlay))
+    _, own = tables.resolve(state.content)
+    return replace(state, ref=replace(state.ref, tail=()), overlay=own.compose(state.overlay))
 
 
 def lost_rows(before: TypeState | None, after: TypeState | None) -> bool:

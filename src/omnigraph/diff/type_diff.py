@@ -10,9 +10,9 @@ from omnigraph.diff.graph_state import GraphState, TypeId, TypeState
 from omnigraph.manifest.model.manifest import CommitId
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.definitions import TypeDef
-from omnigraph.storage.table.diff.row_diff import Difference, in_memory
+from omnigraph.storage.table.diff.row_diff import Difference, diff_in_memory
 from omnigraph.storage.table.overlay import ids_of
-from omnigraph.storage.table.table_content import Content
+from omnigraph.storage.table.table_content import TableContent
 from omnigraph.storage.table.tables import Tables
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def table_difference(tables: Tables, older: TypeState | None, newer: TypeState |
     after = found.after if newer is None else converted(found.after, newer.definition, wanted)
     if before is found.before and after is found.after:
         return found
-    return in_memory(before, after)
+    return diff_in_memory(before, after)
 
 
 def _columns_of(older: TypeState | None, newer: TypeState | None, wanted: TypeDef) -> "pa.Schema":
@@ -141,7 +141,7 @@ def _added_up(parts: Sequence[Difference], definition: TypeDef) -> Difference:
             last[entity] = now.get(entity)
     before = befores.take(pa.array([place for place in first.values() if place is not None], pa.int64()))
     after = afters.take(pa.array([place for place in last.values() if place is not None], pa.int64()))
-    return in_memory(before, after)
+    return diff_in_memory(before, after)
 
 
 def _sides(parts: Sequence[Difference]) -> "tuple[list[pa.Table], list[pa.Table]]":
@@ -156,5 +156,5 @@ def _changed_at(state: TypeState | None) -> CommitId | None:
     return None if state is None else state.changed_at
 
 
-def _content(state: TypeState | None) -> Content | None:
+def _content(state: TypeState | None) -> TableContent | None:
     return None if state is None else state.content

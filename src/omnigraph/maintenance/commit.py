@@ -178,13 +178,13 @@ class MaintenanceRun:
         no_commits: Tail = ()
         at, folded, rows, changed = ref.stored, no_commits, ref.rows, 0
         content = txn.content(key)
-        with durable.held_back() as unsynced:  # of the versions that follow, the last alone will be named
+        with durable.defer_sync() as unsynced:  # of the versions that follow, the last alone will be named
             if ref.tail and task.fold and content is not None:
-                changed = len(tables.parts(content)[1].answered)
-                settled = tables.settled(content, self.repository.runtime.ids.short_id(), arrow_schema(definition))
+                changed = len(tables.resolve(content)[1].decided_ids)
+                settled = tables.fold_tail(content, self.repository.runtime.ids.short_id(), arrow_schema(definition))
                 at, folded, rows = settled.at, ref.tail, settled.rows
             elif ref.stored is not None:  # the columns that a table of format 1 may lack
-                at = tables.settled(ref.stored, "", arrow_schema(definition)).at
+                at = tables.fold_tail(ref.stored, "", arrow_schema(definition)).at
             if at is None:
                 return TypeReport(key)
             finished = self._finished.setdefault(key, Finished())
@@ -192,13 +192,13 @@ class MaintenanceRun:
             with self._busy:
                 upkept = keep_up(self.repository.location, at, indexes, task.effort, self.choose, finished)
             unsynced.sync(self.repository.location, upkept.at)
-        tables.same_rows(at, upkept.at)
+        tables.note_same_rows(at, upkept.at)
         before = 0 if ref.stored is None else len(tables.open(ref.stored).get_fragments())
         report = replace(_report(key, folded, changed, upkept, hurried=hurried), fragments_before=before)
         if upkept.at == ref.stored and not folded:  # what cancels itself out folds into the version that is there
             return report
         action = Rewrite(key) if folded or upkept.rewritten else Index(key)
-        files = tables.new_files(ref.stored, upkept.at, ask=True)
+        files = tables.new_files(ref.stored, upkept.at, request=True)
         staged = StagedTable(upkept.at, rows, RowCounts(), ref.stored, folded, columns=txn.base.schema, files=files)
         return Made(staged, report, action)
 

@@ -13,7 +13,7 @@ from operator import attrgetter
 from omnigraph.manifest.model.manifest import Manifest, TableKey, TableRef
 from omnigraph.manifest.settings import Settings
 from omnigraph.storage.table.index.segments import INDEXED_ROWS_MIN, VECTORS_MIN
-from omnigraph.storage.table.maintain.layout import FragmentShape, SegmentShape, TableShape
+from omnigraph.storage.table.maintain.layout import FragmentLayout, SegmentLayout, TableLayout
 from omnigraph.storage.table.table_content import TailEntry
 from omnigraph.storage.table.write.fragments import BYTES_MAX, ROWS_MAX
 
@@ -90,24 +90,24 @@ def _age(manifest: Manifest, entry: TailEntry) -> tuple[bool, int]:
 # Compaction
 
 
-def groups_due(shape: TableShape, effort: Effort) -> list[tuple[int, ...]]:
+def groups_due(shape: TableLayout, effort: Effort) -> list[tuple[int, ...]]:
     """Which fragments are to be rewritten together."""
     small = [one for one in shape.fragments if _is_small(one, effort) or _is_worn(one, effort)]
     bins = _filled(small, effort) if effort.fan is None else _by_size(small, effort, effort.fan)
     return [tuple(one.number for one in some) for some in bins if effort.allows(sum(one.rows for one in some))]
 
 
-def _is_small(one: FragmentShape, effort: Effort) -> bool:
+def _is_small(one: FragmentLayout, effort: Effort) -> bool:
     return one.rows < effort.target_rows and one.size < effort.target_bytes
 
 
-def _is_worn(one: FragmentShape, effort: Effort) -> bool:
+def _is_worn(one: FragmentLayout, effort: Effort) -> bool:
     return one.deleted > 0 and one.deleted >= effort.deleted_share * (one.rows + one.deleted)
 
 
-def _filled(fragments: Sequence[FragmentShape], effort: Effort) -> Iterator[list[FragmentShape]]:
+def _filled(fragments: Sequence[FragmentLayout], effort: Effort) -> Iterator[list[FragmentLayout]]:
     """Neighbours up to the wanted size, where that makes them fewer or rids them of deleted rows."""
-    bins: list[list[FragmentShape]] = [[]]
+    bins: list[list[FragmentLayout]] = [[]]
     for one in fragments:
         if bins[-1] and _parts([*bins[-1], one], effort) > 1:
             bins.append([])
@@ -117,7 +117,7 @@ def _filled(fragments: Sequence[FragmentShape], effort: Effort) -> Iterator[list
             yield some
 
 
-def _parts(fragments: Sequence[FragmentShape], effort: Effort) -> int:
+def _parts(fragments: Sequence[FragmentLayout], effort: Effort) -> int:
     """How many fragments these become."""
     rows, size = sum(one.rows for one in fragments), sum(one.size for one in fragments)
     return max(math.ceil(rows / effort.target_rows), math.ceil(size / effort.target_bytes), 1)
@@ -127,14 +127,14 @@ def _parts(fragments: Sequence[FragmentShape], effort: Effort) -> int:
 class _Heap:
     """Fragments that are one, or are about to be."""
 
-    members: list[FragmentShape] = field(default_factory=list)
+    members: list[FragmentLayout] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
         return sum(one.rows for one in self.members)
 
 
-def _by_size(fragments: Sequence[FragmentShape], effort: Effort, fan: int) -> Iterator[list[FragmentShape]]:
+def _by_size(fragments: Sequence[FragmentLayout], effort: Effort, fan: int) -> Iterator[list[FragmentLayout]]:
     """The little ones as one, and of larger ones `fan` of one order of magnitude.
 
     So a row is rewritten with every fold while it is among few, and after that once for each order of magnitude.
@@ -156,9 +156,9 @@ def _by_size(fragments: Sequence[FragmentShape], effort: Effort, fan: int) -> It
             yield heap.members
 
 
-def _little(fragments: Sequence[FragmentShape], effort: Effort) -> list[FragmentShape]:
+def _little(fragments: Sequence[FragmentLayout], effort: Effort) -> list[FragmentLayout]:
     """The smallest ones, as many as are little even together."""
-    found: list[FragmentShape] = []
+    found: list[FragmentLayout] = []
     rows = size = 0
     for one in sorted(fragments, key=lambda one: (one.rows, one.number)):
         rows, size = rows + one.rows, size + one.size
@@ -183,7 +183,7 @@ class SegmentsDue:
         return bool(self.build or self.dead or self.replaced)
 
 
-def segments_due(shape: TableShape, index: str, effort: Effort, given: frozenset[int] = frozenset()) -> SegmentsDue:
+def segments_due(shape: TableLayout, index: str, effort: Effort, given: frozenset[int] = frozenset()) -> SegmentsDue:
     """How the segments of an index are to change so that it covers every row; fragments that are `given` it does."""
     present = shape.by_number.keys()
     own = [segment for segment in shape.segments if segment.index == index]
@@ -203,7 +203,7 @@ def segments_due(shape: TableShape, index: str, effort: Effort, given: frozenset
     return SegmentsDue(tuple(build), dead, tuple(segment.uuid for segment in alive if segment not in kept))
 
 
-def _good(own: Sequence[SegmentShape], shape: TableShape, effort: Effort) -> list[SegmentShape]:
+def _good(own: Sequence[SegmentLayout], shape: TableLayout, effort: Effort) -> list[SegmentLayout]:
     """The segments that stay whatever else is built. What a segment says of fragments that are gone does no harm."""
     present = shape.by_number
     good, seen = [], set[int]()
@@ -221,7 +221,7 @@ def _good(own: Sequence[SegmentShape], shape: TableShape, effort: Effort) -> lis
     return good
 
 
-def _grouped(fragments: Sequence[FragmentShape], segment_rows: int) -> list[tuple[int, ...]]:
+def _grouped(fragments: Sequence[FragmentLayout], segment_rows: int) -> list[tuple[int, ...]]:
     groups: list[list[int]] = [[]]
     held = 0
     for one in fragments:

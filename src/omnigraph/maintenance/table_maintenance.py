@@ -16,8 +16,8 @@ from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.index import distributed_build as index_tasks
 from omnigraph.storage.table.index.distributed_build import SegmentTask
 from omnigraph.storage.table.maintain import compaction
-from omnigraph.storage.table.maintain.compaction import Rewritten
-from omnigraph.storage.table.maintain.layout import TableShape, shape_of
+from omnigraph.storage.table.maintain.compaction import RewrittenGroup
+from omnigraph.storage.table.maintain.layout import TableLayout, read_layout
 from omnigraph.storage.util.runner import LocalRunner, Runner
 
 TRAINED_MIN = 2  # vectors, without which there is nothing to divide
@@ -39,7 +39,7 @@ class BuiltSegment:
 class Finished:
     """What was written for a table, whether or not it is part of any version yet."""
 
-    rewritten: list[Rewritten] = field(default_factory=list)
+    rewritten: list[RewrittenGroup] = field(default_factory=list)
     built: list[BuiltSegment] = field(default_factory=list)
 
 
@@ -77,9 +77,9 @@ def keep_up(
 ) -> Upkept:
     """Do what is due to a table version: `at` itself is answered where nothing is."""
     work = _Work(location, tuple(indexes), effort, choose or (lambda _: LocalRunner()), finished or Finished())
-    before = shape_of(location, at)
+    before = read_layout(location, at)
     compacted, rewritten = work.compacted(at, before)
-    after = before if compacted == at else shape_of(location, compacted)
+    after = before if compacted == at else read_layout(location, compacted)
     made, done = work.indexed(compacted, after, frozenset(segment.index for segment in before.segments))
     return Upkept(made, len(after.fragments), rewritten, done)
 
@@ -92,24 +92,24 @@ class _Work:
     choose: ChooseRunner
     finished: Finished
 
-    def compacted(self, at: TableVersion, shape: TableShape) -> tuple[TableVersion, int]:
+    def compacted(self, at: TableVersion, shape: TableLayout) -> tuple[TableVersion, int]:
         """The version in fewer fragments, and how many were rewritten."""
         carried = [one for one in self.finished.rewritten if one.fits(shape)]
         taken = {document for one in carried for document in one.originals}
         rest = tuple(one for one in shape.fragments if one.document not in taken)
-        groups = groups_due(TableShape(rest), self.effort)
+        groups = groups_due(TableLayout(rest), self.effort)
         if groups:
             effort, numbers = self.effort, shape.by_number
             runner = self.choose(sum(numbers[number].rows for group in groups for number in group))
             tasks = compaction.plan_compaction(self.location, at, groups, effort.target_rows, effort.target_bytes)
             results = runner.run(compaction.run_compaction, tasks, stage="compact")
-            carried += compaction.numbered(_above(shape, carried), results)
+            carried += compaction.number_fragments(_above(shape, carried), results)
         self.finished.rewritten[:] = carried
-        made = compaction.with_compaction(self.location, at, carried)
+        made = compaction.commit_compaction(self.location, at, carried)
         return made, sum(len(one.originals) for one in carried)
 
     def indexed(
-        self, at: TableVersion, shape: TableShape, stood: frozenset[str]
+        self, at: TableVersion, shape: TableLayout, stood: frozenset[str]
     ) -> tuple[TableVersion, tuple[IndexDone, ...]]:
         """The version with indexes over every row, as far as they are worth it; `stood` are those it had before."""
         done: list[IndexDone] = []
@@ -129,14 +129,14 @@ class _Work:
         declared = {index.name for index in self.indexes}
         leaving += [segment.uuid for segment in shape.segments if segment.index not in declared]
         self.finished.built[:] = new
-        return index_tasks.with_segments(self.location, at, [one.metadata for one in new], leaving), tuple(done)
+        return index_tasks.commit_segments(self.location, at, [one.metadata for one in new], leaving), tuple(done)
 
-    def _carried(self, shape: TableShape, index: DeclaredIndex) -> list[BuiltSegment]:
+    def _carried(self, shape: TableLayout, index: DeclaredIndex) -> list[BuiltSegment]:
         """Segments that an earlier attempt has built over fragments that are there as they were."""
         return [one for one in self.finished.built if one.index == index and one.over <= shape.documents]
 
     def _built(
-        self, at: TableVersion, shape: TableShape, index: DeclaredIndex, groups: Sequence[tuple[int, ...]]
+        self, at: TableVersion, shape: TableLayout, index: DeclaredIndex, groups: Sequence[tuple[int, ...]]
     ) -> tuple[list[BuiltSegment], str | None]:
         """A segment over each group of fragments, or why there is none."""
         numbers = shape.by_number
@@ -145,13 +145,13 @@ class _Work:
         if index.kind == "vector":
             # Few vectors are divided as all are; of a table that has few in all, each is looked at.
             counted = [one.number for one in shape.fragments] if self.effort.whole_segments else fragments
-            found = index_tasks.count_vectors(self.location, at, index, counted)
+            found = index_tasks.count_stored_vectors(self.location, at, index, counted)
             if found < max(self.effort.vectors_min, TRAINED_MIN):
                 return [], f"{index.name}: it needs {self.effort.vectors_min} vectors, there are {found}"
-            centroids = index_tasks.train(self.location, at, index, counted)
+            centroids = index_tasks.train_stored_centroids(self.location, at, index, counted)
         tasks = [SegmentTask(self.location, at, index, group, centroids) for group in groups]
         runner = self.choose(sum(numbers[number].rows for number in fragments))
-        results = runner.run(index_tasks.build_segment, tasks, stage="index")
+        results = runner.run(index_tasks.run_segment_task, tasks, stage="index")
         built = [
             BuiltSegment(index, frozenset(numbers[number].document for number in group), frozenset(group), metadata)
             for group, metadata in zip(groups, results, strict=True)
@@ -160,7 +160,7 @@ class _Work:
         return built, None
 
 
-def _above(shape: TableShape, carried: Sequence[Rewritten]) -> TableShape:
+def _above(shape: TableLayout, carried: Sequence[RewrittenGroup]) -> TableLayout:
     """The shape with the numbers of carried fragments taken too."""
     highest = max([shape.highest, *(one.highest for one in carried)])
-    return TableShape(shape.fragments, shape.segments, shape.columns, highest)
+    return TableLayout(shape.fragments, shape.segments, shape.columns, highest)

@@ -11,7 +11,7 @@ from omnigraph.manifest.commit.plan import Adopted
 from omnigraph.runtime import IdSource
 from omnigraph.schema.definitions import TypeDef
 from omnigraph.schema.evolve.migration import fillings
-from omnigraph.storage.table.tables import Staged, Tables, TableVersion
+from omnigraph.storage.table.tables import StagedVersion, Tables, TableVersion
 from omnigraph.write.delta import TableDelta
 from omnigraph.write.migrate.reshape import fitted
 
@@ -43,7 +43,7 @@ def conformed_with(
         return conformed(tables, ids, state, wanted, schema)
     assert state.ref is not None, "a type without a table has nothing to conform"
     at = fitted(tables, _settled(tables, ids, state), state.definition, wanted).at
-    staged: Staged | None = None
+    staged: StagedVersion | None = None
     if delta.removed:
         staged = tables.delete(at, delta.removed)
     if delta.rows.num_rows:
@@ -59,4 +59,4 @@ def _settled(tables: Tables, ids: IdSource, state: TypeState) -> TableVersion:
     from omnigraph.schema.arrow import arrow_schema
 
     assert state.content is not None
-    return tables.settled(state.content, ids.short_id(), arrow_schema(state.definition)).at
+    return tables.fold_tail(state.content, ids.short_id(), arrow_schema(state.definition)).at

@@ -20,7 +20,7 @@ from omnigraph.manifest.repository import Repository
 from omnigraph.merge.row_merge import DELETE_VS_UPDATE, DIVERGENT_INSERT, Decided, decide_rows
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.table.overlay import ids_of, with_ids
-from omnigraph.storage.table.table_content import Content
+from omnigraph.storage.table.table_content import TableContent
 from omnigraph.storage.table.tables import Tables
 from omnigraph.write.commit import Changes, commit_changes
 from omnigraph.write.delta import Delta, TableDelta
@@ -108,14 +108,14 @@ def _inverse(tables: Tables, txn: WriteTxn, undone: _Undone) -> Changes:
     return Changes(delta.actions(), checks_for(txn, delta), frozenset(read))
 
 
-def _decided(tables: Tables, history: TypeHistory, definition: TypeDef, content: Content | None) -> Decided:
+def _decided(tables: Tables, history: TypeHistory, definition: TypeDef, content: TableContent | None) -> Decided:
     """Merge "as it was before the commit" into the current rows, with "as the commit left it" as their base."""
     found = table_difference(tables, *history.comparisons()[0], definition)
     ids = sorted({*ids_of(found.before), *ids_of(found.after)})
     return decide_rows(found.after, _current_rows(tables, definition, content, ids), found.before, definition)
 
 
-def _current_rows(tables: Tables, definition: TypeDef, content: Content | None, ids: list[str]) -> "pa.Table":
+def _current_rows(tables: Tables, definition: TypeDef, content: TableContent | None, ids: list[str]) -> "pa.Table":
     from omnigraph.schema.arrow import arrow_schema
 
     shape = arrow_schema(definition)

@@ -15,7 +15,7 @@ from omnigraph.errors import MergeConflict
 from omnigraph.merge.row_merge import Decided, decide_rows
 from omnigraph.schema.definitions import ID, TypeDef
 from omnigraph.storage.location import Location
-from omnigraph.storage.table.diff.row_diff import Difference, in_memory
+from omnigraph.storage.table.diff.row_diff import Difference, diff_in_memory
 from omnigraph.storage.table.overlay import without_ids
 from omnigraph.storage.table.tables import Tables
 from omnigraph.storage.util.parallel import gather
@@ -105,7 +105,7 @@ def changed_rows(
     shape = pa.unify_schemas([arrow_schema(one) for one in known or [wanted]], promote_options="permissive")
     stored = _stored_difference(tables, base, side, shape, share)
     before, after = stored.before, stored.after
-    above = frozenset(entity for state in (base, side) if state is not None for entity in state.overlay.answered)
+    above = frozenset(entity for state in (base, side) if state is not None for entity in state.overlay.decided_ids)
     if above:
         before, after = (
             pa.concat_tables([without_ids(rows, above), share.of(_images(tables, state, above, shape))])
@@ -113,7 +113,7 @@ def changed_rows(
         )
     if not above and all(one == wanted for one in known):
         return Difference(before, after)
-    return in_memory(
+    return diff_in_memory(
         converted(before, wanted if base is None else base.definition, wanted),
         converted(after, wanted if side is None else side.definition, wanted),
     )
@@ -127,7 +127,7 @@ def _stored_difference(
     if share.parts == 1:
         return tables.difference(older, newer, shape)
     before, after = (_table(batches, shape, share) for batches in tables.differing_batches(older, newer, shape))
-    return in_memory(before, after)
+    return diff_in_memory(before, after)
 
 
 def _table(batches: "Batches", shape: "pa.Schema", share: Share) -> "pa.Table":

@@ -63,8 +63,8 @@ def _contested(tables: Tables, contest: Contest) -> TypeState:
     right = changed_rows(tables, contest.base, contest.theirs, wanted)
     decided = decide_changes(left, right, wanted)
     disputed = [conflict.entity_id for conflict in decided.conflicts]
-    overlay = contest.ours.overlay.then(Overlay.of(decided.rows, decided.removed))
-    overlay = overlay.then(Overlay.of(with_ids(right.before, disputed), disputed))
+    overlay = contest.ours.overlay.compose(Overlay.of(decided.rows, decided.removed))
+    overlay = overlay.compose(Overlay.of(with_ids(right.before, disputed), disputed))
     return TypeState(contest.ours.definition, contest.ours.ref, overlay, virtual=True)
 
 

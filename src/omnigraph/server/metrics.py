@@ -18,7 +18,7 @@ from omnigraph.storage.meter import Cost
 
 if TYPE_CHECKING:
     from omnigraph.graph.graph import Graph
-    from omnigraph.storage.table.maintain.layout import TableShape
+    from omnigraph.storage.table.maintain.layout import TableLayout
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST = "request"  # the kind of the account around a whole request: its parts are counted themselves
@@ -152,7 +152,7 @@ class StoredState:
         yield held
 
     def _look(self, head: Manifest) -> None:
-        from omnigraph.storage.table.maintain.layout import shape_of  # lance is imported by the first who needs it
+        from omnigraph.storage.table.maintain.layout import read_layout  # lance is imported by the first who needs it
 
         repository = self._graph.repository
         now = repository.runtime.clock.monotonic()
@@ -164,13 +164,13 @@ class StoredState:
                 if ref.stored is None or self._shapes.get(key, (None, 0, 0))[0] == ref.stored:
                     continue
                 try:
-                    shape = shape_of(repository.location, ref.stored)
+                    shape = read_layout(repository.location, ref.stored)
                 except OmnigraphError:
                     continue  # a scrape reports no errors of the store; whoever reads will
                 self._shapes[key] = (ref.stored, len(shape.fragments), unindexed_rows(shape))
 
 
-def unindexed_rows(shape: "TableShape") -> int:
+def unindexed_rows(shape: "TableLayout") -> int:
     """Rows that the index with the most gaps does not cover."""
     covered: dict[str, set[int]] = {}
     for segment in shape.segments:
@@ -180,5 +180,5 @@ def unindexed_rows(shape: "TableShape") -> int:
     return max(_rows_outside(shape, known) for known in covered.values())
 
 
-def _rows_outside(shape: "TableShape", known: set[int]) -> int:
+def _rows_outside(shape: "TableLayout", known: set[int]) -> int:
     return sum(fragment.rows for fragment in shape.fragments if fragment.number not in known)

@@ -11,7 +11,7 @@ from omnigraph.manifest.model.manifest import NO_FILES, Entry, Point
 from omnigraph.manifest.model.paths import MANIFESTS, manifest_number
 from omnigraph.manifest.repository import Repository
 from omnigraph.storage.objects.object_store import ObjectInfo
-from omnigraph.storage.table.file_records import ETAG, SHA256, FileRecord, attested, hash_file
+from omnigraph.storage.table.file_records import ETAG, SHA256, FileRecord, etag_record, hash_file
 from omnigraph.storage.table.maintain.inspect import NamedFile
 from omnigraph.storage.util.parallel import gather
 from omnigraph.verify.report import Findings
@@ -46,7 +46,7 @@ class FileChecks:
         if local:
             now: FileRecord | None = hash_file(self._repository.location.path / file.key)
         else:
-            now = attested(listed.size, listed.etag)
+            now = etag_record(listed.size, listed.etag)
         if now != record:
             what = "SHA-256" if local else "ETag"
             found.add(

@@ -17,7 +17,7 @@ from omnigraph.storage.table.read.search import words
 from omnigraph.storage.table.tables import Tables
 from omnigraph.verify.duckdb_scratch import Scratch, StreamedRows
 from omnigraph.verify.report import Findings
-from omnigraph.write.validate.lookups import isin
+from omnigraph.write.validate.lookups import sql_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +47,7 @@ class IndexChecks:
 
     def check(self, found: Findings, place: str, definition: TypeDef, at: TableVersion) -> None:
         dataset = self._tables.open(at)
-        for segmented in checking.segmented(dataset, declared_indexes(definition)):
+        for segmented in checking.index_coverage(dataset, declared_indexes(definition)):
             found.count("indexes")
             found.count("unindexed_rows", segmented.unindexed_rows)
             where = f"{place}, index {segmented.index.name}"
@@ -72,7 +72,7 @@ class IndexChecks:
             self._query("CREATE OR REPLACE TABLE found AS SELECT * FROM rows", {"rows": on.rows()})
             for rows in _helpings(self._query, on.numbers):
                 values, true = rows.column(0).unique().to_pylist(), np.sort(rows.column(1).to_numpy())
-                self._compare(found, where, on, isin(on.column, values), f"of {_shown(values)}", true)
+                self._compare(found, where, on, sql_in(on.column, values), f"of {_shown(values)}", true)
             return
         seen: set[Any] = set()
         for batch in on.batches(self._fragments(on)):
@@ -80,7 +80,7 @@ class IndexChecks:
             seen.update(value for value in self._some(on, given, VALUES_SAMPLED) if value == value)
         values = self._some(on, sorted(seen), VALUES_SAMPLED)
         if values:
-            self._compare(found, where, on, isin(on.column, values), f"of {_shown(values)}", None)
+            self._compare(found, where, on, sql_in(on.column, values), f"of {_shown(values)}", None)
 
     def _compare(
         self, found: Findings, where: str, on: "_Indexed", condition: str, of: str, true: "Addresses | None"

@@ -12,7 +12,7 @@ from omnigraph.manifest.commit.txn import Snapshot
 from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.constraints import Cardinality, Endpoint, Key, Unique, type_constraints
-from omnigraph.storage.table.table_content import Content
+from omnigraph.storage.table.table_content import TableContent
 from omnigraph.storage.table.tables import Tables
 from omnigraph.verify.duckdb_scratch import Scratch, StreamedRows, quoted
 from omnigraph.verify.report import REWRITE, Findings, named
@@ -125,7 +125,7 @@ class RowChecks:
         whole = arrow_schema(definition)
         wanted = list(dict.fromkeys(columns))
         schema = pa.schema([whole.field(name) for name in wanted])
-        content: Content | None = snapshot.content(definition.table_key)
+        content: TableContent | None = snapshot.content(definition.table_key)
         return StreamedRows(schema, lambda: self._tables.batches(content, wanted, schema=whole), seen)
 
 

@@ -67,16 +67,16 @@ class TableChecks:
         with aside.trying(place):
             dataset = self._repository.tables.open(at)
             aside.count("table_versions")
-            for file in checking.files_of(at, dataset):
+            for file in checking.version_files(at, dataset):
                 if aside.first("file", file.key):
                     aside.count("files")
                     self._file(aside, place, file)
             for fragment in self._chosen(at, checking.fragment_names(dataset), aside):
                 with aside.trying(place):
-                    checking.read_back(at, dataset, fragment)
+                    checking.check_fragment(at, dataset, fragment)
                     aside.count("fragments")
             unsound = aside.damaged
-            for file in checking.index_files_of(self._repository.store, at, dataset):
+            for file in checking.index_files(self._repository.store, at, dataset):
                 if aside.first("file", file.key):
                     aside.count("files")
                     self._file(aside, place, file)
@@ -160,6 +160,6 @@ class TableChecks:
         rows = 0 if overlay.rows is None else overlay.rows.num_rows
         if ref.stored is not None:
             rows += tables.count(ref.stored)
-            rows -= len(tables.exists(ref.stored, overlay.shadowed)) if overlay.shadowed else 0
+            rows -= len(tables.exists(ref.stored, overlay.hidden_ids)) if overlay.hidden_ids else 0
         if rows != ref.rows:
             found.add(place, f"it has {rows:,} rows, the manifest says {ref.rows:,}", REWRITE)

@@ -60,7 +60,7 @@ def verify(repository: Repository, *, branch: str | None = None, full: bool = Fa
             lost = LostHeads(eyes, repository.manifests.used_numbers())
             branches = _verified(eyes, StateChecks(eyes, query, full=full, seed=seed), lost, found, branch, full, seed)
     finally:
-        eyes.tables.release()
+        eyes.tables.close()
     return replace(found.report(branches, full, seed), cost=operation.cost)
 
 

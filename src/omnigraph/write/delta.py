@@ -49,7 +49,7 @@ class TableDelta:
     @property
     def made(self) -> EncodedRow | None:
         """The only row, if it was made of values."""
-        return self.given.made if isinstance(self.given, Overlay) else None
+        return self.given.single_row if isinstance(self.given, Overlay) else None
 
     def texts(self, column: str) -> list[str]:
         """The values of a column that never is null, such as ids and ends."""

@@ -74,13 +74,13 @@ def _inline(
         match action:
             case Delete():
                 touch = RowCounts(touch.inserted, touch.updated, touch.deleted + len(there))
-                overlay, present = overlay.then(Overlay.of(None, there)), present - ids
+                overlay, present = overlay.compose(Overlay.of(None, there)), present - ids
                 deletes |= there
             case Append() | Upsert():
                 if there and isinstance(action, Append):
                     refuse(existing(key, there))
                 touch = RowCounts(touch.inserted + len(ids) - len(there), touch.updated + len(there), touch.deleted)
-                overlay, present = overlay.then(_written(action, ids, new=not there)), present | ids
+                overlay, present = overlay.compose(_written(action, ids, new=not there)), present | ids
     change = encode_change(overlay, deletes, new=not touch.updated)
     return InlineTable(change, overlay, touch, changed_at(txn.base, key))
 
@@ -93,7 +93,7 @@ def _ids(action: SmallAction) -> frozenset[str]:
 
 def _written(action: Append | Upsert, ids: frozenset[str], *, new: bool) -> Overlay:
     if action.overlay is not None:
-        return action.overlay.if_new(new)
+        return action.overlay.as_new(new)
     return Overlay.of_rows(action.rows, ids, new) if ids else Overlay.EMPTY
 
 

@@ -35,8 +35,8 @@ from omnigraph.runtime import IdSource
 from omnigraph.schema.indexes import declared_indexes
 from omnigraph.storage.table.index.segments import INDEXED_ROWS_MIN
 from omnigraph.storage.table.overlay import Overlay
-from omnigraph.storage.table.table_content import Content, Tailed, content_of
-from omnigraph.storage.table.tables import Staged, Tables, TableVersion
+from omnigraph.storage.table.table_content import TableContent, VersionWithTail, make_content
+from omnigraph.storage.table.tables import StagedVersion, Tables, TableVersion
 from omnigraph.storage.util.parallel import gather
 from omnigraph.write.delta import texts
 from omnigraph.write.inline_plan import fits, inline_tables, only_fresh, recounted, small_actions
@@ -117,10 +117,10 @@ class Stager:
         if ref.stored is None or previous.at.table_id != ref.stored.table_id:
             return None
         # `whole-tail`: the version has the tail in it.
-        at = self._tables.settled(content, self._ids.short_id(), _schema_of(txn, key)).at
-        if isinstance(actions[0], Upsert) and self._tables.came_with(at, previous.base, previous.carryable.ids):
+        at = self._tables.fold_tail(content, self._ids.short_id(), _schema_of(txn, key)).at
+        if isinstance(actions[0], Upsert) and self._tables.written_since(at, previous.base, previous.carryable.ids):
             return None
-        carried = self._tables.carry(at, previous.carryable)
+        carried = self._tables.append_fragments(at, previous.carryable)
         columns = txn.base.schema
         return StagedTable(carried.at, carried.rows, previous.counts, ref.stored, ref.tail, carried.appended, columns)
 
@@ -136,15 +136,15 @@ class Stager:
                     and base is not None
                     and base.table_id == ref.stored.table_id
                 ):
-                    taken = self._tables.came_with(ref.stored, base, ids)
+                    taken = self._tables.written_since(ref.stored, base, ids)
                 else:
-                    taken = self._tables.exists(content_of(ref.stored, ref.tail), ids)
+                    taken = self._tables.exists(make_content(ref.stored, ref.tail), ids)
                 refuse(existing(action.table, taken))
 
     def _fresh(self, txn: WriteTxn, key: TableKey, actions: Sequence[TableAction]) -> StagedTable | None:
         """The actions one after another, each on the version that the one before made; the first takes the tail in."""
         ref = txn.table(key)
-        at = None if ref is None else content_of(ref.stored, ref.tail)
+        at = None if ref is None else make_content(ref.stored, ref.tail)
         rows = 0 if ref is None else ref.rows
         touch = RowCounts()
         carryable = None
@@ -170,22 +170,22 @@ class Stager:
         since = made.base if made.base is not None and made.base.table_id == made.at.table_id else None
         return replace(made, at=self._tables.index_new_rows(made.at, since, declared_indexes(txn.catalog.type_of(key))))
 
-    def _apply(self, at: Content | None, action: TableAction, schema: "pa.Schema") -> Staged | None:
+    def _apply(self, at: TableContent | None, action: TableAction, schema: "pa.Schema") -> StagedVersion | None:
         tables, fresh_id = self._tables, self._ids.short_id
         match action:
             case Delete(_, ids):
                 if at is None:
                     return None
-                if isinstance(at, Tailed):
+                if isinstance(at, VersionWithTail):
                     return tables.fold(at, Overlay.of(None, ids), fresh_id(), schema)
                 return tables.delete(at, ids)
             case Overwrite(_, rows):
-                stored = at.stored if isinstance(at, Tailed) else at  # nothing of what lies on top survives
+                stored = at.stored if isinstance(at, VersionWithTail) else at  # nothing of what lies on top survives
                 return tables.create(fresh_id(), rows) if stored is None else tables.overwrite(stored, rows)
             case Append(_, rows) | Upsert(_, rows) | Create(_, rows):
                 if at is None:
                     return tables.create(fresh_id(), rows)
-                if isinstance(at, Tailed):
+                if isinstance(at, VersionWithTail):
                     return tables.fold(at, Overlay.of(rows, new=not isinstance(action, Upsert)), fresh_id(), schema)
                 return tables.upsert(at, rows) if isinstance(action, Upsert) else tables.append(at, rows)
             case Drop() | Rewrite() | Index() | Bulk() | Reshape() | Move():

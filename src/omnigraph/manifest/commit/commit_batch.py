@@ -82,7 +82,7 @@ class CommitBatch:
         self.plans.append(plan)
         for key, made in plan.inline.items():
             if made.counts:
-                self.pending[key] = self.pending.get(key, Overlay.EMPTY).then(made.overlay)
+                self.pending[key] = self.pending.get(key, Overlay.EMPTY).compose(made.overlay)
 
     def _staged_manifest(self) -> Manifest:
         """The base with all that was taken in, made when somebody stands on it: a write that is alone needs it not."""

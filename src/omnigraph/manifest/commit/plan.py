@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from omnigraph.manifest.commit.txn import WriteTxn
-    from omnigraph.storage.table.tables import Carryable, Tables
+    from omnigraph.storage.table.tables import AppendedFragments, Tables
 
 LABEL_LENGTH_MAX = 200
 
@@ -173,7 +173,7 @@ class StagedTable:
     counts: RowCounts
     base: TableVersion | None  # the stored version that it was derived from
     folded: Tail = ()
-    carryable: "Carryable | None" = None  # appended fragments that may move to another version
+    carryable: "AppendedFragments | None" = None  # appended fragments that may move to another version
     columns: str | None = None  # hash of the schema that its columns were made for; None: that of the manifest it is on
     files: Mapping[str, FileRecord] = field(default_factory=dict)  # that are new in it, by path below its directory
 

@@ -453,7 +453,7 @@ class Publisher:
             if entry.table_key in pending and Point(entry.branch_id, entry.manifest_version) == head
         }
         found = self._inline_rows.written_ids(entry for entry in tail if entry not in made)
-        return found.union(*(pending[entry.table_key].answered for entry in made))
+        return found.union(*(pending[entry.table_key].decided_ids for entry in made))
 
     def _deadline(self) -> float:
         return self._runtime.clock.monotonic() + self._policy.time_limit_s

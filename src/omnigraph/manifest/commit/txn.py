@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from omnigraph.manifest.model.manifest import CommitId, Manifest, TableKey, TableRef
 from omnigraph.schema.catalog import Catalog, Schema
 from omnigraph.storage.table.overlay import Overlay
-from omnigraph.storage.table.table_content import Content, content_of
+from omnigraph.storage.table.table_content import TableContent, make_content
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class WriteTxn:
         self.catalog.type_of(key)
         return self.base.tables.get(key)
 
-    def content(self, key: TableKey) -> Content | None:
+    def content(self, key: TableKey) -> TableContent | None:
         """What a read of the type's table is to be given; None for a type that has no rows yet."""
         ref, pending = self.table(key), self.pending.get(key)
         if ref is None:
             return None
         if pending is None:
-            return content_of(ref.stored, ref.tail)
-        return content_of(ref.stored, ref.tail[:-1], pending)  # the last entry names a manifest that is not there yet
+            return make_content(ref.stored, ref.tail)
+        return make_content(ref.stored, ref.tail[:-1], pending)  # the last entry names a manifest that is not there yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,6 @@ class Snapshot:
         self.catalog.type_of(key)
         return self.manifest.tables.get(key)
 
-    def content(self, key: TableKey) -> Content | None:
+    def content(self, key: TableKey) -> TableContent | None:
         ref = self.table(key)
-        return None if ref is None else content_of(ref.stored, ref.tail)
+        return None if ref is None else make_content(ref.stored, ref.tail)

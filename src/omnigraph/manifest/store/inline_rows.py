@@ -50,7 +50,7 @@ class InlineRows:
 
     def written_ids(self, entries: Iterable[TailEntry]) -> frozenset[str]:
         """Which rows these commits wrote or removed."""
-        return frozenset().union(*(overlay.answered for overlay in self._read_entries(tuple(entries))))
+        return frozenset().union(*(overlay.decided_ids for overlay in self._read_entries(tuple(entries))))
 
     def cache_put(self, manifest: Manifest, overlays: Mapping[TableKey, Overlay]) -> None:
         """Rows of a manifest that this process has just put: nobody need decode them, nor add them up anew."""
@@ -58,14 +58,14 @@ class InlineRows:
             tail = manifest.tables[key].tail
             self._overlays.put(_TailKey(tail[-1:]), overlay)
             if len(tail) > 1 and (before := self._overlays.get(_TailKey(tail[:-1]))) is not None:
-                self._overlays.put(_TailKey(tail), before.then(overlay))
+                self._overlays.put(_TailKey(tail), before.compose(overlay))
 
     def _compose(self, tail: Tail) -> Overlay:
         """On top of the longest part that is known already, usually all but the last commit."""
         known = next((n for n in range(len(tail) - 1, 0, -1) if _TailKey(tail[:n]) in self._overlays), 0)
         total = self.overlay(tail[:known])
         for overlay in self._read_entries(tail[known:]):
-            total = total.then(overlay)
+            total = total.compose(overlay)
         return total
 
     def _read_entries(self, entries: Tail) -> list[Overlay]:
@@ -89,14 +89,14 @@ class InlineRows:
         for group in groups:
             change = group.get(entry.table_key)
             if change is not None:
-                total = total.then(decode_change(change, f"manifest {commit_id(point)}"))
+                total = total.compose(decode_change(change, f"manifest {commit_id(point)}"))
         return total
 
 
 def encode_change(overlay: Overlay, deletes: Collection[str], *, new: bool) -> InlineChange:
     """What a manifest stores of a change: its rows as an Arrow stream, made of parts of which the first is kept."""
     gone = tuple(sorted(deletes)) if deletes else ()
-    if (made := overlay.made) is not None:
+    if (made := overlay.single_row) is not None:
         return InlineChange(made.stream, gone, new)
     rows = overlay.rows
     if rows is None or not rows.num_rows:

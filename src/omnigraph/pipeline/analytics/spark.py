@@ -261,7 +261,7 @@ def _addressed(pinned: Pinned, fragments: Sequence[int]) -> Iterator[tuple[Any, 
     import pyarrow.compute as pc
 
     stored = [number for number in fragments if number != ON_TOP]
-    hidden = pa.array(sorted(pinned.overlay.shadowed), pa.string())
+    hidden = pa.array(sorted(pinned.overlay.hidden_ids), pa.string())
     if pinned.at is not None and stored:
         for rows in addressed_batches(pinned.location, pinned.at, ["id"], stored):
             ids: Any = rows.column("id")

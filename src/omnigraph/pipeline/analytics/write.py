@@ -27,10 +27,10 @@ from omnigraph.storage.table.write.column_updates import (
     ID,
     UpdatedFragment,
     addressed_batches,
+    commit_updates,
     fragment_sizes,
     ids_by_fragment,
     update_fragment,
-    with_updates,
 )
 from omnigraph.write.validate.row_checks import value_violations
 from omnigraph.write.validate.validate import constraints_for
@@ -75,7 +75,7 @@ def stage(repository: Repository, txn: WriteTxn, target: Target, answer: Answer)
     ref, content = txn.table(key), txn.content(key)
     if ref is None or content is None:
         return None
-    at = tables.settled(content, repository.runtime.ids.short_id(), arrow_schema(target.definition)).at
+    at = tables.fold_tail(content, repository.runtime.ids.short_id(), arrow_schema(target.definition)).at
     own = tuple(
         constraint
         for constraint in constraints_for(txn).of(key)
@@ -84,7 +84,7 @@ def stage(repository: Repository, txn: WriteTxn, target: Target, answer: Answer)
     column = Column(location, at, target, own)
     updates = _on_spark(column, answer) if isinstance(answer, SparkAnswer) else list(_here(column, answer))
     changed = sum(update.changed for update in updates)
-    made = with_updates(location, at, updates).at
+    made = commit_updates(location, at, updates).at
     if changed:
         indexes = [index for index in declared_indexes(target.definition) if index.column == column.name]
         made = tables.reindex(made, [index.name for index in indexes], indexes) if indexes else made

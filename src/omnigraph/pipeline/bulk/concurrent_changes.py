@@ -18,10 +18,10 @@ from omnigraph.pipeline.bulk.verification.sql_engine import KeyEngine, Keys
 from omnigraph.pipeline.bulk.verification.verify_rows import StagedRows, aliases
 from omnigraph.schema.constraints import Cardinality, Constraints, Endpoint, Unique
 from omnigraph.storage.location import Location
-from omnigraph.storage.table.overlay import Overlay, aligned
-from omnigraph.storage.table.table_content import content_of
+from omnigraph.storage.table.overlay import Overlay, align_table
+from omnigraph.storage.table.table_content import make_content
 from omnigraph.storage.table.tables import Tables
-from omnigraph.storage.table.write.fragments import one_zero
+from omnigraph.storage.table.write.fragments import normalize_zeros
 from omnigraph.write.delta import texts
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def _arrival(tables: Tables, before: WriteTxn, now: WriteTxn, key: TableKey) -> 
         return None
     stored, tail = (None, ()) if old is None else (old.stored, old.tail)
     if stored == new.stored and is_tail_prefix(tail, new):  # small commits alone
-        _, overlay = tables.parts(content_of(None, new.tail[len(tail) :]))
-        return Arrival(_rows_of(overlay, schema), overlay.shadowed - overlay.ids, bool(overlay.shadowed))
+        _, overlay = tables.resolve(make_content(None, new.tail[len(tail) :]))
+        return Arrival(_rows_of(overlay, schema), overlay.hidden_ids - overlay.ids, bool(overlay.hidden_ids))
     if sum(tables.differing_rows(before.content(key), now.content(key))) > ROWS_MAX:
         return None
     apart = tables.difference(before.content(key), now.content(key), schema)
@@ -82,7 +82,9 @@ def _arrival(tables: Tables, before: WriteTxn, now: WriteTxn, key: TableKey) -> 
 def _rows_of(overlay: Overlay, schema: "pa.Schema") -> "pa.Table":
     if overlay.rows is None:
         return schema.empty_table()
-    return aligned(overlay.rows.select([name for name in overlay.rows.column_names if name in schema.names]), schema)
+    return align_table(
+        overlay.rows.select([name for name in overlay.rows.column_names if name in schema.names]), schema
+    )
 
 
 @dataclass(frozen=True)
@@ -149,5 +151,5 @@ def _ids(ids: Iterable[str]) -> "pa.Table":
 def _renamed(rows: "pa.Table", columns: Sequence[str]) -> "pa.Table":
     import pyarrow as pa
 
-    arrays: dict[str, Any] = {alias: one_zero(rows.column(name)) for name, alias in aliases(columns).items()}
+    arrays: dict[str, Any] = {alias: normalize_zeros(rows.column(name)) for name, alias in aliases(columns).items()}
     return pa.table(arrays)

@@ -8,7 +8,7 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import TableKey, TableRef
 from omnigraph.manifest.repository import Repository
 from omnigraph.storage.table.handles import TableVersion
-from omnigraph.storage.table.table_content import Tail, content_of
+from omnigraph.storage.table.table_content import Tail, make_content
 from omnigraph.storage.table.write.fragments import ensure_table
 from omnigraph.storage.util.single_flight_cache import SingleFlightCache
 
@@ -39,7 +39,7 @@ class Settled:
     def _settled(self, txn: WriteTxn, key: TableKey, on: TableVersion, ref: TableRef) -> TableVersion:
         from omnigraph.schema.arrow import arrow_schema
 
-        content = content_of(on, ref.tail)
+        content = make_content(on, ref.tail)
         assert content is not None
         schema = arrow_schema(txn.catalog.type_of(key))
-        return self._repository.tables.settled(content, on.table_id, schema).at
+        return self._repository.tables.fold_tail(content, on.table_id, schema).at

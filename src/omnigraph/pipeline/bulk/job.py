@@ -9,7 +9,7 @@ from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.file_records import FileRecord
-from omnigraph.storage.table.write.fragments import Fragment, Target
+from omnigraph.storage.table.write.fragments import TargetTable, WrittenFragment
 from omnigraph.write.load.load_options import Mode
 from omnigraph.write.load.parse.parsed import Minter
 
@@ -23,7 +23,7 @@ class BulkJob:
     location: Location
     catalog: Catalog
     mode: Mode
-    targets: Mapping[TableKey, Target]
+    targets: Mapping[TableKey, TargetTable]
     minter: Minter
     folder: str  # where the answers of finished splits are put, below the root
     source_options: Mapping[str, str] = field(default_factory=dict)
@@ -43,8 +43,8 @@ class TableResult:
     In a merge `replacing` are rows whose id is stored already and `added` those that are new; elsewhere all are added.
     """
 
-    replacing: tuple[Fragment, ...] = ()
-    added: tuple[Fragment, ...] = ()
+    replacing: tuple[WrittenFragment, ...] = ()
+    added: tuple[WrittenFragment, ...] = ()
     unchanged: int = 0  # rows that are stored exactly so; their ids are in the side object
     minted: int = 0  # rows whose id was made here, and that match no stored one
     seen: int = 0  # entities, taken or not
@@ -123,15 +123,16 @@ class SplitResult:
         )
 
 
-def _fragment_to_json(fragment: Fragment) -> list[Any]:
+def _fragment_to_json(fragment: WrittenFragment) -> list[Any]:
     records = {path: [record.size, record.checksum] for path, record in fragment.records}
     return [fragment.document, fragment.rows, records]
 
 
-def _fragments(documents: Sequence[Sequence[Any]]) -> tuple[Fragment, ...]:
+def _fragments(documents: Sequence[Sequence[Any]]) -> tuple[WrittenFragment, ...]:
     """Earlier releases stored no records."""
     return tuple(
-        Fragment(str(document), int(rows), _records(more[0] if more else {})) for document, rows, *more in documents
+        WrittenFragment(str(document), int(rows), _records(more[0] if more else {}))
+        for document, rows, *more in documents
     )
 
 

@@ -17,7 +17,7 @@ from omnigraph.pipeline.bulk.fold_base import Settled
 from omnigraph.pipeline.bulk.job import BulkJob, SplitResult
 from omnigraph.runtime import SHORT_ID_LENGTH
 from omnigraph.storage.objects.object_store import ObjectStore
-from omnigraph.storage.table.write.fragments import Target
+from omnigraph.storage.table.write.fragments import TargetTable
 from omnigraph.storage.util.parallel import gather
 from omnigraph.write.load.input.input_splits import Split
 from omnigraph.write.load.load_options import Mode
@@ -127,11 +127,11 @@ def job_for(
     )
 
 
-def _target(settled: Settled, txn: WriteTxn, mode: Mode, salt: str, key: TableKey) -> Target:
+def _target(settled: Settled, txn: WriteTxn, mode: Mode, salt: str, key: TableKey) -> TargetTable:
     """Where rows of a type go. A merge looks at all rows there are, whoever settles them, now or in a later run."""
     ref, fresh = txn.table(key), first_table_id(salt, txn.base.point, key)
     at = settled.base(txn, key, fresh) if mode == "merge" else None if ref is None else ref.stored
-    return Target(fresh) if at is None else Target(at.table_id, at.table_version)
+    return TargetTable(fresh) if at is None else TargetTable(at.table_id, at.table_version)
 
 
 def staged_before(repository: Repository, details: Details) -> WriteTxn | None:

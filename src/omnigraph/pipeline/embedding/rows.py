@@ -8,7 +8,7 @@ from omnigraph.pipeline.embedding.tasks import Embedded
 from omnigraph.read.search.embedding import Embedder
 from omnigraph.schema.catalog import Catalog, Property, Schema, TypeDef
 from omnigraph.schema.types import Vector
-from omnigraph.storage.table.table_content import Content
+from omnigraph.storage.table.table_content import TableContent
 from omnigraph.storage.table.tables import Tables
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Target:
         return self.vector.type.dimension
 
 
-def filled_rows(tables: Tables, at: Content, target: Target, vectors: "dict[str, tuple[str, Any]]") -> "pa.Table":
+def filled_rows(tables: Tables, at: TableContent, target: Target, vectors: "dict[str, tuple[str, Any]]") -> "pa.Table":
     """Whole rows with their vectors, of those that still lack one and have the text that it was made from."""
     import numpy as np
     import pyarrow as pa

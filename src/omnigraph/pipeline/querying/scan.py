@@ -28,7 +28,7 @@ from omnigraph.read.tables.arrow_numpy import raw_values, valid_mask
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.types import Enumeration, ListOf, PropertyType, Scalar, Vector
 from omnigraph.storage.location import Location
-from omnigraph.storage.table.overlay import Overlay, aligned, without_ids
+from omnigraph.storage.table.overlay import Overlay, align_table, without_ids
 
 TASK_ROWS = 250_000
 SMALL_ROWS = 20_000  # a table that every executor may have whole
@@ -243,7 +243,7 @@ class ScanTask:
 
     def _stored(self) -> "dict[str, pa.Field[pa.DataType]]":
         """What to read: the fields of the table, by the names that the schema has for them."""
-        found: list[str] = ["id"] if self.overlay.shadowed else []
+        found: list[str] = ["id"] if self.overlay.hidden_ids else []
         for wanted, _ in self.columns:
             found += columns_of(wanted.condition) if isinstance(wanted, Passes) else [wanted.column]
         for condition in self.filters:
@@ -258,13 +258,13 @@ class ScanTask:
         read = pa.Table.from_batches([batch])
         columns = [read.column(name).cast(field.type) for name, field in stored.items()]
         rows = pa.table(columns, schema=pa.schema(list(stored.values())))
-        return without_ids(rows, self.overlay.shadowed) if self.overlay.shadowed else rows
+        return without_ids(rows, self.overlay.hidden_ids) if self.overlay.hidden_ids else rows
 
     def _overlaid(self, stored: Mapping[str, Any]) -> pa.Table:
         rows, schema = self.overlay.rows, arrow_schema(self.pinned.definition)
         assert rows is not None
         known = rows.select([name for name in rows.column_names if name in schema.names])
-        return aligned(known, schema).select([field.name for field in stored.values()])
+        return align_table(known, schema).select([field.name for field in stored.values()])
 
     def _handed_over(self, rows: pa.Table, filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         for condition in filters:

@@ -17,7 +17,7 @@ from omnigraph.manifest.model.manifest import MAIN, CommitId
 from omnigraph.manifest.repository import Repository, open_repository
 from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.storage.location import Location
-from omnigraph.storage.table.overlay import Overlay, aligned
+from omnigraph.storage.table.overlay import Overlay, align_table
 from omnigraph.storage.table.read.partitions import fragment_batches, fragment_groups
 from omnigraph.storage.table.tables import Tables, TableVersion
 
@@ -66,7 +66,7 @@ def pinned_type(
 def pinned_in(repository: Repository, snapshot: Snapshot, type_name: str) -> Pinned:
     """A type in a state that is pinned already. Tails are read here, by the driver, and by nobody after it."""
     definition = type_named(snapshot.catalog, type_name)
-    at, overlay = repository.tables.parts(snapshot.content(definition.table_key))
+    at, overlay = repository.tables.resolve(snapshot.content(definition.table_key))
     return Pinned(repository.location, definition, snapshot.commit_id, at, overlay)
 
 
@@ -109,7 +109,7 @@ def read_columns(
     stored = [number for number in fragments if number != ON_TOP]
     if pinned.at is not None and stored:
         inside = [name for name in wanted if name in tables.open(pinned.at).schema.names]
-        hidden = pa.array(sorted(pinned.overlay.shadowed), pa.string())
+        hidden = pa.array(sorted(pinned.overlay.hidden_ids), pa.string())
         asked = list(dict.fromkeys([*inside, *(["id"] if len(hidden) else [])])) or ["id"]
         for batch in fragment_batches(tables, pinned.at, stored, asked, row_filter, whole):
             yield _shaped(_visible(batch, hidden), shape)
@@ -143,7 +143,7 @@ def _on_top(tables: Tables, pinned: Pinned, whole: "pa.Schema", row_filter: str 
     rows = overlay_rows(pinned)
     if row_filter is None or not rows.num_rows:
         return rows
-    return aligned(tables.scan(None, None, row_filter, Overlay.of(rows), whole), whole)
+    return align_table(tables.scan(None, None, row_filter, Overlay.of(rows), whole), whole)
 
 
 def overlay_rows(pinned: Pinned) -> "pa.Table":
@@ -153,7 +153,7 @@ def overlay_rows(pinned: Pinned) -> "pa.Table":
     whole, rows = arrow_schema(pinned.definition), pinned.overlay.rows
     if rows is None:
         return whole.empty_table()
-    return aligned(rows.select([name for name in rows.column_names if name in whole.names]), whole)
+    return align_table(rows.select([name for name in rows.column_names if name in whole.names]), whole)
 
 
 def tables_at(location: Location) -> Tables:

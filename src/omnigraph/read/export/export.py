@@ -18,8 +18,8 @@ from omnigraph.errors import BadRequest
 from omnigraph.manifest.commit.txn import Snapshot
 from omnigraph.read.export.export_formats import Format, line_maker, write_rows
 from omnigraph.schema.catalog import TypeDef
-from omnigraph.storage.table.overlay import aligned
-from omnigraph.storage.table.table_content import Content
+from omnigraph.storage.table.overlay import align_table
+from omnigraph.storage.table.table_content import TableContent
 from omnigraph.storage.table.tables import Tables
 
 if TYPE_CHECKING:
@@ -134,7 +134,9 @@ def chosen_types(snapshot: Snapshot, types: Sequence[str] | None) -> list[TypeDe
     return [by_name[name] for name in sorted(by_name if types is None else set(types))]
 
 
-def _sorted_batches(tables: Tables, content: Content, definition: TypeDef, batch_rows: int) -> "Iterator[pa.Table]":
+def _sorted_batches(
+    tables: Tables, content: TableContent, definition: TypeDef, batch_rows: int
+) -> "Iterator[pa.Table]":
     """All rows by id. A table that is too large to sort at once is read in ranges of ids."""
     from omnigraph.schema.arrow import arrow_schema
 
@@ -152,14 +154,14 @@ def _sorted_batches(tables: Tables, content: Content, definition: TypeDef, batch
             yield rows.slice(start, batch_rows)
 
 
-def rows_by_id(tables: Tables, content: Content, definition: TypeDef, filter: str | None = None) -> "pa.Table":
+def rows_by_id(tables: Tables, content: TableContent, definition: TypeDef, filter: str | None = None) -> "pa.Table":
     """The rows that pass, with the columns and types of the schema, which an older version may lack; by id."""
     from omnigraph.schema.arrow import arrow_schema
 
     schema = arrow_schema(definition)
     there = set(tables.dataset(content, schema=schema).schema.names)
     rows = tables.scan(content, [name for name in schema.names if name in there], filter, schema=schema)
-    return aligned(rows, schema).sort_by("id")
+    return align_table(rows, schema).sort_by("id")
 
 
 def between(low: str, high: str) -> str:

@@ -19,7 +19,7 @@ from omnigraph.read.tables.arrow_numpy import NumArray
 from omnigraph.read.tables.column_store import ID
 from omnigraph.read.tables.resident_table import NeedsResidentTables
 from omnigraph.read.tables.table_access import TableAccess
-from omnigraph.storage.table.read.row_addresses import chunks, id_filter
+from omnigraph.storage.table.read.row_addresses import id_batches, id_filter
 
 Neighbours: TypeAlias = Callable[[NumArray], tuple[NumArray, NumArray]]
 
@@ -111,7 +111,7 @@ def _one_way_up(
     ids: Any = near.ids(distinct)
     names = edges.columns_with(SRC, DST) if with_edges else [SRC, DST, ID]
     parts = []
-    for chunk in chunks(ids.to_pylist()):
+    for chunk in id_batches(ids.to_pylist()):
         checkpoint()
         parts.append(edges.scan((), names, id_filter(chunk, near_end)))
     rows = pa.concat_tables(parts)

@@ -16,8 +16,8 @@ from omnigraph.read.reader import SnapshotReader, TableState
 from omnigraph.read.search.row_locations import NAMED_IDS_MAX, Located, places_in
 from omnigraph.read.tables.arrow_numpy import NumArray
 from omnigraph.read.tables.column_store import ID
-from omnigraph.storage.table.read.search import nothing
-from omnigraph.storage.table.tables import Found
+from omnigraph.storage.table.read.search import no_hits
+from omnigraph.storage.table.tables import SearchHits
 
 _TIES = 16  # how many more than were asked for are fetched at first, to see whether others are as good as the last
 
@@ -78,11 +78,11 @@ def best_of_all(located: Located, rank: Bm25, top: int) -> Hits:
     return Hits(located.numbers_at(found.addresses), found.scores)
 
 
-def found_in_all(located: Located, rank: Bm25) -> Found:
+def found_in_all(located: Located, rank: Bm25) -> SearchHits:
     """All that is found in all rows."""
     assert isinstance(rank.query, Literal)
     if not isinstance(rank.query.value, str):
-        return nothing(with_ids=False)
+        return no_hits(with_ids=False)
     return _Search(located, rank.field.column.column, rank.query.value, everything=True).best(None)
 
 
@@ -98,7 +98,7 @@ class _Search:
         if not self._everything and located.count <= NAMED_IDS_MAX:
             self._among = located.addresses_of(located.numbers) if located.by_number else located.ids.to_pylist()
 
-    def best(self, top: int | None) -> Found:
+    def best(self, top: int | None) -> SearchHits:
         """All that is found, or at least the best with their equals."""
         if top is None or (self._among is None and not self._everything):
             return self._found(None)
@@ -110,7 +110,7 @@ class _Search:
                 return found
             limit *= 16
 
-    def _found(self, limit: int | None) -> Found:
+    def _found(self, limit: int | None) -> SearchHits:
         state = self._located.state
         return self._located.reader.tables.search_text(
             state.at,
@@ -121,6 +121,6 @@ class _Search:
             state.overlay,
             state.schema,
             limit=limit,
-            among=self._among,
+            candidates=self._among,
             with_ids=not self._located.by_number,
         )

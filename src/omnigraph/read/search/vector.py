@@ -182,7 +182,7 @@ def _through_index(
         top * REFINED,
         state.overlay,
         state.schema,
-        among=None if everything or located.is_everything else located.addresses_of(located.numbers),
+        candidates=None if everything or located.is_everything else located.addresses_of(located.numbers),
     )
     if len(found.addresses) < min(top, located.count):
         return None

@@ -16,7 +16,7 @@ from omnigraph.read.tables.arrow_numpy import ArrowArray, NumArray
 from omnigraph.read.tables.id_index import IdIndex
 from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.storage import meter
-from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.read.row_addresses import FILTER_IDS_MAX, LOOKUP_STAGES_MAX, SCAN_STAGES_MAX, id_filter
 from omnigraph.storage.table.tables import Tables, TableVersion
 
@@ -94,7 +94,7 @@ class ColumnStore:
         """The rows that pass a Lance filter, ascending."""
         if self._at is None:
             return np.zeros(0, np.int64)
-        with explained(str(self._at)), meter.lance_call(LOOKUP_STAGES_MAX):
+        with translate_errors(str(self._at)), meter.lance_call(LOOKUP_STAGES_MAX):
             # The filter may be about a column that no stored row has: rows have the same addresses in such a view.
             dataset: Any = self._tables.dataset(self._at, schema=self._schema)
             table = dataset.scanner(columns=[], filter=predicate, with_row_address=True).to_table()
@@ -109,7 +109,7 @@ class ColumnStore:
         """Runs of row addresses and the number of each run's first row: deletions and fragments end a run."""
 
         def make() -> tuple[NumArray, NumArray]:
-            with explained(str(self._at)), meter.lance_call(1):
+            with translate_errors(str(self._at)), meter.lance_call(1):
                 scanner: Any = self._dataset.scanner(columns=[], with_row_address=True)
                 addresses = scanner.to_table().column("_rowaddr").to_numpy()
             breaks = np.flatnonzero(np.diff(addresses) != 1) + 1
@@ -140,14 +140,14 @@ class ColumnStore:
         )
 
     def _count(self) -> int:
-        with explained(str(self._at)):
+        with translate_errors(str(self._at)):
             return int(self._dataset.count_rows())
 
     def _load(self, name: str) -> ArrowArray:
         wanted = self._schema.field(name).type
         if name not in self._dataset.schema.names:
             return pa.nulls(self.rows, wanted)
-        with explained(str(self._at)), meter.lance_call(SCAN_STAGES_MAX):
+        with translate_errors(str(self._at)), meter.lance_call(SCAN_STAGES_MAX):
             scanner: Any = self._dataset.scanner(columns=[name])
             column = scanner.to_table().column(name)
         return flat(column if column.type == wanted else column.cast(wanted))
@@ -158,7 +158,7 @@ class ColumnStore:
         inside = [name for name in names if self._at is not None and name in self._dataset.schema.names]
         result: dict[str, ArrowArray] = {}
         if inside and len(distinct):
-            with explained(str(self._at)), meter.lance_call(SCAN_STAGES_MAX):
+            with translate_errors(str(self._at)), meter.lance_call(SCAN_STAGES_MAX):
                 table = self._dataset.take(pa.array(distinct, pa.uint64()), columns=inside)
             for name in inside:
                 column = flat(table.column(name)).take(pa.array(places))

@@ -99,7 +99,7 @@ class LazyTable:
         stored = self._tables.scan(state.at, list(names), predicate, schema=state.schema)
         self._caches.record_cost(("visits", state.at), time.monotonic() - start)
         if not state.overlay.is_empty:
-            stored = without_ids(stored, state.overlay.shadowed)
+            stored = without_ids(stored, state.overlay.hidden_ids)
         return pa.concat_tables([images, _shaped(stored, images.schema)])
 
     def columns_with(self, *names: str) -> list[str]:

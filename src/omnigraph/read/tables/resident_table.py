@@ -18,7 +18,7 @@ from omnigraph.read.reader import TableState
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray
 from omnigraph.read.tables.column_store import ID, ColumnStore
 from omnigraph.read.tables.read_cache import ReadCache
-from omnigraph.storage.table.overlay import aligned
+from omnigraph.storage.table.overlay import align_table
 from omnigraph.storage.table.tables import Tables
 
 FEW_ROWS = 16  # rows: below, reading them one by one costs less than calling a function of Arrow's
@@ -62,7 +62,7 @@ def overlay_rows(state: TableState) -> pa.Table:
     rows = state.overlay.rows
     if rows is None:
         return state.schema.empty_table()
-    return aligned(rows.select([name for name in rows.column_names if name in state.schema.names]), state.schema)
+    return align_table(rows.select([name for name in rows.column_names if name in state.schema.names]), state.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def build_patch(state: TableState, stored: ColumnStore) -> Patch:
     rows = overlay_rows(state)
     images: dict[Any, int] = {id_: place for place, id_ in enumerate(rows.column(ID).to_pylist())}
     count = stored.rows
-    shadowed = np.sort(stored.row_numbers_of(sorted(state.overlay.shadowed)))
+    shadowed = np.sort(stored.row_numbers_of(sorted(state.overlay.hidden_ids)))
     shadowed_ids = stored.fetch([ID], shadowed)[ID].to_pylist()
     source, alive = np.arange(count, dtype=np.int32), np.ones(count, np.bool_)
     numbers = np.full(rows.num_rows, -1, np.int64)

@@ -29,8 +29,8 @@ SHA256, ETAG = "sha256:", "etag:"
 HASHED_AT_ONCE_BYTES = 1024 * 1024
 VERSIONS_MAX = 8_192
 RECORDS_MAX = 100_000
-ASKED_SINGLY_MAX = 16  # more new files of one folder are found by listing it
-FEW_BYTES = 1024 * 1024  # files that are hashed before threads would have been started
+SINGLE_HEADS_MAX = 16  # more new files of one folder are found by listing it
+SERIAL_HASH_BYTES_MAX = 1024 * 1024  # files that are hashed before threads would have been started
 _DELETION_SUFFIX = {"array": "arrow", "bitmap": "bin"}
 _INDICES = "_indices"
 
@@ -57,7 +57,7 @@ class WrittenFiles:
     replaces_all: bool = False
 
 
-def written_by(operation: Any, base: Any) -> WrittenFiles:
+def files_written_by(operation: Any, base: Any) -> WrittenFiles:
     """What a `LanceOperation` on the dataset `base` brings: files that the base does not have."""
     kind = type(operation).__name__
     fragments = list(getattr(operation, "new_fragments", ()))
@@ -122,7 +122,7 @@ def hash_files(table: Path, paths: Iterable[str]) -> dict[str, FileRecord]:
 
     wanted = sorted(paths)
     calls = [partial(one, path) for path in wanted]
-    small = len(wanted) < 2 or sum(map(_size_of, (table / path for path in wanted))) < FEW_BYTES
+    small = len(wanted) < 2 or sum(map(_size_of, (table / path for path in wanted))) < SERIAL_HASH_BYTES_MAX
     found = [call() for call in calls] if small else gather(calls)
     return {path: record for path, record in zip(wanted, found, strict=True) if record is not None}
 
@@ -134,7 +134,7 @@ def _size_of(path: Path) -> int:
         return 0
 
 
-def attested(size: int, etag: str | None) -> FileRecord | None:
+def etag_record(size: int, etag: str | None) -> FileRecord | None:
     """What a store says of an object; quotes around an ETag are the protocol's, and some answers lack them."""
     return None if etag is None else FileRecord(size, ETAG + etag.strip('"'))
 
@@ -181,17 +181,17 @@ class FileLedger:
         renew_after_fork(self, FileLedger._renew)
 
     def _renew(self) -> None:
-        self._postponed: OrderedDict[str, set[str]] = OrderedDict()
+        self._deferred: OrderedDict[str, set[str]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def learn(self, table_id: str, records: Mapping[str, FileRecord]) -> None:
+    def add_records(self, table_id: str, records: Mapping[str, FileRecord]) -> None:
         """Take over the records that the writer of the files has made."""
         self._records.update(((table_id, path), record) for path, record in records.items())
 
     def record_of(self, table_id: str, path: str) -> FileRecord | None:
         return self._records.get((table_id, path))
 
-    def committed(
+    def add_version(
         self, table_id: str, base: int | None, made: int, written: WrittenFiles, found: frozenset[str] = frozenset()
     ) -> None:
         """Remember that version `made` of a table brought these files; `found` are those of its folders."""
@@ -209,11 +209,11 @@ class FileLedger:
                 records[path] = record
         return records
 
-    def attest_new(self, table_id: str, base: int | None, at: int) -> None:
+    def request_missing(self, table_id: str, base: int | None, at: int) -> None:
         """Request the records that could not be made when the files were written: one more round trip."""
         missing = [path for path in self._new_paths(table_id, base, at) if self.record_of(table_id, path) is None]
         if missing:
-            self.learn(table_id, self.attest(table_id, missing))
+            self.add_records(table_id, self.make_records(table_id, missing))
 
     def _new_paths(self, table_id: str, base: int | None, at: int) -> Iterator[str]:
         removed: set[str] = set()
@@ -237,27 +237,27 @@ class FileLedger:
         request, those that were postponed.
         """
         try:
-            inside = frozenset(path for folder in written.folders for path in self._folder(table_id, folder))
-            postponed = self._take_postponed(table_id) - written.removed if beside else frozenset[str]()
+            inside = frozenset(path for folder in written.folders for path in self._list_folder(table_id, folder))
+            postponed = self._take_deferred(table_id) - written.removed if beside else frozenset[str]()
             paths = written.paths | inside | postponed
             missing = [path for path in paths if self.record_of(table_id, path) is None]
-            self.learn(table_id, self.attest(table_id, missing))
+            self.add_records(table_id, self.make_records(table_id, missing))
         except (OSError, OmnigraphError):
             return frozenset()
         return inside | postponed
 
-    def postpone(self, table_id: str, paths: Iterable[str]) -> None:
+    def defer(self, table_id: str, paths: Iterable[str]) -> None:
         """Request the records of these files beside a later request, since now it would be a round trip of its own."""
         with self._lock:
-            self._postponed.setdefault(table_id, set()).update(paths)
-            while len(self._postponed) > VERSIONS_MAX:
-                self._postponed.popitem(last=False)
+            self._deferred.setdefault(table_id, set()).update(paths)
+            while len(self._deferred) > VERSIONS_MAX:
+                self._deferred.popitem(last=False)
 
-    def _take_postponed(self, table_id: str) -> frozenset[str]:
-        if not self._postponed:
+    def _take_deferred(self, table_id: str) -> frozenset[str]:
+        if not self._deferred:
             return frozenset()
         with self._lock:
-            return frozenset(self._postponed.pop(table_id, ()))
+            return frozenset(self._deferred.pop(table_id, ()))
 
     def needs_requests(self, table_id: str, written: WrittenFiles) -> bool:
         """Whether records of some of these files have to be requested from the store."""
@@ -265,23 +265,23 @@ class FileLedger:
             return False
         return bool(written.folders) or any(self.record_of(table_id, path) is None for path in written.paths)
 
-    def attest(self, table_id: str, paths: Iterable[str]) -> dict[str, FileRecord]:
+    def make_records(self, table_id: str, paths: Iterable[str]) -> dict[str, FileRecord]:
         """Records of files that exist: read back on a local disk, requested from an object store."""
         if self._location.is_local:
             return hash_files(self._location.path / "tables" / table_id, paths)
         try:
-            return self._asked(table_id, sorted(paths))
+            return self._request_records(table_id, sorted(paths))
         except (OSError, OmnigraphError):
             return {}
 
     def put(self, table_id: str, path: str, data: bytes) -> None:
         """Upload a file of a table, whose record is in the answer."""
         tag = self._store.put(_key(table_id, path), data)
-        record = attested(len(data), None if tag is None else tag.etag)
+        record = etag_record(len(data), None if tag is None else tag.etag)
         if record is not None:
-            self.learn(table_id, {path: record})
+            self.add_records(table_id, {path: record})
 
-    def _folder(self, table_id: str, folder: str) -> Iterator[str]:
+    def _list_folder(self, table_id: str, folder: str) -> Iterator[str]:
         if self._location.is_local:
             table = self._location.path / "tables" / table_id
             for place, _, names in os.walk(table / folder):
@@ -290,18 +290,18 @@ class FileLedger:
             return
         listed = list(self._store.list(_key(table_id, folder)))
         prefix = _key(table_id, "")
-        records = {one.key.removeprefix(prefix): attested(one.size, one.etag) for one in listed}
-        self.learn(table_id, {path: record for path, record in records.items() if record is not None})
+        records = {one.key.removeprefix(prefix): etag_record(one.size, one.etag) for one in listed}
+        self.add_records(table_id, {path: record for path, record in records.items() if record is not None})
         yield from records
 
-    def _asked(self, table_id: str, paths: list[str]) -> dict[str, FileRecord]:
+    def _request_records(self, table_id: str, paths: list[str]) -> dict[str, FileRecord]:
         """One request a file or, of many in one folder, one for each thousand that the folder has."""
         by_folder: dict[str, list[str]] = {}
         for path in paths:
             by_folder.setdefault(path.rpartition("/")[0], []).append(path)
         calls: list[Callable[[], list[ObjectInfo | None]]] = []
         for folder, inside in by_folder.items():
-            if len(inside) > ASKED_SINGLY_MAX:
+            if len(inside) > SINGLE_HEADS_MAX:
                 calls.append(partial(_listing, self._store, _key(table_id, folder)))
             else:
                 calls.extend(partial(_one, self._store, _key(table_id, path)) for path in inside)
@@ -309,7 +309,7 @@ class FileLedger:
         wanted = {_key(table_id, path): path for path in paths}
         found: dict[str, FileRecord] = {}
         for listed in (one for answer in gather(calls) for one in answer if one is not None):
-            record = attested(listed.size, listed.etag)
+            record = etag_record(listed.size, listed.etag)
             if listed.key in wanted and record is not None:
                 found[wanted[listed.key]] = record
         return found

@@ -15,19 +15,19 @@ from typing import Any
 from omnigraph.storage.location import Location
 from omnigraph.storage.objects.local import sync_directory
 from omnigraph.storage.table.handles import TableVersion
-from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.util.parallel import gather
 
-FEW = 4  # files or directories that are synced one after another
+SERIAL_SYNCS_MAX = 4  # files or directories that are synced one after another
 _DELETION_SUFFIX = {"array": "arrow", "bitmap": "bin"}
 
 
-def table_path(location: Location, table_id: str) -> Path | None:
+def path_to_sync(location: Location, table_id: str) -> Path | None:
     """A table's directory, if its files are to be synced at all."""
     return location.path / "tables" / table_id if location.is_local and location.fsync else None
 
 
-def missing_above(table: Path) -> list[Path]:
+def missing_parents(table: Path) -> list[Path]:
     """The directories above a new table that are not there yet."""
     return [folder for folder in table.parents if not folder.exists()]
 
@@ -45,7 +45,7 @@ def sync_created(table: Path, made_above: Iterable[Path]) -> None:
 
 def sync_committed(location: Location, at: TableVersion, transaction: str, operation: Any, committed: int) -> None:
     """The files that one detached commit on `at` added to a table."""
-    table = table_path(location, at.table_id)
+    table = path_to_sync(location, at.table_id)
     if table is None:
         return
     own = {
@@ -53,13 +53,13 @@ def sync_committed(location: Location, at: TableVersion, transaction: str, opera
         table / "_versions" / f"d{committed}.manifest",
     }
     held = _unsynced.get()
-    unsynced = held or Unsynced()
-    unsynced.add(committed, own, _written_for(table, operation), _left_by(table, operation))
+    unsynced = held or UnsyncedFiles()
+    unsynced.add(committed, own, _files_added_by(table, operation), _files_dropped_by(table, operation))
     if held is None:
         unsynced.sync(location, TableVersion(at.table_id, committed))
 
 
-class Unsynced:
+class UnsyncedFiles:
     """Commits to one table of which nobody was told yet. Each is made of the one before, and only the last is named:
     what nothing in it refers to need not survive."""
 
@@ -74,7 +74,7 @@ class Unsynced:
 
     def sync(self, location: Location, at: TableVersion) -> None:
         """All that this version newly refers to; nothing, if it is none of them."""
-        table = table_path(location, at.table_id)
+        table = path_to_sync(location, at.table_id)
         if table is None or at.table_version not in self._own:
             return
         files = self._own[at.table_version] | self._written
@@ -82,13 +82,13 @@ class Unsynced:
         _sync(files, folders | {folder.parent for folder in folders if folder.parent.name == "_indices"})
 
 
-_unsynced: ContextVar[Unsynced | None] = ContextVar("omnigraph_unsynced", default=None)
+_unsynced: ContextVar[UnsyncedFiles | None] = ContextVar("omnigraph_unsynced", default=None)
 
 
 @contextmanager
-def held_back() -> Iterator[Unsynced]:
+def defer_sync() -> Iterator[UnsyncedFiles]:
     """Sync nothing of what is committed to a table in here, also by threads of `parallel`, until that is asked for."""
-    unsynced = Unsynced()
+    unsynced = UnsyncedFiles()
     token = _unsynced.set(unsynced)
     try:
         yield unsynced
@@ -101,7 +101,7 @@ def sync_data(table: Path, names: Iterable[str]) -> None:
     _sync([table / "data" / name for name in names], [table / "data"])
 
 
-def _written_for(table: Path, operation: Any) -> Iterator[Path]:
+def _files_added_by(table: Path, operation: Any) -> Iterator[Path]:
     """What an operation refers to. A widened schema (`Merge`) refers to old files, or to synced ones."""
     fragments = list(getattr(operation, "new_fragments", ()))
     if type(operation).__name__ in ("Append", "Overwrite"):
@@ -122,7 +122,7 @@ def _written_for(table: Path, operation: Any) -> Iterator[Path]:
                 yield Path(folder) / name
 
 
-def _left_by(table: Path, operation: Any) -> Iterator[Path]:
+def _files_dropped_by(table: Path, operation: Any) -> Iterator[Path]:
     """What the versions from here on have no use for: fragments that were rewritten."""
     for group in getattr(operation, "groups", ()):
         for fragment in group.old_fragments:
@@ -132,9 +132,9 @@ def _left_by(table: Path, operation: Any) -> Iterator[Path]:
 
 def _sync(files: Iterable[Path], folders: Iterable[Path]) -> None:
     """Files first: a name must not outlive a crash that its content did not."""
-    with explained("table files"):
+    with translate_errors("table files"):
         for some in ([partial(_sync_file, file) for file in files], [partial(sync_directory, one) for one in folders]):
-            if len(some) > FEW:
+            if len(some) > SERIAL_SYNCS_MAX:
                 gather(some)
             else:  # as soon done as threads are started
                 for sync in some:

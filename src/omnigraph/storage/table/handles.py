@@ -20,9 +20,9 @@ from omnigraph.fork_safety import keep_inherited, renew_after_fork
 from omnigraph.storage import meter
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.file_records import FileLedger, ledger_of
-from omnigraph.storage.table.lance_errors import explained
-from omnigraph.storage.table.lance_io_stats import Origin, StoreCounter, counter_of, forget
-from omnigraph.storage.table.read.lookup_cache import Memo
+from omnigraph.storage.table.lance_errors import translate_errors
+from omnigraph.storage.table.lance_io_stats import Origin, StoreCounter, counter_of, drop_counter
+from omnigraph.storage.table.read.lookup_cache import LookupCache
 from omnigraph.storage.util.blocking_hook import run_blocking_hook
 from omnigraph.storage.util.fork_guard import LANCE
 from omnigraph.storage.util.single_flight_cache import SingleFlightCache
@@ -35,7 +35,7 @@ METADATA_CACHE_BYTES_MAX = 256 * 1024 * 1024
 HANDLES_MAX = 256
 OPEN_STAGES = 2  # HEAD, then GET of the version file
 # A fault that lasts longer than this is the caller's to hear about; Lance would go on for minutes.
-_PATIENCE = {"client_max_retries": "6", "client_retry_timeout": "30"}
+_RETRY_OPTIONS = {"client_max_retries": "6", "client_retry_timeout": "30"}
 
 _session_lock = threading.Lock()
 _default_session: Any = None
@@ -87,7 +87,7 @@ class Handles:
 
     def __init__(self, location: Location, session: Any = None, handles_max: int = HANDLES_MAX) -> None:
         self.location = location
-        self.memo = Memo()
+        self.lookup_cache = LookupCache()
         self._given_session = session
         self._open: SingleFlightCache[TableVersion, LanceDataset] = SingleFlightCache(handles_max)
         self._used: set[str] = set()
@@ -103,7 +103,7 @@ class Handles:
     @property
     def options(self) -> dict[str, str]:
         """The storage options as Lance takes them."""
-        return {} if self.location.is_local else {**_PATIENCE, **self.location.options}
+        return {} if self.location.is_local else {**_RETRY_OPTIONS, **self.location.options}
 
     @cached_property
     def files(self) -> FileLedger:
@@ -116,9 +116,9 @@ class Handles:
     def open(self, at: TableVersion) -> "LanceDataset":
         """The dataset of that version; the same handle while it is in use."""
         meter.track_lance()
-        return self._open.get_or_create(at, lambda: self._opened(at))
+        return self._open.get_or_create(at, lambda: self._open_dataset(at))
 
-    def keep(self, at: TableVersion, dataset: "LanceDataset") -> "LanceDataset":
+    def add(self, at: TableVersion, dataset: "LanceDataset") -> "LanceDataset":
         """Remember the handle that a commit returned: it counts its requests where its base does."""
         return self._open.put(at, dataset)
 
@@ -129,9 +129,9 @@ class Handles:
         meter.set_probe(self._store_key, counter.read)
         return counter
 
-    def counted(self, origin: Origin, make: "Callable[[], LanceDataset]") -> "LanceDataset":
+    def open_counted(self, origin: Origin, make: "Callable[[], LanceDataset]") -> "LanceDataset":
         """Make a handle of whose requests the counter knows."""
-        first = not self.counter.settled(origin)
+        first = not self.counter.is_followed(origin)
         meter.track_lance()
         dataset = make()
         if first:
@@ -139,7 +139,7 @@ class Handles:
         return dataset
 
     @contextmanager
-    def measured(self, stages_of: Callable[[int], int]) -> Iterator[None]:
+    def measure(self, stages_of: Callable[[int], int]) -> Iterator[None]:
         """Mark a call whose serial requests depend on what is cached: a function of how many were made."""
         meter.track_lance()
         run_blocking_hook()
@@ -158,21 +158,21 @@ class Handles:
             self._used.add(uri)
             return first
 
-    def _opened(self, at: TableVersion) -> "LanceDataset":
+    def _open_dataset(self, at: TableVersion) -> "LanceDataset":
         def make() -> "LanceDataset":
             dataset: LanceDataset = lance_module().dataset(
                 self.uri(at.table_id), version=at.table_version, storage_options=self.options, session=self.session
             )
             return dataset
 
-        with explained(str(at)), meter.lance_call(OPEN_STAGES):
-            return self.counted(Origin.OPENED, make)
+        with translate_errors(str(at)), meter.lance_call(OPEN_STAGES):
+            return self.open_counted(Origin.OPENED, make)
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Nothing more is read with a session of one's own: it may go, with all that it has cached."""
         if self._given_session is not None:
             meter.drop_probe(self._store_key)
-            forget(self._store_key)
+            drop_counter(self._store_key)
 
     @cached_property
     def _store_key(self) -> str:

@@ -52,7 +52,7 @@ def translate(error: Exception, what: str) -> OmnigraphError | None:
 
 
 @contextmanager
-def explained(what: str) -> Iterator[None]:
+def translate_errors(what: str) -> Iterator[None]:
     """Run calls into Lance about `what`; what the store did wrong is raised as an `OmnigraphError`."""
     try:
         yield

@@ -31,22 +31,22 @@ class StoreCounter:
     def __init__(self) -> None:
         renew_after_fork(self, StoreCounter._renew)
         self._followed: list[LanceDataset] = []
-        self._settled: set[Origin] = set()
+        self._followed_origins: set[Origin] = set()
         self._requests = 0
         self._bytes = 0
 
     def _renew(self) -> None:
         self._lock = threading.Lock()
 
-    def settled(self, origin: Origin) -> bool:
+    def is_followed(self, origin: Origin) -> bool:
         """Whether a handle of that kind is followed: later ones share its client."""
-        return origin in self._settled
+        return origin in self._followed_origins
 
     def follow(self, origin: Origin, dataset: "LanceDataset") -> None:
         """Count a handle whose making began before any of its kind was followed."""
         with self._lock:
             self._followed.append(dataset)
-            self._settled.add(origin)
+            self._followed_origins.add(origin)
 
     def read(self) -> LanceIo:
         with self._lock:
@@ -69,7 +69,7 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def forget(store: str) -> None:
+def drop_counter(store: str) -> None:
     """Nobody will ask for that counter again: its handles may go."""
     with _lock:
         _counters.pop(store, None)

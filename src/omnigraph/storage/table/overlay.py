@@ -17,7 +17,7 @@ from omnigraph.schema.ipc_row import EncodedRow, same_encoder, table_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Part: TypeAlias = "pa.Table | EncodedRow"  # of an overlay's rows
+RowChunk: TypeAlias = "pa.Table | EncodedRow"  # of an overlay's rows
 
 ID = "id"  # the key column that every table has
 
@@ -37,10 +37,10 @@ class Overlay:
 
     EMPTY: ClassVar["Overlay"]
 
-    parts: "tuple[Part, ...]"
-    shadowed: frozenset[str]
+    parts: "tuple[RowChunk, ...]"
+    hidden_ids: frozenset[str]
     ids: frozenset[str]  # of the rows
-    _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # derived, when first asked for
+    _derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # derived, when first asked for
 
     @staticmethod
     def of(upserts: "pa.Table | None" = None, deletes: Iterable[str] = (), new: bool = False) -> "Overlay":
@@ -54,16 +54,16 @@ class Overlay:
         return Overlay(() if rows is None else (rows,), gone if new or not ids else gone | ids, ids)
 
     @staticmethod
-    def of_rows(rows: "Part", ids: frozenset[str], new: bool = False) -> "Overlay":
+    def of_rows(rows: "RowChunk", ids: frozenset[str], new: bool = False) -> "Overlay":
         """As `of`, of rows whose ids the caller knows: there are some, and each has its own."""
         return Overlay((rows,), frozenset() if new else ids, ids)
 
-    def if_new(self, new: bool) -> "Overlay":
+    def as_new(self, new: bool) -> "Overlay":
         """The same rows, and whether no row had one of their ids before."""
         return Overlay(self.parts, frozenset() if new else self.ids, self.ids)
 
     @property
-    def made(self) -> EncodedRow | None:
+    def single_row(self) -> EncodedRow | None:
         """The only row, if it was made of values and there is no table of it yet."""
         part = self.parts[0] if len(self.parts) == 1 else None
         return part if isinstance(part, EncodedRow) else None
@@ -72,51 +72,51 @@ class Overlay:
     def rows(self) -> "pa.Table | None":
         if not self.parts:
             return None
-        if "rows" not in self._known:
-            self._known["rows"] = stacked(self.parts)
-        rows: pa.Table = self._known["rows"]
+        if "rows" not in self._derived:
+            self._derived["rows"] = concat_rows(self.parts)
+        rows: pa.Table = self._derived["rows"]
         return rows
 
     @property
-    def answered(self) -> frozenset[str]:
+    def decided_ids(self) -> frozenset[str]:
         """The ids of which the overlay knows whether they have a row, and which."""
-        if "answered" not in self._known:
-            self._known["answered"] = self.shadowed if self.ids <= self.shadowed else self.shadowed | self.ids
-        answered: frozenset[str] = self._known["answered"]
+        if "answered" not in self._derived:
+            self._derived["answered"] = self.hidden_ids if self.ids <= self.hidden_ids else self.hidden_ids | self.ids
+        answered: frozenset[str] = self._derived["answered"]
         return answered
 
     @property
     def is_empty(self) -> bool:
-        return not self.shadowed and not any(part.num_rows for part in self.parts)
+        return not self.hidden_ids and not any(part.num_rows for part in self.parts)
 
     @property
     def fingerprint(self) -> str:
         """Equal for equal content: what a cached combination of table and overlay is filed under."""
-        if "fingerprint" not in self._known:
-            self._known["fingerprint"] = _digest(self)
-        fingerprint: str = self._known["fingerprint"]
+        if "fingerprint" not in self._derived:
+            self._derived["fingerprint"] = _fingerprint(self)
+        fingerprint: str = self._derived["fingerprint"]
         return fingerprint
 
-    def then(self, later: "Overlay") -> "Overlay":
+    def compose(self, later: "Overlay") -> "Overlay":
         """This overlay with a later one on top."""
-        if not later.parts and not later.shadowed:
+        if not later.parts and not later.hidden_ids:
             return self
-        if not self.parts and not self.shadowed:
+        if not self.parts and not self.hidden_ids:
             return later
-        met = self.ids & later.answered
+        met = self.ids & later.decided_ids
         kept = self.parts
         if met and (rows := self.rows) is not None:
             kept = (without_ids(rows, met),)
-        shadowed = self.shadowed | later.shadowed
+        shadowed = self.hidden_ids | later.hidden_ids
         if met:
             # A row that was new here replaces nothing stored, however often it is written again. A removed one stays
             # shadowed, so that nobody asks the store for it; so does one that claims to be new a second time.
-            shadowed -= (met & later.shadowed & later.ids) - self.shadowed
-            shadowed |= met - later.shadowed
+            shadowed -= (met & later.hidden_ids & later.ids) - self.hidden_ids
+            shadowed |= met - later.hidden_ids
         made = Overlay(_on_top(kept, later.parts), shadowed, (self.ids - met) | later.ids)
         schemas = self._schemas
         new = [own for own in later._schemas if not schemas or (own is not schemas[-1] and not own.equals(schemas[-1]))]
-        made._known["schemas"] = (*schemas, *new) if new else schemas
+        made._derived["schemas"] = (*schemas, *new) if new else schemas
         return made
 
     def rows_of(self, ids: Iterable[str]) -> "pa.Table | None":
@@ -126,30 +126,30 @@ class Overlay:
         there = self.ids.intersection(ids)
         return with_ids(self.rows, there) if there else self.rows.slice(0, 0)
 
-    def widened(self, schema: "pa.Schema") -> "pa.Schema":
+    def widen(self, schema: "pa.Schema") -> "pa.Schema":
         """`schema`, then the columns that only the overlay's rows have: stored ones are null there."""
         for own in self._schemas:
-            schema = widened(schema, own)
+            schema = widen_schema(schema, own)
         return schema
 
     @property
     def _schemas(self) -> "tuple[pa.Schema, ...]":
         """Those of the parts, each once where they follow one another: usually all have the same."""
-        if "schemas" not in self._known:
-            self._known["schemas"] = tuple(part.schema for part in self.parts)
-        schemas: tuple[pa.Schema, ...] = self._known["schemas"]
+        if "schemas" not in self._derived:
+            self._derived["schemas"] = tuple(part.schema for part in self.parts)
+        schemas: tuple[pa.Schema, ...] = self._derived["schemas"]
         return schemas
 
     def columns(self, schema: "pa.Schema | None") -> "pa.Schema":
         """The columns of the overlay alone: those of `schema` first, if it is given."""
         if schema is not None:
-            return self.widened(schema)
+            return self.widen(schema)
         if self.rows is None:
             raise ValueError("rows without a stored table need a schema to be read by")
         return self.rows.schema
 
 
-def _on_top(parts: tuple[Part, ...], later: tuple[Part, ...]) -> tuple[Part, ...]:
+def _on_top(parts: tuple[RowChunk, ...], later: tuple[RowChunk, ...]) -> tuple[RowChunk, ...]:
     if len(parts) == 1 and later and not parts[0].num_rows and parts[0].schema.equals(later[0].schema):
         return later
     return parts + later
@@ -188,7 +188,7 @@ def without_ids(rows: "pa.Table", ids: Iterable[str]) -> "pa.Table":
     return rows.filter(pc.invert(_id_mask(rows, ids)))
 
 
-def stacked(parts: Sequence[Part]) -> "pa.Table":
+def concat_rows(parts: Sequence[RowChunk]) -> "pa.Table":
     """One table of all rows; a column that a part lacks is null there, a narrower type is widened."""
     import pyarrow as pa
 
@@ -199,7 +199,7 @@ def stacked(parts: Sequence[Part]) -> "pa.Table":
     return pa.concat_tables(tables, promote_options="permissive")
 
 
-def _as_tables(parts: Sequence[Part]) -> "list[pa.Table]":
+def _as_tables(parts: Sequence[RowChunk]) -> "list[pa.Table]":
     """Rows that were made one by one, as they usually come, are read together."""
     tables: list[pa.Table] = []
     made: list[EncodedRow] = []
@@ -214,7 +214,7 @@ def _as_tables(parts: Sequence[Part]) -> "list[pa.Table]":
     return [*tables, table_of(made)] if made else tables
 
 
-def widened(schema: "pa.Schema", other: "pa.Schema | None") -> "pa.Schema":
+def widen_schema(schema: "pa.Schema", other: "pa.Schema | None") -> "pa.Schema":
     """`schema`, then the columns that only `other` has: rows that were written without them are null there."""
     if other is None or other.equals(schema):
         return schema
@@ -225,7 +225,7 @@ def widened(schema: "pa.Schema", other: "pa.Schema | None") -> "pa.Schema":
     return schema
 
 
-def aligned(rows: "pa.Table", schema: "pa.Schema") -> "pa.Table":
+def align_table(rows: "pa.Table", schema: "pa.Schema") -> "pa.Table":
     """`rows` with exactly the columns of `schema`, in its order; missing ones are null.
 
     A column that the schema does not know is refused: dropping it would lose what was written.
@@ -260,11 +260,11 @@ def _id_mask(rows: "pa.Table", ids: Iterable[str]) -> Any:
     return pc.is_in(column, value_set=pa.array(list(ids), column.type))
 
 
-def _digest(overlay: Overlay) -> str:
+def _fingerprint(overlay: Overlay) -> str:
     import pyarrow as pa
 
     digest = hashlib.sha256()
-    for shadowed in sorted(overlay.shadowed):
+    for shadowed in sorted(overlay.hidden_ids):
         encoded = shadowed.encode("utf-8", "surrogatepass")
         digest.update(len(encoded).to_bytes(8, "little") + encoded)
     if overlay.rows is not None:

@@ -1,7 +1,7 @@
 """What a table holds: a stored version, perhaps with small commits on top that still ride in manifests.
 
-A `Tailed` only names those commits. `Tables` reads them when it is asked something, through a function that it was
-given, so whoever passes a content on need not know that there are tails.
+A `VersionWithTail` only names those commits. `Tables` reads them when needed, through the function it was given: code
+that passes a content on need not know about tails.
 """
 
 from typing import Protocol, TypeAlias
@@ -30,7 +30,7 @@ Tail: TypeAlias = tuple[TailEntry, ...]  # oldest first
 
 
 @unguarded(frozen=True, slots=True)
-class Tailed:
+class VersionWithTail:
     """A stored version, or none yet, with a tail on top; and on that, rows that are about to be put with others."""
 
     stored: TableVersion | None
@@ -41,15 +41,15 @@ class Tailed:
         return f"{self.stored or 'no table'} with {len(self.tail)} small commits on top"
 
 
-Content: TypeAlias = TableVersion | Tailed
+TableContent: TypeAlias = TableVersion | VersionWithTail
 
 
-class ReadTail(Protocol):
+class TailReader(Protocol):
     """Reads the rows that a tail names, added up."""
 
     def __call__(self, tail: Tail) -> Overlay: ...
 
 
-def content_of(stored: TableVersion | None, tail: Tail, pending: Overlay = Overlay.EMPTY) -> Content | None:
+def make_content(stored: TableVersion | None, tail: Tail, pending: Overlay = Overlay.EMPTY) -> TableContent | None:
     """The plain version where nothing lies on top; None where there is nothing at all."""
-    return Tailed(stored, tail, pending) if tail or not pending.is_empty else stored
+    return VersionWithTail(stored, tail, pending) if tail or not pending.is_empty else stored

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.diff import content_diff as contrasts
-from omnigraph.storage.table.diff.content_diff import DifferingIds, State
+from omnigraph.storage.table.diff.content_diff import DifferingIds, DiffInput
 from omnigraph.storage.table.diff.row_diff import Difference
 from omnigraph.storage.table.file_records import FileRecord
 from omnigraph.storage.table.handles import HANDLES_MAX, Handles, TableVersion
 from omnigraph.storage.table.index import segments as indexing
-from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.read import point_lookup as asking
 from omnigraph.storage.table.read import scan as reading
 from omnigraph.storage.table.read import search as searching
-from omnigraph.storage.table.read.predicates import Values
-from omnigraph.storage.table.read.row_addresses import reading as reading_rows
-from omnigraph.storage.table.read.search import Found
-from omnigraph.storage.table.table_content import Content, ReadTail, Tail, Tailed
-from omnigraph.storage.table.view import VIEWS_MAX, Views
+from omnigraph.storage.table.read.predicates import ColumnValues
+from omnigraph.storage.table.read.row_addresses import measure_read as reading_rows
+from omnigraph.storage.table.read.search import SearchHits
+from omnigraph.storage.table.table_content import TableContent, Tail, TailReader, VersionWithTail
+from omnigraph.storage.table.view import VIEWS_MAX, ViewCache
 from omnigraph.storage.table.write import detached_commit as staging
 from omnigraph.storage.table.write import schema_evolution as reshaping
-from omnigraph.storage.table.write.detached_commit import Carryable, Staged
+from omnigraph.storage.table.write.detached_commit import AppendedFragments, StagedVersion
 from omnigraph.storage.table.write.schema_evolution import FilledColumn
 
 if TYPE_CHECKING:
@@ -39,9 +39,18 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
     from omnigraph.storage.table.read.scan import Filter
-    from omnigraph.storage.table.read.search import Addresses, Among, TextKind
+    from omnigraph.storage.table.read.search import Addresses, Candidates, TextKind
 
-__all__ = ["Carryable", "Difference", "DifferingIds", "Found", "Overlay", "Staged", "TableVersion", "Tables"]
+__all__ = [
+    "AppendedFragments",
+    "Difference",
+    "DifferingIds",
+    "Overlay",
+    "SearchHits",
+    "StagedVersion",
+    "TableVersion",
+    "Tables",
+]
 
 
 class Tables:
@@ -59,44 +68,44 @@ class Tables:
         handles_max: int = HANDLES_MAX,
         scratch: Path | None = None,
         views_max: int = VIEWS_MAX,
-        read_tail: ReadTail | None = None,
+        read_tail: TailReader | None = None,
     ) -> None:
         self.read_tail = read_tail
         self._handles = Handles(location, session, handles_max)
-        self._views = Views(self._handles, scratch, views_max)
-        self._texts = searching.Texts(self._handles, self._views)
+        self._views = ViewCache(self._handles, scratch, views_max)
+        self._text_indexes = searching.TextIndexes(self._handles, self._views)
 
     # Changes: each makes a new version, durable when the call returns, and tells nobody.
 
-    def create(self, table_id: str, rows: "pa.Table") -> Staged:
+    def create(self, table_id: str, rows: "pa.Table") -> StagedVersion:
         """Make a table; `table_id` must be fresh. Rows may be empty: their schema is the table's."""
         return staging.create(self._handles, table_id, rows)
 
-    def append(self, at: TableVersion, rows: "pa.Table") -> Staged:
+    def append(self, at: TableVersion, rows: "pa.Table") -> StagedVersion:
         """Add rows whose ids the caller knows to be new."""
         return staging.append(self._handles, at, rows)
 
-    def upsert(self, at: TableVersion, rows: "pa.Table") -> Staged:
+    def upsert(self, at: TableVersion, rows: "pa.Table") -> StagedVersion:
         """Replace whole rows by id; add those that are not there."""
         return staging.upsert(self._handles, at, rows)
 
-    def delete(self, at: TableVersion, ids: Iterable[str]) -> Staged:
+    def delete(self, at: TableVersion, ids: Iterable[str]) -> StagedVersion:
         """Remove rows by id; answers `at` itself where there is nothing to remove."""
         return staging.delete(self._handles, at, ids)
 
-    def overwrite(self, at: TableVersion, rows: "pa.Table") -> Staged:
+    def overwrite(self, at: TableVersion, rows: "pa.Table") -> StagedVersion:
         """Replace all rows, and the schema by that of `rows`."""
         return staging.overwrite(self._handles, at, rows)
 
-    def add_columns(self, at: TableVersion, fields: "Sequence[pa.Field[Any]]") -> Staged:
+    def add_columns(self, at: TableVersion, fields: "Sequence[pa.Field[Any]]") -> StagedVersion:
         """Add nullable columns; writes no data."""
         return staging.add_columns(self._handles, at, fields)
 
-    def fill_columns(self, at: TableVersion, columns: Sequence[FilledColumn]) -> Staged:
+    def fill_columns(self, at: TableVersion, columns: Sequence[FilledColumn]) -> StagedVersion:
         """Add columns with values; writes those alone."""
         return reshaping.fill_columns(self._handles, at, columns)
 
-    def copy_columns(self, at: TableVersion, table_id: str, columns: Sequence[str]) -> Staged:
+    def copy_columns(self, at: TableVersion, table_id: str, columns: Sequence[str]) -> StagedVersion:
         """The same rows in these columns alone, as another table without indexes; `table_id` must be fresh."""
         return reshaping.copy_columns(self._handles, at, table_id, columns)
 
@@ -104,9 +113,9 @@ class Tables:
         """Without the indexes named `stale`, with these over all rows; `at` itself if there is nothing to do."""
         return reshaping.reindex(self._handles, at, stale, indexes)
 
-    def carry(self, at: TableVersion, appended: Carryable) -> Staged:
+    def append_fragments(self, at: TableVersion, appended: AppendedFragments) -> StagedVersion:
         """Take rows appended to another version of this table; the caller knows that no id is in `at`."""
-        return staging.carry(self._handles, at, appended)
+        return staging.append_fragments(self._handles, at, appended)
 
     def index_new_rows(
         self, at: TableVersion, since: TableVersion | None, indexes: Iterable[DeclaredIndex]
@@ -114,53 +123,55 @@ class Tables:
         """Add index segments over the rows that `since` lacks, as one more version; `at` itself if they are few."""
         return indexing.add_segments(self._handles, at, since, indexes)
 
-    def commit_operation(self, at: TableVersion, operation: Any) -> Staged:
+    def commit_operation(self, at: TableVersion, operation: Any) -> StagedVersion:
         """Commit a `LanceOperation` whose files are written, such as a rewrite or a new index."""
         return staging.commit(self._handles, at, self.open(at), operation)
 
     def fold(
         self,
-        content: Content | None,
+        content: TableContent | None,
         changes: Overlay,
         new_table_id: str,
         schema: "pa.Schema | None" = None,
-    ) -> Staged:
+    ) -> StagedVersion:
         """A stored version that has all rows of the content, and these changes: one more detached commit.
 
         The version itself if there is nothing to do; the table `new_table_id`, which must be fresh, if there is none.
         """
-        at, overlay = self.parts(content, changes)
+        at, overlay = self.resolve(content, changes)
         staged = staging.fold(self._handles, at, overlay, new_table_id, schema)
         if staged.at != at:
-            self._handles.memo.learn_change(at, overlay, staged.at, staged.rows)
+            self._handles.lookup_cache.add_change(at, overlay, staged.at, staged.rows)
         return staged
 
-    def same_rows(self, at: TableVersion, other: TableVersion) -> None:
+    def note_same_rows(self, at: TableVersion, other: TableVersion) -> None:
         """Told that `other` was made of `at` and has the same rows, in other fragments or with other indexes."""
-        self._handles.memo.learn_same(at, other)
+        self._handles.lookup_cache.add_same(at, other)
 
-    def settled(self, content: Content, new_table_id: str, schema: "pa.Schema | None" = None) -> Staged:
+    def fold_tail(self, content: TableContent, new_table_id: str, schema: "pa.Schema | None" = None) -> StagedVersion:
         """A stored version that has all rows of the content; see `fold`."""
         return self.fold(content, Overlay.EMPTY, new_table_id, schema)
 
-    def new_files(self, base: TableVersion | None, at: TableVersion, *, ask: bool = False) -> dict[str, FileRecord]:
+    def new_files(self, base: TableVersion | None, at: TableVersion, *, request: bool = False) -> dict[str, FileRecord]:
         """The records of files that came with `at` after `base`, for the manifest that names it.
 
         `ask` an object store for those that could not be recorded beside another request.
         """
         since = base.table_version if base is not None and base.table_id == at.table_id else None
         files = self._handles.files
-        if ask:
-            files.attest_new(at.table_id, since, at.table_version)
+        if request:
+            files.request_missing(at.table_id, since, at.table_version)
         return files.new_files(at.table_id, since, at.table_version)
 
     # Reads.
 
-    def parts(self, content: Content | None, overlay: Overlay = Overlay.EMPTY) -> tuple[TableVersion | None, Overlay]:
+    def resolve(
+        self, content: TableContent | None, overlay: Overlay = Overlay.EMPTY
+    ) -> tuple[TableVersion | None, Overlay]:
         """The stored version of a content, and all that lies on top of it, `overlay` last."""
         if content is None or isinstance(content, TableVersion):
             return content, overlay
-        return content.stored, self._overlay(content.tail).then(content.pending).then(overlay)
+        return content.stored, self._overlay(content.tail).compose(content.pending).compose(overlay)
 
     def _overlay(self, tail: Tail) -> Overlay:
         if not tail:
@@ -169,24 +180,24 @@ class Tables:
             raise AssertionError("a table with a tail is read by whoever was given a way to read tails")
         return self.read_tail(tail)
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Nothing more is read with a session of one's own: it may go, with all that it has cached."""
-        self._handles.release()
+        self._handles.close()
 
     def open(self, at: TableVersion) -> "LanceDataset":
         """The stored version as Lance has it, without any overlay."""
         return self._handles.open(at)
 
     def dataset(
-        self, at: Content | None, overlay: Overlay = Overlay.EMPTY, schema: "pa.Schema | None" = None
+        self, at: TableContent | None, overlay: Overlay = Overlay.EMPTY, schema: "pa.Schema | None" = None
     ) -> "LanceDataset":
         """A dataset with all rows. Keep it while anything reads from it: a view's files go with it."""
-        stored, on_top = self.parts(at, overlay)
+        stored, on_top = self.resolve(at, overlay)
         return reading.dataset(self._handles, self._views, stored, on_top, schema)
 
     def scan(
         self,
-        at: Content | None,
+        at: TableContent | None,
         columns: Sequence[str] | None = None,
         filter: "Filter | None" = None,
         overlay: Overlay = Overlay.EMPTY,
@@ -194,11 +205,11 @@ class Tables:
     ) -> "pa.Table":
         """All rows that pass the filter, in no particular order."""
         of = self.dataset(at, overlay, schema)
-        return reading.scan(self._handles, of, _name(at), columns, filter)
+        return reading.scan(self._handles, of, _describe(at), columns, filter)
 
     def batches(
         self,
-        at: Content | None,
+        at: TableContent | None,
         columns: Sequence[str] | None = None,
         filter: "Filter | None" = None,
         overlay: Overlay = Overlay.EMPTY,
@@ -206,59 +217,59 @@ class Tables:
     ) -> "Iterator[pa.RecordBatch]":
         """As `scan`, for tables that memory can't hold."""
         of = self.dataset(at, overlay, schema)
-        return reading.batches(self._handles, of, _name(at), columns, filter)
+        return reading.batches(self._handles, of, _describe(at), columns, filter)
 
     def count(
         self,
-        at: Content | None,
+        at: TableContent | None,
         filter: "Filter | None" = None,
         overlay: Overlay = Overlay.EMPTY,
         schema: "pa.Schema | None" = None,
     ) -> int:
         """How many rows there are, or how many pass the filter."""
-        stored, on_top = self.parts(at, overlay)
+        stored, on_top = self.resolve(at, overlay)
         if filter is None and (stored is None or not on_top.is_empty):
             return asking.count(self._handles, stored, on_top)
         of = reading.dataset(self._handles, self._views, stored, on_top, schema)
-        with explained(_name(at)), reading_rows(self._handles, of, filtered=filter is not None):
+        with translate_errors(_describe(at)), reading_rows(self._handles, of, filtered=filter is not None):
             return int(of.count_rows(filter=filter))
 
     # Point questions: no combination of stored rows and overlay is made for them.
 
     def lookup(
         self,
-        at: Content | None,
+        at: TableContent | None,
         ids: Iterable[str],
         columns: Sequence[str] | None = None,
         overlay: Overlay = Overlay.EMPTY,
         schema: "pa.Schema | None" = None,
     ) -> "pa.Table":
         """The rows with these ids; makes no request for ids that the overlay answers, if `schema` is given."""
-        stored, on_top = self.parts(at, overlay)
+        stored, on_top = self.resolve(at, overlay)
         return asking.lookup(self._handles, stored, ids, columns, on_top, schema)
 
-    def lacks(self, at: Content | None, ids: Collection[str]) -> bool:
+    def known_absent(self, at: TableContent | None, ids: Collection[str]) -> bool:
         """Whether it is known, without asking the store, that none of these ids has a row."""
-        stored, on_top = self.parts(at)
-        return asking.lacks(self._handles, stored, ids, on_top)
+        stored, on_top = self.resolve(at)
+        return asking.known_absent(self._handles, stored, ids, on_top)
 
-    def exists(self, at: Content | None, ids: Iterable[str], overlay: Overlay = Overlay.EMPTY) -> frozenset[str]:
+    def exists(self, at: TableContent | None, ids: Iterable[str], overlay: Overlay = Overlay.EMPTY) -> frozenset[str]:
         """Which of these ids have a row."""
-        stored, on_top = self.parts(at, overlay)
+        stored, on_top = self.resolve(at, overlay)
         return asking.exists(self._handles, stored, ids, on_top)
 
-    def matching(
-        self, at: Content | None, column: str, values: Iterable[str], overlay: Overlay = Overlay.EMPTY
+    def present_values(
+        self, at: TableContent | None, column: str, values: Iterable[str], overlay: Overlay = Overlay.EMPTY
     ) -> frozenset[str]:
         """Which of these values some row has in that column, such as the ends of edges."""
-        stored, on_top = self.parts(at, overlay)
-        return asking.matching(self._handles, stored, column, values, on_top)
+        stored, on_top = self.resolve(at, overlay)
+        return asking.present_values(self._handles, stored, column, values, on_top)
 
-    def having(
+    def find_rows(
         self,
-        at: Content | None,
+        at: TableContent | None,
         columns: Sequence[str],
-        *either: Values,
+        *either: ColumnValues,
         overlay: Overlay = Overlay.EMPTY,
         schema: "pa.Schema | None" = None,
     ) -> "pa.Table":
@@ -266,67 +277,69 @@ class Tables:
 
         A column that is not there is null in the answer, and has no value.
         """
-        stored, on_top = self.parts(at, overlay)
-        return asking.having(self._handles, stored, columns, either, on_top, schema)
+        stored, on_top = self.resolve(at, overlay)
+        return asking.find_rows(self._handles, stored, columns, either, on_top, schema)
 
-    def forget(self) -> None:
+    def clear_lookup_cache(self) -> None:
         """Ask the store again, even what a version has answered before: for whoever checks that it still can."""
-        self._handles.memo.clear()
+        self._handles.lookup_cache.clear()
 
-    def came_with(self, at: Content, since: Content, ids: Iterable[str]) -> frozenset[str]:
+    def written_since(self, at: TableContent, since: TableContent, ids: Iterable[str]) -> frozenset[str]:
         """Which of these ids are in rows written between `since` and `at`, or moved there by a compaction.
 
         Both are contents of one stored table. A row that is on top of `at` alone has come too.
         """
         wanted = frozenset(ids)
-        newer, older = self._states(at, since)
+        newer, older = self._diff_inputs(at, since)
         come = wanted & newer.recent.ids
         if newer.at is None or older.at is None or newer.at == older.at:
             return come
-        return come | asking.came_with(self._handles, newer.at, older.at, wanted)
+        return come | asking.written_since(self._handles, newer.at, older.at, wanted)
 
     # Differences between two contents; None is a type that had no table yet.
 
-    def difference(self, older: Content | None, newer: Content | None, schema: "pa.Schema | None" = None) -> Difference:
+    def difference(
+        self, older: TableContent | None, newer: TableContent | None, schema: "pa.Schema | None" = None
+    ) -> Difference:
         """The rows that one content alone has as they are; reads as much as has changed, if the table is the same.
 
         `schema` names the columns that count and are given, null where a content has none; by default those of both.
         """
-        return contrasts.difference(self._handles, *self._states(older, newer), schema)
+        return contrasts.difference(self._handles, *self._diff_inputs(older, newer), schema)
 
-    def differing_ids(self, older: Content | None, newer: Content | None) -> DifferingIds:
+    def differing_ids(self, older: TableContent | None, newer: TableContent | None) -> DifferingIds:
         """The ids of rows in differing parts, without reading anything else: those in both may just have moved."""
-        return contrasts.differing_ids(self._handles, *self._states(older, newer))
+        return contrasts.differing_ids(self._handles, *self._diff_inputs(older, newer))
 
-    def differing_rows(self, older: Content | None, newer: Content | None) -> tuple[int, int]:
+    def differing_rows(self, older: TableContent | None, newer: TableContent | None) -> tuple[int, int]:
         """How many rows of either lie in differing parts: known from metadata and deletion files.
 
         Ids that lie on top are counted on both sides: more than there are, where one side has no row for them.
         """
-        return contrasts.differing_rows(self._handles, *self._states(older, newer))
+        return contrasts.differing_rows(self._handles, *self._diff_inputs(older, newer))
 
     def differing_batches(
-        self, older: Content | None, newer: Content | None, schema: "pa.Schema"
+        self, older: TableContent | None, newer: TableContent | None, schema: "pa.Schema"
     ) -> "tuple[Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]":
         """The rows in differing parts of either as they come, moved ones included; for a join elsewhere."""
-        return contrasts.differing_batches(self._handles, *self._states(older, newer), schema)
+        return contrasts.differing_batches(self._handles, *self._diff_inputs(older, newer), schema)
 
-    def _states(self, one: Content | None, other: Content | None) -> tuple[State, State]:
+    def _diff_inputs(self, one: TableContent | None, other: TableContent | None) -> tuple[DiffInput, DiffInput]:
         """The two, and what the end of their tails that they don't share says."""
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(_tail(one), _tail(other), strict=False)))
         return self._state(one, shared), self._state(other, shared)
 
-    def _state(self, content: Content | None, shared: int) -> State:
-        at, overlay = self.parts(content)
-        if not isinstance(content, Tailed) or not shared:
-            return State(at, overlay, overlay)
-        return State(at, overlay, self._overlay(content.tail[shared:]).then(content.pending))
+    def _state(self, content: TableContent | None, shared: int) -> DiffInput:
+        at, overlay = self.resolve(content)
+        if not isinstance(content, VersionWithTail) or not shared:
+            return DiffInput(at, overlay, overlay)
+        return DiffInput(at, overlay, self._overlay(content.tail[shared:]).compose(content.pending))
 
     # Searches: rows are named by their address in the dataset that `dataset` gives.
 
     def search_text(
         self,
-        at: Content | None,
+        at: TableContent | None,
         column: str,
         kind: "TextKind",
         text: str,
@@ -335,19 +348,21 @@ class Tables:
         schema: "pa.Schema | None" = None,
         *,
         limit: int | None = None,
-        among: "Among" = None,
+        candidates: "Candidates" = None,
         with_ids: bool = False,
-    ) -> Found:
+    ) -> SearchHits:
         """The rows whose text is found, with their BM25 scores, whatever part of them is indexed."""
-        stored, on_top = self.parts(at, overlay)
-        index = self._texts.index(stored, on_top, schema, column)
+        stored, on_top = self.resolve(at, overlay)
+        index = self._text_indexes.index(stored, on_top, schema, column)
         if index is None:
-            return searching.nothing(with_ids)
-        return searching.find_text(self._handles, index, kind, text, edits, limit=limit, among=among, with_ids=with_ids)
+            return searching.no_hits(with_ids)
+        return searching.find_text(
+            self._handles, index, kind, text, edits, limit=limit, candidates=candidates, with_ids=with_ids
+        )
 
     def search_nearest(
         self,
-        at: Content | None,
+        at: TableContent | None,
         column: str,
         vector: Sequence[float],
         metric: str,
@@ -355,11 +370,11 @@ class Tables:
         overlay: Overlay = Overlay.EMPTY,
         schema: "pa.Schema | None" = None,
         *,
-        among: "Addresses | None" = None,
-    ) -> Found:
+        candidates: "Addresses | None" = None,
+    ) -> SearchHits:
         """About the `count` nearest rows, through the vector index; see `has_index`."""
         of = self.dataset(at, overlay, schema)
-        return searching.find_nearest(self._handles, of, column, vector, metric, count, among)
+        return searching.find_nearest(self._handles, of, column, vector, metric, count, candidates)
 
     def has_index(self, at: TableVersion, index: DeclaredIndex) -> bool:
         """Whether some rows of the stored version are in this index."""
@@ -370,19 +385,19 @@ class Tables:
         return searching.addresses(self._handles, self.open(at))
 
     def overlay_addresses(
-        self, at: Content | None, overlay: Overlay = Overlay.EMPTY, schema: "pa.Schema | None" = None
+        self, at: TableContent | None, overlay: Overlay = Overlay.EMPTY, schema: "pa.Schema | None" = None
     ) -> "Addresses":
         """The address of every row that lies on top in the combination, in the overlay's order."""
-        stored, on_top = self.parts(at, overlay)
+        stored, on_top = self.resolve(at, overlay)
         fragments = () if stored is None else [int(one.fragment_id) for one in self.open(stored).get_fragments()]
         of = reading.dataset(self._handles, self._views, stored, on_top, schema)
         return searching.addresses(self._handles, of, frozenset(fragments))
 
 
-def _tail(content: Content | None) -> Tail:
-    return content.tail if isinstance(content, Tailed) else ()
+def _tail(content: TableContent | None) -> Tail:
+    return content.tail if isinstance(content, VersionWithTail) else ()
 
 
-def _name(at: Content | None) -> str:
-    stored = at.stored if isinstance(at, Tailed) else at
+def _describe(at: TableContent | None) -> str:
+    stored = at.stored if isinstance(at, VersionWithTail) else at
     return str(stored) if stored is not None else "inline rows"

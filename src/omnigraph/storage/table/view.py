@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.storage import meter
 from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
-from omnigraph.storage.table.index.metadata import based_indexes, has_indexes, highest_fragment
-from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.index.metadata import has_indexes, highest_fragment, rebase_indexes
+from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.lance_io_stats import Origin
-from omnigraph.storage.table.overlay import Overlay, aligned, widened
-from omnigraph.storage.table.read.row_addresses import places
-from omnigraph.storage.table.write.detached_commit import deleted, widened_schema
+from omnigraph.storage.table.overlay import Overlay, align_table, widen_schema
+from omnigraph.storage.table.read.row_addresses import cached_row_addresses
+from omnigraph.storage.table.write.detached_commit import widen_lance_schema, write_deletion_files
 from omnigraph.storage.util.blocking_hook import run_blocking_hook
 from omnigraph.storage.util.single_flight_cache import SingleFlightCache
 
@@ -36,7 +36,7 @@ _STORED = 1  # the id of the base path under which the stored files are
 _Key = tuple[TableVersion | None, str, str]
 
 
-class Views:
+class ViewCache:
     """The views in use, least recently used first.
 
     A view's scratch directory goes when its dataset is no longer referred to, by this cache or by a
@@ -55,12 +55,12 @@ class Views:
 
         A column of `schema` that no stored file has is null in all stored rows.
         """
-        told = schema is not None and (at is None or self.lacks(at, schema))
+        told = schema is not None and (at is None or self.lacks_columns(at, schema))
         key = (at, overlay.fingerprint, schema.to_string() if schema is not None and told else "")
         meter.track_lance()
         return self._views.get_or_create(key, lambda: self._build(at, overlay, schema))
 
-    def lacks(self, at: TableVersion, schema: "pa.Schema | None") -> bool:
+    def lacks_columns(self, at: TableVersion, schema: "pa.Schema | None") -> bool:
         """Whether the stored version lacks columns of the schema.
 
         No manifest of format 2 refers to one that does, but some of format 1 do: a fold had stored the rows of a type
@@ -75,11 +75,11 @@ class Views:
         run_blocking_hook()
         folder = self._make_folder()
         try:
-            with explained(f"a view of {at}" if at is not None else "a view of inline rows"):
+            with translate_errors(f"a view of {at}" if at is not None else "a view of inline rows"):
                 if at is None:
                     view = self._local_only(folder, overlay, schema)
                 else:
-                    view = _Combination(self._handles, self._indexes, at, folder).with_overlay(overlay, schema)
+                    view = _ViewBuilder(self._handles, self._indexes, at, folder).build(overlay, schema)
         except BaseException:
             _remove(folder, os.getpid())
             raise
@@ -88,7 +88,7 @@ class Views:
 
     def _local_only(self, folder: Path, overlay: Overlay, schema: "pa.Schema | None") -> "LanceDataset":
         columns = overlay.columns(schema)
-        rows = columns.empty_table() if overlay.rows is None else aligned(overlay.rows, columns)
+        rows = columns.empty_table() if overlay.rows is None else align_table(overlay.rows, columns)
         view: LanceDataset = lance_module().write_dataset(
             rows, str(folder), mode="create", session=self._handles.session
         )
@@ -100,7 +100,7 @@ class Views:
         return Path(tempfile.mkdtemp(prefix="omnigraph-view-", dir=self._scratch))
 
 
-class _Combination:
+class _ViewBuilder:
     """The making of one view over a stored version."""
 
     def __init__(
@@ -117,14 +117,14 @@ class _Combination:
         self._stored = handles.open(at)
         self._operations = lance_module().LanceOperation
 
-    def with_overlay(self, overlay: Overlay, wanted: "pa.Schema | None") -> "LanceDataset":
-        schema = widened(overlay.widened(self._stored.schema), wanted)
+    def build(self, overlay: Overlay, wanted: "pa.Schema | None") -> "LanceDataset":
+        schema = widen_schema(overlay.widen(self._stored.schema), wanted)
         view = self._with_indexes(self._with_stored_fragments(schema))
-        shadowed = places(self._handles, self._at, overlay.shadowed)
-        updated, removed = deleted(self._at, view, shadowed, stages=0)  # on scratch
+        shadowed = cached_row_addresses(self._handles, self._at, overlay.hidden_ids)
+        updated, removed = write_deletion_files(self._at, view, shadowed, stages=0)  # on scratch
         added = []
         if overlay.rows is not None and overlay.rows.num_rows:
-            rows = aligned(overlay.rows, schema)
+            rows = align_table(overlay.rows, schema)
             added = lance_module("lance.fragment").write_fragments(rows, view, mode="append")
             number = self._next_number(view)
             added = [replace(fragment, id=number + place) for place, fragment in enumerate(added)]
@@ -160,7 +160,7 @@ class _Combination:
         fragments = [_based(fragment.metadata) for fragment in self._stored.get_fragments()]
         wide = self._stored.lance_schema
         if len(schema) > len(self._stored.schema):
-            wide = widened_schema(self._stored, schema)
+            wide = widen_lance_schema(self._stored, schema)
         view = self._counted(self._commit(view, self._operations.Merge(fragments, wide)))
         ids = [fragment.fragment_id for fragment in view.get_fragments()]
         if ids != [fragment.id for fragment in fragments]:
@@ -169,7 +169,7 @@ class _Combination:
 
     def _counted(self, view: "LanceDataset") -> "LanceDataset":
         """The view through a client whose requests for stored files are counted. Opening it again is local."""
-        if self._handles.location.is_local or self._handles.counter.settled(Origin.CREATED):
+        if self._handles.location.is_local or self._handles.counter.is_followed(Origin.CREATED):
             return view
         opened: LanceDataset = lance_module().dataset(
             view.uri, version=view.version, storage_options=self._handles.options, session=self._handles.session
@@ -185,7 +185,7 @@ class _Combination:
             return ()
 
         def read() -> tuple[Any, ...]:
-            return tuple(based_indexes(self._stored, self._version_file(), _STORED))
+            return tuple(rebase_indexes(self._stored, self._version_file(), _STORED))
 
         return self._indexes.get_or_create(self._at, read)
 

@@ -132,7 +132,7 @@ def _rows_alike(tables: Tables, at: Any, known: Unique, incoming: TypeRows) -> "
     by_column = zip(known.columns, zip(*values, strict=True), strict=True)
     columns = {name: list(dict.fromkeys(column)) for name, column in by_column}
     schema = incoming.rows.schema  # rows in manifests may be older than some of its columns
-    rows = tables.having(at, schema.names, columns, schema=schema)
+    rows = tables.find_rows(at, schema.names, columns, schema=schema)
     wanted = set(values)
     return _by_ids(rows, [entity for entity, found in unique_values(known, rows) if found in wanted])
 

@@ -30,7 +30,7 @@ from omnigraph.schema.evolve.migration_step import Step
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
 from omnigraph.storage.table.handles import TableVersion
-from omnigraph.storage.table.table_content import content_of
+from omnigraph.storage.table.table_content import make_content
 from omnigraph.storage.util.parallel import gather
 from omnigraph.write.migrate.migration_checks import assess
 from omnigraph.write.migrate.reshape import changes_table, reshape
@@ -166,7 +166,7 @@ class _Migration:
         ref = base.base.tables.get(change.before.table_key)
         if ref is None or change.before == change.after:
             return None
-        content = content_of(ref.stored, ref.tail)
+        content = make_content(ref.stored, ref.tail)
         if content is None or not changes_table(ref.stored, change, self.physical):
             return None
         tables, ids = self.repository.tables, self.repository.runtime.ids

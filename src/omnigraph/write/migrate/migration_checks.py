@@ -15,7 +15,7 @@ from omnigraph.schema.constraints import Cardinality, Constraint, Unique
 from omnigraph.schema.definitions import TypeDef
 from omnigraph.schema.evolve.migration import MigrationPlan, TypeChange, fillings
 from omnigraph.schema.evolve.migration_step import Holds, NoNulls, NoRows, Step
-from omnigraph.storage.table.table_content import Content
+from omnigraph.storage.table.table_content import TableContent
 from omnigraph.storage.table.tables import Tables
 from omnigraph.storage.util.duckdb_stream import BatchStreams
 from omnigraph.storage.util.parallel import gather
@@ -120,7 +120,7 @@ def _broken_by(finding: _Finding) -> str:
 
 
 def _findings(
-    tables: Tables, content: Content | None, change: TypeChange, constraints: Sequence[Constraint]
+    tables: Tables, content: TableContent | None, change: TypeChange, constraints: Sequence[Constraint]
 ) -> dict[str, _Finding]:
     """What the rows of one table break, by the name of the constraint."""
     if content is None:
@@ -149,7 +149,7 @@ class _Rows:
     batches: "Batches"
 
 
-def _rows_for(tables: Tables, content: Content, change: TypeChange, constraints: Iterable[Constraint]) -> _Rows:
+def _rows_for(tables: Tables, content: TableContent, change: TypeChange, constraints: Iterable[Constraint]) -> _Rows:
     """The rows as they will be, in the columns that these constraints are about."""
     import pyarrow as pa
 

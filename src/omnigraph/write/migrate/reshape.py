@@ -12,7 +12,7 @@ from omnigraph.runtime import IdSource
 from omnigraph.schema.definitions import TypeDef
 from omnigraph.schema.evolve.migration import Filling, TypeChange, fillings
 from omnigraph.schema.indexes import DeclaredIndex, declared_indexes
-from omnigraph.storage.table.table_content import Content
+from omnigraph.storage.table.table_content import TableContent
 from omnigraph.storage.table.tables import Tables, TableVersion
 from omnigraph.storage.table.write.schema_evolution import FilledColumn
 
@@ -53,12 +53,12 @@ def changes_table(stored: TableVersion | None, change: TypeChange, physical: boo
     return bool(missing or _new_indexes(change))
 
 
-def reshape(tables: Tables, ids: IdSource, content: Content, change: TypeChange, physical: bool) -> TableVersion:
+def reshape(tables: Tables, ids: IdSource, content: TableContent, change: TypeChange, physical: bool) -> TableVersion:
     """A stored version as the changed type wants it, with all rows in it."""
     from omnigraph.schema.arrow import arrow_schema
 
     before, after = change.before, change.after
-    at = tables.settled(content, ids.short_id(), arrow_schema(before)).at
+    at = tables.fold_tail(content, ids.short_id(), arrow_schema(before)).at
     made = fitted(tables, at, before, after).at
     if physical and change.drops:
         columns = [*after.physical_columns, *(prop.column for prop in after.properties)]

@@ -207,7 +207,7 @@ class _Run:
         every = sorted(nodes) if draft.content is not None else []
         for start in range(0, len(every), NODES_MAX):
             ends = [{column: every[start : start + NODES_MAX]} for column in columns]
-            draft.remove(self._tables.having(draft.content, draft.definition.physical_columns, *ends))
+            draft.remove(self._tables.find_rows(draft.content, draft.definition.physical_columns, *ends))
 
 
 def _new(definition: TypeDef, statement: InsertRow) -> _New:

@@ -7,8 +7,8 @@ from omnigraph.errors import BadRequest
 from omnigraph.query.ir import Compare, EntityId, Filter, Literal, Prop
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.identity import canonical_text
-from omnigraph.storage.table.overlay import Overlay, aligned, without_ids
-from omnigraph.storage.table.table_content import Content
+from omnigraph.storage.table.overlay import Overlay, align_table, without_ids
+from omnigraph.storage.table.table_content import TableContent
 from omnigraph.storage.table.tables import Tables
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def select(
     tables: Tables,
-    content: Content | None,
+    content: TableContent | None,
     overlay: Overlay,
     definition: TypeDef,
     condition: Filter,
@@ -38,7 +38,7 @@ def select(
 
 def _filtered(
     tables: Tables,
-    content: Content | None,
+    content: TableContent | None,
     overlay: Overlay,
     definition: TypeDef,
     condition: Filter,
@@ -67,7 +67,7 @@ def _filtered(
 
 def _pushed(
     tables: Tables,
-    content: Content | None,
+    content: TableContent | None,
     overlay: Overlay,
     schema: "pa.Schema",
     wanted: list[str],
@@ -77,16 +77,16 @@ def _pushed(
     """Without a view: stored rows by the predicate, through whatever index there is, those on top by `passing`."""
     import pyarrow as pa
 
-    at, own = tables.parts(content)
-    above = own.then(overlay)
+    at, own = tables.resolve(content)
+    above = own.compose(overlay)
     shape = pa.schema([schema.field(name) for name in wanted])
     parts = [shape.empty_table()]
     if above.rows is not None:
         known = [name for name in schema.names if name in above.rows.column_names]
-        parts.append(passing(aligned(above.rows.select(known), schema)))
+        parts.append(passing(align_table(above.rows.select(known), schema)))
     if at is not None:
         stored = tables.scan(at, list(dict.fromkeys([*wanted, "id"])), predicate)
-        parts.append((without_ids(stored, above.shadowed) if above.shadowed else stored).select(wanted))
+        parts.append((without_ids(stored, above.hidden_ids) if above.hidden_ids else stored).select(wanted))
     return pa.concat_tables(parts)
 
 

@@ -8,7 +8,7 @@ from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.query.ir import Filter
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.ipc_row import encode_row
-from omnigraph.storage.table.overlay import Overlay, Part, ids_of, stacked, with_ids, without_ids
+from omnigraph.storage.table.overlay import Overlay, RowChunk, concat_rows, ids_of, with_ids, without_ids
 from omnigraph.storage.table.tables import Tables
 from omnigraph.write.delta import TableDelta
 from omnigraph.write.mutate.select import select
@@ -48,14 +48,14 @@ class Draft:
     def look_up(self, ids: Collection[str]) -> None:
         """Read the stored rows with these ids; `row` then knows them."""
         self._reads(ids)
-        if self.content is not None and not self._tables.lacks(self.content, ids):
+        if self.content is not None and not self._tables.known_absent(self.content, ids):
             self._knows(self._tables.lookup(self.content, ids, self.schema.names, schema=self.schema))
 
     def look_up_with(self, ids: Collection[str], or_having: Sequence[Mapping[str, Collection[object]]]) -> "pa.Table":
         """The same in one question with another: answers also with rows that have all values of one of `or_having`."""
         self._reads(ids)
         own = {"id": sorted(ids)}
-        found = self._tables.having(self.content, self.schema.names, own, *or_having, schema=self.schema)
+        found = self._tables.find_rows(self.content, self.schema.names, own, *or_having, schema=self.schema)
         self._knows(with_ids(found, ids) if found.num_rows else found)
         return found
 
@@ -90,14 +90,14 @@ class Draft:
     def put_all(self, rows: "pa.Table") -> None:
         """Write rows that replace others."""
         self.only_fresh_ids = False
-        self._overlay = self.overlay.then(Overlay.of(rows))
+        self._overlay = self.overlay.compose(Overlay.of(rows))
 
     @property
     def overlay(self) -> Overlay:
         """All that was written so far."""
         if self._unflushed:
             rows = _written(self.definition, list(self._unflushed.values()))
-            self._overlay = self._overlay.then(Overlay.of_rows(rows, frozenset(self._unflushed)))
+            self._overlay = self._overlay.compose(Overlay.of_rows(rows, frozenset(self._unflushed)))
             self._unflushed = {}
         return self._overlay
 
@@ -105,7 +105,7 @@ class Draft:
         """The rows that pass, as they are now."""
         self.reads_all()
         rows = select(self._tables, self.content, self.overlay, self.definition, condition)
-        self._before.append(without_ids(rows, self.overlay.answered))
+        self._before.append(without_ids(rows, self.overlay.decided_ids))
         return rows
 
     def select_to_remove(self, condition: Filter) -> frozenset[str]:
@@ -140,7 +140,7 @@ class Draft:
         )
 
 
-def _written(definition: TypeDef, rows: list[Row]) -> Part:
+def _written(definition: TypeDef, rows: list[Row]) -> RowChunk:
     made = encode_row(definition, rows[0]) if len(rows) == 1 else None
     if made is not None:
         return made
@@ -159,4 +159,4 @@ def _first_of_each(parts: "list[pa.Table]") -> "pa.Table | None":
         new = without_ids(part, seen) if seen else part
         seen.update(ids_of(new))
         kept.append(new)
-    return stacked(kept) if kept else None
+    return concat_rows(kept) if kept else None

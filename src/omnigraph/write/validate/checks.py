@@ -83,7 +83,7 @@ class Unreferenced:
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
         at = stored_at(txn, self.edges)
-        referenced = tables.matching(at, self.column, self.ids) if at is not None else ()
+        referenced = tables.present_values(at, self.column, self.ids) if at is not None else ()
         what = f"still has {self.edges.partition(':')[2]} edges"
         refuse(_violation("endpoint", self.table, referenced, what, "delete them as well"))
 

@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING
 from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
 from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.storage.table.read.point_lookup import VALUES_MAX
-from omnigraph.storage.table.read.predicates import isin
-from omnigraph.storage.table.table_content import Content
+from omnigraph.storage.table.read.predicates import sql_in
+from omnigraph.storage.table.table_content import TableContent
 from omnigraph.storage.table.tables import Tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["VALUES_MAX", "Answers", "isin", "rows_having", "stored_at"]
+__all__ = ["VALUES_MAX", "Answers", "rows_having", "sql_in", "stored_at"]
 
 
-def stored_at(txn: WriteTxn | Snapshot, key: TableKey) -> Content | None:
+def stored_at(txn: WriteTxn | Snapshot, key: TableKey) -> TableContent | None:
     """What a type's table holds in the transaction's base."""
     return txn.content(key)
 
 
 def rows_having(
-    tables: Tables, at: Content, columns: Sequence[str], values: Mapping[str, Collection[object]]
+    tables: Tables, at: TableContent, columns: Sequence[str], values: Mapping[str, Collection[object]]
 ) -> "pa.Table":
     """Rows whose values are among those given, column by column: a few more where there are too many to name."""
-    return tables.having(at, columns, values)
+    return tables.find_rows(at, columns, values)
 
 
 class Answers:
@@ -39,17 +39,17 @@ class Answers:
         self._rows: dict[object, pa.Table] = {}
 
     def rows_having(
-        self, tables: Tables, at: Content, columns: Sequence[str], values: Mapping[str, Collection[object]]
+        self, tables: Tables, at: TableContent, columns: Sequence[str], values: Mapping[str, Collection[object]]
     ) -> "pa.Table":
         known = self._rows.get(_question(at, columns, values))
         return known if known is not None else rows_having(tables, at, columns, values)
 
     def keep(
-        self, at: Content, columns: Sequence[str], values: Mapping[str, Collection[object]], rows: "pa.Table"
+        self, at: TableContent, columns: Sequence[str], values: Mapping[str, Collection[object]], rows: "pa.Table"
     ) -> None:
         """Rows among which are all that have these values."""
         self._rows[_question(at, columns, values)] = rows.select(list(columns))
 
 
-def _question(at: Content, columns: Sequence[str], values: Mapping[str, Collection[object]]) -> object:
+def _question(at: TableContent, columns: Sequence[str], values: Mapping[str, Collection[object]]) -> object:
     return at, tuple(columns), tuple((name, tuple(some)) for name, some in values.items())

@@ -15,15 +15,15 @@ from omnigraph.pipeline.bulk.staging.stage import ADDED, REPLACING
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.write.fragments import (
-    Fragment,
-    Target,
-    appended,
+    TargetTable,
+    WrittenFragment,
+    commit_append,
+    commit_deletions,
+    commit_overwrite,
     copy_fragment,
     ensure_table,
-    fragment_files,
-    replaced,
+    fragment_paths,
     row_count,
-    without,
     write_deletions,
 )
 from omnigraph.storage.util.runner import Runner
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class Piece:
     """One fragment of a load: the rows of a stretch of one split, from `start` on."""
 
-    fragment: Fragment
+    fragment: WrittenFragment
     split: int
     stretch: int
     start: int
@@ -156,9 +156,9 @@ def assemble(
     fragments = [piece.fragment for piece in pieces]
     on = base if base is not None else ensure_table(location, target.table_id, schema)
     if job.mode == "overwrite" and base is not None:
-        at, ids = replaced(location, on, schema, fragments)
+        at, ids = commit_overwrite(location, on, schema, fragments)
     elif fragments:
-        at, ids = appended(location, on, fragments)
+        at, ids = commit_append(location, on, fragments)
     else:
         at, ids = on, []
     return Assembled(tuple(pieces), at, tuple(ids), base)
@@ -167,7 +167,7 @@ def assemble(
 def _copied(runner: Runner, job: BulkJob, key: TableKey, pieces: Sequence[Piece], base: TableVersion) -> list[Piece]:
     """The same rows as fragments of another table: those of one table must not be used in another."""
     here = assemble(runner, job, key, pieces, job.targets[key].at, {})
-    task = partial(copy_fragment, job.location, here.at, target=Target(base.table_id, base.table_version))
+    task = partial(copy_fragment, job.location, here.at, target=TargetTable(base.table_id, base.table_version))
     copies = runner.run(task, list(here.ids), stage="copying rows")
     made = []
     for piece, copied in zip(pieces, copies, strict=True):
@@ -206,7 +206,7 @@ class ReplacedRows:
         before, addresses = self._known[key]
         if before.table_id != base.table_id:
             return None
-        earlier, now = fragment_files(self._location, before), fragment_files(self._location, base)
+        earlier, now = fragment_paths(self._location, before), fragment_paths(self._location, base)
         same = [number for number, files in now.items() if earlier.get(number) == files]
         here = addresses[np.isin(addresses >> 32, same)]
         found = np.concatenate([here, find(tuple(number for number in now if number not in same))])
@@ -227,7 +227,7 @@ def delete_rows(runner: Runner, location: Location, at: TableVersion, addresses:
     left = runner.run(partial(_delete_in, location, at), items, stage="removing rows")
     updated = [one for one in left if one is not None]
     removed = [number for (number, _), one in zip(items, left, strict=True) if one is None]
-    return without(location, at, updated, removed)
+    return commit_deletions(location, at, updated, removed)
 
 
 def _delete_in(location: Location, at: TableVersion, item: "tuple[int, Numbers]") -> str | None:

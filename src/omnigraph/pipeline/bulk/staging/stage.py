@@ -19,7 +19,7 @@ from omnigraph.pipeline.bulk.job import BulkJob, SplitResult, TableResult
 from omnigraph.pipeline.bulk.staging.upsert import Upserts, beside_stored
 from omnigraph.schema.constraints import Key, Unique, type_constraints
 from omnigraph.storage.objects.object_store import ObjectStore, PutOutcome, open_store
-from omnigraph.storage.table.write.fragments import Fragment, write_rows
+from omnigraph.storage.table.write.fragments import WrittenFragment, write_rows
 from omnigraph.write.delta import texts
 from omnigraph.write.load.input.input_splits import Split
 from omnigraph.write.load.parse.parse import parse_split
@@ -167,7 +167,7 @@ class _Staging:
         if not rows.num_rows:
             return
         name = ("replacing", "added")[stretch]
-        known: tuple[Fragment, ...] = getattr(table.result, name)
+        known: tuple[WrittenFragment, ...] = getattr(table.result, name)
         with self.clock.on("values"):
             bad = flawed_rows(incoming, rows)
         if len(bad):

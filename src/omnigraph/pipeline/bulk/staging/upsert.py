@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.handles import TableVersion
-from omnigraph.storage.table.write.fragments import Target, key_batches, key_schema, looked_up, rows_at
+from omnigraph.storage.table.write.fragments import TargetTable, find_addresses, key_batches, key_schema, rows_at
 from omnigraph.write.delta import texts
 from omnigraph.write.load.load_rows import match_constraint
 from omnigraph.write.load.parse.parsed import ParsedRows
@@ -34,7 +34,7 @@ class Upserts:
     minted: "Mask"
 
 
-def beside_stored(location: Location, target: Target, incoming: ParsedRows) -> Upserts:
+def beside_stored(location: Location, target: TargetTable, incoming: ParsedRows) -> Upserts:
     """Complete rows from the stored ones: what is not given keeps its value, an edge without id may be a stored one."""
     import numpy as np
 
@@ -73,7 +73,7 @@ def _completed(definition: TypeDef, incoming: ParsedRows, rows: "pa.Table", befo
 def _of_ids(location: Location, at: TableVersion, rows: "pa.Table", some: "Mask") -> Any:
     import pyarrow as pa
 
-    found = looked_up(location, at, texts(rows.filter(pa.array(some)), "id"))
+    found = find_addresses(location, at, texts(rows.filter(pa.array(some)), "id"))
     return _joined(location, at, rows, some, ("id",))[1] if found is None else found
 
 
@@ -106,11 +106,11 @@ def _joined(
     import pyarrow as pa
 
     from omnigraph.pipeline.bulk.verification.sql_engine import connected
-    from omnigraph.storage.table.write.fragments import ROW_ADDRESS, one_zero
+    from omnigraph.storage.table.write.fragments import ROW_ADDRESS, normalize_zeros
 
     aliases = {name: f"k{number}" for number, name in enumerate(columns)}
     chosen = np.flatnonzero(some)
-    incoming = {alias: one_zero(rows.column(name).take(chosen)) for name, alias in aliases.items()}
+    incoming = {alias: normalize_zeros(rows.column(name).take(chosen)) for name, alias in aliases.items()}
     stored = pa.RecordBatchReader.from_batches(key_schema(location, at, aliases), key_batches(location, at, aliases))
     agree = " AND ".join(f"i.{alias} = o.{alias}" for alias in aliases.values())
     with connected() as connection:

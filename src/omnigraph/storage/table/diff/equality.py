@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+BoolMask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 
-def equal_rows(left: "pa.Table", right: "pa.Table", columns: Iterable[str] | None = None) -> Mask:
+def equal_rows(left: "pa.Table", right: "pa.Table", columns: Iterable[str] | None = None) -> BoolMask:
     """For two tables of as many rows and the same columns: which rows are equal in all of them."""
     import numpy as np
 
@@ -24,7 +24,7 @@ def equal_rows(left: "pa.Table", right: "pa.Table", columns: Iterable[str] | Non
     return same
 
 
-def equal_values(left: Any, right: Any) -> Mask:
+def equal_values(left: Any, right: Any) -> BoolMask:
     """For two arrays of the same length and type: which of their values are equal."""
     import numpy as np
 
@@ -33,7 +33,7 @@ def equal_values(left: Any, right: Any) -> Mask:
         raise TypeError(f"{one.type} is not compared with {other.type}")
     one_valid, other_valid = _valid(one), _valid(other)
     both = one_valid & other_valid
-    same: Mask = ~one_valid & ~other_valid
+    same: BoolMask = ~one_valid & ~other_valid
     if both.all():
         return _equal_present(one, other)
     places = np.flatnonzero(both)
@@ -41,7 +41,7 @@ def equal_values(left: Any, right: Any) -> Mask:
     return same
 
 
-def _equal_present(one: Any, other: Any) -> Mask:
+def _equal_present(one: Any, other: Any) -> BoolMask:
     """The same for arrays without nulls."""
     import numpy as np
     import pyarrow as pa
@@ -53,18 +53,18 @@ def _equal_present(one: Any, other: Any) -> Mask:
         return np.asarray(inside.reshape(len(one), width).all(axis=1), bool)
     if pa.types.is_list(one.type) or pa.types.is_large_list(one.type):
         return _equal_lists(one, other)
-    same: Mask = np.asarray(pc.equal(one, other).to_numpy(zero_copy_only=False), bool)
+    same: BoolMask = np.asarray(pc.equal(one, other).to_numpy(zero_copy_only=False), bool)
     if pa.types.is_floating(one.type):
         same |= np.isnan(one.to_numpy(zero_copy_only=False)) & np.isnan(other.to_numpy(zero_copy_only=False))
     return same
 
 
-def _equal_lists(one: Any, other: Any) -> Mask:
+def _equal_lists(one: Any, other: Any) -> BoolMask:
     """Equal lengths first: then the items of such lists stand side by side."""
     import numpy as np
     import pyarrow.compute as pc
 
-    same: Mask = np.asarray(pc.list_value_length(one)) == np.asarray(pc.list_value_length(other))
+    same: BoolMask = np.asarray(pc.list_value_length(one)) == np.asarray(pc.list_value_length(other))
     places = np.flatnonzero(same)
     if not len(places):
         return same
@@ -89,12 +89,12 @@ def _flat(column: Any) -> Any:
     )
 
 
-def _valid(column: Any) -> Mask:
+def _valid(column: Any) -> BoolMask:
     import numpy as np
 
     if not column.null_count:
         return np.ones(len(column), bool)
-    valid: Mask = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), bool)
+    valid: BoolMask = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), bool)
     return valid
 
 

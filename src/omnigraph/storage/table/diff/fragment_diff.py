@@ -14,9 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omnigraph.storage.table.handles import Handles, TableVersion
-from omnigraph.storage.table.lance_errors import explained
-from omnigraph.storage.table.overlay import aligned
-from omnigraph.storage.table.read.row_addresses import reading
+from omnigraph.storage.table.lance_errors import translate_errors
+from omnigraph.storage.table.overlay import align_table
+from omnigraph.storage.table.read.row_addresses import measure_read
 from omnigraph.storage.util.parallel import gather
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _OFFSET_BITS = 32  # a row's address: its fragment's id, then its place in the f
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class DifferingRows:
     """The rows of one version that lie in differing parts: whole fragments, and single rows of shared ones."""
 
     at: TableVersion
@@ -46,29 +46,31 @@ class Part:
         return sum(_live_rows(fragment.metadata) for fragment in self.fragments) + len(self.addresses)
 
 
-def parts(handles: Handles, older: TableVersion | None, newer: TableVersion | None) -> tuple[Part | None, Part | None]:
+def differing_parts(
+    handles: Handles, older: TableVersion | None, newer: TableVersion | None
+) -> tuple[DifferingRows | None, DifferingRows | None]:
     """Where the two versions differ. Reads version files, and deletion files that the sides do not share."""
-    old, new = (None if at is None else _Side(handles, at) for at in (older, newer))
+    old, new = (None if at is None else _Fragments(handles, at) for at in (older, newer))
     if old is None or new is None or old.at.table_id != new.at.table_id:
         return None if old is None else old.whole(), None if new is None else new.whole()
     if older == newer:
         return old.part(()), new.part(())
     shared = [key for key in old.fragments if key in new.fragments]
-    gone, come = _touched(old, new, [key for key in shared if old.deletions(key) != new.deletions(key)])
+    gone, come = _changed_addresses(old, new, [key for key in shared if old.deletions(key) != new.deletions(key)])
     only_old = [key for key in old.fragments if key not in new.fragments]
     only_new = [key for key in new.fragments if key not in old.fragments]
     return old.part(only_old, gone), new.part(only_new, come)
 
 
-def batches(handles: Handles, part: Part | None, shape: "pa.Schema") -> "Iterator[pa.RecordBatch]":
+def row_batches(handles: Handles, part: DifferingRows | None, shape: "pa.Schema") -> "Iterator[pa.RecordBatch]":
     """The rows of a part as they come, with exactly the columns of `shape`; for more than memory can hold."""
     if part is not None:
         inside = [name for name in shape.names if name in part.dataset.schema.names]
-        for piece in _pieces(handles, part, inside):
-            yield from aligned(piece, shape).to_batches()
+        for piece in _read_rows(handles, part, inside):
+            yield from align_table(piece, shape).to_batches()
 
 
-def united_schema(schemas: "Iterable[pa.Schema]") -> "pa.Schema":
+def unify_schemas(schemas: "Iterable[pa.Schema]") -> "pa.Schema":
     """The columns of all of them, each once, in the order in which they appear."""
     import pyarrow as pa
 
@@ -78,28 +80,28 @@ def united_schema(schemas: "Iterable[pa.Schema]") -> "pa.Schema":
     return pa.unify_schemas(known, promote_options="permissive").remove_metadata()
 
 
-def _pieces(handles: Handles, part: Part, columns: Sequence[str]) -> "Iterator[pa.Table]":
+def _read_rows(handles: Handles, part: DifferingRows, columns: Sequence[str]) -> "Iterator[pa.Table]":
     import pyarrow as pa
 
     if part.fragments:
-        with explained(str(part.at)), reading(handles, part.dataset, filtered=False):
+        with translate_errors(str(part.at)), measure_read(handles, part.dataset, filtered=False):
             scanner: Any = part.dataset.scanner(columns=list(columns), fragments=list(part.fragments))
             reader = iter(scanner.to_batches())
             batch = next(reader, None)
         while batch is not None:
             yield pa.Table.from_batches([batch])
-            with explained(str(part.at)):
+            with translate_errors(str(part.at)):
                 batch = next(reader, None)
     for start in range(0, len(part.addresses), TAKE_ROWS_MAX):
         wanted = pa.array(part.addresses[start : start + TAKE_ROWS_MAX])
-        with explained(str(part.at)), reading(handles, part.dataset, filtered=False):
+        with translate_errors(str(part.at)), measure_read(handles, part.dataset, filtered=False):
             taken: Any = part.dataset._take_rows(wanted, columns=list(columns))
         if taken.num_rows != len(wanted):
             raise AssertionError(f"{part.at}: {taken.num_rows} of {len(wanted)} rows were found at their addresses")
         yield taken
 
 
-class _Side:
+class _Fragments:
     """One version's fragments, by the files they are made of: ids may differ where a rebase carried a fragment over."""
 
     def __init__(self, handles: Handles, at: TableVersion) -> None:
@@ -121,7 +123,7 @@ class _Side:
         rows = int(fragment.metadata.physical_rows)
         if fragment.metadata.deletion_file is None:
             return np.ones(rows, bool)
-        with explained(str(self.at)), self._handles.measured(lambda made: min(made, 1)):
+        with translate_errors(str(self.at)), self._handles.measure(lambda made: min(made, 1)):
             scanner: Any = self._dataset.scanner(columns=[], with_row_address=True, fragments=[fragment])
             addresses = scanner.to_table().column("_rowaddr").to_numpy()
         alive = np.zeros(rows, bool)
@@ -133,17 +135,19 @@ class _Side:
 
         return np.uint64(self.fragments[key].fragment_id << _OFFSET_BITS) + offsets.astype(np.uint64)
 
-    def whole(self) -> Part:
+    def whole(self) -> DifferingRows:
         return self.part(self.fragments)
 
-    def part(self, whole: Iterable[Any], addresses: "Sequence[Addresses]" = ()) -> Part:
+    def part(self, whole: Iterable[Any], addresses: "Sequence[Addresses]" = ()) -> DifferingRows:
         import numpy as np
 
         rows = np.sort(np.concatenate([np.zeros(0, np.uint64), *addresses]))
-        return Part(self.at, self._dataset, tuple(self.fragments[key] for key in whole), rows)
+        return DifferingRows(self.at, self._dataset, tuple(self.fragments[key] for key in whole), rows)
 
 
-def _touched(old: _Side, new: _Side, keys: Sequence[Any]) -> "tuple[list[Addresses], list[Addresses]]":
+def _changed_addresses(
+    old: _Fragments, new: _Fragments, keys: Sequence[Any]
+) -> "tuple[list[Addresses], list[Addresses]]":
     """The rows of shared fragments that only one side has, by their addresses there.
 
     Usually the newer side has deleted more; a sibling may also have deleted less.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Places: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
-Read: TypeAlias = "Callable[[], Iterator[pa.RecordBatch]]"
+BatchReader: TypeAlias = "Callable[[], Iterator[pa.RecordBatch]]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +34,7 @@ class Difference:
     after: "pa.Table"
 
 
-def in_memory(before: "pa.Table", after: "pa.Table") -> Difference:
+def diff_in_memory(before: "pa.Table", after: "pa.Table") -> Difference:
     """Drop the rows that both sides have with equal content."""
     import numpy as np
     import pyarrow.compute as pc
@@ -48,13 +48,13 @@ def in_memory(before: "pa.Table", after: "pa.Table") -> Difference:
     return Difference(_without(before, here[same]), _without(after, there[same]))
 
 
-def by_join(older: Read, newer: Read, shape: "pa.Schema") -> Difference:
+def diff_by_join(older: BatchReader, newer: BatchReader, shape: "pa.Schema") -> Difference:
     """The same for rows that are read twice, as batches with the columns of `shape`."""
     ids = _differing_ids(older, newer, shape)
     return Difference(_rows_of(older, ids, shape), _rows_of(newer, ids, shape))
 
 
-def _differing_ids(older: Read, newer: Read, shape: "pa.Schema") -> Any:
+def _differing_ids(older: BatchReader, newer: BatchReader, shape: "pa.Schema") -> Any:
     import duckdb
 
     streams = BatchStreams()
@@ -70,7 +70,7 @@ def _differing_ids(older: Read, newer: Read, shape: "pa.Schema") -> Any:
     return found[ID].combine_chunks().cast(shape.field(ID).type)
 
 
-def _rows_of(read: Read, ids: Any, shape: "pa.Schema") -> "pa.Table":
+def _rows_of(read: BatchReader, ids: Any, shape: "pa.Schema") -> "pa.Table":
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -13,7 +13,7 @@ from omnigraph.storage.location import Location
 from omnigraph.storage.table.handles import TableVersion, lance_module
 from omnigraph.storage.table.index import segments as indexing
 from omnigraph.storage.table.index.metadata import segments
-from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.write import detached_commit as staging
 from omnigraph.storage.table.write.fragments import handles_of
 
@@ -29,30 +29,32 @@ class SegmentTask:
     centroids: bytes | None = field(default=None, repr=False)
 
 
-def count_vectors(location: Location, at: TableVersion, index: DeclaredIndex, fragments: Sequence[int]) -> int:
+def count_stored_vectors(location: Location, at: TableVersion, index: DeclaredIndex, fragments: Sequence[int]) -> int:
     """How many rows of these fragments have a vector."""
-    with explained(str(at)):
-        return indexing.vectors_in(handles_of(location).open(at), index.column, fragments)
+    with translate_errors(str(at)):
+        return indexing.count_vectors(handles_of(location).open(at), index.column, fragments)
 
 
-def train(location: Location, at: TableVersion, index: DeclaredIndex, fragments: Sequence[int]) -> bytes:
+def train_stored_centroids(
+    location: Location, at: TableVersion, index: DeclaredIndex, fragments: Sequence[int]
+) -> bytes:
     """Centroids for the vectors of these fragments."""
-    with explained(str(at)):
-        return indexing.trained_centroids(handles_of(location).open(at), index, fragments)
+    with translate_errors(str(at)):
+        return indexing.train_centroids(handles_of(location).open(at), index, fragments)
 
 
-def build_segment(task: SegmentTask) -> Any | None:
+def run_segment_task(task: SegmentTask) -> Any | None:
     """Write the files of one segment, and answer its metadata; None where the fragments have nothing to index."""
     dataset = handles_of(task.location).open(task.at)
-    with explained(str(task.at)):
+    with translate_errors(str(task.at)):
         if task.index.kind == "vector":
-            if not indexing.vectors_in(dataset, task.index.column, task.fragments):
+            if not indexing.count_vectors(dataset, task.index.column, task.fragments):
                 return None
-            return indexing.vector_segment(dataset, task.index, list(task.fragments), task.centroids)
-        return indexing.segment(dataset, task.index, list(task.fragments))
+            return indexing.build_vector_segment(dataset, task.index, list(task.fragments), task.centroids)
+        return indexing.build_segment(dataset, task.index, list(task.fragments))
 
 
-def with_segments(
+def commit_segments(
     location: Location, at: TableVersion, built: Sequence[Any | None], leaving: Collection[str] = ()
 ) -> TableVersion:
     """A version with the segments that were built, and without those named by uuid; `at` itself if there are none."""
@@ -61,6 +63,6 @@ def with_segments(
         return at
     handles = handles_of(location)
     dataset = handles.open(at)
-    with explained(str(at)):
+    with translate_errors(str(at)):
         gone = [segment for segment in (segments(dataset) if leaving else ()) if segment.uuid in leaving]
     return staging.commit(handles, at, dataset, lance_module().LanceOperation.CreateIndex(new, gone)).at

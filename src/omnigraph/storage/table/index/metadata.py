@@ -35,33 +35,33 @@ def highest_fragment(dataset: "LanceDataset") -> int:
 
 def segments(dataset: "LanceDataset") -> list[Any]:
     """All segments of all indexes, as a commit that removes them names them."""
-    return [_named(*found) for found in _described(dataset)] if has_indexes(dataset) else []
+    return [_index_entry(*found) for found in _describe_segments(dataset)] if has_indexes(dataset) else []
 
 
-def based_indexes(dataset: "LanceDataset", version_file: bytes, base_id: int) -> list[Any]:
+def rebase_indexes(dataset: "LanceDataset", version_file: bytes, base_id: int) -> list[Any]:
     """Every index segment of `dataset`, as one whose files lie under base `base_id`."""
-    recorded = dict(_recorded(version_file))
+    recorded = dict(_parse_index_section(version_file))
     index_file = lance_module("lance.dataset").IndexFile
     return [
         replace(
-            _named(description, segment),
+            _index_entry(description, segment),
             created_at=segment.created_at,
             base_id=base_id,
             files=[index_file(path, size) for path, size in recorded[segment.uuid][1]] or None,
             index_details=recorded[segment.uuid][0],
             covering_fields=segment.covering_fields,
         )
-        for description, segment in _described(dataset)
+        for description, segment in _describe_segments(dataset)
     ]
 
 
-def _described(dataset: "LanceDataset") -> Iterator[tuple[Any, Any]]:
+def _describe_segments(dataset: "LanceDataset") -> Iterator[tuple[Any, Any]]:
     for description in dataset.describe_indices():
         for segment in description.segments:
             yield description, segment
 
 
-def _named(description: Any, segment: Any) -> Any:
+def _index_entry(description: Any, segment: Any) -> Any:
     return lance_module("lance.dataset").Index(
         uuid=segment.uuid,
         name=description.name,
@@ -74,14 +74,14 @@ def _named(description: Any, segment: Any) -> Any:
 
 def recorded_files(version_file: bytes) -> Iterator[tuple[str, list[tuple[str, int]]]]:
     """Index uuid to its files with their sizes, as the version file has them."""
-    for key, (_, files) in _recorded(version_file):
+    for key, (_, files) in _parse_index_section(version_file):
         yield key, files
 
 
 _Recorded = tuple[tuple[str, bytes], list[tuple[str, int]]]
 
 
-def _recorded(version_file: bytes) -> Iterator[tuple[str, _Recorded]]:
+def _parse_index_section(version_file: bytes) -> Iterator[tuple[str, _Recorded]]:
     """Index uuid to its details and files, as the version file has them."""
     (position,) = struct.unpack_from("<Q", version_file, len(version_file) - 16)
     for number, offset in _fields(_message_at(version_file, position)):
@@ -91,11 +91,11 @@ def _recorded(version_file: bytes) -> Iterator[tuple[str, _Recorded]]:
             key, details, files = "", ("", b""), []
             for field, value in _fields(index):
                 if field == _INDEX_UUID:
-                    key = str(uuid.UUID(bytes=_part(value, 1, b"")))
+                    key = str(uuid.UUID(bytes=_field(value, 1, b"")))
                 elif field == _INDEX_DETAILS:
-                    details = (_part(value, 1, b"").decode(), _part(value, 2, b""))
+                    details = (_field(value, 1, b"").decode(), _field(value, 2, b""))
                 elif field == _INDEX_FILE:
-                    files.append((_part(value, 1, b"").decode(), _part(value, 2, 0)))
+                    files.append((_field(value, 1, b"").decode(), _field(value, 2, 0)))
             yield key, (details, files)
 
 
@@ -104,7 +104,7 @@ def _message_at(data: bytes, position: int) -> bytes:
     return data[position + 4 : position + 4 + size]
 
 
-def _part(message: bytes, number: int, default: Any) -> Any:
+def _field(message: bytes, number: int, default: Any) -> Any:
     return next((value for field, value in _fields(message) if field == number), default)
 
 

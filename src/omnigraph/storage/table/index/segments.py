@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
 from omnigraph.storage.table.index.metadata import has_indexes
-from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.write import detached_commit as staging
 from omnigraph.storage.util.parallel import gather
 
@@ -50,15 +50,15 @@ def add_segments(
         return at
     ids = [int(fragment.fragment_id) for fragment in new]
     wanted = [index for index in indexes if index.column in dataset.schema.names]
-    with explained(str(at)), handles.measured(lambda made: min(made, BUILD_STAGES_MAX)):
-        built = gather([partial(segment, dataset, index, ids) for index in wanted])
+    with translate_errors(str(at)), handles.measure(lambda made: min(made, BUILD_STAGES_MAX)):
+        built = gather([partial(build_segment, dataset, index, ids) for index in wanted])
     segments = [made for made in built if made is not None]
     if not segments:
         return at
     return staging.commit(handles, at, dataset, lance_module().LanceOperation.CreateIndex(segments, [])).at
 
 
-def full_text_segment(dataset: "LanceDataset", column: str, fragment_ids: Sequence[int]) -> Any:
+def build_full_text_segment(dataset: "LanceDataset", column: str, fragment_ids: Sequence[int]) -> Any:
     """A full-text segment over these fragments, its files written and nothing committed."""
     own = copy.copy(dataset)  # building excludes every other use of a handle, and this one may be shared
     segment: Any = own.create_index_uncommitted(
@@ -74,7 +74,7 @@ def full_text_segment(dataset: "LanceDataset", column: str, fragment_ids: Sequen
     return segment
 
 
-def uncovered(dataset: "LanceDataset", index: DeclaredIndex) -> list[int]:
+def unindexed_fragments(dataset: "LanceDataset", index: DeclaredIndex) -> list[int]:
     """The fragments that no segment of this index covers."""
     present = [int(fragment.fragment_id) for fragment in dataset.get_fragments()]
     covered = {
@@ -91,7 +91,7 @@ def has_segments(handles: Handles, at: TableVersion, index: DeclaredIndex) -> bo
     dataset = handles.open(at)
     if not has_indexes(dataset):
         return False
-    with explained(str(at)), handles.measured(lambda made: min(made, 1)):
+    with translate_errors(str(at)), handles.measure(lambda made: min(made, 1)):
         return any(description.name == index.name for description in dataset.describe_indices())
 
 
@@ -107,28 +107,28 @@ def _new_fragments(handles: Handles, dataset: "LanceDataset", since: TableVersio
     ]
 
 
-def segment(dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: list[int]) -> Any | None:
+def build_segment(dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: list[int]) -> Any | None:
     """One segment over these fragments, its files written and nothing committed; None if it is not worth it."""
     match index.kind:
         case "full_text":
-            return full_text_segment(dataset, index.column, fragment_ids)
+            return build_full_text_segment(dataset, index.column, fragment_ids)
         case "vector":
-            few = vectors_in(dataset, index.column, fragment_ids) < VECTORS_MIN
-            return None if few else vector_segment(dataset, index, fragment_ids)
+            few = count_vectors(dataset, index.column, fragment_ids) < VECTORS_MIN
+            return None if few else build_vector_segment(dataset, index, fragment_ids)
         case "btree":
             return copy.copy(dataset).create_index_uncommitted(
                 index.column, "BTREE", name=index.name, fragment_ids=fragment_ids, replace=True
             )
 
 
-def vectors_in(dataset: "LanceDataset", column: str, fragment_ids: Sequence[int]) -> int:
+def count_vectors(dataset: "LanceDataset", column: str, fragment_ids: Sequence[int]) -> int:
     """How many rows of these fragments have a vector."""
     fragments: list[Any] = [dataset.get_fragment(fragment_id) for fragment_id in fragment_ids]
     scanner: Any = dataset.scanner(columns=[], filter=f"`{column}` IS NOT NULL", fragments=fragments)
     return int(scanner.count_rows())
 
 
-def vector_segment(
+def build_vector_segment(
     dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: list[int], centroids: bytes | None = None
 ) -> Any:
     """Partitions with one byte a dimension: built in seconds, and exact distances are computed from the vectors.
@@ -137,7 +137,7 @@ def vector_segment(
     """
     assert index.metric is not None
     shared: Any = None if centroids is None else _centroids(dataset, index.column, centroids)
-    count = partitions(vectors_in(dataset, index.column, fragment_ids)) if shared is None else len(shared)
+    count = partition_count(count_vectors(dataset, index.column, fragment_ids)) if shared is None else len(shared)
     return copy.copy(dataset).create_index_uncommitted(
         index.column,
         "IVF_SQ",
@@ -150,19 +150,19 @@ def vector_segment(
     )
 
 
-def trained_centroids(dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: Sequence[int]) -> bytes:
+def train_centroids(dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: Sequence[int]) -> bytes:
     """The centres of the partitions for the vectors of these fragments, found from a sample."""
     import numpy as np
 
     builder = lance_module("lance.indices").IndicesBuilder(dataset, index.column)
-    vectors = vectors_in(dataset, index.column, fragment_ids)
-    count = partitions(vectors)
+    vectors = count_vectors(dataset, index.column, fragment_ids)
+    count = partition_count(vectors)
     rate = max(2, min(SAMPLE_RATE, vectors // count))
     model = builder.train_ivf(count, distance_type=index.metric, sample_rate=rate, fragment_ids=list(fragment_ids))
     return np.asarray(model.centroids.flatten(), np.float32).tobytes()
 
 
-def partitions(vectors: int) -> int:
+def partition_count(vectors: int) -> int:
     return max(1, min(math.isqrt(vectors), PARTITIONS_MAX))
 
 

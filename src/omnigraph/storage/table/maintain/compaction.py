@@ -13,8 +13,8 @@ from typing import Any
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.handles import TableVersion, lance_module
 from omnigraph.storage.table.index.metadata import segments
-from omnigraph.storage.table.lance_errors import explained
-from omnigraph.storage.table.maintain.layout import TableShape, fragment_document
+from omnigraph.storage.table.lance_errors import translate_errors
+from omnigraph.storage.table.maintain.layout import TableLayout, fragment_document
 from omnigraph.storage.table.write import detached_commit as staging
 from omnigraph.storage.table.write.fragments import handles_of
 
@@ -34,13 +34,13 @@ class CompactionTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class RewrittenGroup:
     """What a task made: fragments as they were, deleted rows included, and those that stand for them."""
 
     originals: tuple[str, ...]
     made: tuple[str, ...]
 
-    def fits(self, shape: TableShape) -> bool:
+    def fits(self, shape: TableLayout) -> bool:
         """Whether it can be put in place there: all originals are unchanged, and nobody took the new numbers."""
         return frozenset(self.originals) <= shape.documents and all(number > shape.highest for number in self.numbers)
 
@@ -61,7 +61,7 @@ def plan_compaction(
         return []
     bare = _without_indexes(location, at)
     options = {"target_rows_per_fragment": 1 << 40, "materialize_deletions_threshold": 0.0}
-    with explained(str(at)):
+    with translate_errors(str(at)):
         dataset = handles_of(location).open(bare)
         plan = lance_module("lance.optimize").Compaction.plan(dataset, options=options)
         form = json.loads(plan.tasks[0].json())  # of any task: its settings are what is wanted of it
@@ -91,7 +91,7 @@ def _without_indexes(location: Location, at: TableVersion) -> TableVersion:
     """
     handles = handles_of(location)
     dataset = handles.open(at)
-    with explained(str(at)):
+    with translate_errors(str(at)):
         known = segments(dataset)
     if not known:
         return at
@@ -100,12 +100,12 @@ def _without_indexes(location: Location, at: TableVersion) -> TableVersion:
 
 def run_compaction(task: CompactionTask) -> str:
     """Write the new fragments of one task. What it answers is a `RewriteResult` as JSON."""
-    with explained(str(task.at)):
+    with translate_errors(str(task.at)):
         known = lance_module("lance.optimize").CompactionTask.from_json(task.document)
         return str(known.execute(handles_of(task.location).open(task.at)).json())
 
 
-def numbered(shape: TableShape, results: Sequence[str]) -> list[Rewritten]:
+def number_fragments(shape: TableLayout, results: Sequence[str]) -> list[RewrittenGroup]:
     """What the tasks wrote, its fragments with numbers for good."""
     number = shape.highest + (NUMBERS_LEFT if shape.highest < NUMBERS_MAX // 2 else 0)
     rewritten = []
@@ -115,11 +115,11 @@ def numbered(shape: TableShape, results: Sequence[str]) -> list[Rewritten]:
         for fragment in known.new_fragments:
             number += 1
             made.append(fragment_document(replace(fragment, id=number)))
-        rewritten.append(Rewritten(tuple(fragment_document(one) for one in known.original_fragments), tuple(made)))
+        rewritten.append(RewrittenGroup(tuple(fragment_document(one) for one in known.original_fragments), tuple(made)))
     return rewritten
 
 
-def with_compaction(location: Location, at: TableVersion, rewritten: Sequence[Rewritten]) -> TableVersion:
+def commit_compaction(location: Location, at: TableVersion, rewritten: Sequence[RewrittenGroup]) -> TableVersion:
     """A version with what the tasks wrote, of which no index covers the new fragments; `at` if they wrote nothing."""
     if not rewritten:
         return at

@@ -13,7 +13,7 @@ from omnigraph.storage.objects.object_store import ObjectStore
 from omnigraph.storage.table.handles import TableVersion, lance_module
 from omnigraph.storage.table.index import segments as indexing
 from omnigraph.storage.table.index.metadata import has_indexes, recorded_files
-from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.lance_errors import translate_errors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +37,7 @@ class NamedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Segmented:
+class IndexCoverage:
     """An index of a stored version: how many rows it has none of."""
 
     index: DeclaredIndex
@@ -56,7 +56,7 @@ def version_key(at: TableVersion) -> str:
     return f"tables/{at.table_id}/_versions/{name}.manifest"
 
 
-def files_of(at: TableVersion, dataset: "LanceDataset") -> Iterator[NamedFile]:
+def version_files(at: TableVersion, dataset: "LanceDataset") -> Iterator[NamedFile]:
     """Every file that has to be there for the version's rows to be read."""
     folder = f"tables/{at.table_id}"
     for fragment in dataset.get_fragments():
@@ -67,7 +67,7 @@ def files_of(at: TableVersion, dataset: "LanceDataset") -> Iterator[NamedFile]:
             yield NamedFile(f"{folder}/{deletion.path(fragment.fragment_id)}", None, "deletion file")
 
 
-def index_files_of(store: ObjectStore, at: TableVersion, dataset: "LanceDataset") -> Iterator[NamedFile]:
+def index_files(store: ObjectStore, at: TableVersion, dataset: "LanceDataset") -> Iterator[NamedFile]:
     """Every file that has to be there for the version's indexes to be asked."""
     if not has_indexes(dataset):
         return
@@ -92,11 +92,11 @@ def fragment_names(dataset: "LanceDataset") -> dict[int, tuple[str, ...]]:
     return names
 
 
-def read_back(at: TableVersion, dataset: "LanceDataset", fragment_id: int) -> int:
+def check_fragment(at: TableVersion, dataset: "LanceDataset", fragment_id: int) -> int:
     """Read all columns of a fragment; answers its rows, which must be as many as the version says."""
     fragment: Any = dataset.get_fragment(fragment_id)
     rows = 0
-    with explained(f"fragment {fragment_id} of {at}"):
+    with translate_errors(f"fragment {fragment_id} of {at}"):
         scanner: Any = dataset.scanner(fragments=[fragment])
         for batch in scanner.to_batches():
             batch.validate(full=True)
@@ -108,7 +108,7 @@ def read_back(at: TableVersion, dataset: "LanceDataset", fragment_id: int) -> in
     return rows
 
 
-def segmented(dataset: "LanceDataset", declared: Iterable[DeclaredIndex]) -> list[Segmented]:
+def index_coverage(dataset: "LanceDataset", declared: Iterable[DeclaredIndex]) -> list[IndexCoverage]:
     """The declared indexes that the version has."""
     if not has_indexes(dataset):
         return []
@@ -116,8 +116,8 @@ def segmented(dataset: "LanceDataset", declared: Iterable[DeclaredIndex]) -> lis
     found = []
     for index in declared:
         if index.name in there and index.column in dataset.schema.names:
-            missing: list[Any] = [dataset.get_fragment(one) for one in indexing.uncovered(dataset, index)]
-            found.append(Segmented(index, sum(int(fragment.count_rows()) for fragment in missing)))
+            missing: list[Any] = [dataset.get_fragment(one) for one in indexing.unindexed_fragments(dataset, index)]
+            found.append(IndexCoverage(index, sum(int(fragment.count_rows()) for fragment in missing)))
     return found
 
 
@@ -126,7 +126,7 @@ def column_batches(
 ) -> "Iterator[pa.RecordBatch]":
     """A column with the addresses of its rows, without any index."""
     chosen: Any = None if fragment_ids is None else [dataset.get_fragment(one) for one in fragment_ids]
-    with explained(str(at)):
+    with translate_errors(str(at)):
         scanner: Any = dataset.scanner(columns=[column], with_row_address=True, fragments=chosen)
         yield from scanner.to_batches()
 
@@ -135,7 +135,7 @@ def matching_addresses(at: TableVersion, dataset: "LanceDataset", condition: str
     """Where the rows are that pass, ascending: found by the indexes, or by looking at every row."""
     import numpy as np
 
-    with explained(str(at)):
+    with translate_errors(str(at)):
         scanner: Any = dataset.scanner(
             columns=[], filter=condition, with_row_address=True, use_scalar_index=indexed, prefilter=True
         )
@@ -150,7 +150,7 @@ def nearest_addresses(
     import numpy as np
 
     nearest = {"column": index.column, "q": vector, "k": count, "metric": index.metric, "use_index": False}
-    with explained(str(at)):
+    with translate_errors(str(at)):
         scanner: Any = dataset.scanner(
             columns=["_distance"], nearest=nearest, with_row_address=True, disable_scoring_autoprojection=True
         )
@@ -161,6 +161,6 @@ def nearest_addresses(
 def values_at(at: TableVersion, dataset: "LanceDataset", column: str, addresses: "Addresses") -> list[Any]:
     """The values of the rows at these addresses."""
     rows: Any = dataset
-    with explained(str(at)):
+    with translate_errors(str(at)):
         taken: pa.Table = rows._take_rows([int(one) for one in addresses], columns=[column])
     return list(taken.column(column).to_pylist())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.handles import Handles, TableVersion
 from omnigraph.storage.table.index.metadata import highest_fragment, segments
-from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.write.fragments import handles_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class FragmentShape:
+class FragmentLayout:
     """One fragment. `document` is equal only for the same files with the same deleted rows."""
 
     number: int
@@ -29,7 +29,7 @@ class FragmentShape:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentShape:
+class SegmentLayout:
     """One segment of an index, and all fragments that it was built over, those that are no more among them."""
 
     uuid: str
@@ -38,9 +38,9 @@ class SegmentShape:
 
 
 @dataclass(frozen=True, slots=True)
-class TableShape:
-    fragments: tuple[FragmentShape, ...] = ()
-    segments: tuple[SegmentShape, ...] = ()
+class TableLayout:
+    fragments: tuple[FragmentLayout, ...] = ()
+    segments: tuple[SegmentLayout, ...] = ()
     columns: frozenset[str] = frozenset()
     highest: int = -1  # number that a fragment ever had in this line of versions
 
@@ -49,7 +49,7 @@ class TableShape:
         return sum(fragment.rows for fragment in self.fragments)
 
     @property
-    def by_number(self) -> dict[int, FragmentShape]:
+    def by_number(self) -> dict[int, FragmentLayout]:
         return {fragment.number: fragment for fragment in self.fragments}
 
     @property
@@ -57,29 +57,29 @@ class TableShape:
         return frozenset(fragment.document for fragment in self.fragments)
 
 
-def shape_of(location: Location, at: TableVersion) -> TableShape:
+def read_layout(location: Location, at: TableVersion) -> TableLayout:
     handles = handles_of(location)
     dataset = handles.open(at)
-    with explained(str(at)):
+    with translate_errors(str(at)):
         known = _segments(handles, dataset)
         fragments = tuple(_fragment(one.metadata) for one in dataset.get_fragments())
     used = {number for segment in known for number in segment.fragments}
     highest = max([highest_fragment(dataset), *used, *(fragment.number for fragment in fragments)])
-    return TableShape(fragments, known, frozenset(dataset.schema.names), highest)
+    return TableLayout(fragments, known, frozenset(dataset.schema.names), highest)
 
 
-def _segments(handles: Handles, dataset: "LanceDataset") -> tuple[SegmentShape, ...]:
-    with handles.measured(lambda made: min(made, 1)):
+def _segments(handles: Handles, dataset: "LanceDataset") -> tuple[SegmentLayout, ...]:
+    with handles.measure(lambda made: min(made, 1)):
         return tuple(
-            SegmentShape(str(one.uuid), str(one.name), frozenset(int(number) for number in one.fragment_ids))
+            SegmentLayout(str(one.uuid), str(one.name), frozenset(int(number) for number in one.fragment_ids))
             for one in segments(dataset)
         )
 
 
-def _fragment(metadata: Any) -> FragmentShape:
+def _fragment(metadata: Any) -> FragmentLayout:
     size = sum(int(file.file_size_bytes or 0) for file in metadata.files)
     rows, deleted = int(metadata.num_rows), int(metadata.num_deletions)
-    return FragmentShape(int(metadata.id), rows, deleted, size, fragment_document(metadata))
+    return FragmentLayout(int(metadata.id), rows, deleted, size, fragment_document(metadata))
 
 
 def fragment_document(metadata: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from omnigraph.storage.objects.object_store import ObjectStore
 from omnigraph.storage.table.handles import TableVersion
-from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.tables import Tables
 
 TABLES = "tables"
@@ -62,7 +62,7 @@ class Needed:
 def needed_by(tables: Tables, at: TableVersion) -> Needed:
     """What one version needs; it is opened, so that a version that can't be read ends a cleanup instead of a table."""
     dataset = tables.open(at)
-    with explained(str(at)):
+    with translate_errors(str(at)):
         paths = {f"{_ADJACENCY}/{at.table_version}.arrow"}
         for fragment in dataset.get_fragments():
             paths.update(_fragment_files(fragment.metadata))

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from omnigraph.storage.table.handles import TableVersion
     from omnigraph.storage.table.overlay import Overlay
 
-MEMO_BYTES_MAX = 32 * 1024 * 1024
-QUESTION_MAX = 512  # ids or values of a question that is remembered: larger ones are seldom asked twice
-PLACES_MAX = 10_000  # ids of a tail, which grows: what was found is of use for the next
-ANSWER_BYTES_MAX = 1024 * 1024
-WHOLE_MAX = 20_000  # ids of a version of which all are known
+CACHE_BYTES_MAX = 32 * 1024 * 1024
+LOOKUP_VALUES_MAX = 512  # ids or values of a question that is remembered: larger ones are seldom asked twice
+ADDRESS_IDS_MAX = 10_000  # ids of a tail, which grows: what was found is of use for the next
+RESULT_BYTES_MAX = 1024 * 1024
+COMPLETE_IDS_MAX = 20_000  # ids of a version of which all are known
 _ENTRY_BYTES = 256  # about what a key and its place take
 _ID_BYTES = 128  # about what one id of many takes, and its place among them
-_WHOLE = "ids"
+_COMPLETE = "ids"
 _MISSING: Any = object()
 
 
-class Memo:
+class LookupCache:
     """Answers by question, the least recently used forgotten first; a bounded number of bytes."""
 
-    def __init__(self, bytes_max: int = MEMO_BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        renew_after_fork(self, Memo._renew)
+        renew_after_fork(self, LookupCache._renew)
 
     def _renew(self) -> None:
         self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
@@ -53,55 +53,55 @@ class Memo:
 
     # All ids of a version: of a small table that this process has seen grow, it need not be asked what it put there.
 
-    def learn_change(self, before: "TableVersion | None", change: "Overlay", after: "TableVersion", rows: int) -> None:
+    def add_change(self, before: "TableVersion | None", change: "Overlay", after: "TableVersion", rows: int) -> None:
         """A version, of so many rows, is another one, or no table, with an overlay put into it."""
         with self._lock:
-            ids = frozenset[str]() if before is None else self._recall((_WHOLE, before))
-            if ids is not _MISSING and rows <= WHOLE_MAX:
-                self._keep_whole(after, (ids - change.shadowed) | change.ids, rows)
+            ids = frozenset[str]() if before is None else self._recall((_COMPLETE, before))
+            if ids is not _MISSING and rows <= COMPLETE_IDS_MAX:
+                self._keep_whole(after, (ids - change.hidden_ids) | change.ids, rows)
 
-    def learn_same(self, before: "TableVersion", after: "TableVersion") -> None:
+    def add_same(self, before: "TableVersion", after: "TableVersion") -> None:
         """A version has exactly the rows of another one."""
         with self._lock:
-            ids = self._recall((_WHOLE, before))
+            ids = self._recall((_COMPLETE, before))
             if ids is not _MISSING:
                 self._keep_whole(after, ids, len(ids))
 
     def _keep_whole(self, at: "TableVersion", ids: frozenset[str], rows: int) -> None:
         if len(ids) == rows:  # otherwise somebody has an id twice, and nothing is certain
-            self._keep((_WHOLE, at), ids, _ENTRY_BYTES + _ID_BYTES * rows)
+            self._keep((_COMPLETE, at), ids, _ENTRY_BYTES + _ID_BYTES * rows)
 
     def _is_absent(self, at: "TableVersion", i: str) -> bool:
         """Whether it is known that an id has no row."""
-        whole = self._recall((_WHOLE, at))
+        whole = self._recall((_COMPLETE, at))
         return self._recall((at, i)) is False if whole is _MISSING else i not in whole
 
-    def possible(self, at: "TableVersion", ids: Sequence[str]) -> list[str]:
+    def possibly_present(self, at: "TableVersion", ids: Sequence[str]) -> list[str]:
         """The ids of which it is not known that they have no row."""
         with self._lock:
             return [i for i in ids if not self._is_absent(at, i)]
 
     # Whether ids have a row.
 
-    def known_ids(self, at: "TableVersion", ids: Iterable[str]) -> dict[str, bool]:
+    def get_ids(self, at: "TableVersion", ids: Iterable[str]) -> dict[str, bool]:
         """Those of these ids of which it is known whether they have a row."""
         with self._lock:
-            whole = self._recall((_WHOLE, at))
+            whole = self._recall((_COMPLETE, at))
             if whole is not _MISSING:
                 return {i: i in whole for i in ids}
             answers = ((i, self._recall((at, i))) for i in ids)
             return {i: there for i, there in answers if there is not _MISSING}
 
-    def learn_ids(self, at: "TableVersion", asked: Collection[str], there: Collection[str]) -> None:
+    def add_ids(self, at: "TableVersion", asked: Collection[str], there: Collection[str]) -> None:
         """Of the ids that were asked for, these have a row."""
-        if len(asked) <= QUESTION_MAX:
+        if len(asked) <= LOOKUP_VALUES_MAX:
             with self._lock:
                 for i in asked:
                     self._keep((at, i), i in there, _ENTRY_BYTES + len(i))
 
     # Where rows are.
 
-    def known_places(self, at: "TableVersion", ids: frozenset[str]) -> tuple[list[str], list[int]]:
+    def get_addresses(self, at: "TableVersion", ids: frozenset[str]) -> tuple[list[str], list[int]]:
         """The ids that are still to be looked for, and the addresses of the others' rows.
 
         An answer names the rows of several ids, not which is whose: it is of use to whoever asks for all of them. Those
@@ -118,9 +118,9 @@ class Memo:
                     open_ids.append(i)
         return sorted(open_ids), [address for some in places.values() for address in some]
 
-    def learn_places(self, at: "TableVersion", asked: Collection[str], places: Iterable[int]) -> None:
+    def add_addresses(self, at: "TableVersion", asked: Collection[str], places: Iterable[int]) -> None:
         """The rows of the ids that were asked for are at these addresses."""
-        if len(asked) <= PLACES_MAX:
+        if len(asked) <= ADDRESS_IDS_MAX:
             answer = (frozenset(asked), tuple(places))
             with self._lock:
                 for i in asked:
@@ -128,7 +128,7 @@ class Memo:
 
     # Rows by id.
 
-    def known_rows(
+    def get_rows(
         self, at: "TableVersion", columns: Sequence[str], ids: Sequence[str]
     ) -> tuple[list[str], "list[pa.Table]"]:
         """The ids that are still to be looked for, and the rows of the others."""
@@ -143,26 +143,26 @@ class Memo:
                     open_ids.append(i)
         return open_ids, [table.take(rows) for table, rows in places.values()]
 
-    def learn_rows(self, at: "TableVersion", columns: Sequence[str], asked: Sequence[str], rows: "pa.Table") -> None:
+    def add_rows(self, at: "TableVersion", columns: Sequence[str], asked: Sequence[str], rows: "pa.Table") -> None:
         """The rows that the version has for these ids, with these columns; they can be kept if an id is among them."""
-        if len(asked) > QUESTION_MAX or rows.nbytes > ANSWER_BYTES_MAX or ID not in rows.column_names:
+        if len(asked) > LOOKUP_VALUES_MAX or rows.nbytes > RESULT_BYTES_MAX or ID not in rows.column_names:
             return
         names, found = tuple(columns), ids_of(rows)
-        self.learn_ids(at, asked, frozenset(found))
+        self.add_ids(at, asked, frozenset(found))
         with self._lock:
             for place, i in enumerate(found):
                 self._keep((at, names, i), (rows, place), _ENTRY_BYTES + rows.nbytes // len(found))
 
     # Rows by other values.
 
-    def known(self, question: Hashable) -> "pa.Table | None":
+    def get(self, question: Hashable) -> "pa.Table | None":
         with self._lock:
             found = self._recall(question)
         return None if found is _MISSING else found
 
-    def learn(self, question: Hashable, size: int, answer: "pa.Table") -> None:
+    def add(self, question: Hashable, size: int, answer: "pa.Table") -> None:
         """The answer to a question that names `size` values."""
-        if size <= QUESTION_MAX and answer.nbytes <= ANSWER_BYTES_MAX:
+        if size <= LOOKUP_VALUES_MAX and answer.nbytes <= RESULT_BYTES_MAX:
             with self._lock:
                 self._keep(question, answer, _ENTRY_BYTES + 64 * size + answer.nbytes)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.tables import Tables, TableVersion
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ def fragment_groups(tables: Tables, at: TableVersion, rows_max: int) -> list[tup
     groups: list[tuple[int, ...]] = []
     group: list[int] = []
     held = 0
-    with explained(str(at)):
+    with translate_errors(str(at)):
         sizes = [(int(f.fragment_id), int(f.count_rows())) for f in tables.open(at).get_fragments()]
     for number, rows in sizes:
         if group and held + rows > rows_max:
@@ -36,11 +36,11 @@ def fragment_batches(
 ) -> "Iterator[pa.RecordBatch]":
     """The rows of some fragments that pass the filter, as they come; a column that only `schema` has is null."""
     dataset: Any = tables.dataset(at, schema=schema)
-    with explained(str(at)):
+    with translate_errors(str(at)):
         chosen = [dataset.get_fragment(number) for number in fragments]
         batches = iter(dataset.scanner(columns=list(columns), filter=filter, fragments=chosen).to_batches())
     while True:
-        with explained(str(at)):
+        with translate_errors(str(at)):
             batch = next(batches, None)
         if batch is None:
             return
@@ -49,7 +49,7 @@ def fragment_batches(
 
 def row_bytes(tables: Tables, at: TableVersion, sample: int = 1_000) -> int:
     """About how many bytes a row takes in memory, from the first ones."""
-    with explained(str(at)):
+    with translate_errors(str(at)):
         scanner: Any = tables.open(at).scanner(limit=sample)
         rows: pa.Table = scanner.to_table()
     return max(1, rows.nbytes // max(1, rows.num_rows))

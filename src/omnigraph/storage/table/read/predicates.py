@@ -9,10 +9,12 @@ if TYPE_CHECKING:
 
 LOWEST = -(2**63)  # as a plain number Lance's SQL would read it as a float
 
-Values: TypeAlias = Mapping[str, Collection[object]]  # column to the values of which a row has one, in every column
+ColumnValues: TypeAlias = Mapping[
+    str, Collection[object]
+]  # column to the values of which a row has one, in every column
 
 
-def isin(column: str, values: Iterable[object]) -> str:
+def sql_in(column: str, values: Iterable[object]) -> str:
     """A predicate for rows that have one of these values in the column."""
     return f"`{column}` IN ({', '.join(dict.fromkeys(text for value in values for text in sql_literals(value)))})"
 
@@ -53,7 +55,7 @@ def value_set(values: Collection[object], kind: "pa.DataType") -> "pa.Array[Any]
     return pa.array([*values, *zeros], kind)
 
 
-def rows_among(rows: "pa.Table", either: Iterable[Values]) -> "pa.Table":
+def filter_rows(rows: "pa.Table", either: Iterable[ColumnValues]) -> "pa.Table":
     """The rows that have, for one of these, one of its values in each of its columns."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -19,7 +19,7 @@ LOOKUP_STAGES_MAX = 8  # version file, index, its pages, deletion file, data fil
 SCAN_STAGES_MAX = 4  # deletion file, then metadata and pages of a data file
 
 
-def reading(
+def measure_read(
     handles: Handles, dataset: "LanceDataset", *, filtered: bool, columns: int = 0
 ) -> AbstractContextManager[None]:
     """Put a read's serial requests on the open accounts; `columns` are those whose values are fetched.
@@ -38,7 +38,7 @@ def reading(
         # A warm index: its pages side by side, unless all are cached, then the columns side by side.
         return 1 if columns == 0 or made <= columns else 2
 
-    return handles.measured(stages)
+    return handles.measure(stages)
 
 
 def id_filter(ids: Iterable[str], column: str = ID) -> str:
@@ -51,22 +51,22 @@ def row_addresses(handles: Handles, dataset: "LanceDataset", ids: Sequence[str])
     found: dict[int, list[int]] = defaultdict(list)
     if not ids or not dataset.count_rows():
         return found
-    with reading(handles, dataset, filtered=len(ids) <= FILTER_IDS_MAX):
+    with measure_read(handles, dataset, filtered=len(ids) <= FILTER_IDS_MAX):
         for addresses in _matching_addresses(dataset, ids):
             for address in addresses.to_pylist():
                 found[address >> 32].append(address & 0xFFFFFFFF)
     return dict(found)
 
 
-def places(handles: Handles, at: TableVersion, ids: Iterable[str]) -> dict[int, list[int]]:
+def cached_row_addresses(handles: Handles, at: TableVersion, ids: Iterable[str]) -> dict[int, list[int]]:
     """As `row_addresses`, of a stored version, which is asked for each id once."""
-    missing, known = handles.memo.known_places(at, frozenset(ids))
+    missing, known = handles.lookup_cache.get_addresses(at, frozenset(ids))
     found: dict[int, list[int]] = defaultdict(list)
     for address in known:
         found[address >> 32].append(address & 0xFFFFFFFF)
     if missing:
         come = row_addresses(handles, handles.open(at), missing)
-        handles.memo.learn_places(
+        handles.lookup_cache.add_addresses(
             at, missing, [(f << 32) | offset for f, offsets in come.items() for offset in offsets]
         )
         for fragment, offsets in come.items():
@@ -74,7 +74,7 @@ def places(handles: Handles, at: TableVersion, ids: Iterable[str]) -> dict[int, 
     return dict(found)
 
 
-def chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+def id_batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
     for start in range(0, len(ids), FILTER_IDS_MAX):
         yield ids[start : start + FILTER_IDS_MAX]
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.storage.table.handles import Handles, TableVersion
-from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.overlay import Overlay
-from omnigraph.storage.table.read.row_addresses import reading
-from omnigraph.storage.table.view import Views
+from omnigraph.storage.table.read.row_addresses import measure_read
+from omnigraph.storage.table.view import ViewCache
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def dataset(
-    handles: Handles, views: Views, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None"
+    handles: Handles, views: ViewCache, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None"
 ) -> "LanceDataset":
     """The stored version itself if nothing lies on top of it and it has all columns, otherwise a private view."""
-    if at is not None and overlay.is_empty and not views.lacks(at, schema):
+    if at is not None and overlay.is_empty and not views.lacks_columns(at, schema):
         return handles.open(at)
     return views.get(at, overlay, schema)
 
@@ -39,13 +39,13 @@ def batches(
 ) -> "Iterator[pa.RecordBatch]":
     """The rows as they come. Holds on to the dataset, and so to a view's files, until the end."""
     fetched = len(of.schema if columns is None else columns)
-    with explained(what), reading(handles, of, filtered=row_filter is not None, columns=fetched):
+    with translate_errors(what), measure_read(handles, of, filtered=row_filter is not None, columns=fetched):
         scanner: Any = of.scanner(columns=None if columns is None else list(columns), filter=row_filter)
         reader = iter(scanner.to_batches())
         batch = next(reader, None)
     while batch is not None:
         yield batch
-        with explained(what):
+        with translate_errors(what):
             batch = next(reader, None)
     del of
 
@@ -54,7 +54,7 @@ def scan(
     handles: Handles, of: "LanceDataset", what: str, columns: Sequence[str] | None, row_filter: "Filter | None"
 ) -> "pa.Table":
     fetched = len(of.schema if columns is None else columns)
-    with explained(what), reading(handles, of, filtered=row_filter is not None, columns=fetched):
+    with translate_errors(what), measure_read(handles, of, filtered=row_filter is not None, columns=fetched):
         scanner: Any = of.scanner(columns=None if columns is None else list(columns), filter=row_filter)
         table: pa.Table = scanner.to_table()
         return table

@@ -14,11 +14,11 @@ from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage import meter
 from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
 from omnigraph.storage.table.index import segments as indexing
-from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.overlay import ID, Overlay
 from omnigraph.storage.table.read.row_addresses import id_filter
-from omnigraph.storage.table.read.row_addresses import reading as reading_rows
-from omnigraph.storage.table.view import Views
+from omnigraph.storage.table.read.row_addresses import measure_read as reading_rows
+from omnigraph.storage.table.view import ViewCache
 from omnigraph.storage.util.single_flight_cache import SingleFlightCache
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Addresses: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 TextKind: TypeAlias = Literal["search", "fuzzy", "match_text"]
-Among: TypeAlias = "Addresses | Sequence[str] | None"  # row addresses, or ids
+Candidates: TypeAlias = "Addresses | Sequence[str] | None"  # row addresses, or ids
 
 TEXT_INDEXES_MAX = 32
 PROBES_MAX = 256  # partitions of a vector index that are looked at: half of them, as long as that is no more
@@ -38,7 +38,7 @@ _TOO_FUZZY = "failed to construct the fuzzy query"  # more edits than Lance's au
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchHits:
     """Rows by address, each once, and their scores or distances as Lance has them; ids where they were asked for."""
 
     addresses: Addresses
@@ -55,10 +55,10 @@ class TextIndex:
     _view: "LanceDataset | None" = None
 
 
-class Texts:
+class TextIndexes:
     """The text indexes in use, by table version, overlay and column."""
 
-    def __init__(self, handles: Handles, views: Views) -> None:
+    def __init__(self, handles: Handles, views: ViewCache) -> None:
         self._handles = handles
         self._views = views
         self._indexes: SingleFlightCache[tuple[TableVersion | None, str, str], TextIndex] = SingleFlightCache(
@@ -79,17 +79,17 @@ class Texts:
         declared = DeclaredIndex(column, "full_text")
         if at is not None and overlay.is_empty:
             stored = self._handles.open(at)
-            with explained(str(at)), self._handles.measured(lambda made: min(made, 1)):
-                complete = not indexing.uncovered(stored, declared)
+            with translate_errors(str(at)), self._handles.measure(lambda made: min(made, 1)):
+                complete = not indexing.unindexed_fragments(stored, declared)
             if complete or column not in stored.schema.names:
                 return TextIndex(stored, column)
         view = self._views.get(at, overlay, schema)
-        missing = indexing.uncovered(view, declared) if column in view.schema.names else []
+        missing = indexing.unindexed_fragments(view, declared) if column in view.schema.names else []
         if not missing:
             return TextIndex(view, column)
         what = f"the text of {at}" if at is not None else "the text of inline rows"
-        with explained(what), reading_rows(self._handles, view, filtered=False, columns=1):
-            segment = indexing.full_text_segment(view, column, missing)
+        with translate_errors(what), reading_rows(self._handles, view, filtered=False, columns=1):
+            segment = indexing.build_full_text_segment(view, column, missing)
             operation = lance_module().LanceOperation.CreateIndex([segment], [])
             transaction = lance_module("lance.dataset").Transaction(read_version=view.version, operation=operation)
             indexed = lance_module().LanceDataset.commit(
@@ -106,28 +106,28 @@ def find_text(
     edits: int = 0,
     *,
     limit: int | None = None,
-    among: Among = None,
+    candidates: Candidates = None,
     with_ids: bool = False,
-) -> Found:
+) -> SearchHits:
     """The rows that a text search finds; only rows in `among` if that is given, and the best `limit` of a `search`."""
     import numpy as np
 
     queries = _queries(index.column, kind, text, edits)
     if queries == []:
-        return nothing(with_ids)
+        return no_hits(with_ids)
     if queries is None:
-        return _looked_through(handles, index, text, edits, with_ids)
+        return _scan_texts(handles, index, text, edits, with_ids)
     best = limit if kind == "search" else None
     try:
-        first, *others = [_run(handles, index, query, best, among, with_ids) for query in queries]
+        first, *others = [_run(handles, index, query, best, candidates, with_ids) for query in queries]
     except (OSError, ValueError, RuntimeError) as error:
         if _TOO_FUZZY not in str(error):
             raise
-        return _looked_through(handles, index, text, edits, with_ids)
+        return _scan_texts(handles, index, text, edits, with_ids)
     mask = np.ones(len(first.addresses), np.bool_)
     for other in others:
         mask &= np.isin(first.addresses, other.addresses)
-    return _where(first, mask) if others else first
+    return _filter_hits(first, mask) if others else first
 
 
 def _queries(column: str, kind: TextKind, text: str, edits: int) -> list[Any] | None:
@@ -159,8 +159,8 @@ def find_nearest(
     vector: Sequence[float],
     metric: str,
     count: int,
-    among: "Addresses | None" = None,
-) -> Found:
+    candidates: "Addresses | None" = None,
+) -> SearchHits:
     """About the `count` nearest rows, by the index where there is one; their distances are approximate."""
     import numpy as np
 
@@ -171,21 +171,21 @@ def find_nearest(
         "metric": metric,
         "minimum_nprobes": max(1, min(math.isqrt(dataset.count_rows()) // 2, PROBES_MAX)),
     }
-    with explained(dataset.uri), reading_rows(handles, dataset, filtered=True):
+    with translate_errors(dataset.uri), reading_rows(handles, dataset, filtered=True):
         scanner: Any = dataset.scanner(
             columns=["_distance"],
             nearest=nearest,
             with_row_address=True,
             prefilter=True,
             disable_scoring_autoprojection=True,
-            **_narrowed(among),
+            **_prefilter_options(candidates),
         )
         table = scanner.to_table()
     addresses: Addresses = table.column("_rowaddr").to_numpy()
     distances = table.column("_distance").to_numpy().astype(np.float64)
     # Where fewer rows than `count` may be found, Lance fills up with rows that it may not.
     kept = np.isfinite(distances)
-    return Found(addresses[kept], distances[kept])
+    return SearchHits(addresses[kept], distances[kept])
 
 
 def addresses(handles: Handles, dataset: "LanceDataset", without: frozenset[int] = frozenset()) -> Addresses:
@@ -195,7 +195,7 @@ def addresses(handles: Handles, dataset: "LanceDataset", without: frozenset[int]
     fragments = [fragment for fragment in dataset.get_fragments() if fragment.fragment_id not in without]
     if not fragments:
         return np.zeros(0, np.uint64)
-    with explained(dataset.uri), reading_rows(handles, dataset, filtered=False):
+    with translate_errors(dataset.uri), reading_rows(handles, dataset, filtered=False):
         scanner: Any = dataset.scanner(columns=[], with_row_address=True, fragments=fragments)
         found: Addresses = scanner.to_table().column("_rowaddr").to_numpy()
     return found
@@ -212,12 +212,14 @@ def words(text: str) -> list[str]:
     return [token.text for token in lance_module().tokenize(text, **indexing.TOKENIZER)]
 
 
-def _run(handles: Handles, index: TextIndex, query: Any, limit: int | None, among: Among, with_ids: bool) -> Found:
+def _run(
+    handles: Handles, index: TextIndex, query: Any, limit: int | None, candidates: Candidates, with_ids: bool
+) -> SearchHits:
     import numpy as np
 
     dataset = index.dataset
     named = "_rowaddr" if dataset.has_stable_row_ids else "_rowid"  # otherwise the same, and the index has it at hand
-    with explained(dataset.uri), reading_rows(handles, dataset, filtered=True, columns=int(with_ids)):
+    with translate_errors(dataset.uri), reading_rows(handles, dataset, filtered=True, columns=int(with_ids)):
         scanner: Any = dataset.scanner(
             columns=[ID, "_score"] if with_ids else ["_score"],
             full_text_query=query,
@@ -226,15 +228,15 @@ def _run(handles: Handles, index: TextIndex, query: Any, limit: int | None, amon
             with_row_id=named == "_rowid",
             prefilter=True,
             disable_scoring_autoprojection=True,
-            **_narrowed(among),
+            **_prefilter_options(candidates),
         )
         table = scanner.to_table()
     scores = table.column("_score").to_numpy().astype(np.float64)
     ids = table.column(ID).combine_chunks() if with_ids else None
-    return Found(table.column(named).to_numpy(), scores, ids)
+    return SearchHits(table.column(named).to_numpy(), scores, ids)
 
 
-def _looked_through(handles: Handles, index: TextIndex, text: str, edits: int, with_ids: bool) -> Found:
+def _scan_texts(handles: Handles, index: TextIndex, text: str, edits: int, with_ids: bool) -> SearchHits:
     """Misspelt words by looking at every text, for more edits than Lance can handle."""
     import numpy as np
     import pyarrow as pa
@@ -244,7 +246,7 @@ def _looked_through(handles: Handles, index: TextIndex, text: str, edits: int, w
     every = frozenset(range(len(wanted)))
     dataset = index.dataset
     kept, parts = [], []
-    with explained(dataset.uri), reading_rows(handles, dataset, filtered=False, columns=1):
+    with translate_errors(dataset.uri), reading_rows(handles, dataset, filtered=False, columns=1):
         scanner: Any = dataset.scanner(
             columns=[ID, index.column] if with_ids else [index.column], with_row_address=True
         )
@@ -258,7 +260,7 @@ def _looked_through(handles: Handles, index: TextIndex, text: str, edits: int, w
                 parts.append(batch.column(ID).filter(pa.array(mask, pa.bool_())))
     addresses = np.concatenate(kept) if kept else np.zeros(0, np.uint64)
     ids = pa.chunked_array(parts, pa.string()).combine_chunks() if with_ids else None
-    return Found(addresses, np.ones(len(addresses)), ids)
+    return SearchHits(addresses, np.ones(len(addresses)), ids)
 
 
 def _covers(have: Iterable[str], wanted: Sequence[str], edits: int, near: dict[str, frozenset[int]]) -> frozenset[int]:
@@ -280,21 +282,21 @@ def edit_distance(one: str, other: str) -> int:
     return row[-1]
 
 
-def _where(found: Found, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> Found:
+def _filter_hits(found: SearchHits, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> SearchHits:
     import pyarrow as pa
 
     ids = None if found.ids is None else found.ids.filter(pa.array(mask))
-    return Found(found.addresses[mask], found.scores[mask], ids)
+    return SearchHits(found.addresses[mask], found.scores[mask], ids)
 
 
-def nothing(with_ids: bool) -> Found:
+def no_hits(with_ids: bool) -> SearchHits:
     import numpy as np
     import pyarrow as pa
 
-    return Found(np.zeros(0, np.uint64), np.zeros(0), pa.array([], pa.string()) if with_ids else None)
+    return SearchHits(np.zeros(0, np.uint64), np.zeros(0), pa.array([], pa.string()) if with_ids else None)
 
 
-def _narrowed(among: Among) -> dict[str, Any]:
+def _prefilter_options(among: Candidates) -> dict[str, Any]:
     """What tells Lance to look among some rows only, before it ranks them."""
     import numpy as np
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.storage.location import Location
 from omnigraph.storage.table import fsync as durable
 from omnigraph.storage.table.handles import TableVersion, lance_module
-from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.write import detached_commit as staging
-from omnigraph.storage.table.write.detached_commit import Staged
+from omnigraph.storage.table.write.detached_commit import StagedVersion
 from omnigraph.storage.table.write.fragments import handles_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class UpdatedFragment:
 
 def fragment_sizes(location: Location, at: TableVersion) -> dict[int, int]:
     """The fragments of a version, and how many rows each has room for: deleted ones count."""
-    with explained(str(at)):
+    with translate_errors(str(at)):
         fragments = handles_of(location).open(at).get_fragments()
         return {int(fragment.fragment_id): int(fragment.physical_rows) for fragment in fragments}
 
@@ -49,14 +49,14 @@ def addressed_batches(
 ) -> "Iterator[pa.RecordBatch]":
     """Some columns of some fragments, with `_rowaddr` last."""
     dataset: Any = handles_of(location).open(at)
-    with explained(str(at)):
+    with translate_errors(str(at)):
         chosen = None if fragments is None else [dataset.get_fragment(number) for number in fragments]
         scanner = dataset.scanner(
             columns=list(columns), fragments=chosen, with_row_address=True, batch_size=_BATCH_ROWS
         )
         batches = iter(scanner.to_batches())
     while True:
-        with explained(str(at)):
+        with translate_errors(str(at)):
             batch = next(batches, None)
         if batch is None:
             return
@@ -83,23 +83,23 @@ def update_fragment(
 
     dataset: Any = handles_of(location).open(at)
     part = dataset.get_fragment(fragment)
-    with explained(str(at)):
+    with translate_errors(str(at)):
         before: pa.Table = dataset.scanner(columns=[ID, column], fragments=[part]).to_table()
     fields: Any = [pa.field(ID, pa.string()), before.schema.field(column)]
-    wanted = _changed(before, values.cast(pa.schema(fields)), column)
+    wanted = _changed_values(before, values.cast(pa.schema(fields)), column)
     if not wanted.num_rows:
         return UpdatedFragment(None, 0)
-    with explained(str(at)):
+    with translate_errors(str(at)):
         metadata, modified = part.update_columns(wanted, left_on=ID, right_on=ID)
     document = json.dumps(metadata.to_json())
-    path = durable.table_path(location, at.table_id)
+    path = durable.path_to_sync(location, at.table_id)
     if path is not None:
         known = {str(file.path) for file in part.metadata.files}
         durable.sync_data(path, [str(f.path) for f in metadata.files if str(f.path) not in known])
     return UpdatedFragment(document, wanted.num_rows, tuple(int(field) for field in modified))
 
 
-def with_updates(location: Location, at: TableVersion, updates: Iterable[UpdatedFragment]) -> Staged:
+def commit_updates(location: Location, at: TableVersion, updates: Iterable[UpdatedFragment]) -> StagedVersion:
     """A version with what the tasks wrote; `at` itself if they wrote nothing."""
     handles = handles_of(location)
     dataset = handles.open(at)
@@ -114,7 +114,7 @@ def with_updates(location: Location, at: TableVersion, updates: Iterable[Updated
     return staging.commit(handles, at, dataset, operation)
 
 
-def _changed(before: "pa.Table", values: "pa.Table", column: str) -> "pa.Table":
+def _changed_values(before: "pa.Table", values: "pa.Table", column: str) -> "pa.Table":
     """The values of rows that are there and have another one; null is a value."""
     import numpy as np
     import pyarrow as pa

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.errors import BadRequest
 from omnigraph.storage import meter
 from omnigraph.storage.table import fsync as durable
-from omnigraph.storage.table.file_records import WrittenFiles, fragment_files, written_by
+from omnigraph.storage.table.file_records import WrittenFiles, files_written_by, fragment_files
 from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
 from omnigraph.storage.table.index.metadata import has_indexes
-from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.lance_io_stats import Origin
-from omnigraph.storage.table.overlay import Overlay, aligned, unique_ids, widened
-from omnigraph.storage.table.read.row_addresses import places, row_addresses
+from omnigraph.storage.table.overlay import Overlay, align_table, unique_ids, widen_schema
+from omnigraph.storage.table.read.row_addresses import cached_row_addresses, row_addresses
 from omnigraph.storage.util.parallel import gather
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ MULTIPART_STAGES = 3  # begin, parts, end
 
 
 @dataclass(frozen=True, slots=True)
-class Carryable:
+class AppendedFragments:
     """Appended fragments that another version of the same table may take as they are.
 
     The data files are written already. Only rows whose ids nobody else has written meanwhile may
@@ -49,20 +49,20 @@ class Carryable:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedVersion:
     """A table version that exists; `rows` are the live ones in it."""
 
     at: TableVersion
     rows: int
-    appended: Carryable | None = None
+    appended: AppendedFragments | None = None
 
 
-def create(handles: Handles, table_id: str, rows: "pa.Table") -> Staged:
+def create(handles: Handles, table_id: str, rows: "pa.Table") -> StagedVersion:
     """Make the table. Its only mainline version, 1, is its first version: nothing comes after it there."""
     unique_ids(rows)
     at = TableVersion(table_id, 1)
-    path = durable.table_path(handles.location, table_id)
-    made_above = durable.missing_above(path) if path is not None else []
+    path = durable.path_to_sync(handles.location, table_id)
+    made_above = durable.missing_parents(path) if path is not None else []
 
     def make() -> "LanceDataset":
         dataset: LanceDataset = lance_module().write_dataset(
@@ -74,15 +74,15 @@ def create(handles: Handles, table_id: str, rows: "pa.Table") -> Staged:
         )
         return dataset
 
-    with explained(f"table {table_id}"), meter.lance_call(CREATE_STAGES):
-        dataset = handles.counted(Origin.CREATED, make)
+    with translate_errors(f"table {table_id}"), meter.lance_call(CREATE_STAGES):
+        dataset = handles.open_counted(Origin.CREATED, make)
     if dataset.version != at.table_version:
         raise AssertionError(f"a new table has version {dataset.version}, expected {at.table_version}")
     if path is not None:
         durable.sync_created(path, made_above)
     record_created(handles, at, dataset)
-    handles.keep(at, dataset)
-    return Staged(at, rows.num_rows)
+    handles.add(at, dataset)
+    return StagedVersion(at, rows.num_rows)
 
 
 def record_created(handles: Handles, at: TableVersion, dataset: "LanceDataset") -> None:
@@ -90,47 +90,47 @@ def record_created(handles: Handles, at: TableVersion, dataset: "LanceDataset") 
     paths = (path for fragment in dataset.get_fragments() for path in fragment_files(fragment.metadata))
     written = WrittenFiles(frozenset(paths))
     if handles.files.needs_requests(at.table_id, written):
-        handles.files.postpone(at.table_id, written.paths)
+        handles.files.defer(at.table_id, written.paths)
     else:
         handles.files.record(at.table_id, written)
-    handles.files.committed(at.table_id, None, at.table_version, written)
+    handles.files.add_version(at.table_id, None, at.table_version, written)
 
 
-def append(handles: Handles, at: TableVersion, rows: "pa.Table") -> Staged:
+def append(handles: Handles, at: TableVersion, rows: "pa.Table") -> StagedVersion:
     """Add rows whose ids the caller knows to be new."""
     ids = unique_ids(rows)
     dataset = handles.open(at)
     if not ids:
         return unchanged(at, dataset)
-    fitting = aligned(rows, dataset.schema)
-    return _appended(handles, at, dataset, _write_beside_indexes(handles, at, dataset, fitting), ids)
+    fitting = align_table(rows, dataset.schema)
+    return _commit_append(handles, at, dataset, _write_beside_indexes(handles, at, dataset, fitting), ids)
 
 
-def upsert(handles: Handles, at: TableVersion, rows: "pa.Table") -> Staged:
+def upsert(handles: Handles, at: TableVersion, rows: "pa.Table") -> StagedVersion:
     """Replace whole rows by id; ids that are not there are added."""
     ids = unique_ids(rows)
     dataset = handles.open(at)
     if not ids:
         return unchanged(at, dataset)
-    with explained(str(at)):
+    with translate_errors(str(at)):
         replaced = row_addresses(handles, dataset, ids)
-    fitting = aligned(rows, dataset.schema)
+    fitting = align_table(rows, dataset.schema)
     if not replaced:
-        return _appended(handles, at, dataset, _write(handles, at, dataset, fitting), ids)
-    return _replaced(handles, at, dataset, replaced, fitting)
+        return _commit_append(handles, at, dataset, _write(handles, at, dataset, fitting), ids)
+    return _commit_replacement(handles, at, dataset, replaced, fitting)
 
 
-def delete(handles: Handles, at: TableVersion, ids: Iterable[str]) -> Staged:
+def delete(handles: Handles, at: TableVersion, ids: Iterable[str]) -> StagedVersion:
     """Remove the rows with these ids; where none is there the version stays as it is."""
     dataset = handles.open(at)
-    with explained(str(at)):
+    with translate_errors(str(at)):
         found = row_addresses(handles, dataset, sorted(set(ids)))
-    return _without(handles, at, dataset, found)
+    return _commit_deletion(handles, at, dataset, found)
 
 
 def fold(
     handles: Handles, at: TableVersion | None, overlay: Overlay, table_id: str, schema: "pa.Schema | None"
-) -> Staged:
+) -> StagedVersion:
     """All that an overlay says, in the stored version: one commit, or a new table where there is none.
 
     Columns that only the overlay's rows or `schema` have are added first, as a version that is never published.
@@ -138,26 +138,26 @@ def fold(
     if at is None:
         columns = overlay.columns(schema)
         return create(
-            handles, table_id, columns.empty_table() if overlay.rows is None else aligned(overlay.rows, columns)
+            handles, table_id, columns.empty_table() if overlay.rows is None else align_table(overlay.rows, columns)
         )
     rows = overlay.rows if overlay.rows is not None and overlay.rows.num_rows else None
     known = handles.open(at).schema
-    wide = widened(known if rows is None else overlay.widened(known), schema)
+    wide = widen_schema(known if rows is None else overlay.widen(known), schema)
     at = add_columns(handles, at, list(wide)[len(known) :]).at
     dataset = handles.open(at)
     if overlay.is_empty:
         return unchanged(at, dataset)
-    with explained(str(at)):
-        replaced = places(handles, at, overlay.shadowed)
+    with translate_errors(str(at)):
+        replaced = cached_row_addresses(handles, at, overlay.hidden_ids)
     if rows is None:
-        return _without(handles, at, dataset, replaced)
-    fitting = aligned(rows, dataset.schema)
+        return _commit_deletion(handles, at, dataset, replaced)
+    fitting = align_table(rows, dataset.schema)
     if not replaced:
-        return _appended(handles, at, dataset, _write_beside_indexes(handles, at, dataset, fitting), overlay.ids)
-    return _replaced(handles, at, dataset, replaced, fitting)
+        return _commit_append(handles, at, dataset, _write_beside_indexes(handles, at, dataset, fitting), overlay.ids)
+    return _commit_replacement(handles, at, dataset, replaced, fitting)
 
 
-def overwrite(handles: Handles, at: TableVersion, rows: "pa.Table") -> Staged:
+def overwrite(handles: Handles, at: TableVersion, rows: "pa.Table") -> StagedVersion:
     """Replace all rows, and the schema by that of `rows`. Indexes are gone afterwards."""
     unique_ids(rows)
     dataset = handles.open(at)
@@ -165,7 +165,7 @@ def overwrite(handles: Handles, at: TableVersion, rows: "pa.Table") -> Staged:
     return commit(handles, at, dataset, lance_module().LanceOperation.Overwrite(rows.schema, fragments))
 
 
-def add_columns(handles: Handles, at: TableVersion, fields: Sequence["pa.Field[Any]"]) -> Staged:
+def add_columns(handles: Handles, at: TableVersion, fields: Sequence["pa.Field[Any]"]) -> StagedVersion:
     """Add nullable columns at the end; all rows have null there. No data file is touched."""
     dataset = handles.open(at)
     schema = dataset.schema
@@ -178,40 +178,40 @@ def add_columns(handles: Handles, at: TableVersion, fields: Sequence["pa.Field[A
     if not fields:
         return unchanged(at, dataset)
     fragments = [fragment.metadata for fragment in dataset.get_fragments()]
-    operation = lance_module().LanceOperation.Merge(fragments, widened_schema(dataset, schema))
+    operation = lance_module().LanceOperation.Merge(fragments, widen_lance_schema(dataset, schema))
     return commit(handles, at, dataset, operation)
 
 
-def carry(handles: Handles, at: TableVersion, appended: Carryable) -> Staged:
+def append_fragments(handles: Handles, at: TableVersion, appended: AppendedFragments) -> StagedVersion:
     """Take fragments that were appended to another version of this table: a commit, and no data."""
     if appended.table_id != at.table_id:
         raise BadRequest(f"rows written for table {appended.table_id} can't be carried to {at}: stage them again.")
     dataset = handles.open(at)
-    if not appended.columns <= _columns(dataset):
+    if not appended.columns <= _column_types(dataset):
         raise BadRequest(f"rows written with other columns than those of {at} can't be carried: stage them again.")
     operation = lance_module().LanceOperation.Append(list(appended.fragments))
     staged = commit(handles, at, dataset, operation)
-    return Staged(staged.at, staged.rows, appended)
+    return StagedVersion(staged.at, staged.rows, appended)
 
 
-def commit(handles: Handles, at: TableVersion, dataset: "LanceDataset", operation: Any) -> Staged:
+def commit(handles: Handles, at: TableVersion, dataset: "LanceDataset", operation: Any) -> StagedVersion:
     """One detached commit of `operation` on `at`, durable when this returns unless that is held back."""
     transaction = lance_module("lance.dataset").Transaction(read_version=at.table_version, operation=operation)
-    written = written_by(operation, dataset)
+    written = files_written_by(operation, dataset)
 
     def make() -> "LanceDataset":
-        metered = handles.measured(_commit_stages) if has_indexes(dataset) else meter.lance_call(COMMIT_STAGES)
-        with explained(str(at)), metered:
+        metered = handles.measure(_commit_stages) if has_indexes(dataset) else meter.lance_call(COMMIT_STAGES)
+        with translate_errors(str(at)), metered:
             made: LanceDataset = lance_module().LanceDataset.commit(
                 dataset, transaction, storage_options=handles.options, detached=True
             )
             return made
 
-    committed, inside = _recorded(handles, at, written, make)
+    committed, inside = _commit_and_record(handles, at, written, make)
     durable.sync_committed(handles.location, at, transaction.uuid, operation, committed.version)
     staged = TableVersion(at.table_id, committed.version)
-    handles.files.committed(at.table_id, at.table_version, committed.version, written, inside)
-    return Staged(staged, handles.keep(staged, committed).count_rows())
+    handles.files.add_version(at.table_id, at.table_version, committed.version, written, inside)
+    return StagedVersion(staged, handles.add(staged, committed).count_rows())
 
 
 def _upload(handles: Handles, at: TableVersion, rows: "pa.Table", storage_version: str) -> list[Any]:
@@ -221,7 +221,7 @@ def _upload(handles: Handles, at: TableVersion, rows: "pa.Table", storage_versio
     columns are numbered as in a new table.
     """
     with TemporaryDirectory(prefix="omnigraph-upload-") as scratch:
-        with explained(str(at)):
+        with translate_errors(str(at)):
             fragments: list[Any] = lance_module("lance.fragment").write_fragments(
                 rows, scratch, mode="create", data_storage_version=storage_version
             )
@@ -235,7 +235,7 @@ def _put_file(handles: Handles, table_id: str, path: str, file: Path) -> None:
     handles.files.put(table_id, path, file.read_bytes())
 
 
-def _recorded(
+def _commit_and_record(
     handles: Handles, at: TableVersion, written: WrittenFiles, make: "Callable[[], LanceDataset]"
 ) -> "tuple[LanceDataset, frozenset[str]]":
     """Commit, and record the new files: where the store has to be asked for them, while the commit is under way."""
@@ -251,17 +251,17 @@ def _commit_stages(made: int) -> int:
     return COMMIT_STAGES if made <= COMMIT_STAGES else COMMIT_STAGES + 1
 
 
-def unchanged(at: TableVersion, dataset: "LanceDataset") -> Staged:
-    return Staged(at, dataset.count_rows())
+def unchanged(at: TableVersion, dataset: "LanceDataset") -> StagedVersion:
+    return StagedVersion(at, dataset.count_rows())
 
 
-def deleted(
+def write_deletion_files(
     at: TableVersion, dataset: "LanceDataset", found: dict[int, list[int]], stages: int = 1
 ) -> tuple[list[Any], list[int]]:
     """Write deletion files; answers the fragments that have new ones, and the ids of those left empty."""
 
     def delete_in(fragment_id: int, offsets: list[int]) -> Any:
-        with explained(str(at)), meter.lance_call(stages):
+        with translate_errors(str(at)), meter.lance_call(stages):
             fragment: Any = dataset.get_fragment(fragment_id)
             return fragment.delete_rows(offsets)
 
@@ -271,7 +271,7 @@ def deleted(
     return [left for left in after if left is not None], removed
 
 
-def widened_schema(dataset: "LanceDataset", schema: "pa.Schema") -> Any:
+def widen_lance_schema(dataset: "LanceDataset", schema: "pa.Schema") -> Any:
     """A Lance schema for `schema`, which adds columns at the end of the dataset's.
 
     Files refer to columns by field id. Ids are given out in order, so widening at the end keeps
@@ -293,28 +293,28 @@ def _field_ids(fields: Iterable[Any]) -> list[Any]:
     return [(field.id(), field.name(), _field_ids(field.children())) for field in fields]
 
 
-def _columns(dataset: "LanceDataset") -> frozenset[tuple[int, str, str]]:
+def _column_types(dataset: "LanceDataset") -> frozenset[tuple[int, str, str]]:
     types = dataset.schema
     return frozenset((f.id(), f.name(), str(types.field(f.name()).type)) for f in dataset.lance_schema.fields())
 
 
-def _appended(
+def _commit_append(
     handles: Handles, at: TableVersion, dataset: "LanceDataset", fragments: list[Any], ids: Iterable[str]
-) -> Staged:
+) -> StagedVersion:
     staged = commit(handles, at, dataset, lance_module().LanceOperation.Append(fragments))
-    return Staged(
+    return StagedVersion(
         staged.at,
         staged.rows,
-        Carryable(at.table_id, tuple(fragments), _columns(dataset), frozenset(ids)),
+        AppendedFragments(at.table_id, tuple(fragments), _column_types(dataset), frozenset(ids)),
     )
 
 
-def _replaced(
+def _commit_replacement(
     handles: Handles, at: TableVersion, dataset: "LanceDataset", gone: dict[int, list[int]], rows: "pa.Table"
-) -> Staged:
+) -> StagedVersion:
     """Rows instead of others, in one commit."""
     fragments, (updated, removed) = gather(
-        [lambda: _write(handles, at, dataset, rows), lambda: deleted(at, dataset, gone)]
+        [lambda: _write(handles, at, dataset, rows), lambda: write_deletion_files(at, dataset, gone)]
     )
     operation = lance_module().LanceOperation.Update(
         removed_fragment_ids=removed, updated_fragments=updated, new_fragments=fragments
@@ -322,10 +322,12 @@ def _replaced(
     return commit(handles, at, dataset, operation)
 
 
-def _without(handles: Handles, at: TableVersion, dataset: "LanceDataset", gone: dict[int, list[int]]) -> Staged:
+def _commit_deletion(
+    handles: Handles, at: TableVersion, dataset: "LanceDataset", gone: dict[int, list[int]]
+) -> StagedVersion:
     if not gone:
         return unchanged(at, dataset)
-    updated, removed = deleted(at, dataset, gone)
+    updated, removed = write_deletion_files(at, dataset, gone)
     return commit(handles, at, dataset, lance_module().LanceOperation.Delete(updated, removed, ""))
 
 
@@ -335,18 +337,18 @@ def _write_beside_indexes(handles: Handles, at: TableVersion, dataset: "LanceDat
     Lance needs that section to commit, and reads it before it writes a file for an existing table.
     Written as if for a new one, the file is the same if the columns get the same ids.
     """
-    if not has_indexes(dataset) or not _numbers_like_a_new_table(dataset):
+    if not has_indexes(dataset) or not _has_default_field_ids(dataset):
         return _write(handles, at, dataset, rows)
 
     def learn_indexes() -> list[Any]:
-        with explained(str(at)), handles.measured(lambda made: min(made, 1)):
+        with translate_errors(str(at)), handles.measure(lambda made: min(made, 1)):
             return list(dataset.describe_indices())
 
     written, _ = gather([lambda: _write(handles, at, dataset, rows, mode="overwrite"), learn_indexes])
     return written
 
 
-def _numbers_like_a_new_table(dataset: "LanceDataset") -> bool:
+def _has_default_field_ids(dataset: "LanceDataset") -> bool:
     """Whether a new table with these columns would give them the ids that they have in the dataset."""
     numbered = lance_module("lance.schema").LanceSchema.from_pyarrow(dataset.schema)
     return _field_ids(numbered.fields()) == _field_ids(dataset.lance_schema.fields())
@@ -358,9 +360,9 @@ def _write(
     stages = 1 if rows.nbytes < SINGLE_PUT_BYTES_MAX else MULTIPART_STAGES
     if stages == 1:
         rows = rows.combine_chunks()  # of small commits each row came by itself, and Lance encodes batch by batch
-        if handles.files.can_put and (mode == "overwrite" or _numbers_like_a_new_table(dataset)):
+        if handles.files.can_put and (mode == "overwrite" or _has_default_field_ids(dataset)):
             return _upload(handles, at, rows, dataset.data_storage_version)
-    with explained(str(at)), meter.lance_call(stages):
+    with translate_errors(str(at)), meter.lance_call(stages):
         fragments: list[Any] = lance_module("lance.fragment").write_fragments(
             rows, dataset, mode=mode, data_storage_version=dataset.data_storage_version
         )

@@ -18,9 +18,9 @@ from omnigraph.storage.table.file_records import FileRecord
 from omnigraph.storage.table.file_records import fragment_files as fragment_files_of
 from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
 from omnigraph.storage.table.index.metadata import has_indexes
-from omnigraph.storage.table.lance_errors import explained
-from omnigraph.storage.table.overlay import aligned
-from omnigraph.storage.table.read.row_addresses import FILTER_IDS_MAX, chunks, row_addresses
+from omnigraph.storage.table.lance_errors import translate_errors
+from omnigraph.storage.table.overlay import align_table
+from omnigraph.storage.table.read.row_addresses import FILTER_IDS_MAX, id_batches, row_addresses
 from omnigraph.storage.table.write import detached_commit as staging
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ BYTES_MAX = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetTable:
     """The table that rows go to: a version that is there, or the id of one that is still to be made."""
 
     table_id: str
@@ -53,7 +53,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Fragment:
+class WrittenFragment:
     """A fragment that was written and belongs to no version yet, as JSON: what a task answers."""
 
     document: str
@@ -78,7 +78,9 @@ def _handles(uri: str, options: tuple[tuple[str, str], ...], fsync: bool) -> Han
 # What tasks do.
 
 
-def write_rows(location: Location, target: Target, rows: "pa.Table", *, replaces_all: bool = False) -> list[Fragment]:
+def write_rows(
+    location: Location, target: TargetTable, rows: "pa.Table", *, replaces_all: bool = False
+) -> list[WrittenFragment]:
     """Write rows that will be added to the target, or stand instead of all it has; in their order."""
     handles = handles_of(location)
     at = target.at
@@ -88,38 +90,38 @@ def write_rows(location: Location, target: Target, rows: "pa.Table", *, replaces
         where = handles.open(at)
         mode = "overwrite" if replaces_all else "append"
         options = {"mode": mode, "data_storage_version": where.data_storage_version}
-        rows = rows if replaces_all else aligned(rows, where.schema)
-    with explained(f"table {target.table_id}"):
+        rows = rows if replaces_all else align_table(rows, where.schema)
+    with translate_errors(f"table {target.table_id}"):
         written = lance_module("lance.fragment").write_fragments(
             rows, where, schema=rows.schema, max_rows_per_file=ROWS_MAX, max_bytes_per_file=BYTES_MAX, **options
         )
-    return [_written(handles, target.table_id, one) for one in written]
+    return [_describe(handles, target.table_id, one) for one in written]
 
 
-def _written(handles: Handles, table_id: str, fragment: Any) -> Fragment:
+def _describe(handles: Handles, table_id: str, fragment: Any) -> WrittenFragment:
     """Told with its checksums on a local disk, so that the driver need not read the files.
 
     An object store is asked for them by the driver, while it commits.
     """
     records: dict[str, FileRecord] = {}
     if handles.location.is_local:
-        records = handles.files.attest(table_id, fragment_files_of(fragment))
-    return Fragment(json.dumps(fragment.to_json()), int(fragment.physical_rows), tuple(records.items()))
+        records = handles.files.make_records(table_id, fragment_files_of(fragment))
+    return WrittenFragment(json.dumps(fragment.to_json()), int(fragment.physical_rows), tuple(records.items()))
 
 
 def write_deletions(location: Location, at: TableVersion, fragment_id: int, offsets: Sequence[int]) -> str | None:
     """Write a deletion file for some rows of one fragment: the fragment with it, None if no row is left."""
     dataset = handles_of(location).open(at)
-    with explained(str(at)):
+    with translate_errors(str(at)):
         fragment: Any = dataset.get_fragment(fragment_id)
         left = fragment.delete_rows(list(offsets))
     return None if left is None else json.dumps(left.to_json())
 
 
-def copy_fragment(location: Location, at: TableVersion, fragment_id: int, target: Target) -> list[Fragment]:
+def copy_fragment(location: Location, at: TableVersion, fragment_id: int, target: TargetTable) -> list[WrittenFragment]:
     """The rows of one fragment, deleted ones too, as fragments of another table: offsets stay what they were."""
     dataset: Any = handles_of(location).open(at)
-    with explained(str(at)):
+    with translate_errors(str(at)):
         scanner = dataset.scanner(fragments=[dataset.get_fragment(fragment_id)], scan_in_order=True)
         rows = scanner.to_table()
     return write_rows(location, target, rows)
@@ -150,9 +152,9 @@ def key_batches(
         batch_readahead=BATCHES_AHEAD,
         fragment_readahead=FRAGMENTS_AHEAD,
     )
-    with explained(str(at)):
+    with translate_errors(str(at)):
         for batch in scanner.to_batches():
-            arrays = [one_zero(batch.column(name)) for name in columns]
+            arrays = [normalize_zeros(batch.column(name)) for name in columns]
             address = batch.column("_rowaddr").view(pa.int64())
             yield pa.RecordBatch.from_arrays([address, *arrays], names=[ROW_ADDRESS, *columns.values()])
 
@@ -174,7 +176,7 @@ def rows_at(
 
     dataset: Any = handles_of(location).open(at)
     parts = [pa.schema([dataset.schema.field(name) for name in columns]).empty_table()]
-    with explained(str(at)):
+    with translate_errors(str(at)):
         for start in range(0, len(addresses), TAKE_ROWS_MAX):
             wanted = [int(one) for one in addresses[start : start + TAKE_ROWS_MAX]]
             taken = dataset._take_rows(wanted, columns=list(columns))
@@ -184,7 +186,7 @@ def rows_at(
     return pa.concat_tables(parts)
 
 
-def looked_up(location: Location, at: TableVersion, ids: Sequence[str]) -> "Addresses | None":
+def find_addresses(location: Location, at: TableVersion, ids: Sequence[str]) -> "Addresses | None":
     """The addresses of these ids by filters; None where one pass over the whole id column is less work."""
     import numpy as np
 
@@ -194,8 +196,8 @@ def looked_up(location: Location, at: TableVersion, ids: Sequence[str]) -> "Addr
     if not few and not (has_indexes(dataset) and dataset.count_rows() > ROWS_AN_ID_MIN * len(ids)):
         return None
     found: list[int] = []
-    for chunk in chunks(ids):
-        with explained(str(at)):
+    for chunk in id_batches(ids):
+        with translate_errors(str(at)):
             by_fragment = row_addresses(handles, dataset, chunk)
         found += [(fragment << 32) | offset for fragment, offsets in by_fragment.items() for offset in offsets]
     return np.array(found, np.int64)
@@ -210,7 +212,7 @@ def fragment_rows(location: Location, at: TableVersion) -> dict[int, int]:
     return {int(one.fragment_id): int(one.physical_rows) for one in dataset.get_fragments()}
 
 
-def fragment_files(location: Location, at: TableVersion) -> dict[int, frozenset[str]]:
+def fragment_paths(location: Location, at: TableVersion) -> dict[int, frozenset[str]]:
     """The fragments of a version, each with the files that its rows are in: the same ones have the same rows."""
     dataset = handles_of(location).open(at)
     return {
@@ -226,29 +228,31 @@ def ensure_table(location: Location, table_id: str, schema: "pa.Schema") -> Tabl
     return TableVersion(table_id, 1)
 
 
-def appended(location: Location, at: TableVersion, fragments: Sequence[Fragment]) -> tuple[TableVersion, list[int]]:
+def commit_append(
+    location: Location, at: TableVersion, fragments: Sequence[WrittenFragment]
+) -> tuple[TableVersion, list[int]]:
     """`at` with more fragments, as one more version; and the ids that they have there, in their order."""
     handles = handles_of(location)
     dataset = handles.open(at)
-    _refuse_strangers(dataset, at, fragments)
-    _learn(handles, at, fragments)
+    _require_known_columns(dataset, at, fragments)
+    _add_records(handles, at, fragments)
     operation = lance_module().LanceOperation.Append(_metadata(fragments))
     made = staging.commit(handles, at, dataset, operation).at
     return made, _ids_of(handles.open(made), fragments)
 
 
-def replaced(
-    location: Location, at: TableVersion, schema: "pa.Schema", fragments: Sequence[Fragment]
+def commit_overwrite(
+    location: Location, at: TableVersion, schema: "pa.Schema", fragments: Sequence[WrittenFragment]
 ) -> tuple[TableVersion, list[int]]:
     """These fragments instead of all that `at` has, with their schema."""
     handles = handles_of(location)
-    _learn(handles, at, fragments)
+    _add_records(handles, at, fragments)
     operation = lance_module().LanceOperation.Overwrite(schema, _metadata(fragments))
     made = staging.commit(handles, at, handles.open(at), operation).at
     return made, _ids_of(handles.open(made), fragments)
 
 
-def without(
+def commit_deletions(
     location: Location, at: TableVersion, updated: Iterable[str], removed: Sequence[int]
 ) -> tuple[TableVersion, int]:
     """`at` with the deletion files that tasks wrote, and without the fragments that are empty; and its rows."""
@@ -269,17 +273,17 @@ def new_files(location: Location, base: TableVersion | None, at: TableVersion) -
     return handles_of(location).files.new_files(at.table_id, since, at.table_version)
 
 
-def _learn(handles: Handles, at: TableVersion, fragments: Sequence[Fragment]) -> None:
+def _add_records(handles: Handles, at: TableVersion, fragments: Sequence[WrittenFragment]) -> None:
     for one in fragments:
-        handles.files.learn(at.table_id, dict(one.records))
+        handles.files.add_records(at.table_id, dict(one.records))
 
 
-def _metadata(fragments: Sequence[Fragment]) -> list[Any]:
+def _metadata(fragments: Sequence[WrittenFragment]) -> list[Any]:
     from_json = lance_module("lance.fragment").FragmentMetadata.from_json
     return [from_json(one.document) for one in fragments]
 
 
-def _ids_of(dataset: "LanceDataset", fragments: Sequence[Fragment]) -> list[int]:
+def _ids_of(dataset: "LanceDataset", fragments: Sequence[WrittenFragment]) -> list[int]:
     """Lance numbers fragments when it commits them; rows are found by these numbers, so they must be right."""
     by_path = {file.path: one.fragment_id for one in dataset.get_fragments() for file in one.metadata.files}
     found = [int(by_path[next(iter(one.paths))]) for one in fragments]
@@ -288,7 +292,7 @@ def _ids_of(dataset: "LanceDataset", fragments: Sequence[Fragment]) -> list[int]
     return found
 
 
-def _refuse_strangers(dataset: "LanceDataset", at: TableVersion, fragments: Sequence[Fragment]) -> None:
+def _require_known_columns(dataset: "LanceDataset", at: TableVersion, fragments: Sequence[WrittenFragment]) -> None:
     """A file names columns by field id: written for other columns it would be misread."""
     known = {number for field in dataset.lance_schema.fields() for number in _field_ids(field)}
     for one in fragments:
@@ -305,7 +309,7 @@ def _field_ids(field: Any) -> Iterator[int]:
         yield from _field_ids(child)
 
 
-def one_zero(column: Any) -> Any:
+def normalize_zeros(column: Any) -> Any:
     """The column with the two zeros as one value."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -14,10 +14,10 @@ from omnigraph.storage.table import fsync as durable
 from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
 from omnigraph.storage.table.index import segments as indexing
 from omnigraph.storage.table.index.metadata import segments
-from omnigraph.storage.table.lance_errors import explained
+from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.lance_io_stats import Origin
 from omnigraph.storage.table.write import detached_commit as staging
-from omnigraph.storage.table.write.detached_commit import Staged
+from omnigraph.storage.table.write.detached_commit import StagedVersion
 from omnigraph.storage.util.parallel import gather
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class FilledColumn:
         return every
 
 
-def fill_columns(handles: Handles, at: TableVersion, columns: Sequence[FilledColumn]) -> Staged:
+def fill_columns(handles: Handles, at: TableVersion, columns: Sequence[FilledColumn]) -> StagedVersion:
     """Add columns at the end, with values; every fragment by itself, some rows at a time."""
     import pyarrow as pa
 
@@ -65,25 +65,25 @@ def fill_columns(handles: Handles, at: TableVersion, columns: Sequence[FilledCol
         return pa.record_batch([column.of(batch) for column in columns], schema=schema)
 
     def fill(fragment: Any) -> tuple[Any, Any]:
-        with explained(str(at)), handles.measured(lambda requests: min(requests, FILL_STAGES)):
+        with translate_errors(str(at)), handles.measure(lambda requests: min(requests, FILL_STAGES)):
             filled: tuple[Any, Any] = fragment.merge_columns(made, columns=sources, batch_size=BATCH_ROWS)
             return filled
 
     results = gather([partial(fill, fragment) for fragment in fragments])
     wide = results[0][1]
     staging.require_same_columns(dataset, wide)
-    path = durable.table_path(handles.location, at.table_id)
+    path = durable.path_to_sync(handles.location, at.table_id)
     if path is not None:
         durable.sync_data(path, [str(file.path) for metadata, _ in results for file in metadata.files])
     operation = lance_module().LanceOperation.Merge([metadata for metadata, _ in results], wide)
     return staging.commit(handles, at, dataset, operation)
 
 
-def copy_columns(handles: Handles, at: TableVersion, table_id: str, columns: Sequence[str]) -> Staged:
+def copy_columns(handles: Handles, at: TableVersion, table_id: str, columns: Sequence[str]) -> StagedVersion:
     """Another table with the same rows in these columns alone; `table_id` must be fresh. Indexes are not copied."""
     dataset = handles.open(at)
-    path = durable.table_path(handles.location, table_id)
-    made_above = durable.missing_above(path) if path is not None else []
+    path = durable.path_to_sync(handles.location, table_id)
+    made_above = durable.missing_parents(path) if path is not None else []
 
     def make() -> "LanceDataset":
         scanner: Any = dataset.scanner(columns=list(columns), batch_size=BATCH_ROWS)
@@ -96,13 +96,13 @@ def copy_columns(handles: Handles, at: TableVersion, table_id: str, columns: Seq
         )
         return copied
 
-    with explained(f"table {table_id}"), meter.lance_call(staging.CREATE_STAGES):
-        copied = handles.counted(Origin.CREATED, make)
+    with translate_errors(f"table {table_id}"), meter.lance_call(staging.CREATE_STAGES):
+        copied = handles.open_counted(Origin.CREATED, make)
     made = TableVersion(table_id, int(copied.version))
     if path is not None:
         durable.sync_created(path, made_above)
     staging.record_created(handles, made, copied)
-    return Staged(made, handles.keep(made, copied).count_rows())
+    return StagedVersion(made, handles.add(made, copied).count_rows())
 
 
 def reindex(
