@@ -18,7 +18,7 @@ from omnigraph.schema.identity import id_of
 from omnigraph.schema.ipc_row import encode_row
 from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.schema.types import Enumeration, ListOf, Scalar, Vector
-from omnigraph.write.validate.row_checks import plainly_fine, value_violations
+from omnigraph.write.validate.row_checks import passes_fast_checks, value_violations
 
 Row = dict[str, Any]
 
@@ -145,7 +145,7 @@ def test_a_row_that_is_plainly_fine_breaks_nothing_as_columns(name: str) -> None
     @given(any_rows(definition))
     def holds(row: Row) -> None:
         if listed or encode_row(definition, row) is not None:  # nobody asks about others: they are columns already
-            fine = plainly_fine(definition, row)
+            fine = passes_fast_checks(definition, row)
             assert not fine or value_violations(constraints, definition, arrow_rows(definition, [row])) == []
 
     holds()
@@ -158,7 +158,7 @@ def test_an_ordinary_row_is_plainly_fine(name: str) -> None:
     @settings(deadline=None, max_examples=50)
     @given(good_rows(definition))
     def holds(row: Row) -> None:
-        assert plainly_fine(definition, row)
+        assert passes_fast_checks(definition, row)
 
     holds()
 
@@ -183,9 +183,9 @@ def test_a_range_and_a_pattern_are_left_to_the_columns_where_there_is_a_value() 
         replace(whole, rules=rules) for rules in (replace(whole.rules, ranges=()), replace(whole.rules, checks=()))
     )
 
-    assert plainly_fine(UNRULED, PERSON)
-    assert not plainly_fine(only_checked, PERSON)
-    assert not plainly_fine(only_ranged, PERSON)
+    assert passes_fast_checks(UNRULED, PERSON)
+    assert not passes_fast_checks(only_checked, PERSON)
+    assert not passes_fast_checks(only_ranged, PERSON)
     assert value_violations(CONSTRAINTS["Person"], whole, arrow_rows(whole, [PERSON])) == []
 
 
@@ -211,8 +211,8 @@ def test_a_row_that_breaks_something_is_not_plainly_fine(column: str, value: Any
     ranged = replace(
         UNRULED, rules=replace(rules, checks=(), ranges=tuple(r for r in rules.ranges if r.property != "wage"))
     )
-    assert plainly_fine(ranged, PERSON)
-    assert not plainly_fine(ranged, row)
+    assert passes_fast_checks(ranged, PERSON)
+    assert not passes_fast_checks(ranged, row)
     found = value_violations(CONSTRAINTS["Person"], TYPES["Person"], arrow_rows(TYPES["Person"], [row]))
     assert broken in [violation.constraint for violation in found]
 
@@ -221,24 +221,24 @@ def test_a_row_that_breaks_something_is_not_plainly_fine(column: str, value: Any
     ("column", "value"), [("tags_1", []), ("tags_1", ["a"]), ("sums_1", [float("nan")]), ("face_1", [1.0, 2.0])]
 )
 def test_lists_and_vectors_are_left_to_the_columns(column: str, value: Any) -> None:
-    assert plainly_fine(TYPES["Listed"], {"id": "a", "text_1": "b"})
-    assert not plainly_fine(TYPES["Listed"], {"id": "a", "text_1": "b", column: value})
+    assert passes_fast_checks(TYPES["Listed"], {"id": "a", "text_1": "b"})
+    assert not passes_fast_checks(TYPES["Listed"], {"id": "a", "text_1": "b", column: value})
 
 
 def test_what_is_kept_of_a_type_is_not_that_of_another_made_from_it() -> None:
     """A schema change makes a type from the one before: its rules are its own."""
     before = compile_schema("node T { name: String? }").catalog.by_name["T"]
-    assert plainly_fine(before, {"id": "a"})
+    assert passes_fast_checks(before, {"id": "a"})
     after = replace(before, properties=tuple(replace(prop, nullable=False) for prop in before.properties))
 
-    assert not plainly_fine(after, {"id": "a"})
-    assert plainly_fine(before, {"id": "a"})
+    assert not passes_fast_checks(after, {"id": "a"})
+    assert passes_fast_checks(before, {"id": "a"})
 
 
 def test_a_type_whose_rows_were_tested_can_be_sent_elsewhere() -> None:
-    assert plainly_fine(TYPES["OfText"], {"id": "a", "k_1": "a"})
+    assert passes_fast_checks(TYPES["OfText"], {"id": "a", "k_1": "a"})
 
     again = pickle.loads(pickle.dumps(TYPES["OfText"]))
 
     assert again == TYPES["OfText"]
-    assert not plainly_fine(again, {"id": "a", "k_1": "b"})
+    assert not passes_fast_checks(again, {"id": "a", "k_1": "b"})

@@ -15,7 +15,7 @@ from omnigraph.manifest.commit.plan import Append, Delete
 from omnigraph.write.delta import Delta, TableDelta
 from omnigraph.write.validate.checks import run_checks
 from omnigraph.write.validate.validate import checks_for
-from omnigraph.write.validate.violations import together
+from omnigraph.write.validate.violations import combine_violations
 from write.writing import World, edge, make_world, person
 
 KEPT_AND_BROKEN = {
@@ -235,7 +235,7 @@ def test_violations_are_reported_together_with_counts_and_the_first_ids(people: 
 
 
 def test_the_error_survives_pickling() -> None:
-    error = together([Violation("T id", "T", None, ("a",), "is odd", "even it", "node:T")])
+    error = combine_violations([Violation("T id", "T", None, ("a",), "is odd", "even it", "node:T")])
 
     again = pickle.loads(pickle.dumps(error))
 

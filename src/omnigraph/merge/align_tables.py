@@ -39,7 +39,7 @@ def conformed_with(
     tables: Tables, ids: IdSource, state: TypeState, wanted: TypeDef, schema: str, delta: TableDelta
 ) -> Adopted:
     """The same with a delta applied on top, which is in the wanted columns already."""
-    if delta.changes_nothing:
+    if delta.is_empty:
         return conformed(tables, ids, state, wanted, schema)
     assert state.ref is not None, "a type without a table has nothing to conform"
     at = fitted(tables, _settled(tables, ids, state), state.definition, wanted).at

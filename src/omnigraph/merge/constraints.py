@@ -22,9 +22,9 @@ from omnigraph.storage.table.overlay import without_ids
 from omnigraph.storage.table.tables import Tables
 from omnigraph.storage.util.parallel import gather
 from omnigraph.write.delta import Delta, TableDelta, texts
-from omnigraph.write.validate.graph_checks import CardinalityHolds, EndsExist, StillUnreferenced, UniqueInGraph
-from omnigraph.write.validate.lookups import Answers, rows_having, stored_at
-from omnigraph.write.validate.validate import constraints_for, graph_checks, own_violations
+from omnigraph.write.validate.graph_checks import CardinalityHolds, EndsExist, NoDanglingEdges, UniqueInGraph
+from omnigraph.write.validate.lookups import PrefetchedRows, rows_having, stored_at
+from omnigraph.write.validate.validate import constraints_for, graph_checks, row_violations
 from omnigraph.write.validate.violations import violations_of
 
 ORPHAN_EDGE, UNIQUE, CARDINALITY, VALUE = (
@@ -62,10 +62,10 @@ def graph_conflicts(tables: Tables, merging: Merging) -> list[MergeConflict]:
     delta = Delta.of([*judged.values(), *ends_only.values()])
     checks = [
         check
-        for check in graph_checks(constraints, delta, Answers())
+        for check in graph_checks(constraints, delta, PrefetchedRows())
         if not (isinstance(check, UniqueInGraph | CardinalityHolds) and check.reads <= ends_only.keys())
     ]
-    found = own_violations(catalog, constraints, Delta.of(judged.values()))
+    found = row_violations(catalog, constraints, Delta.of(judged.values()))
     answers = gather([partial(_run, check, merging.after, tables) for check in checks])
     kinds = {one.name: one for every in constraints.by_table.values() for one in every}
     conflicts = [conflict for violation in found for conflict in _told(violation, kinds, merging)]
@@ -80,7 +80,7 @@ def graph_conflicts(tables: Tables, merging: Merging) -> list[MergeConflict]:
 
 def _judged_as_rows(tables: Tables, merging: Merging) -> dict[TableKey, TableDelta]:
     """Deltas; and what a side with other constraints changed, because nobody has judged it by the merged ones."""
-    judged = {key: delta for key, delta in merging.deltas.items() if not delta.changes_nothing}
+    judged = {key: delta for key, delta in merging.deltas.items() if not delta.is_empty}
     if merging.ours.schema.hash == merging.theirs.schema.hash:
         return judged
     for definition in merging.after.catalog.types:
@@ -131,14 +131,14 @@ def _beside(delta: TableDelta | None, other: TableDelta) -> TableDelta:
 
     if delta is None:
         return other
-    rows = pa.concat_tables([delta.rows, without_ids(other.rows, delta.touched)])
-    parts = [without_ids(other.before, delta.touched)] if other.before is not None else []
+    rows = pa.concat_tables([delta.rows, without_ids(other.rows, delta.affected_ids)])
+    parts = [without_ids(other.before, delta.affected_ids)] if other.before is not None else []
     parts += [delta.before] if delta.before is not None else []
     return TableDelta(delta.table, rows, delta.removed, pa.concat_tables(parts) if parts else None)
 
 
 def _run(check: Check, txn: WriteTxn, tables: Tables) -> "tuple[Violation | MergeConflict, ...]":
-    if isinstance(check, StillUnreferenced):
+    if isinstance(check, NoDanglingEdges):
         return tuple(_left_behind(check, txn, tables))
     if isinstance(check, EndsExist):
         return tuple(_without_node(check, txn, tables))
@@ -149,7 +149,7 @@ def _run(check: Check, txn: WriteTxn, tables: Tables) -> "tuple[Violation | Merg
     return ()
 
 
-def _left_behind(check: StillUnreferenced, txn: WriteTxn, tables: Tables) -> Iterator[MergeConflict]:
+def _left_behind(check: NoDanglingEdges, txn: WriteTxn, tables: Tables) -> Iterator[MergeConflict]:
     """Edges that stay while their node goes: the validator names the nodes, a merge the edges."""
     end = check.endpoint
     at, column = stored_at(txn, end.table_key), end.columns[0]
@@ -162,7 +162,7 @@ def _left_behind(check: StillUnreferenced, txn: WriteTxn, tables: Tables) -> Ite
 
 def _without_node(check: EndsExist, txn: WriteTxn, tables: Tables) -> Iterator[MergeConflict]:
     """Edges that come while their node is gone."""
-    asked = frozenset(node for end in check.ends for node in end.edges) - check.gone
+    asked = frozenset(node for end in check.ends for node in end.edges) - check.removed
     there = tables.exists(stored_at(txn, check.node_table), asked) if asked else frozenset()
     for one in check.ends:
         for node, edges in one.edges.items():

@@ -139,7 +139,7 @@ class _ThreeWay:
         conflicts = [conflict for one in decided.values() for conflict in one.conflicts]
         conflicts += self._dropped_while_changed()
         conflicts += graph_conflicts(self.repository.tables, merging)
-        written = {key: one for key, one in deltas.items() if key not in adopted and not one.changes_nothing}
+        written = {key: one for key, one in deltas.items() if key not in adopted and not one.is_empty}
         return Draft(
             Outcome.MERGED,
             self.source,

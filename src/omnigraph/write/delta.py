@@ -29,7 +29,7 @@ class TableDelta:
     fresh_ids: bool = False  # all ids of `rows` were minted by this write
     ids_must_be_new: bool = False  # and an id that is there already is an error
     replaces_all: bool = False  # these rows instead of all that are there
-    edges_went_along: bool = False  # the edges of `removed` were read and are removed too: nobody need look again
+    removes_edges: bool = False  # the edges of `removed` were read and are removed too: nobody need look again
 
     @cached_property
     def ids(self) -> frozenset[str]:
@@ -57,7 +57,7 @@ class TableDelta:
         return texts(self.rows, column) if made is None else [str(made.values[column])]
 
     @cached_property
-    def touched(self) -> frozenset[str]:
+    def affected_ids(self) -> frozenset[str]:
         """Ids about which this write, not the stored table, has the last word."""
         return self.ids | self.removed
 
@@ -66,7 +66,7 @@ class TableDelta:
         return frozenset(() if self.before is None else texts(self.before, "id"))
 
     @property
-    def changes_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         return not self.replaces_all and not self.removed and not self.count
 
     def before_by_id(self, columns: Iterable[str]) -> dict[str, tuple[object, ...]]:
@@ -98,14 +98,14 @@ class Delta:
 
     @staticmethod
     def of(tables: Iterable[TableDelta]) -> "Delta":
-        return Delta({table.table: table for table in tables if not table.changes_nothing})
+        return Delta({table.table: table for table in tables if not table.is_empty})
 
     def of_table(self, key: TableKey) -> TableDelta | None:
         return self.tables.get(key)
 
-    def touched(self, key: TableKey) -> frozenset[str]:
+    def affected_ids(self, key: TableKey) -> frozenset[str]:
         delta = self.tables.get(key)
-        return frozenset() if delta is None else delta.touched
+        return frozenset() if delta is None else delta.affected_ids
 
     def removed(self, key: TableKey) -> frozenset[str]:
         delta = self.tables.get(key)
@@ -121,7 +121,7 @@ class Delta:
 
 def values_by_id(rows: "pa.Table", columns: Iterable[str]) -> dict[str, tuple[object, ...]]:
     """Each row's values in these columns, as tuples that can be compared and hashed."""
-    values = [map(comparable, rows.column(name).to_pylist()) for name in columns]
+    values = [map(to_hashable, rows.column(name).to_pylist()) for name in columns]
     return dict(zip(texts(rows, "id"), zip(*values, strict=True), strict=True))
 
 
@@ -131,5 +131,5 @@ def texts(rows: "pa.Table | pa.RecordBatch", column: str) -> list[str]:
     return values
 
 
-def comparable(value: object) -> object:
+def to_hashable(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value

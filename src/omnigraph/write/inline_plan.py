@@ -11,7 +11,7 @@ from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.store.inline_rows import change_size, encode_change
 from omnigraph.storage.table.overlay import Overlay, unique_ids
 from omnigraph.storage.table.tables import Tables
-from omnigraph.write.validate.violations import existing, refuse
+from omnigraph.write.validate.violations import already_exists, raise_violations
 
 SmallAction: TypeAlias = Append | Upsert | Delete
 
@@ -78,7 +78,7 @@ def _inline(
                 deletes |= there
             case Append() | Upsert():
                 if there and isinstance(action, Append):
-                    refuse(existing(key, there))
+                    raise_violations(already_exists(key, there))
                 touch = RowCounts(touch.inserted + len(ids) - len(there), touch.updated + len(there), touch.deleted)
                 overlay, present = overlay.compose(_written(action, ids, new=not there)), present | ids
     change = encode_change(overlay, deletes, new=not touch.updated)

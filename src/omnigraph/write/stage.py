@@ -40,7 +40,7 @@ from omnigraph.storage.table.tables import StagedVersion, Tables, TableVersion
 from omnigraph.storage.util.parallel import gather
 from omnigraph.write.delta import texts
 from omnigraph.write.inline_plan import fits, inline_tables, only_fresh, recounted, small_actions
-from omnigraph.write.validate.violations import existing, refuse
+from omnigraph.write.validate.violations import already_exists, raise_violations
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -139,7 +139,7 @@ class Stager:
                     taken = self._tables.written_since(ref.stored, base, ids)
                 else:
                     taken = self._tables.exists(make_content(ref.stored, ref.tail), ids)
-                refuse(existing(action.table, taken))
+                raise_violations(already_exists(action.table, taken))
 
     def _fresh(self, txn: WriteTxn, key: TableKey, actions: Sequence[TableAction]) -> StagedTable | None:
         """The actions one after another, each on the version that the one before made; the first takes the tail in."""

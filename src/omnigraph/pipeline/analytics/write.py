@@ -34,7 +34,7 @@ from omnigraph.storage.table.write.column_updates import (
 )
 from omnigraph.write.validate.row_checks import value_violations
 from omnigraph.write.validate.validate import constraints_for
-from omnigraph.write.validate.violations import refuse
+from omnigraph.write.validate.violations import raise_violations
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +60,7 @@ class Column:
         import pyarrow as pa
 
         rows = pa.table({ID: values.column(ID), self.name: cast_values(values.column("value"), self.target)})
-        refuse(value_violations(self.constraints, self.target.definition, rows))
+        raise_violations(value_violations(self.constraints, self.target.definition, rows))
         return rows
 
 

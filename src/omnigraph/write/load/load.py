@@ -29,7 +29,7 @@ from omnigraph.write.load.load_rows import Incoming, TypeRows, understood
 from omnigraph.write.load.quarantine import Rejects, default_path, over_limit
 from omnigraph.write.validate.checks import run_checks
 from omnigraph.write.validate.validate import checks_for
-from omnigraph.write.validate.violations import placed, violations_of
+from omnigraph.write.validate.violations import add_places, violations_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class _Load:
                 on_conflict="fail" if options.mode == "overwrite" else "retry",
             )
         except ConstraintViolation as error:
-            raise placed(error, self._places()) from None
+            raise add_places(error, self._places()) from None
 
     def result(self) -> LoadResult:
         lowered = self._lowered
@@ -155,7 +155,7 @@ class _Load:
         try:
             run_checks(self.plan(txn).checks, txn, self._repository.tables)
         except ConstraintViolation as error:
-            raise placed(error, self._places()) from None
+            raise add_places(error, self._places()) from None
 
     def plan(self, txn: WriteTxn) -> Changes:
         incoming = self.incoming(txn.base.schema, txn.catalog)

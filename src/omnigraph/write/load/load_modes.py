@@ -19,7 +19,13 @@ from omnigraph.write.load.load_options import Mode
 from omnigraph.write.load.load_rows import Incoming, TypeRows, each_id_once, match_constraint
 from omnigraph.write.validate.lookups import stored_at
 from omnigraph.write.validate.row_checks import unique_values
-from omnigraph.write.validate.row_images import changed, completed, emptied, stale_where, touched_before
+from omnigraph.write.validate.row_images import (
+    drop_unchanged,
+    fill_missing,
+    select_affected,
+    set_null,
+    stale_vector_mask,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,14 +119,14 @@ def _merge_type(txn: WriteTxn, tables: Tables, key: TableKey, incoming: TypeRows
     before = pa.concat_tables(stored) if stored else None
     rows = incoming.rows
     if before is not None and before.num_rows:
-        rows = completed(rows, incoming.given, before)
+        rows = fill_missing(rows, incoming.given, before)
         for prop in definition.properties:
             if prop.embed is not None:
                 source = definition.column(prop.embed.source)
-                rows = emptied(rows, prop.column, stale_where(rows, incoming.given, before, source, prop.column))
-        rows = changed(rows, before)
+                rows = set_null(rows, prop.column, stale_vector_mask(rows, incoming.given, before, source, prop.column))
+        rows = drop_unchanged(rows, before)
     fresh = bool(incoming.minted.all())
-    delta = TableDelta(key, rows, before=touched_before(before, rows, frozenset()), fresh_ids=fresh)
+    delta = TableDelta(key, rows, before=select_affected(before, rows, frozenset()), fresh_ids=fresh)
     return _MergedType(delta, incoming, reads, refused, new_each_time(definition, int(incoming.minted.sum())))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from omnigraph.errors import BadRequest, ConstraintViolation, InvalidInput, Violation
 from omnigraph.write.load.input.chunks import Unreadable
 from omnigraph.write.load.input.load_input import Place
-from omnigraph.write.validate.violations import kept, together
+from omnigraph.write.validate.violations import combine_violations, truncate_violations
 
 PROBLEMS_SHOWN_MAX = 20
 
@@ -46,9 +46,9 @@ class Rejects:
         if self._misformed:
             listed = [(str(place), problem) for place, reasons in self._in_order() for problem in reasons[:1]]
             return InvalidInput(tuple(listed[:PROBLEMS_SHOWN_MAX]), len(self._reasons))
-        error = together(self._violations)
+        error = combine_violations(self._violations)
         assert error is not None, "nothing was rejected"
-        return kept(error)
+        return truncate_violations(error)
 
     def write(self, path: Path, raw: Iterable[tuple[Place, Any]]) -> None:
         """One JSON object a line: where it stood, why it was left out, and what it was."""

@@ -34,7 +34,7 @@ from omnigraph.storage.table.table_content import make_content
 from omnigraph.storage.util.parallel import gather
 from omnigraph.write.migrate.migration_checks import assess
 from omnigraph.write.migrate.reshape import changes_table, reshape
-from omnigraph.write.validate.violations import refuse
+from omnigraph.write.validate.violations import raise_violations
 
 KIND = "schema_apply"
 
@@ -106,7 +106,7 @@ def _landed(
         raise SchemaChangeRefused(
             assessed.plan.to_json(), tuple((s.subject, s.message, s.code) for s in assessed.refused)
         )
-    refuse(assessed.violations)
+    raise_violations(assessed.violations)
     tasks: list[Callable[[], Any]] = [partial(migration.staged, base), partial(repository.schemas.write, plan.wanted)]
     staged: dict[TableKey, StagedTable] = gather(tasks)[0]
     publish = PublishPlan(

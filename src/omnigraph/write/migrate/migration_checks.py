@@ -21,7 +21,7 @@ from omnigraph.storage.util.duckdb_stream import BatchStreams
 from omnigraph.storage.util.parallel import gather
 from omnigraph.write.migrate.reshape import filled
 from omnigraph.write.validate.lookups import stored_at
-from omnigraph.write.validate.row_checks import broken, value_violations
+from omnigraph.write.validate.row_checks import value_violations, violation_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -199,7 +199,7 @@ def _repeated(rows: _Rows, constraint: Unique) -> _Finding | None:
         ids = [str(row[0]) for row in found]
     named = ", ".join(constraint.properties)
     problem = f"has a {named} that another one has too"
-    violation = broken(constraint, ids, problem, "give each its own value, or remove one of them")
+    violation = violation_of(constraint, ids, problem, "give each its own value, or remove one of them")
     return None if violation is None else _Finding(violation, int(count))
 
 
@@ -222,7 +222,7 @@ def _outnumbered(rows: _Rows, constraint: Cardinality) -> _Finding | None:
         return None
     bound = constraint.name.rpartition(" ")[2]
     problem = f"has {found[0][1]} {constraint.type_name} edges"
-    violation = broken(constraint, [str(row[0]) for row in found], problem, f"keep within @card({bound})")
+    violation = violation_of(constraint, [str(row[0]) for row in found], problem, f"keep within @card({bound})")
     if violation is None:
         return None
     return _Finding(replace(violation, type_name=constraint.source_table.partition(":")[2]), int(count))

@@ -24,8 +24,16 @@ from omnigraph.write.commit import Changes, OnConflict, Planner, commit_changes
 from omnigraph.write.delta import Delta, TableDelta
 from omnigraph.write.mutate.table_buffer import Draft
 from omnigraph.write.validate.graph_checks import UniqueInGraph
-from omnigraph.write.validate.lookups import Answers
-from omnigraph.write.validate.row_images import Row, assigned, default_of, defaults_of, emptied, equal, stale_vectors
+from omnigraph.write.validate.lookups import PrefetchedRows
+from omnigraph.write.validate.row_images import (
+    RowImage,
+    assign,
+    default_of,
+    defaults_of,
+    equal_values,
+    set_null,
+    stale_vectors,
+)
 from omnigraph.write.validate.validate import checks_for, constraints_for, unique_checks
 
 NODES_MAX = 10_000  # whose edges are asked for at once
@@ -81,7 +89,7 @@ class _New:
 
     definition: TypeDef
     given: dict[str, Any]
-    values: Row
+    values: RowImage
     entity: str | None
 
 
@@ -95,7 +103,7 @@ class _Run:
         self._drafts: dict[TableKey, Draft] = {}
         self._new: dict[int, _New] = {}  # by the number of their statement
         self._violations: list[Violation] = []
-        self._answers = Answers()
+        self._answers = PrefetchedRows()
 
     def changes(self, query: MutationQuery) -> Changes:
         self._look_up_keys(query)
@@ -122,7 +130,7 @@ class _Run:
 
     def _look_up_keys(self, query: MutationQuery) -> None:
         """The stored rows of all keyed inserts at once, and whether their unique values are taken."""
-        wanted: dict[TableKey, dict[str, list[Row]]] = {}
+        wanted: dict[TableKey, dict[str, list[RowImage]]] = {}
         for number, statement in enumerate(query.statements):
             if isinstance(statement, InsertRow):
                 new = self._new[number] = _new(self._txn.catalog.type_of(statement.table_key), statement)
@@ -131,17 +139,17 @@ class _Run:
         if wanted:
             gather([partial(self._look_up, self._draft(key), written) for key, written in wanted.items()])
 
-    def _look_up(self, draft: Draft, written: dict[str, list[Row]]) -> None:
+    def _look_up(self, draft: Draft, written: dict[str, list[RowImage]]) -> None:
         """Stored rows with these ids; with them, in one question, what validation will ask if they are new."""
         asked = self._asked_of_unique(draft, written)
         if not asked or draft.content is None:
             draft.look_up(written.keys())
             return
-        found = draft.look_up_with(written.keys(), [check.question for check in asked])
+        found = draft.look_up_with(written.keys(), [check.lookup_values for check in asked])
         for check in asked:
-            self._answers.keep(draft.content, check.columns, check.question, found)
+            self._answers.add(draft.content, check.columns, check.lookup_values, found)
 
-    def _asked_of_unique(self, draft: Draft, written: dict[str, list[Row]]) -> list[UniqueInGraph]:
+    def _asked_of_unique(self, draft: Draft, written: dict[str, list[RowImage]]) -> list[UniqueInGraph]:
         """What has to be asked of stored rows before others with these values are written, and may be asked ahead."""
         constraints = constraints_for(self._txn).between_rows(draft.key)
         uniques = [one for one in constraints if isinstance(one, Unique)]
@@ -149,13 +157,13 @@ class _Run:
             return []
         from omnigraph.schema.arrow import arrow_rows
 
-        rows: list[Row] = [{"id": entity, **defaults_of(draft.definition)} for entity in written]
+        rows: list[RowImage] = [{"id": entity, **defaults_of(draft.definition)} for entity in written]
         for row, several in zip(rows, written.values(), strict=True):
             for values in several:
                 row |= values
         delta = TableDelta(draft.key, arrow_rows(draft.definition, rows))
         checks = [check for constraint in uniques for check in unique_checks(constraint, delta, self._answers)]
-        return [check for check in checks if check.question]
+        return [check for check in checks if check.lookup_values]
 
     def _insert(self, statement: InsertRow, number: int) -> None:
         draft, new = self._draft(statement.table_key), self._new[number]
@@ -186,9 +194,9 @@ class _Run:
         if not rows.num_rows:
             return
         values = {definition.column(name): value for name, value in given.items()}
-        written = assigned(rows, values)
+        written = assign(rows, values)
         for source, vector in stale_vectors(definition, given):
-            written = emptied(written, vector, _differs(rows.column(source), written.column(source)))
+            written = set_null(written, vector, _differs(rows.column(source), written.column(source)))
         draft.put_all(written)
 
     # delete
@@ -248,4 +256,4 @@ def _missing_key(definition: TypeDef, given: dict[str, Any]) -> list[Violation]:
 def _differs(left: Any, right: Any) -> Any:
     import pyarrow.compute as pc
 
-    return pc.invert(equal(left, right))
+    return pc.invert(equal_values(left, right))

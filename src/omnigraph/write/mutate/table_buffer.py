@@ -13,7 +13,7 @@ from omnigraph.storage.table.tables import Tables
 from omnigraph.write.delta import TableDelta
 from omnigraph.write.mutate.select import select
 from omnigraph.write.validate.lookups import stored_at
-from omnigraph.write.validate.row_images import Row, changed, touched_before
+from omnigraph.write.validate.row_images import RowImage, drop_unchanged, select_affected
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,9 +35,9 @@ class Draft:
         self.only_fresh_ids = True
         self._tables = tables
         self._overlay = Overlay.EMPTY
-        self._unflushed: dict[str, Row] = {}
+        self._unflushed: dict[str, RowImage] = {}
         self._before: list[pa.Table] = []
-        self._looked_up: dict[str, Row] = {}
+        self._looked_up: dict[str, RowImage] = {}
 
     @property
     def schema(self) -> "pa.Schema":
@@ -73,7 +73,7 @@ class Draft:
         """Any row that comes or goes meanwhile may matter."""
         self.rows_were_read, self.ids_read = True, None
 
-    def row(self, entity: str) -> Row | None:
+    def row(self, entity: str) -> RowImage | None:
         """The row as it is now, of an id that was looked up."""
         if entity in self._unflushed:
             return self._unflushed[entity]
@@ -82,7 +82,7 @@ class Draft:
             return dict(written.to_pylist()[0])
         return self._looked_up.get(entity)
 
-    def put(self, row: Row, *, fresh_id: bool) -> None:
+    def put(self, row: RowImage, *, fresh_id: bool) -> None:
         """Write one row."""
         self.only_fresh_ids = self.only_fresh_ids and fresh_id
         self._unflushed[row["id"]] = row
@@ -128,19 +128,19 @@ class Draft:
         if overlay.ids and not self.removed and (before is None or not before.num_rows):
             return TableDelta(self.key, overlay, before=before, fresh_ids=self.only_fresh_ids)
         written = overlay.rows
-        rows = self.schema.empty_table() if written is None else changed(written, before)
+        rows = self.schema.empty_table() if written is None else drop_unchanged(written, before)
         removed = frozenset(self.removed)
         return TableDelta(
             self.key,
             overlay if rows is written and overlay.ids else rows,
             removed,
-            touched_before(before, rows, removed),
+            select_affected(before, rows, removed),
             fresh_ids=self.only_fresh_ids,
-            edges_went_along=bool(self.removed),
+            removes_edges=bool(self.removed),
         )
 
 
-def _written(definition: TypeDef, rows: list[Row]) -> RowChunk:
+def _written(definition: TypeDef, rows: list[RowImage]) -> RowChunk:
     made = encode_row(definition, rows[0]) if len(rows) == 1 else None
     if made is not None:
         return made

@@ -16,11 +16,11 @@ from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.storage.table.tables import Tables
 from omnigraph.storage.util.parallel import gather
 from omnigraph.write.validate.lookups import stored_at
-from omnigraph.write.validate.violations import existing, refuse, violations_of
+from omnigraph.write.validate.violations import already_exists, raise_violations, violations_of
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class KnownViolations:
     """What rows broke by themselves: no table was asked, and on another base it would be the same."""
 
     violations: tuple[Violation, ...]
@@ -30,7 +30,7 @@ class Broken:
         return frozenset()
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
-        refuse(self.violations)
+        raise_violations(self.violations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class IdsAbsent:
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
         taken = tables.exists(stored_at(txn, self.table), self.ids)
-        refuse(existing(self.table, taken, self.constraint))
+        raise_violations(already_exists(self.table, taken, self.constraint))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class NodesExist:
     def run(self, txn: WriteTxn, tables: Tables) -> None:
         missing = self.ids - tables.exists(stored_at(txn, self.table), self.ids)
         remedy = f"insert it before {self.edges.partition(':')[2]} edges to it"
-        refuse(_violation("endpoint", self.table, missing, "does not exist", remedy))
+        raise_violations(_violation("endpoint", self.table, missing, "does not exist", remedy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Unreferenced:
         at = stored_at(txn, self.edges)
         referenced = tables.present_values(at, self.column, self.ids) if at is not None else ()
         what = f"still has {self.edges.partition(':')[2]} edges"
-        refuse(_violation("endpoint", self.table, referenced, what, "delete them as well"))
+        raise_violations(_violation("endpoint", self.table, referenced, what, "delete them as well"))
 
 
 def run_checks(checks: Sequence[Check], txn: WriteTxn, tables: Tables) -> None:
@@ -93,7 +93,7 @@ def run_checks(checks: Sequence[Check], txn: WriteTxn, tables: Tables) -> None:
     if not checks:
         return
     found = gather([partial(_violations, check, txn, tables) for check in checks])
-    refuse(violation for violations in found for violation in violations)
+    raise_violations(violation for violations in found for violation in violations)
 
 
 def _violations(check: Check, txn: WriteTxn, tables: Tables) -> tuple[Violation, ...]:

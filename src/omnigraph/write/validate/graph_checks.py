@@ -15,9 +15,9 @@ from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.schema.constraints import Cardinality, Endpoint, Unique
 from omnigraph.storage.table.tables import Tables
 from omnigraph.write.delta import texts
-from omnigraph.write.validate.lookups import Answers, rows_having, stored_at
-from omnigraph.write.validate.row_checks import broken, unique_values
-from omnigraph.write.validate.violations import refuse
+from omnigraph.write.validate.lookups import PrefetchedRows, rows_having, stored_at
+from omnigraph.write.validate.row_checks import unique_values, violation_of
+from omnigraph.write.validate.violations import raise_violations
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,20 +27,20 @@ _ROLES = {"src": "from", "dst": "to"}  # as a user writes them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ends:
+class EdgeEnds:
     """The nodes that some edges need at one end."""
 
     endpoint: Endpoint
     edges: Mapping[str, tuple[str, ...]]  # the node's id → the edges that need it
 
-    def without(self, nodes: frozenset[str]) -> list[Violation]:
+    def missing_from(self, nodes: frozenset[str]) -> list[Violation]:
         """What is broken if only these nodes are there."""
         end = self.endpoint
         missing = sorted(frozenset(self.edges) - nodes)
         rows = [edge for node in missing for edge in self.edges[node]]
         problem = f"does not exist, and {end.type_name} edges have it as {_ROLES[end.columns[0]]}"
-        found = broken(end, missing, problem, "insert it first or in the same write", rows)
-        return [replace(violation, type_name=end.node_type) for violation in _one(found)]
+        found = violation_of(end, missing, problem, "insert it first or in the same write", rows)
+        return [replace(violation, type_name=end.node_type) for violation in _as_list(found)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,21 +51,21 @@ class EndsExist:
     """
 
     node_table: TableKey
-    ends: tuple[Ends, ...]
-    gone: frozenset[str] = frozenset()  # removed by this write, or not among the rows that replace all others
+    ends: tuple[EdgeEnds, ...]
+    removed: frozenset[str] = frozenset()  # removed by this write, or not among the rows that replace all others
 
     @property
     def reads(self) -> frozenset[TableKey]:
         return frozenset({self.node_table})
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
-        asked = frozenset(node for end in self.ends for node in end.edges) - self.gone
+        asked = frozenset(node for end in self.ends for node in end.edges) - self.removed
         there = tables.exists(stored_at(txn, self.node_table), asked) if asked else frozenset()
-        refuse(violation for end in self.ends for violation in end.without(there))
+        raise_violations(violation for end in self.ends for violation in end.missing_from(there))
 
 
 @dataclass(frozen=True, slots=True)
-class StillUnreferenced:
+class NoDanglingEdges:
     """Nodes that go are the end of no edge that stays."""
 
     endpoint: Endpoint
@@ -81,11 +81,11 @@ class StillUnreferenced:
         if at is None:
             return
         rows = rows_having(tables, at, ["id", column], {column: self.ids})
-        refuse(_dangling(self.endpoint, _pairs(rows, column, self.ignoring)))
+        raise_violations(_dangling(self.endpoint, _edge_ends(rows, column, self.ignoring)))
 
 
 @dataclass(frozen=True, slots=True)
-class EdgesKeepTheirNodes:
+class ReplacedNodesHaveEdgeEnds:
     """All rows of a node type are replaced: the edges that stay must find their nodes among the new ones."""
 
     endpoint: Endpoint
@@ -102,8 +102,8 @@ class EdgesKeepTheirNodes:
             return
         found: list[tuple[str, str]] = []
         for batch in tables.batches(at, ["id", column]):
-            found += [pair for pair in _pairs(batch, column, self.ignoring) if pair[1] not in self.nodes]
-        refuse(_dangling(self.endpoint, found))
+            found += [pair for pair in _edge_ends(batch, column, self.ignoring) if pair[1] not in self.nodes]
+        raise_violations(_dangling(self.endpoint, found))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,14 +113,14 @@ class UniqueInGraph:
     unique: Unique
     rows: "pa.Table"
     ignoring: frozenset[str]
-    answers: Answers
+    prefetched: PrefetchedRows
 
     @property
     def reads(self) -> frozenset[TableKey]:
         return frozenset({self.unique.table_key})
 
     @property
-    def question(self) -> dict[str, list[object]]:
+    def lookup_values(self) -> dict[str, list[object]]:
         """Which values stored rows must not have, column by column; nothing where all rows have a null among them."""
         wanted = dict.fromkeys(values for _, values in unique_values(self.unique, self.rows))
         if not wanted:
@@ -135,10 +135,10 @@ class UniqueInGraph:
         return "id", *self.unique.columns
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
-        at, question = stored_at(txn, self.unique.table_key), self.question
+        at, question = stored_at(txn, self.unique.table_key), self.lookup_values
         if at is None or not question:
             return
-        stored = self.answers.rows_having(tables, at, self.columns, question)
+        stored = self.prefetched.rows_having(tables, at, self.columns, question)
         wanted = {values: entity for entity, values in unique_values(self.unique, self.rows)}
         taken = {
             wanted[values]: entity
@@ -146,7 +146,7 @@ class UniqueInGraph:
             if values in wanted and entity not in self.ignoring
         }
         bad = [entity for entity in wanted.values() if entity in taken]
-        refuse(same_as_stored(self.unique, bad, taken[bad[0]] if bad else ""))
+        raise_violations(duplicate_of_stored(self.unique, bad, taken[bad[0]] if bad else ""))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,8 +155,8 @@ class CardinalityHolds:
 
     cardinality: Cardinality
     written: Mapping[str, tuple[str, ...]]  # source → its edges among the rows written
-    lost: frozenset[str]  # sources of edges that go
-    gone: frozenset[str]  # sources that are removed themselves
+    lost_sources: frozenset[str]  # sources of edges that go
+    removed_sources: frozenset[str]  # sources that are removed themselves
     ignoring: frozenset[str]
     replaces_all: bool = False
 
@@ -165,19 +165,19 @@ class CardinalityHolds:
         return frozenset({self.cardinality.table_key})
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
-        stays, sources = self._stored(txn, tables)
+        stays, sources = self._count_stored(txn, tables)
         low, high = self.cardinality.minimum, self.cardinality.maximum
         counts = {source: stays[source] + len(self.written.get(source, ())) for source in sources}
         over = sorted(source for source, count in counts.items() if high is not None and count > high)
-        under = sorted(source for source, count in counts.items() if count < low and source not in self.gone)
+        under = sorted(source for source, count in counts.items() if count < low and source not in self.removed_sources)
         surplus = [edge for source in over for edge in self._surplus(source, counts[source] - (high or 0))]
-        many = too_many(self.cardinality, over, counts[over[0]] if over else 0, surplus)
-        refuse([*many, *too_few(self.cardinality, under, counts[under[0]] if under else 0)])
+        many = too_many_edges(self.cardinality, over, counts[over[0]] if over else 0, surplus)
+        raise_violations([*many, *too_few_edges(self.cardinality, under, counts[under[0]] if under else 0)])
 
-    def _stored(self, txn: WriteTxn, tables: Tables) -> tuple[Counter[str], frozenset[str]]:
+    def _count_stored(self, txn: WriteTxn, tables: Tables) -> tuple[Counter[str], frozenset[str]]:
         """How many stored edges stay for each source, and which sources count."""
         at, column = stored_at(txn, self.cardinality.table_key), self.cardinality.columns[0]
-        sources = frozenset(self.written) | self.lost
+        sources = frozenset(self.written) | self.lost_sources
         stays: Counter[str] = Counter()
         if at is None:
             return stays, sources
@@ -188,7 +188,7 @@ class CardinalityHolds:
             return stays, sources
         if sources:
             rows = rows_having(tables, at, ["id", column], {column: sources})
-            stays.update(source for _, source in _pairs(rows, column, self.ignoring))
+            stays.update(source for _, source in _edge_ends(rows, column, self.ignoring))
         return stays, sources
 
     def _surplus(self, source: str, count: int) -> tuple[str, ...]:
@@ -196,20 +196,22 @@ class CardinalityHolds:
         return self.written.get(source, ())[-count:]
 
 
-def same_as_stored(unique: Unique, ids: Sequence[str], other: str) -> list[Violation]:
+def duplicate_of_stored(unique: Unique, ids: Sequence[str], other: str) -> list[Violation]:
     """Rows with values that stored rows have; `other` is the one that the first of them meets."""
     named = ", ".join(unique.properties)
     problem = f"has the same {named} as the stored {other!r}"
-    return _one(broken(unique, ids, problem, f"give another {named}, or update that one"))
+    return _as_list(violation_of(unique, ids, problem, f"give another {named}, or update that one"))
 
 
-def too_many(cardinality: Cardinality, sources: Sequence[str], first: int, surplus: Sequence[str]) -> list[Violation]:
+def too_many_edges(
+    cardinality: Cardinality, sources: Sequence[str], first: int, surplus: Sequence[str]
+) -> list[Violation]:
     """Sources with more edges than may leave them: so many the first, and the edges without which it would do."""
     problem = f"would have {first} {cardinality.type_name} edges, at most {cardinality.maximum} may leave it"
     return _out_of_bounds(cardinality, sources, problem, surplus)
 
 
-def too_few(cardinality: Cardinality, sources: Sequence[str], first: int) -> list[Violation]:
+def too_few_edges(cardinality: Cardinality, sources: Sequence[str], first: int) -> list[Violation]:
     problem = f"would have {first} {cardinality.type_name} edges, at least {cardinality.minimum} must leave it"
     return _out_of_bounds(cardinality, sources, problem)
 
@@ -218,21 +220,21 @@ def _out_of_bounds(
     cardinality: Cardinality, sources: Sequence[str], problem: str, rows: Sequence[str] = ()
 ) -> list[Violation]:
     bound = cardinality.name.rpartition(" ")[2]
-    found = _one(broken(cardinality, sources, problem, f"keep within @card({bound})", rows))
+    found = _as_list(violation_of(cardinality, sources, problem, f"keep within @card({bound})", rows))
     return [replace(violation, type_name=cardinality.source_table.partition(":")[2]) for violation in found]
 
 
-def _pairs(rows: "pa.Table | pa.RecordBatch", column: str, ignoring: frozenset[str]) -> Iterable[tuple[str, str]]:
+def _edge_ends(rows: "pa.Table | pa.RecordBatch", column: str, ignoring: frozenset[str]) -> Iterable[tuple[str, str]]:
     """Edges with one of their ends, without those that the write decides about."""
     pairs = zip(texts(rows, "id"), texts(rows, column), strict=True)
     return [(edge, node) for edge, node in pairs if edge not in ignoring]
 
 
 def _dangling(endpoint: Endpoint, pairs: Iterable[tuple[str, str]]) -> list[Violation]:
-    return missed(endpoint, tuple(sorted({node for _, node in pairs})))
+    return dangling_edges(endpoint, tuple(sorted({node for _, node in pairs})))
 
 
-def missed(endpoint: Endpoint, nodes: tuple[str, ...]) -> list[Violation]:
+def dangling_edges(endpoint: Endpoint, nodes: tuple[str, ...]) -> list[Violation]:
     """Nodes that edges would miss; they, not the edges, are what the write would have to leave."""
     problem = f"would go, and {endpoint.type_name} edges still have it as {_ROLES[endpoint.columns[0]]}"
     remedy = f"remove those {endpoint.type_name} edges in the same write, or keep the node"
@@ -242,5 +244,5 @@ def missed(endpoint: Endpoint, nodes: tuple[str, ...]) -> list[Violation]:
     return [Violation(endpoint.name, endpoint.node_type, name, nodes, problem, remedy, endpoint.node_table)]
 
 
-def _one(violation: Violation | None) -> list[Violation]:
+def _as_list(violation: Violation | None) -> list[Violation]:
     return [] if violation is None else [violation]

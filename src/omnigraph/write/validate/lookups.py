@@ -13,7 +13,7 @@ from omnigraph.storage.table.tables import Tables
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["VALUES_MAX", "Answers", "rows_having", "sql_in", "stored_at"]
+__all__ = ["VALUES_MAX", "PrefetchedRows", "rows_having", "sql_in", "stored_at"]
 
 
 def stored_at(txn: WriteTxn | Snapshot, key: TableKey) -> TableContent | None:
@@ -28,7 +28,7 @@ def rows_having(
     return tables.find_rows(at, columns, values)
 
 
-class Answers:
+class PrefetchedRows:
     """What immutable table versions answered, kept for one write.
 
     Planning asks together with its own question what validation will ask a moment later. That has to be one scan, not
@@ -44,7 +44,7 @@ class Answers:
         known = self._rows.get(_question(at, columns, values))
         return known if known is not None else rows_having(tables, at, columns, values)
 
-    def keep(
+    def add(
         self, at: TableContent, columns: Sequence[str], values: Mapping[str, Collection[object]], rows: "pa.Table"
     ) -> None:
         """Rows among which are all that have these values."""

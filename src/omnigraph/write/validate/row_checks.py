@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FLOATS = (Scalar("F32"), Scalar("F64"))
-_OWN = frozenset(
+_ROW_CONSTRAINTS = frozenset(
     {Required, ValueType, EnumValue, Range, CheckPattern, Key, Unique}
 )  # the others are not the rows' alone
 
 
-def plainly_fine(definition: TypeDef, row: RowValues) -> bool:
+def passes_fast_checks(definition: TypeDef, row: RowValues) -> bool:
     """Whether a row of values is seen to break no rule of its type; if not, that is still to be found out.
 
     Most rows that are written one by one are fine, and to see that takes no column.
     """
     tests: list[Callable[[RowValues], bool]] | None = definition.__dict__.get(_KEPT)
     if tests is None:
-        own = [constraint for constraint in type_constraints(definition) if type(constraint) in _OWN]
-        found = [_plain_test(constraint, definition) for constraint in own]
+        own = [constraint for constraint in type_constraints(definition) if type(constraint) in _ROW_CONSTRAINTS]
+        found = [_fast_check(constraint, definition) for constraint in own]
         tests = definition.__dict__[_KEPT] = [test for test in found if test is not None]
     return all(test(row) for test in tests)
 
@@ -54,7 +54,7 @@ def plainly_fine(definition: TypeDef, row: RowValues) -> bool:
 _KEPT = "_plain_tests"
 
 
-def _plain_test(constraint: Constraint, definition: TypeDef) -> Callable[[RowValues], bool] | None:
+def _fast_check(constraint: Constraint, definition: TypeDef) -> Callable[[RowValues], bool] | None:
     """Whether a row is seen to fulfil the constraint; None where every single row does."""
     column = constraint.columns[0]
     match constraint:
@@ -70,43 +70,45 @@ def _plain_test(constraint: Constraint, definition: TypeDef) -> Callable[[RowVal
             return lambda row: (value := row.get(column)) is None or value in values
         case Key():
             columns = {name: definition.column(name) for name in definition.key}
-            return lambda row: _has_its_id(definition, columns, row)
+            return lambda row: _has_id_of_key(definition, columns, row)
         case _:
             return lambda row: row.get(column) is None
 
 
-def _has_its_id(definition: TypeDef, columns: Mapping[str, str], row: RowValues) -> bool:
+def _has_id_of_key(definition: TypeDef, columns: Mapping[str, str], row: RowValues) -> bool:
     given = {name: row.get(column) for name, column in columns.items()}
     return None not in given.values() and row.get("id") == id_of(definition, given)
 
 
 def value_violations(constraints: Sequence[Constraint], definition: TypeDef, rows: "pa.Table") -> list[Violation]:
     """What these rows break by themselves."""
-    found = [_evaluated(constraint, definition, rows) for constraint in constraints if type(constraint) in _OWN]
+    found = [
+        _evaluate(constraint, definition, rows) for constraint in constraints if type(constraint) in _ROW_CONSTRAINTS
+    ]
     return [violation for violation in found if violation is not None]
 
 
-def _evaluated(constraint: Constraint, definition: TypeDef, rows: "pa.Table") -> Violation | None:
+def _evaluate(constraint: Constraint, definition: TypeDef, rows: "pa.Table") -> Violation | None:
     match constraint:
         case Required():
-            return _required(constraint, rows)
+            return _check_required(constraint, rows)
         case ValueType():
-            return _value_type(constraint, rows)
+            return _check_value_type(constraint, rows)
         case EnumValue():
-            return _enum(constraint, rows)
+            return _check_enum(constraint, rows)
         case Range():
-            return _range(constraint, rows)
+            return _check_range(constraint, rows)
         case CheckPattern():
-            return _pattern(constraint, rows)
+            return _check_pattern(constraint, rows)
         case Key():
-            return _key(constraint, definition, rows)
+            return _check_key(constraint, definition, rows)
         case Unique():
-            return _unique_within(constraint, rows)
+            return _check_unique(constraint, rows)
         case _:
             return None
 
 
-def broken(
+def violation_of(
     constraint: Constraint, ids: Sequence[str], problem: str, remedy: str, rows: Sequence[str] = ()
 ) -> Violation | None:
     """A violation of a constraint by these rows; None if there are none."""
@@ -118,15 +120,15 @@ def broken(
     )
 
 
-def _required(constraint: Required, rows: "pa.Table") -> Violation | None:
+def _check_required(constraint: Required, rows: "pa.Table") -> Violation | None:
     column = rows.column(constraint.columns[0])
     if not column.null_count:
         return None
     name = constraint.properties[0]
-    return broken(constraint, _ids(rows, column.is_null()), f"has no {name}", f"give {name} a value")
+    return violation_of(constraint, _matching_ids(rows, column.is_null()), f"has no {name}", f"give {name} a value")
 
 
-def _value_type(constraint: ValueType, rows: "pa.Table") -> Violation | None:
+def _check_value_type(constraint: ValueType, rows: "pa.Table") -> Violation | None:
     """Arrow sees to the type itself; what it lets through is no number, and no item."""
     kind = constraint.type
     if not isinstance(kind, ListOf | Vector) and kind not in _FLOATS:
@@ -136,7 +138,9 @@ def _value_type(constraint: ValueType, rows: "pa.Table") -> Violation | None:
     column, name = rows.column(constraint.columns[0]), constraint.properties[0]
     if not isinstance(kind, ListOf | Vector):
         bad = pc.invert(pc.is_finite(column))
-        return broken(constraint, _ids(rows, bad), f"has a {name} that is no finite number", "give a number or null")
+        return violation_of(
+            constraint, _matching_ids(rows, bad), f"has a {name} that is no finite number", "give a number or null"
+        )
     given = rows.select(["id", constraint.columns[0]]).filter(column.is_valid()).combine_chunks()
     if not given.num_rows:
         return None
@@ -147,10 +151,10 @@ def _value_type(constraint: ValueType, rows: "pa.Table") -> Violation | None:
         bad_items = pc.or_(bad_items, pc.fill_null(pc.invert(pc.is_finite(items)), True))
     bad_lists = pc.unique(pc.filter(pc.list_parent_indices(lists), bad_items))
     ids = texts(given.take(bad_lists), "id")
-    return broken(constraint, ids, f"has null or no number among the items of {name}", "give every item a value")
+    return violation_of(constraint, ids, f"has null or no number among the items of {name}", "give every item a value")
 
 
-def _enum(constraint: EnumValue, rows: "pa.Table") -> Violation | None:
+def _check_enum(constraint: EnumValue, rows: "pa.Table") -> Violation | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -158,10 +162,10 @@ def _enum(constraint: EnumValue, rows: "pa.Table") -> Violation | None:
     bad = pc.invert(pc.is_in(column, value_set=pa.array([*constraint.values, None], column.type)))
     values = ", ".join(constraint.values)
     problem = f"has {constraint.properties[0]} {_example(column, bad)}, which is not in the enum"
-    return broken(constraint, _ids(rows, bad), problem, f"give one of {values}")
+    return violation_of(constraint, _matching_ids(rows, bad), problem, f"give one of {values}")
 
 
-def _range(constraint: Range, rows: "pa.Table") -> Violation | None:
+def _check_range(constraint: Range, rows: "pa.Table") -> Violation | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -169,14 +173,14 @@ def _range(constraint: Range, rows: "pa.Table") -> Violation | None:
     bad: Any = pa.scalar(False)
     for bound, inside in ((constraint.low, pc.greater_equal), (constraint.high, pc.less_equal)):
         if bound is not None:
-            bad = pc.or_(bad, pc.invert(inside(column, pa.scalar(_bound(bound, column.type), column.type))))
+            bad = pc.or_(bad, pc.invert(inside(column, pa.scalar(_parse_bound(bound, column.type), column.type))))
     low, high = constraint.low, constraint.high
     bounds = f"{'' if low is None else low}..{'' if high is None else high}"
     problem = f"has {constraint.properties[0]} {_example(column, bad)}, outside {bounds}"
-    return broken(constraint, _ids(rows, bad), problem, "give a value within the range")
+    return violation_of(constraint, _matching_ids(rows, bad), problem, "give a value within the range")
 
 
-def _bound(bound: Any, kind: "pa.DataType") -> Any:
+def _parse_bound(bound: Any, kind: "pa.DataType") -> Any:
     import pyarrow as pa
 
     if not isinstance(bound, str):
@@ -184,16 +188,18 @@ def _bound(bound: Any, kind: "pa.DataType") -> Any:
     return date.fromisoformat(bound) if pa.types.is_date(kind) else datetime.fromisoformat(bound)
 
 
-def _pattern(constraint: CheckPattern, rows: "pa.Table") -> Violation | None:
+def _check_pattern(constraint: CheckPattern, rows: "pa.Table") -> Violation | None:
     import pyarrow.compute as pc
 
     column = rows.column(constraint.columns[0])
     bad = pc.invert(pc.match_substring_regex(column, f"\\A(?:{constraint.pattern})\\z"))
     problem = f"has {constraint.properties[0]} {_example(column, bad)}, which does not match {constraint.pattern}"
-    return broken(constraint, _ids(rows, bad), problem, "give a value that matches from beginning to end")
+    return violation_of(
+        constraint, _matching_ids(rows, bad), problem, "give a value that matches from beginning to end"
+    )
 
 
-def _key(constraint: Key, definition: TypeDef, rows: "pa.Table") -> Violation | None:
+def _check_key(constraint: Key, definition: TypeDef, rows: "pa.Table") -> Violation | None:
     """The id is the key's, which a changed key no longer gives. A null in a key is `Required`'s to refuse."""
     import pyarrow.compute as compute
 
@@ -204,13 +210,15 @@ def _key(constraint: Key, definition: TypeDef, rows: "pa.Table") -> Violation | 
     if ids.equals(derived):
         return None
     other = pc.not_equal(ids, derived)  # null for what is no key: its type says so
-    bad = _ids(rows, other)
+    bad = _matching_ids(rows, other)
     wanted = str(derived.filter(other)[0]) if bad else ""
     problem = f"has the key of {wanted!r}"
-    return broken(constraint, bad, problem, "leave the id out, or insert a row with the new key: a key never changes")
+    return violation_of(
+        constraint, bad, problem, "leave the id out, or insert a row with the new key: a key never changes"
+    )
 
 
-def _unique_within(constraint: Unique, rows: "pa.Table") -> Violation | None:
+def _check_unique(constraint: Unique, rows: "pa.Table") -> Violation | None:
     seen: dict[tuple[object, ...], str] = {}
     bad, first = [], ""
     for entity, values in unique_values(constraint, rows):
@@ -218,13 +226,13 @@ def _unique_within(constraint: Unique, rows: "pa.Table") -> Violation | None:
         if other != entity:
             bad.append(entity)
             first = first or other
-    return same_as_written(constraint, bad, first)
+    return duplicate_in_write(constraint, bad, first)
 
 
-def same_as_written(constraint: Unique, ids: Sequence[str], first: str) -> Violation | None:
+def duplicate_in_write(constraint: Unique, ids: Sequence[str], first: str) -> Violation | None:
     """Rows with values that another row of the same write has; `first` is the one that the first of them meets."""
     named = ", ".join(constraint.properties)
-    return broken(constraint, ids, f"has the same {named} as {first!r} in this write", "keep one of them")
+    return violation_of(constraint, ids, f"has the same {named} as {first!r} in this write", "keep one of them")
 
 
 def unique_values(constraint: Unique, rows: "pa.Table") -> list[tuple[str, tuple[object, ...]]]:
@@ -234,7 +242,7 @@ def unique_values(constraint: Unique, rows: "pa.Table") -> list[tuple[str, tuple
     return [(entity, values) for entity, values in pairs if None not in values]
 
 
-def _ids(rows: "pa.Table", mask: Any) -> list[str]:
+def _matching_ids(rows: "pa.Table", mask: Any) -> list[str]:
     """The ids of the rows for which the mask is true; null is not."""
     return [str(entity) for entity in rows.column("id").filter(mask).to_pylist()]
 

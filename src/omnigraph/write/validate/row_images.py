@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
-Row: TypeAlias = dict[str, Any]  # by column
+RowImage: TypeAlias = dict[str, Any]  # by column
 
 
-def defaults_of(definition: TypeDef) -> Row:
+def defaults_of(definition: TypeDef) -> RowImage:
     """What a new row has where nothing is said: the declared default, or null."""
     return {prop.column: default_of(prop) for prop in definition.properties}
 
@@ -38,33 +38,33 @@ def stale_vectors(definition: TypeDef, given: Iterable[str]) -> list[tuple[str, 
     ]
 
 
-def changed(rows: "pa.Table", before: "pa.Table | None") -> "pa.Table":
+def drop_unchanged(rows: "pa.Table", before: "pa.Table | None") -> "pa.Table":
     """The rows that are not exactly as they were before, then the new ones."""
     import pyarrow as pa
 
     if before is None or not before.num_rows or not rows.num_rows:
         return rows
-    there, same = compared(rows, before)
+    there, same = compare_rows(rows, before)
     return pa.concat_tables([rows.filter(pa.array(there & ~same)), rows.filter(pa.array(~there))])
 
 
-def compared(rows: "pa.Table", before: "pa.Table") -> "tuple[Mask, Mask]":
+def compare_rows(rows: "pa.Table", before: "pa.Table") -> "tuple[Mask, Mask]":
     """Which rows have an id that was there before, and which of them are exactly as they were."""
     import numpy as np
     import pyarrow as pa
 
-    place = places_in(rows, before)
+    place = positions_in(rows, before)
     there = place >= 0
     old, was = rows.filter(pa.array(there)), before.take(place[there])
     same: Any = pa.array(np.ones(old.num_rows, np.bool_))
     for name in old.column_names:
-        same = _both(same, equal(old.column(name), was.column(name)))
+        same = _both(same, equal_values(old.column(name), was.column(name)))
     unchanged = np.zeros(rows.num_rows, np.bool_)
     unchanged[there] = np.asarray(same.to_numpy(zero_copy_only=False), np.bool_) if old.num_rows else same
     return there, unchanged
 
 
-def places_in(rows: "pa.Table", before: "pa.Table") -> "np.ndarray[Any, np.dtype[np.int64]]":
+def positions_in(rows: "pa.Table", before: "pa.Table") -> "np.ndarray[Any, np.dtype[np.int64]]":
     """The number of the row in `before` that has each row's id; -1 where none has it."""
     import numpy as np
     import pyarrow.compute as pc
@@ -74,19 +74,19 @@ def places_in(rows: "pa.Table", before: "pa.Table") -> "np.ndarray[Any, np.dtype
     return place
 
 
-def touched_before(before: "pa.Table | None", rows: "pa.Table", removed: frozenset[str]) -> "pa.Table | None":
+def select_affected(before: "pa.Table | None", rows: "pa.Table", removed: frozenset[str]) -> "pa.Table | None":
     """Of the rows that were read, those that the write replaces or removes."""
     if before is None or not before.num_rows:
         return before
     return with_ids(before, removed.union(_ids(rows)))
 
 
-def completed(rows: "pa.Table", given: "Mapping[str, Any]", before: "pa.Table") -> "pa.Table":
+def fill_missing(rows: "pa.Table", given: "Mapping[str, Any]", before: "pa.Table") -> "pa.Table":
     """The rows with what was not given taken from the stored rows with their ids; `given` are masks by column."""
     import numpy as np
     import pyarrow as pa
 
-    stored = places_in(rows, before)
+    stored = positions_in(rows, before)
     own = np.arange(rows.num_rows)
     for name, said in given.items():
         keeps = (stored >= 0) & ~said
@@ -98,21 +98,23 @@ def completed(rows: "pa.Table", given: "Mapping[str, Any]", before: "pa.Table") 
     return rows
 
 
-def stale_where(rows: "pa.Table", given: "Mapping[str, Any]", before: "pa.Table", source: str, vector: str) -> Any:
+def stale_vector_mask(
+    rows: "pa.Table", given: "Mapping[str, Any]", before: "pa.Table", source: str, vector: str
+) -> Any:
     """Rows whose text was given and is another than the stored one, while the vector was not given."""
     import numpy as np
     import pyarrow as pa
 
-    place = places_in(rows, before)
+    place = positions_in(rows, before)
     there = place >= 0
     was = before.column(source).take(place[there])
-    same: Any = equal(rows.column(source).filter(pa.array(there)), was)
+    same: Any = equal_values(rows.column(source).filter(pa.array(there)), was)
     differs = np.zeros(rows.num_rows, np.bool_)
     differs[there] = ~np.asarray(same.to_numpy(zero_copy_only=False), np.bool_)
     return differs & given[source] & ~given[vector]
 
 
-def equal(left: Any, right: Any) -> Any:
+def equal_values(left: Any, right: Any) -> Any:
     """Where two columns agree, null being a value; lists are compared as a whole."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -124,7 +126,7 @@ def equal(left: Any, right: Any) -> Any:
     return pc.or_(both_null, pc.fill_null(pc.equal(left, right), False))
 
 
-def assigned(rows: "pa.Table", values: Mapping[str, Any]) -> "pa.Table":
+def assign(rows: "pa.Table", values: Mapping[str, Any]) -> "pa.Table":
     """The rows with these values in all of them."""
     import pyarrow as pa
 
@@ -136,7 +138,7 @@ def assigned(rows: "pa.Table", values: Mapping[str, Any]) -> "pa.Table":
     return rows
 
 
-def emptied(rows: "pa.Table", column: str, where: Any) -> "pa.Table":
+def set_null(rows: "pa.Table", column: str, where: Any) -> "pa.Table":
     """The rows with null in a column wherever the mask is true."""
     import numpy as np
     import pyarrow as pa

@@ -18,17 +18,17 @@ from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.constraints import Cardinality, Constraint, Constraints, Endpoint, Key, Unique, constraints_of
 from omnigraph.write.delta import Delta, TableDelta, values_by_id
-from omnigraph.write.validate.checks import Broken, IdsAbsent
+from omnigraph.write.validate.checks import IdsAbsent, KnownViolations
 from omnigraph.write.validate.graph_checks import (
     CardinalityHolds,
-    EdgesKeepTheirNodes,
-    Ends,
+    EdgeEnds,
     EndsExist,
-    StillUnreferenced,
+    NoDanglingEdges,
+    ReplacedNodesHaveEdgeEnds,
     UniqueInGraph,
 )
-from omnigraph.write.validate.lookups import Answers
-from omnigraph.write.validate.row_checks import plainly_fine, value_violations
+from omnigraph.write.validate.lookups import PrefetchedRows
+from omnigraph.write.validate.row_checks import passes_fast_checks, value_violations
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,54 +62,54 @@ def constraints_for(txn: WriteTxn) -> Constraints:
 
 
 def checks_for(
-    txn: WriteTxn, delta: Delta, already: Iterable[Violation] = (), answers: Answers | None = None
+    txn: WriteTxn, delta: Delta, already: Iterable[Violation] = (), answers: PrefetchedRows | None = None
 ) -> tuple[Check, ...]:
     """All that must hold for a delta.
 
     `already` is what the caller found broken before there were rows, `answers` what it has asked in advance.
     """
     constraints = constraints_for(txn)
-    found = [*already, *own_violations(txn.catalog, constraints, delta)]
-    checks = graph_checks(constraints, delta, answers or Answers())
-    return (Broken(tuple(found)), *checks) if found else tuple(checks)
+    found = [*already, *row_violations(txn.catalog, constraints, delta)]
+    checks = graph_checks(constraints, delta, answers or PrefetchedRows())
+    return (KnownViolations(tuple(found)), *checks) if found else tuple(checks)
 
 
-def own_violations(catalog: Catalog, constraints: Constraints, delta: Delta) -> list[Violation]:
+def row_violations(catalog: Catalog, constraints: Constraints, delta: Delta) -> list[Violation]:
     """What the rows of a delta break by themselves."""
     found: list[Violation] = []
     for key, table in delta.tables.items():
         definition, made = catalog.type_of(key), table.made
-        if table.count and not (made is not None and plainly_fine(definition, made.values)):
+        if table.count and not (made is not None and passes_fast_checks(definition, made.values)):
             found += value_violations(constraints.of(key), definition, table.rows)
     return found
 
 
-def graph_checks(constraints: Constraints, delta: Delta, answers: Answers) -> list[Check]:
+def graph_checks(constraints: Constraints, delta: Delta, answers: PrefetchedRows) -> list[Check]:
     """What must hold between a delta and the graph around it."""
     checks: list[Check] = []
-    ends: list[Ends] = []
+    ends: list[EdgeEnds] = []
     for key, table in delta.tables.items():
         if table.ids_must_be_new and not table.fresh_ids and not table.replaces_all and table.ids:
-            checks.append(IdsAbsent(key, table.ids, identity_name(constraints.of(key), key)))
+            checks.append(IdsAbsent(key, table.ids, id_constraint_name(constraints.of(key), key)))
         for constraint in constraints.between_rows(key):
             if isinstance(constraint, Unique) and not table.replaces_all:
                 checks += unique_checks(constraint, table, answers)
             elif isinstance(constraint, Endpoint):
-                ends += _ends(constraint, table, delta)
+                ends += _required_ends(constraint, table, delta)
             elif isinstance(constraint, Cardinality):
-                checks += _cardinality(constraint, table, delta)
+                checks += _cardinality_checks(constraint, table, delta)
         for endpoint in constraints.referring_to(key):
-            checks += _removals(endpoint, table, delta)
-    return [*checks, *_ends_exist(ends, delta)]
+            checks += _removal_checks(endpoint, table, delta)
+    return [*checks, *_end_checks(ends, delta)]
 
 
-def identity_name(constraints: Iterable[Constraint], key: TableKey) -> str:
+def id_constraint_name(constraints: Iterable[Constraint], key: TableKey) -> str:
     """How reports name the rule that an id is there once."""
     keys = (constraint.name for constraint in constraints if isinstance(constraint, Key))
     return next(keys, f"{key.partition(':')[2]} id")
 
 
-def unique_checks(constraint: Unique, table: TableDelta, answers: Answers) -> list[UniqueInGraph]:
+def unique_checks(constraint: Unique, table: TableDelta, answers: PrefetchedRows) -> list[UniqueInGraph]:
     """Only rows whose values are not what they were: an update of something else asks nothing."""
     if not table.count:
         return []
@@ -118,10 +118,10 @@ def unique_checks(constraint: Unique, table: TableDelta, answers: Answers) -> li
     if before:
         now = values_by_id(rows, constraint.columns)
         rows = _rows_of(rows, [entity for entity, values in now.items() if before.get(entity) != values])
-    return [UniqueInGraph(constraint, rows, table.touched, answers)] if rows.num_rows else []
+    return [UniqueInGraph(constraint, rows, table.affected_ids, answers)] if rows.num_rows else []
 
 
-def _ends(constraint: Endpoint, table: TableDelta, delta: Delta) -> list[Ends]:
+def _required_ends(constraint: Endpoint, table: TableDelta, delta: Delta) -> list[EdgeEnds]:
     """Ends that the delta does not bring itself; those of an edge that keeps them are there, unless they go now."""
     nodes = delta.of_table(constraint.node_table)
     written: frozenset[str] = frozenset() if nodes is None else nodes.ids
@@ -131,11 +131,11 @@ def _ends(constraint: Endpoint, table: TableDelta, delta: Delta) -> list[Ends]:
     for edge, node in zip(table.texts("id"), table.texts(constraint.columns[0]), strict=True):
         if node not in written and (all_replaced or node in removed or before.get(edge) != (node,)):
             edges.setdefault(node, []).append(edge)
-    return [Ends(constraint, {node: tuple(needing) for node, needing in edges.items()})] if edges else []
+    return [EdgeEnds(constraint, {node: tuple(needing) for node, needing in edges.items()})] if edges else []
 
 
-def _ends_exist(ends: Iterable[Ends], delta: Delta) -> list[Check]:
-    by_table: dict[TableKey, list[Ends]] = {}
+def _end_checks(ends: Iterable[EdgeEnds], delta: Delta) -> list[Check]:
+    by_table: dict[TableKey, list[EdgeEnds]] = {}
     for one in ends:
         by_table.setdefault(one.endpoint.node_table, []).append(one)
     checks: list[Check] = []
@@ -146,7 +146,7 @@ def _ends_exist(ends: Iterable[Ends], delta: Delta) -> list[Check]:
     return checks
 
 
-def _cardinality(constraint: Cardinality, table: TableDelta, delta: Delta) -> list[Check]:
+def _cardinality_checks(constraint: Cardinality, table: TableDelta, delta: Delta) -> list[Check]:
     if not constraint.minimum and constraint.maximum is None:
         return []
     before, now = table.before_by_id(constraint.columns), values_by_id(table.rows, constraint.columns)
@@ -159,20 +159,20 @@ def _cardinality(constraint: Cardinality, table: TableDelta, delta: Delta) -> li
     if not counted and not lost and not table.replaces_all:
         return []
     gone = delta.removed(constraint.source_table)
-    return [CardinalityHolds(constraint, counted, lost, gone, table.touched, table.replaces_all)]
+    return [CardinalityHolds(constraint, counted, lost, gone, table.affected_ids, table.replaces_all)]
 
 
-def _removals(endpoint: Endpoint, table: TableDelta, delta: Delta) -> list[Check]:
+def _removal_checks(endpoint: Endpoint, table: TableDelta, delta: Delta) -> list[Check]:
     """Nodes that go. Edges that are all replaced were judged as rows of the delta."""
     if not table.removed and not table.replaces_all:
         return []
-    if delta.replaces_all(endpoint.table_key) or table.edges_went_along:
+    if delta.replaces_all(endpoint.table_key) or table.removes_edges:
         return []
-    ignoring = delta.touched(endpoint.table_key)
+    ignoring = delta.affected_ids(endpoint.table_key)
     if table.replaces_all:
-        return [EdgesKeepTheirNodes(endpoint, table.ids, ignoring)]
+        return [ReplacedNodesHaveEdgeEnds(endpoint, table.ids, ignoring)]
     removed = delta.removed(table.table)
-    return [StillUnreferenced(endpoint, removed, ignoring)] if removed else []
+    return [NoDanglingEdges(endpoint, removed, ignoring)] if removed else []
 
 
 def _rows_of(rows: "pa.Table", ids: Iterable[str]) -> "pa.Table":

@@ -9,9 +9,11 @@ from omnigraph.manifest.model.manifest import TableKey
 SENTENCES_MAX = 1  # a message is one sentence; the others are in the details
 
 
-def together(violations: Iterable[Violation], unlisted: tuple[int, int] = (0, 0)) -> ConstraintViolation | None:
+def combine_violations(
+    violations: Iterable[Violation], unlisted: tuple[int, int] = (0, 0)
+) -> ConstraintViolation | None:
     """One error for all of them; None where there are none. `unlisted` are violations and rows only counted."""
-    merged = _merged(violations)
+    merged = _merge_violations(violations)
     if not merged:
         return None
     first = merged[0]
@@ -29,7 +31,7 @@ def together(violations: Iterable[Violation], unlisted: tuple[int, int] = (0, 0)
     )
 
 
-def kept(error: ConstraintViolation) -> ConstraintViolation:
+def truncate_violations(error: ConstraintViolation) -> ConstraintViolation:
     """The error as it is reported: so many violations and ids, and of the others their number."""
     every = violations_of(error)
     listed, more = every[:VIOLATIONS_KEPT_MAX], every[VIOLATIONS_KEPT_MAX:]
@@ -45,9 +47,9 @@ def kept(error: ConstraintViolation) -> ConstraintViolation:
     )
 
 
-def refuse(violations: Iterable[Violation]) -> None:
+def raise_violations(violations: Iterable[Violation]) -> None:
     """Raise if there is any."""
-    error = together(violations)
+    error = combine_violations(violations)
     if error is not None:
         raise error
 
@@ -59,11 +61,11 @@ def violations_of(error: ConstraintViolation) -> tuple[Violation, ...]:
     return (Violation(error.constraint, error.type_name, error.property_name, error.entity_ids, error.message, ""),)
 
 
-def placed(error: ConstraintViolation, places: Callable[[str, str], str | None]) -> ConstraintViolation:
+def add_places(error: ConstraintViolation, places: Callable[[str, str], str | None]) -> ConstraintViolation:
     """The error with the places of its rows: `places(table_key, id)` says where one stands in what was loaded."""
     every = violations_of(error)
     if all(violation.places for violation in every):
-        return kept(error)
+        return truncate_violations(error)
     found = []
     for violation in every:
         if violation.places:
@@ -71,18 +73,18 @@ def placed(error: ConstraintViolation, places: Callable[[str, str], str | None])
             continue
         where = [place for row in violation.offenders if (place := places(violation.table_key, row)) is not None]
         found.append(replace(violation, places=tuple(where)))
-    return kept(together(found) or error)
+    return truncate_violations(combine_violations(found) or error)
 
 
-def _merged(violations: Iterable[Violation]) -> tuple[Violation, ...]:
+def _merge_violations(violations: Iterable[Violation]) -> tuple[Violation, ...]:
     """One for each constraint and problem, in the order they were found, with all rows that break it."""
     groups: dict[tuple[str, str, str], list[Violation]] = {}
     for violation in violations:
         groups.setdefault((violation.constraint, violation.problem, violation.table_key), []).append(violation)
-    return tuple(_one(group) for group in groups.values())
+    return tuple(_merge_group(group) for group in groups.values())
 
 
-def _one(group: Sequence[Violation]) -> Violation:
+def _merge_group(group: Sequence[Violation]) -> Violation:
     if len(group) == 1:
         return group[0]
     ids = dict.fromkeys(entity for one in group for entity in one.entity_ids)
@@ -95,7 +97,7 @@ def _one(group: Sequence[Violation]) -> Violation:
     )
 
 
-def existing(table: TableKey, ids: Iterable[str], constraint: str = "key") -> list[Violation]:
+def already_exists(table: TableKey, ids: Iterable[str], constraint: str = "key") -> list[Violation]:
     """Rows that were to be new are there already; nothing where none is."""
     taken = tuple(sorted(ids))
     what, remedy = "already exists", "use an upsert or another id"

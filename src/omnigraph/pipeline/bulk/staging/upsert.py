@@ -15,7 +15,7 @@ from omnigraph.storage.table.write.fragments import TargetTable, find_addresses,
 from omnigraph.write.delta import texts
 from omnigraph.write.load.load_rows import match_constraint
 from omnigraph.write.load.parse.parsed import ParsedRows
-from omnigraph.write.validate.row_images import compared, completed, emptied, stale_where
+from omnigraph.write.validate.row_images import compare_rows, fill_missing, set_null, stale_vector_mask
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,18 +55,18 @@ def beside_stored(location: Location, target: TargetTable, incoming: ParsedRows)
         return Upserts(rows, nothing, nothing, minted)
     before = rows_at(location, at, where, rows.schema.names)
     rows = _completed(definition, incoming, rows, before)
-    stored, unchanged = compared(rows, before)
+    stored, unchanged = compare_rows(rows, before)
     return Upserts(rows, stored, unchanged, minted)
 
 
 def _completed(definition: TypeDef, incoming: ParsedRows, rows: "pa.Table", before: "pa.Table") -> "pa.Table":
     given = {prop.column: incoming.given_in(prop.column) for prop in definition.properties}
     if incoming.given is not None:
-        rows = completed(rows, given, before)
+        rows = fill_missing(rows, given, before)
     for prop in definition.properties:
         if prop.embed is not None:
             source = definition.column(prop.embed.source)
-            rows = emptied(rows, prop.column, stale_where(rows, given, before, source, prop.column))
+            rows = set_null(rows, prop.column, stale_vector_mask(rows, given, before, source, prop.column))
     return rows
 
 

@@ -30,7 +30,7 @@ from omnigraph.write.load.input.load_input import Place
 from omnigraph.write.load.load_rows import twice
 from omnigraph.write.load.parse.parsed import Rejected
 from omnigraph.write.load.quarantine import PROBLEMS_SHOWN_MAX, original_of, reason
-from omnigraph.write.validate.violations import kept, together
+from omnigraph.write.validate.violations import combine_violations, truncate_violations
 
 TWICE_TOLD_MAX = 10_000  # rows whose id occurred before, of which each is told with its place and the other's
 SPLITS_AT_A_TIME = 64
@@ -151,9 +151,9 @@ class Rejects:
             gathered.add_untold(two, TWICE_TOLD_MAX)
         for rows in self.rows:
             gathered.add_whole(self._placed(rows))
-        error = together(gathered.listed(), gathered.unlisted)
+        error = combine_violations(gathered.listed(), gathered.unlisted)
         assert error is not None, "nothing was rejected"
-        return kept(error)
+        return truncate_violations(error)
 
     def _placed(self, rows: RejectedRows) -> Violation:
         some = rows.positions.at(slice(0, IDS_KEPT_MAX))

@@ -19,10 +19,16 @@ from omnigraph.storage.location import Location
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.write.fragments import rows_at
 from omnigraph.write.delta import texts
-from omnigraph.write.validate.graph_checks import Ends, missed, same_as_stored, too_few, too_many
-from omnigraph.write.validate.row_checks import same_as_written, value_violations
-from omnigraph.write.validate.validate import identity_name
-from omnigraph.write.validate.violations import existing
+from omnigraph.write.validate.graph_checks import (
+    EdgeEnds,
+    dangling_edges,
+    duplicate_of_stored,
+    too_few_edges,
+    too_many_edges,
+)
+from omnigraph.write.validate.row_checks import duplicate_in_write, value_violations
+from omnigraph.write.validate.validate import id_constraint_name
+from omnigraph.write.validate.violations import already_exists
 
 if TYPE_CHECKING:
     import numpy as np
@@ -145,7 +151,7 @@ class Verifier:
         later = self.engine.rows(questions.later_of_values(width), {"n": rows, "d": found})
         ids = self._ids(table, _numbers(later, "rowaddr"))
         first = self._ids(table, _numbers(later, "first_at")[:1])[0]
-        return self._found(same_as_written(unique, ids, first), later)
+        return self._found(duplicate_in_write(unique, ids, first), later)
 
     def _stored_ids(self, table: StagedRows) -> list[Finding]:
         self.reads.add(table.key)
@@ -154,8 +160,8 @@ class Verifier:
         inputs = {"n": self._rows(table, "id"), "o": self._keys(table.base, "id")}
         taken = self.engine.rows(questions.ID_STORED, inputs)
         ids = self._ids(table, _numbers(taken, "rowaddr"))
-        name = identity_name(self.constraints.of(table.key), table.key)
-        return [one for violation in existing(table.key, ids, name) for one in self._found(violation, taken)]
+        name = id_constraint_name(self.constraints.of(table.key), table.key)
+        return [one for violation in already_exists(table.key, ids, name) for one in self._found(violation, taken)]
 
     def _stored_values(self, table: StagedRows, unique: Unique) -> list[Finding]:
         self.reads.add(table.key)
@@ -170,7 +176,7 @@ class Verifier:
         if not taken.num_rows:
             return []
         ids = self._ids(table, _numbers(taken, "rowaddr"))
-        [violation] = same_as_stored(unique, ids, str(taken.column("other")[0]))
+        [violation] = duplicate_of_stored(unique, ids, str(taken.column("other")[0]))
         return self._found(violation, taken)
 
     def _ends(self, table: StagedRows, endpoint: Endpoint) -> list[Finding]:
@@ -193,7 +199,7 @@ class Verifier:
         kept = missing.slice(0, IDS_KEPT_MAX)
         for node, edge in zip(texts(kept, "node"), self._ids(table, _numbers(kept, "rowaddr")), strict=True):
             edges[node] += (edge,)
-        [violation] = Ends(endpoint, edges).without(frozenset())
+        [violation] = EdgeEnds(endpoint, edges).missing_from(frozenset())
         return self._found(violation, missing, len(every))
 
     def _counted(self, table: StagedRows, cardinality: Cardinality, again: bool) -> list[Finding]:
@@ -231,13 +237,13 @@ class Verifier:
             surplus = self.engine.rows(questions.SURPLUS_EDGES, inputs)
             edges = self._ids(table, _numbers(surplus, "rowaddr"))
             sources = texts(over.slice(0, IDS_KEPT_MAX), "source")
-            for violation in too_many(cardinality, sources, int(many[0]), edges):
+            for violation in too_many_edges(cardinality, sources, int(many[0]), edges):
                 found += self._found(violation, surplus, over.num_rows)
         if (counts < cardinality.minimum).any():
             under = wrong.filter(pa.array(counts < cardinality.minimum))
             few: Any = under.column("edges").to_numpy()
             sources = texts(under.slice(0, IDS_KEPT_MAX), "source")
-            for violation in too_few(cardinality, sources, int(few[0])):
+            for violation in too_few_edges(cardinality, sources, int(few[0])):
                 more = under.num_rows - len(sources)
                 found.append(Finding(replace(violation, more_ids=more, more_rows=more), np.zeros(0, np.int64)))
         return found
@@ -258,7 +264,7 @@ class Verifier:
         more = gone.num_rows - len(nodes)
         return [
             Finding(replace(violation, more_ids=more, more_rows=more), np.zeros(0, np.int64))
-            for violation in missed(endpoint, nodes)
+            for violation in dangling_edges(endpoint, nodes)
         ]
 
     # Inputs and answers.
