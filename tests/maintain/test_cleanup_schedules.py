@@ -19,7 +19,7 @@ from omnigraph.gc.sweep import Sweeper
 from omnigraph.manifest.commit.plan import Upsert
 from omnigraph.manifest.model.manifest import Manifest, Point, Stub
 from omnigraph.manifest.settings import Settings
-from omnigraph.storage.table.maintain.orphans import Needed
+from omnigraph.storage.table.maintain.table_files import Needed
 from support.catalogs import PERSON, person_rows
 from support.cleaning import assert_sound, clean, table_files
 from support.steps import Call

@@ -23,7 +23,7 @@ from omnigraph.storage.table.file_records import (
     hash_files,
 )
 from omnigraph.storage.table.index import segments as indexing
-from omnigraph.storage.table.maintain.orphans import needed_by
+from omnigraph.storage.table.maintain.table_files import needed_by
 from omnigraph.storage.table.tables import Tables, TableVersion
 from omnigraph.storage.table.write.schema_evolution import FilledColumn
 from support.proxy import Delay, Proxy, puts

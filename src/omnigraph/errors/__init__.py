@@ -4,7 +4,7 @@ A kind has one `code`; the exit code of the command line and the status of the s
 each. Anything that is not an `OmnigraphError` is a bug in this package.
 
 base.py         the base class, families, and the tables of exit codes and statuses
-conflicts.py    conflicts with other writers, and writes with an unknown outcome
+writes.py       conflicts with other writers, and writes with an unknown outcome
 constraints.py  rows that violate the schema
 environment.py  permissions, storage and configuration
 not_found.py    names that do not exist, and malformed cursors
@@ -19,24 +19,6 @@ from omnigraph.errors.base import (
     NotFound,
     OmnigraphError,
     Unavailable,
-)
-from omnigraph.errors.conflicts import (
-    AlreadyExists,
-    AnswerLost,
-    ExpectedVersionMismatch,
-    JobDiscarded,
-    JobEnding,
-    JobInputDiffers,
-    JobLost,
-    JobRunning,
-    MergeBaseExpired,
-    MergeConflict,
-    MergeConflicts,
-    OutcomeUnknown,
-    PreconditionFailed,
-    RetriesExhausted,
-    RevertConflicts,
-    SchemasDiverged,
 )
 from omnigraph.errors.constraints import (
     IDS_KEPT_MAX,
@@ -72,6 +54,24 @@ from omnigraph.errors.not_found import (
     NotAGraph,
     SchemaChangeRefused,
     TagNotFound,
+)
+from omnigraph.errors.writes import (
+    AlreadyExists,
+    AnswerLost,
+    ExpectedVersionMismatch,
+    JobDiscarded,
+    JobEnding,
+    JobInputDiffers,
+    JobLost,
+    JobRunning,
+    MergeBaseExpired,
+    MergeConflict,
+    MergeConflicts,
+    OutcomeUnknown,
+    PreconditionFailed,
+    RetriesExhausted,
+    RevertConflicts,
+    SchemasDiverged,
 )
 
 __all__ = [

@@ -28,7 +28,7 @@ from omnigraph.manifest.model.paths import RECOVERY
 from omnigraph.manifest.repository import Repository
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.table.maintain.orphans import table_files
+from omnigraph.storage.table.maintain.table_files import table_files
 from omnigraph.storage.util.parallel import gather
 
 FLOOR = timedelta(hours=1)  # a courtesy to running readers: correctness does not depend on it

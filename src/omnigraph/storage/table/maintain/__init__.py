@@ -2,6 +2,6 @@
 
 compaction.py  groups of fragments rewritten by tasks
 layout.py      fragments and index segments of a version, as values
-orphans.py     files of tables: which are referenced, which may go
+table_files.py  files of tables: which are referenced, which may go
 inspect.py     inspection of versions for `verify`
 """
