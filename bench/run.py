@@ -28,7 +28,7 @@ from bench.timing import dominates, medians_ms, parts_ms, timed_ms
 from omnigraph.graph.graph import Graph
 from omnigraph.query.compile import compile_queries
 from omnigraph.read.execute import run_query
-from omnigraph.read.graph.adjacency_file import persist_adjacency
+from omnigraph.read.graph.adjacency_file import save_adjacency
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.tables.resident_table import ResidentTable
 from omnigraph.read.tables.table_access import get_adjacency
@@ -242,7 +242,7 @@ def _adjacencies(graph: Graph, *, save: bool = False) -> list[str]:
         )
         adjacency = get_adjacency(reader, edges, source, target)
         if save:
-            keys.append(persist_adjacency(repository.store, adjacency, edges, source, target))
+            keys.append(save_adjacency(repository.store, adjacency, edges, source, target))
     return keys
 
 

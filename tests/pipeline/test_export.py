@@ -27,7 +27,7 @@ from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.exporting import export as exporting
 from omnigraph.pipeline.exporting.destination import place_at
-from omnigraph.read.export.export import chosen_types
+from omnigraph.read.export.export import select_types
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.storage.util.runner import LocalRunner
 from support.s3 import S3Location
@@ -508,7 +508,7 @@ def test_a_part_is_the_same_bytes_however_often_it_is_written(people: Graph, tmp
 
     repository = people.repository
     place = place_at(str(tmp_path / "out"), repository.location, None)
-    types = chosen_types(repository.snapshot(), None)
+    types = select_types(repository.snapshot(), None)
 
     for_parquet = exporting.export_parts(repository, repository.snapshot(), place, types, "parquet", Twice())
 

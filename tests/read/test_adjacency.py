@@ -10,8 +10,8 @@ import pytest
 
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Upsert
-from omnigraph.read.graph.adjacency import Adjacency, build
-from omnigraph.read.graph.adjacency_file import adjacency_key, load_adjacency, persist_adjacency
+from omnigraph.read.graph.adjacency import Adjacency, build_adjacency
+from omnigraph.read.graph.adjacency_file import adjacency_key, load_adjacency, save_adjacency
 from omnigraph.read.graph.csr import Csr
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.tables.read_cache import ReadCache
@@ -33,7 +33,7 @@ def spaces_of(reader: SnapshotReader) -> tuple[ResidentTable, ResidentTable]:
 
 def saved(graph: Graph) -> str:
     edges, people = spaces_of(reader_of(graph))
-    return persist_adjacency(graph.repository.store, build(edges, people, people), edges, people, people)
+    return save_adjacency(graph.repository.store, build_adjacency(edges, people, people), edges, people, people)
 
 
 def same(one: Adjacency, other: Adjacency) -> bool:
@@ -52,7 +52,7 @@ def test_what_was_saved_is_what_is_built() -> None:
         edges, people = spaces_of(reader_of(graph))
         loaded = load_adjacency(graph.repository.store, edges, people, people)
         assert loaded is not None
-        assert same(loaded, build(edges, people, people))
+        assert same(loaded, build_adjacency(edges, people, people))
 
 
 def test_a_saved_adjacency_is_used_and_saves_reading_the_edges() -> None:
@@ -89,7 +89,7 @@ def test_it_serves_other_versions_of_the_nodes_too() -> None:
         edges, people = spaces_of(reader_of(graph))
         loaded = load_adjacency(graph.repository.store, edges, people, people)
         assert loaded is not None
-        assert same(loaded, build(edges, people, people))
+        assert same(loaded, build_adjacency(edges, people, people))
         assert names(run(reader_of(graph, expand="csr"), REACHED).rows) == ["b", "c"]
 
 
@@ -109,13 +109,13 @@ def test_laying_edges_over_is_the_same_as_building_with_them() -> None:
         n = int(rng.integers(1, 6))
         count, more = int(rng.integers(0, 12)), int(rng.integers(0, 5))
         sources, targets = rng.integers(0, n, count), rng.integers(0, n, count)
-        base = Csr.of(sources, targets, np.arange(count), n, n)
+        base = Csr.build(sources, targets, np.arange(count), n, n)
         gone = rng.random(count) < 0.3
         wider = n + int(rng.integers(0, 3))
         new_sources, new_targets = rng.integers(0, wider, more), rng.integers(0, wider, more)
         new_edges = count + np.arange(more)
-        patched = base.patched(np.flatnonzero(gone[base.edges]), new_sources, new_targets, new_edges, wider, wider)
-        whole = Csr.of(
+        patched = base.patch(np.flatnonzero(gone[base.edges]), new_sources, new_targets, new_edges, wider, wider)
+        whole = Csr.build(
             np.concatenate([sources[~gone], new_sources]),
             np.concatenate([targets[~gone], new_targets]),
             np.concatenate([np.arange(count)[~gone], new_edges]),
@@ -125,13 +125,13 @@ def test_laying_edges_over_is_the_same_as_building_with_them() -> None:
         assert np.array_equal(patched.starts, whole.starts)
         assert np.array_equal(patched.targets, whole.targets)
         assert sorted(patched.edges.tolist()) == sorted(whole.edges.tolist())
-        assert np.array_equal(patched.simple().targets, whole.simple().targets)
+        assert np.array_equal(patched.without_parallels().targets, whole.without_parallels().targets)
 
 
 def test_counts_and_connections_come_straight_from_the_lists() -> None:
-    csr = Csr.of(np.array([0, 0, 0, 2]), np.array([1, 1, 2, 0]), np.arange(4), 3, 3)
-    assert csr.simple().degrees(np.array([0, 1, 2])).tolist() == [2, 0, 1]
-    assert csr.counts_of(np.array([True, False, True])).tolist() == [1, 0, 1]
+    csr = Csr.build(np.array([0, 0, 0, 2]), np.array([1, 1, 2, 0]), np.arange(4), 3, 3)
+    assert csr.without_parallels().degrees(np.array([0, 1, 2])).tolist() == [2, 0, 1]
+    assert csr.count_passing(np.array([True, False, True])).tolist() == [1, 0, 1]
     assert csr.connects(np.array([0, 0, 1, 2, 2]), np.array([1, 0, 0, 0, 2])).tolist() == [
         True,
         False,
@@ -139,14 +139,14 @@ def test_counts_and_connections_come_straight_from_the_lists() -> None:
         True,
         False,
     ]
-    assert csr.simple().reversed().expand(np.array([1, 2]))[1].tolist() == [0, 0]
+    assert csr.without_parallels().reverse().expand(np.array([1, 2]))[1].tolist() == [0, 0]
 
 
 def test_many_pairs_are_answered_as_few_are() -> None:
     """Most are ruled out by a hash of the edges; parallel edges, loops and lonely vertices included."""
     rng = np.random.default_rng(3)
     edges, vertices, others = 3_000, 400, 300
-    csr = Csr.of(rng.integers(0, 200, edges), rng.integers(0, others, edges), np.arange(edges), vertices, others)
+    csr = Csr.build(rng.integers(0, 200, edges), rng.integers(0, others, edges), np.arange(edges), vertices, others)
     sources, targets = rng.integers(0, vertices, 5_000), rng.integers(0, others, 5_000)
     there = set(zip(csr.owners().tolist(), csr.targets.tolist(), strict=True))
     expected = [pair in there for pair in zip(sources.tolist(), targets.tolist(), strict=True)]
@@ -158,14 +158,14 @@ def test_many_pairs_are_answered_as_few_are() -> None:
 def test_a_frontier_that_repeats_itself_is_filtered_once_for_each_vertex() -> None:
     rng = np.random.default_rng(4)
     edges, vertices = 2_000, 300
-    csr = Csr.of(rng.integers(0, 200, edges), rng.integers(0, 50, edges), np.arange(edges), vertices, vertices)
+    csr = Csr.build(rng.integers(0, 200, edges), rng.integers(0, 50, edges), np.arange(edges), vertices, vertices)
     frontier = rng.integers(0, vertices, 5_000)
-    distinct = csr.repeating(frontier)
+    distinct = csr.distinct_if_repeated(frontier)
     assert distinct is not None
-    assert csr.repeating(distinct) is None, "nothing would be saved"
+    assert csr.distinct_if_repeated(distinct) is None, "nothing would be saved"
     places = np.zeros(vertices, np.int64)
     places[distinct] = np.arange(len(distinct))
-    narrow = csr.narrowed(distinct, lambda reached: reached % 3 == 0).expand(places[frontier])
+    narrow = csr.restrict(distinct, lambda reached: reached % 3 == 0).expand(places[frontier])
     owners, reached, _ = csr.expand_once(frontier)
     kept = reached % 3 == 0
     assert narrow[0].tolist() == owners[kept].tolist()
@@ -184,7 +184,7 @@ def test_triangles_are_the_same_by_either_way(traversal: str, monkeypatch: pytes
     with graph_of(data, stored=True) as graph:
         expected = run(reader_of(graph, expand="csr"), text).rows
         assert len(expected) > 10
-        monkeypatch.setattr("omnigraph.read.graph.csr.MANY", 1)
+        monkeypatch.setattr("omnigraph.read.graph.csr.MANY_ROWS", 1)
         monkeypatch.setattr("omnigraph.read.match.match.MANY", 1)
         assert run(reader_of(graph, expand="csr"), text).rows == expected
 

@@ -13,7 +13,7 @@ import pytest
 from omnigraph.lexer import LanguageError
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.ir import WHERE_ROW, Filter, UpdateRows
-from omnigraph.read.match.filters import lance_filter, matches
+from omnigraph.read.match.filters import filter_table, lance_filter
 from omnigraph.read.tables.arrow_numpy import compare_values
 from support import interpreter
 from support.catalogs import ids_of
@@ -45,7 +45,7 @@ def test_pushed_filters_pass_what_passes_in_memory() -> None:
             except LanguageError:
                 continue
             (condition,) = pattern.filters
-            kept = ids_of(whole.filter(pa.array(matches(condition, whole))))
+            kept = ids_of(whole.filter(pa.array(filter_table(condition, whole))))
             expected = [row["id"] for row in rows if interpreter.holds(condition, {"a": stored_row(PERSON, row)})]
             assert kept == sorted(expected), condition
             predicate = lance_filter(condition, DEFINITION)
@@ -65,7 +65,7 @@ def where(text: str) -> Filter:
 def test_the_where_of_a_mutation_is_a_filter_like_any_other() -> None:
     condition = where('update Knows set { weight: 1.0 } where from = "it\'s"')
     rows = table(KNOWS, [edge("it's", "b"), edge("b", "it's")])
-    assert matches(condition, rows).tolist() == [True, False]
+    assert filter_table(condition, rows).tolist() == [True, False]
     assert lance_filter(condition, CATALOG.type_of(KNOWS)) == "`src` = 'it''s'"
     assert WHERE_ROW == "#row"
 

@@ -198,7 +198,7 @@ def test_a_small_commit_is_laid_over_the_adjacency_instead_of_building_it_again(
     people = [person(f"p{i}") for i in range(50)]
     edges = [edge(f"p{i}", f"p{(i + 1) % 50}") for i in range(50)]
     built: list[object] = []
-    build = adjacency_module.build
+    build = adjacency_module.build_adjacency
 
     def counted(*given: Any) -> Any:
         built.append(given)

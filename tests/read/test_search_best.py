@@ -16,7 +16,7 @@ from omnigraph.manifest.commit.plan import Append, Delete
 from omnigraph.query.ir import Metric
 from omnigraph.read.project import topk as best
 from omnigraph.read.search import ranking
-from omnigraph.read.search.vector import smallest
+from omnigraph.read.search.vector import kth_smallest
 
 from .test_search_vector import DIMENSION, DOC, Row, catalog_of, new_graph, table
 
@@ -70,7 +70,7 @@ def test_the_best_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     if change == "deleted":
         graph.write([Delete(DOC, tuple(f"doc{number}" for number in range(0, ROWS, 7)))])
     used = []
-    real = ranking.best_rows
+    real = ranking.top_rows
 
     def noted(*args: Any) -> Any:
         found = real(*args)
@@ -102,5 +102,5 @@ def test_rows_without_a_value_come_after_the_best(tmp_path: Path) -> None:
 def test_the_smallest_of_many_numbers(values: list[float], data: st.DataObject) -> None:
     count = data.draw(st.integers(1, len(values) - 1))
     expected = np.sort(np.array(values, np.float32))[count - 1]
-    found = smallest(np.array(values, np.float32), count)
+    found = kth_smallest(np.array(values, np.float32), count)
     assert found == expected or (np.isnan(found) and np.isnan(expected))

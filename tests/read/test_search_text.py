@@ -35,8 +35,8 @@ from omnigraph.manifest.settings import Settings
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.ir import Bm25, Literal, Prop, TextSearch, TextSearchKind
 from omnigraph.read.reader import SnapshotReader
-from omnigraph.read.search.row_locations import NAMED_IDS_MAX, Located, places_in
-from omnigraph.read.search.search import rank_places, rank_scores, text_matches
+from omnigraph.read.search.row_locations import NAMED_IDS_MAX, CandidateRows, positions_in
+from omnigraph.read.search.search import rank_positions, rank_scores, text_matches
 from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.indexes import DeclaredIndex
@@ -232,7 +232,7 @@ def test_scores_do_not_depend_on_what_is_indexed(books: SnapshotReader) -> None:
 def test_places_are_counted_over_the_candidates_with_equals_by_id(books: SnapshotReader) -> None:
     among = pa.array(["quick", "ran", "fox", "none"])
 
-    assert rank_places(books, bm25("quick"), among).tolist() == [1, 0, 2, 0]
+    assert rank_positions(books, bm25("quick"), among).tolist() == [1, 0, 2, 0]
 
 
 def test_the_best_come_with_all_that_are_as_good_as_the_last() -> None:
@@ -253,7 +253,7 @@ def test_candidates_may_be_named_or_sorted_out_afterwards() -> None:
         graph.write([Append(DOC, rows(texts))])
         cold, warm = reader_of(graph), reader_of(graph)
         warm.caches.clear()
-        located = Located(warm, warm.state(DOC))
+        located = CandidateRows(warm, warm.state(DOC))
         assert located.rows.ids(located.rows.numbers_of(pa.array(["d1"]))).to_pylist() == ["d1"]
         everything = scores(warm, "rare", list(texts))
         for reader in (cold, warm):
@@ -283,9 +283,9 @@ def test_an_empty_table_finds_nothing() -> None:
 def test_places_in_a_list_of_ids() -> None:
     ids = pa.array(["c", "a", "b"])
 
-    assert places_in(ids, pa.array(["b", "x", "c"])).tolist() == [2, -1, 0]
-    assert places_in(ids, pa.array(["x", "b", "y", "z"])).tolist() == [-1, 2, -1, -1]
-    assert places_in(ids, pa.array([], pa.string())).tolist() == []
+    assert positions_in(ids, pa.array(["b", "x", "c"])).tolist() == [2, -1, 0]
+    assert positions_in(ids, pa.array(["x", "b", "y", "z"])).tolist() == [-1, 2, -1, -1]
+    assert positions_in(ids, pa.array([], pa.string())).tolist() == []
 
 
 WORDS = [

@@ -24,7 +24,7 @@ from omnigraph.query.ir import STRING, Bm25, Literal, Metric, Nearest, Rrf
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.search import vector
 from omnigraph.read.search.embedding import OfflineEmbedder
-from omnigraph.read.search.search import places, rank_places, rank_scores
+from omnigraph.read.search.search import positions_by_score, rank_positions, rank_scores
 from omnigraph.read.search.vector import distances, matrix_of
 from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.schema.arrow import arrow_schema
@@ -294,7 +294,7 @@ def test_ranks_are_fused_as_the_interpreter_does(tmp_path: Path) -> None:
     near, text = nearest(EAST), bm25("red sky")
     ids = pa.array(sorted(rows)[10:])
 
-    first, second = (rank_places(reader_of(graph), rank, ids) for rank in (near, text))
+    first, second = (rank_positions(reader_of(graph), rank, ids) for rank in (near, text))
 
     definition = CATALOG.type_of(DOC)
     data: list[dict[str, Any]] = [
@@ -314,9 +314,9 @@ def test_places_of_equal_scores_follow_the_ids() -> None:
     scores = pa.array([1.0, None, 3.0, 1.0, 3.0])
     ids = pa.array(["b", "x", "d", "a", "c"])
 
-    assert places(scores, lambda: ids, descending=False).tolist() == [2, 0, 4, 1, 3]
-    assert places(scores, lambda: ids, descending=True).tolist() == [4, 0, 2, 3, 1]
-    assert places(pa.array([], pa.float64()), lambda: ids, descending=True).tolist() == []
+    assert positions_by_score(scores, lambda: ids, descending=False).tolist() == [2, 0, 4, 1, 3]
+    assert positions_by_score(scores, lambda: ids, descending=True).tolist() == [4, 0, 2, 3, 1]
+    assert positions_by_score(pa.array([], pa.float64()), lambda: ids, descending=True).tolist() == []
 
 
 @pytest.mark.s3

@@ -6,8 +6,8 @@ import pytest
 
 from omnigraph.lexer import LanguageError
 from omnigraph.schema.catalog import Schema, decode_schema
-from omnigraph.schema.evolve.migration import MigrationPlan, fillings, plan_migration
-from omnigraph.schema.evolve.migration_step import Holds, NoNulls, NoRows, Step
+from omnigraph.schema.evolve.migration import MigrationPlan, column_fills, plan_migration
+from omnigraph.schema.evolve.migration_step import ConstraintHolds, NoNulls, NoRows, Step
 from omnigraph.schema.lang.compile import compile_schema
 
 BASE = """
@@ -133,18 +133,18 @@ def test_a_rename_from_something_that_is_still_declared_is_refused() -> None:
 def test_a_nullable_property_is_added() -> None:
     step = step_of(("bio: String?", "bio: String?\n    height: F32?"))
 
-    assert (step.kind, step.property_name, step.supported, step.needs) == ("add_property", "height", True, None)
+    assert (step.kind, step.property_name, step.supported, step.requirement) == ("add_property", "height", True, None)
 
 
 def test_a_property_with_a_default_is_added() -> None:
     step = step_of(("bio: String?", "bio: String?\n    height: F32 @default(1.5)"))
 
-    assert (step.kind, step.supported, step.needs) == ("add_property", True, None)
+    assert (step.kind, step.supported, step.requirement) == ("add_property", True, None)
     assert step.message == "1.5 in the rows that are there"
 
 
 def test_a_required_property_without_a_default_depends_on_rows() -> None:
-    assert step_of(("bio: String?", "bio: String?\n    height: F32")).needs == NoRows("OG-MF-103")
+    assert step_of(("bio: String?", "bio: String?\n    height: F32")).requirement == NoRows("OG-MF-103")
 
 
 def test_a_property_that_goes_is_told_with_its_code() -> None:
@@ -157,9 +157,9 @@ def test_a_renamed_property_takes_its_rules_along() -> None:
     plan = planned(("age: I32?", 'years: I32? @rename_from("age")'), ("@range(age", "@range(years"))
 
     assert told(plan) == [("rename_property", "Person", "years")]
-    (change,) = [one for one in plan.going_on if one.before != one.after]
+    (change,) = [one for one in plan.kept_types if one.before != one.after]
     assert change.after.by_name["years"].column == "age"
-    assert fillings(change.before, change.after) == ()
+    assert column_fills(change.before, change.after) == ()
 
 
 def test_an_interface_renames_in_every_type_that_implements_it() -> None:
@@ -173,8 +173,8 @@ def test_a_rename_and_a_change_at_once_are_two_steps() -> None:
 
     assert told(plan) == [("rename_property", "Person", "years"), ("change_property", "Person", "years")]
     assert plan.supported
-    (change,) = [one for one in plan.going_on if one.before != one.after]
-    (filling,) = fillings(change.before, change.after)
+    (change,) = [one for one in plan.kept_types if one.before != one.after]
+    (filling,) = column_fills(change.before, change.after)
     assert (filling.column, filling.source, filling.default) == ("years", "age", None)
     assert "age" in change.after.retired_columns
 
@@ -216,8 +216,8 @@ def test_any_other_change_of_type_is_refused(old: str, new: str) -> None:
 
 
 def test_a_floating_key_is_widened_only_without_rows() -> None:
-    assert step_of(("F32", "F64"), base="node A { x: F32 @key }").needs == NoRows("OG-MF-107")
-    assert step_of(("I32", "I64"), base="node A { x: I32 @key }").needs is None
+    assert step_of(("F32", "F64"), base="node A { x: F32 @key }").requirement == NoRows("OG-MF-107")
+    assert step_of(("I32", "I64"), base="node A { x: I32 @key }").requirement is None
 
 
 def test_an_enum_is_widened() -> None:
@@ -237,11 +237,11 @@ def test_an_enum_is_not_narrowed(narrow: str) -> None:
 def test_a_property_becomes_nullable() -> None:
     step = step_of(("enum(a, b)", "enum(a, b)?"))
 
-    assert (step.kind, step.supported, step.needs) == ("change_property", True, None)
+    assert (step.kind, step.supported, step.requirement) == ("change_property", True, None)
 
 
 def test_a_property_becomes_required_if_no_row_has_null() -> None:
-    assert step_of(("bio: String?", "bio: String")).needs == NoNulls("bio", "OG-MF-104")
+    assert step_of(("bio: String?", "bio: String")).requirement == NoNulls("bio", "OG-MF-104")
 
 
 def test_a_default_comes_changes_and_goes() -> None:
@@ -278,7 +278,7 @@ def test_an_added_constraint_is_asked_of_the_rows(old: str, new: str, text: str,
     step = planned((old, new)).steps[-1]
 
     assert (step.kind, step.after, step.property_name) == ("add_constraint", text, name)
-    assert isinstance(step.needs, Holds)
+    assert isinstance(step.requirement, ConstraintHolds)
 
 
 def test_an_index_comes_and_goes_without_a_look_at_rows() -> None:
@@ -286,8 +286,8 @@ def test_an_index_comes_and_goes_without_a_look_at_rows() -> None:
     dropped = step_of((" @index", ""), base="node A { x: I32 @index }")
     other = planned(("l2", "cosine"), base='node A { v: Vector(2)? @index(metric="l2") }')
 
-    assert (added.kind, added.property_name, added.needs) == ("add_constraint", "age", None)
-    assert (dropped.kind, dropped.property_name, dropped.needs) == ("drop_constraint", "x", None)
+    assert (added.kind, added.property_name, added.requirement) == ("add_constraint", "age", None)
+    assert (dropped.kind, dropped.property_name, dropped.requirement) == ("drop_constraint", "x", None)
     assert [step.kind for step in other.steps] == ["drop_constraint", "add_constraint"]
 
 
@@ -305,17 +305,17 @@ def test_another_range_is_asked_of_the_rows() -> None:
     plan = planned(("0..150", "0..99"))
 
     assert [step.kind for step in plan.steps] == ["drop_constraint", "add_constraint"]
-    assert isinstance(plan.steps[1].needs, Holds)
+    assert isinstance(plan.steps[1].requirement, ConstraintHolds)
 
 
 def test_a_key_changes_only_without_rows() -> None:
     changed = planned(("slug: String @key", "slug: String @unique\n code: I32? "), ("bio: String?", "bio: String? "))
     other = planned(("n: String @key", "n: String\n zip: I32\n @key(n, zip)"))
 
-    assert [(s.kind, s.needs) for s in changed.steps if isinstance(s.needs, NoRows)] == [
+    assert [(s.kind, s.requirement) for s in changed.steps if isinstance(s.requirement, NoRows)] == [
         ("drop_constraint", NoRows("OG-MF-107"))
     ]
-    assert [(s.kind, s.after) for s in other.steps if s.needs == NoRows("OG-MF-107")] == [
+    assert [(s.kind, s.after) for s in other.steps if s.requirement == NoRows("OG-MF-107")] == [
         ("drop_constraint", None),
         ("add_constraint", "@key(n, zip)"),
     ]
@@ -324,7 +324,7 @@ def test_a_key_changes_only_without_rows() -> None:
 def test_the_ends_of_an_edge_type_change_only_without_rows() -> None:
     step = step_of(("edge Lives: Person -> City", "edge Lives: Person -> Person"))
 
-    assert (step.kind, step.property_name, step.needs) == ("change_property", "dst", NoRows("OG-MF-108"))
+    assert (step.kind, step.property_name, step.requirement) == ("change_property", "dst", NoRows("OG-MF-108"))
 
 
 @pytest.mark.parametrize(("card", "looks"), [("0..5", False), ("0..", False), ("0..2", True), ("1..3", True)])
@@ -332,12 +332,14 @@ def test_a_cardinality_is_widened_at_once_and_narrowed_with_a_look_at_rows(card:
     step = step_of(("0..3", card))
 
     assert (step.kind, step.supported) == ("change_card", True)
-    assert isinstance(step.needs, Holds) == looks
+    assert isinstance(step.requirement, ConstraintHolds) == looks
 
 
 def test_a_cardinality_comes_and_goes() -> None:
-    assert isinstance(step_of(("edge Lives: Person -> City", "edge Lives: Person -> City @card(0..1)")).needs, Holds)
-    assert step_of((" @card(0..3)", "")).needs is None
+    assert isinstance(
+        step_of(("edge Lives: Person -> City", "edge Lives: Person -> City @card(0..1)")).requirement, ConstraintHolds
+    )
+    assert step_of((" @card(0..3)", "")).requirement is None
 
 
 # Metadata

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from omnigraph.schema.catalog import Catalog, InterfaceDef, Property, Rules, TypeDef, catalog_from_json, catalog_to_json
-from omnigraph.schema.consistency import takes_unique
+from omnigraph.schema.consistency import can_be_unique
 from omnigraph.schema.definitions import EdgeCount, Embed, PatternCheck, ValueRange
 from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.schema.lang.printer import print_schema
@@ -101,8 +101,8 @@ def property_lists(draw: st.DrawFn, prefix: str) -> tuple[Property, ...]:
 
 @st.composite
 def rules(draw: st.DrawFn, properties: tuple[Property, ...], *, edge: bool = False, key: bool = True) -> Rules:
-    distinct = [prop.name for prop in properties if takes_unique(prop)] + (["src", "dst"] if edge else [])
-    required = [prop.name for prop in properties if takes_unique(prop) and not prop.nullable]
+    distinct = [prop.name for prop in properties if can_be_unique(prop)] + (["src", "dst"] if edge else [])
+    required = [prop.name for prop in properties if can_be_unique(prop) and not prop.nullable]
     groups = st.lists(st.sampled_from(distinct), min_size=1, max_size=3, unique=True).map(tuple) if distinct else None
     unique = draw(st.lists(groups, max_size=3, unique_by=frozenset)) if groups is not None else []
     if edge:

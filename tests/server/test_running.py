@@ -327,10 +327,10 @@ def test_a_reader_that_goes_away_ends_the_stream_and_leaves_no_trace(
 
 def test_an_error_behind_the_first_byte_cuts_the_connection(busy: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     from omnigraph.read.export import export as module
-    from omnigraph.read.export.export_formats import line_maker
+    from omnigraph.read.export.export_formats import line_encoder
 
     def breaking(definition: Any) -> Any:
-        line = line_maker(definition)
+        line = line_encoder(definition)
 
         def lines(batch: Any) -> Iterator[bytes]:
             for number, text in enumerate(line(batch)):

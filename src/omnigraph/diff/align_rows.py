@@ -7,7 +7,7 @@ whose values moved to a wider column brings them along. Where the definitions ar
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.schema.definitions import TypeDef
-from omnigraph.schema.evolve.migration import Filling, fillings
+from omnigraph.schema.evolve.migration import ColumnFill, column_fills
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +20,7 @@ def converted(rows: "pa.Table", own: TypeDef, wanted: TypeDef) -> "pa.Table":
     from omnigraph.schema.arrow import arrow_schema
 
     shape = arrow_schema(wanted)
-    missing = {entry.column: entry for entry in fillings(own, wanted)}
+    missing = {entry.column: entry for entry in column_fills(own, wanted)}
     columns: list[Any] = []
     for field in shape:
         entry = missing.get(field.name)
@@ -29,7 +29,7 @@ def converted(rows: "pa.Table", own: TypeDef, wanted: TypeDef) -> "pa.Table":
     return pa.table(columns, schema=shape)
 
 
-def _filled(rows: "pa.Table", entry: Filling) -> Any:
+def _filled(rows: "pa.Table", entry: ColumnFill) -> Any:
     """What the rows have in a column that their side does not know."""
     import pyarrow as pa
 

@@ -38,8 +38,8 @@ def end_keys(definition: TypeDef) -> tuple[str, str]:
 
 
 def _save(repository: Repository, snapshot: Snapshot, definition: TypeDef) -> None:
-    from omnigraph.read.graph.adjacency import build
-    from omnigraph.read.graph.adjacency_file import persist_adjacency
+    from omnigraph.read.graph.adjacency import build_adjacency
+    from omnigraph.read.graph.adjacency_file import save_adjacency
     from omnigraph.read.reader import SnapshotReader
     from omnigraph.read.tables.read_cache import ReadCache
     from omnigraph.read.tables.resident_table import ResidentTable
@@ -47,4 +47,4 @@ def _save(repository: Repository, snapshot: Snapshot, definition: TypeDef) -> No
     reader = SnapshotReader(repository.tables, snapshot, ReadCache())
     keys = (definition.table_key, *end_keys(definition))
     edges, source, target = (ResidentTable(reader.tables, reader.caches, reader.state(key)) for key in keys)
-    persist_adjacency(repository.store, build(edges, source, target), edges, source, target)
+    save_adjacency(repository.store, build_adjacency(edges, source, target), edges, source, target)

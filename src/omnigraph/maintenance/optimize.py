@@ -30,12 +30,12 @@ def optimize(
 
     `choose` says where tasks over so many rows run. Nothing of the content changes, and nobody's write fails.
     """
-    from omnigraph.read.export.export import chosen_types
+    from omnigraph.read.export.export import select_types
 
     repository.require_writable("Optimizing")
     with meter.operation("optimize") as operation:
         txn = repository.open_txn(branch)
-        chosen = [definition.table_key for definition in chosen_types(Snapshot(txn.base, txn.schema), types)]
+        chosen = [definition.table_key for definition in select_types(Snapshot(txn.base, txn.schema), types)]
         tasks = tuple(Task(key, effort) for key in chosen if key in txn.base.tables)
         landed = MaintenanceRun(repository, tasks, actor, choose).publish(txn)
         reports = {key: landed.reports.get(key, TypeReport(key)) for key in chosen}

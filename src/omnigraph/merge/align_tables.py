@@ -10,7 +10,7 @@ from omnigraph.diff.graph_state import TypeState
 from omnigraph.manifest.commit.plan import Adopted
 from omnigraph.runtime import IdSource
 from omnigraph.schema.definitions import TypeDef
-from omnigraph.schema.evolve.migration import fillings
+from omnigraph.schema.evolve.migration import column_fills
 from omnigraph.storage.table.tables import StagedVersion, Tables, TableVersion
 from omnigraph.write.delta import TableDelta
 from omnigraph.write.migrate.reshape import fitted
@@ -18,7 +18,7 @@ from omnigraph.write.migrate.reshape import fitted
 
 def fits(state: TypeState, wanted: TypeDef) -> bool:
     """Whether the table can stay as it is, told from the definitions alone."""
-    return state.definition == wanted or not fillings(state.definition, wanted)
+    return state.definition == wanted or not column_fills(state.definition, wanted)
 
 
 def conformed(tables: Tables, ids: IdSource, state: TypeState, wanted: TypeDef, schema: str) -> Adopted:

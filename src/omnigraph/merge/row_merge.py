@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omnigraph.errors import MergeConflict
-from omnigraph.query.values import shown
+from omnigraph.query.values import format_value
 from omnigraph.schema.definitions import ID, TypeDef
 from omnigraph.storage.table.diff.equality import equal_values
 
@@ -249,4 +249,4 @@ def _conflict(definition: TypeDef, entity: str, kind: str, message: str) -> Merg
 
 def _values(sides: _Sides, column: str, place: int) -> list[str]:
     found = ((sides.ours, sides.o[place]), (sides.theirs, sides.t[place]))
-    return [shown(rows.column(column)[int(at)].as_py()) for rows, at in found]
+    return [format_value(rows.column(column)[int(at)].as_py()) for rows, at in found]

@@ -45,16 +45,16 @@ def parse_value(value: object, kind: PropertyType) -> Value:
         case Enumeration(values):
             if isinstance(value, str) and value in values:
                 return value
-            raise BadValue(f"{shown(value)} is none of the enum's values", f"give one of {', '.join(values)}")
+            raise BadValue(f"{format_value(value)} is none of the enum's values", f"give one of {', '.join(values)}")
         case ListOf(item):
             value = _plain_list(value)
             if not isinstance(value, list | tuple):
-                raise BadValue(f"{shown(value)} is no list", f"give a list of {item}")
+                raise BadValue(f"{format_value(value)} is no list", f"give a list of {item}")
             return tuple(_scalar(entry, item.name) for entry in value)
         case Vector(dimension):
             value = _plain_list(value)
             if not isinstance(value, list | tuple):
-                raise BadValue(f"{shown(value)} is no vector", f"give a list of {dimension} numbers")
+                raise BadValue(f"{format_value(value)} is no vector", f"give a list of {dimension} numbers")
             if len(value) != dimension:
                 raise BadValue(f"The vector has {len(value)} dimensions", f"give a list of {dimension} numbers")
             return tuple(_scalar(entry, "F32") for entry in value)
@@ -64,7 +64,7 @@ def parse_date(text: str) -> dt.date:
     try:
         return dt.date.fromisoformat(canonical_date(text))
     except ValueError:
-        raise BadValue(f"{shown(text)} is no date", "write it as 2026-01-31") from None
+        raise BadValue(f"{format_value(text)} is no date", "write it as 2026-01-31") from None
 
 
 def parse_datetime(text: str) -> dt.datetime:
@@ -72,7 +72,7 @@ def parse_datetime(text: str) -> dt.datetime:
     try:
         return dt.datetime.fromisoformat(canonical_datetime(text))
     except ValueError:
-        raise BadValue(f"{shown(text)} is no time", "write it as 2026-01-31T12:00:00Z") from None
+        raise BadValue(f"{format_value(text)} is no time", "write it as 2026-01-31T12:00:00Z") from None
 
 
 def to_instant(moment: dt.datetime) -> dt.datetime:
@@ -97,7 +97,7 @@ def round_f32(value: float) -> float:
     return ctypes.c_float(value).value
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value as a message shows it: short, and texts in quotes."""
     text = f'"{value}"' if isinstance(value, str) else str(value)
     if isinstance(value, bool):
@@ -125,25 +125,25 @@ def _scalar(value: object, name: str) -> Scalarlike:
     if name == "Bool":
         if isinstance(value, bool):
             return value
-        raise BadValue(f"{shown(value)} is no Bool", "give true or false")
+        raise BadValue(f"{format_value(value)} is no Bool", "give true or false")
     if name == "Date":
         if isinstance(value, str):
             return parse_date(value)
         if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
             return value
-        raise BadValue(f"{shown(value)} is no date", "give it as 2026-01-31")
+        raise BadValue(f"{format_value(value)} is no date", "give it as 2026-01-31")
     if name == "DateTime":
         if isinstance(value, str):
             return parse_datetime(value)
         if isinstance(value, dt.datetime):
             return to_instant(value)
-        raise BadValue(f"{shown(value)} is no time", "give it as 2026-01-31T12:00:00Z")
+        raise BadValue(f"{format_value(value)} is no time", "give it as 2026-01-31T12:00:00Z")
     return _blob(value)
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise BadValue(f"{shown(value)} is no String", "give a text")
+        raise BadValue(f"{format_value(value)} is no String", "give a text")
     if not value.isascii():
         try:
             value.encode()
@@ -159,9 +159,9 @@ def _integer(value: object, name: str) -> int:
     elif isinstance(value, numbers.Integral):  # numpy's too
         value = value if isinstance(value, bool) else int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise BadValue(f"{shown(value)} is no integer", f"give a number from {low} to {high}")
+        raise BadValue(f"{format_value(value)} is no integer", f"give a number from {low} to {high}")
     if not low <= value <= high:
-        raise BadValue(f"{shown(value)} does not fit into {name}", f"give a number from {low} to {high}")
+        raise BadValue(f"{format_value(value)} does not fit into {name}", f"give a number from {low} to {high}")
     return value
 
 
@@ -169,7 +169,7 @@ def _float(value: Any, name: str) -> float:
     if not isinstance(value, int | float) and isinstance(value, numbers.Real):
         value = float(value)
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise BadValue(f"{shown(value)} is no number", f"give a number that {name} can hold")
+        raise BadValue(f"{format_value(value)} is no number", f"give a number that {name} can hold")
     if isinstance(value, float) and not math.isfinite(value):
         raise BadValue(f"{value} is no finite number", f"give a number that {name} can hold")
     try:
@@ -177,7 +177,7 @@ def _float(value: Any, name: str) -> float:
     except OverflowError:
         result = math.inf
     if not math.isfinite(result):
-        raise BadValue(f"{shown(value)} is too large for {name}", f"give a number that {name} can hold")
+        raise BadValue(f"{format_value(value)} is too large for {name}", f"give a number that {name} can hold")
     return result
 
 
@@ -189,4 +189,4 @@ def _blob(value: object) -> bytes:
             return base64.b64decode(value[len(BLOB_PREFIX) :], validate=True)
         except (binascii.Error, ValueError):
             pass
-    raise BadValue(f"{shown(value)} is no Blob", 'give its bytes as "base64:…"')
+    raise BadValue(f"{format_value(value)} is no Blob", 'give its bytes as "base64:…"')

@@ -18,8 +18,8 @@ from omnigraph.query.ir import (
 )
 from omnigraph.read.explain import QueryPlan
 from omnigraph.read.match.filters import column_name
-from omnigraph.read.match.match import match
-from omnigraph.read.project.output import shaped, wanted_variables
+from omnigraph.read.match.match import match_pattern
+from omnigraph.read.project.output import output_variables, project
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.result import QueryResult
 from omnigraph.read.tables.resident_table import NeedsResidentTables
@@ -44,8 +44,8 @@ def run_query(reader: SnapshotReader, query: ReadQuery, *, explain: bool = False
 
 def _run(spaces: TableAccess, query: ReadQuery, explain: bool) -> QueryResult:
     plan = QueryPlan(with_details=explain)
-    rows = match(spaces, query.pattern, wanted_variables(query), plan)
-    result = shaped(spaces, query, rows, plan)
+    rows = match_pattern(spaces, query.pattern, output_variables(query), plan)
+    result = project(spaces, query, rows, plan)
     return QueryResult(result, spaces.reader.commit_id, spaces.reader.options.batch_rows, plan if explain else None)
 
 

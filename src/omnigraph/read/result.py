@@ -8,7 +8,7 @@ import pyarrow as pa
 from omnigraph.cancellation import checkpoint
 from omnigraph.manifest.model.manifest import CommitId
 from omnigraph.read.explain import QueryPlan
-from omnigraph.read.project.output import OutputColumn, Shaped
+from omnigraph.read.project.output import OutputColumn, ResultTable
 from omnigraph.read.project.render import json_rows
 from omnigraph.read.tables.arrow_numpy import ArrowArray
 from omnigraph.read.tables.resident_table import FEW_ROWS
@@ -22,7 +22,7 @@ class QueryResult:
     prints them.
     """
 
-    def __init__(self, shaped: Shaped, commit_id: CommitId, batch_rows: int, plan: QueryPlan | None) -> None:
+    def __init__(self, shaped: ResultTable, commit_id: CommitId, batch_rows: int, plan: QueryPlan | None) -> None:
         self._shaped = shaped
         self._batch_rows = batch_rows
         self.commit_id = commit_id
@@ -59,7 +59,7 @@ class QueryResult:
         """A handful of rows without the detour through Arrow; None where that is not possible."""
         if self._shaped.count > FEW_ROWS:
             return None
-        values = [column.few() for column in self._shaped.columns]
+        values = [column.python_values() for column in self._shaped.columns]
         if None in values:
             return None
         names = self.columns

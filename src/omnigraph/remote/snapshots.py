@@ -51,7 +51,7 @@ class RemoteSnapshot:
         """As an export has them, under the names of the store's columns."""
         import pyarrow.parquet as pq
 
-        from omnigraph.read.export.export_formats import shown_columns
+        from omnigraph.read.export.export_formats import file_columns
         from omnigraph.schema.arrow import arrow_schema
 
         definition = self._definition(table_key)
@@ -65,7 +65,7 @@ class RemoteSnapshot:
         with self.session.transport.stream(ask) as response:
             data = b"".join(self.session.transport.pieces(response))
         table = pq.read_table(io.BytesIO(data))
-        stored = {shown.name: shown.column for shown in shown_columns(definition)}
+        stored = {shown.name: shown.column for shown in file_columns(definition)}
         return table.rename_columns([stored[name] for name in table.column_names]).cast(arrow_schema(definition))
 
     def _definition(self, table_key: str) -> "TypeDef":

@@ -19,8 +19,8 @@ from omnigraph.schema.definitions import (
     TypeDef,
     ValueRange,
 )
-from omnigraph.schema.literals import fitting, has_range
-from omnigraph.schema.regex import why_no_pattern
+from omnigraph.schema.literals import canonical_value, has_range
+from omnigraph.schema.regex import regex_problem
 from omnigraph.schema.types import Enumeration, ListOf, Scalar, Vector
 
 RESERVED_COLUMNS = frozenset(EDGE_COLUMNS)
@@ -144,7 +144,7 @@ def _check_property(declared: Declared, prop: Property) -> None:
         raise InvalidCatalog("OG-PG-103", f"{full} is a reserved name", "choose another", place)
     if prop.default is not None:
         try:
-            fitting(prop.default, prop.type)
+            canonical_value(prop.default, prop.type)
         except ValueError as error:
             message = f"The default of {full} does not fit {prop.type}"
             raise InvalidCatalog("OG-PG-180", message, f"write {error}", (*place, "@default")) from error
@@ -224,7 +224,7 @@ def _check_rules(declared: Declared, rules: Rules, columns: frozenset[str]) -> N
         if known[pattern.property].type != Scalar("String"):
             message = f"{declared.name}.{pattern.property} is {known[pattern.property].type}"
             raise InvalidCatalog("OG-PG-160", message, "@check takes a String property", place)
-        why = why_no_pattern(pattern.pattern)
+        why = regex_problem(pattern.pattern)
         if why:
             message = f"The pattern for {declared.name}.{pattern.property} can't be used, {why}"
             raise InvalidCatalog("OG-PG-161", message, "write one that RE2 understands", place)
@@ -248,7 +248,7 @@ def _check_columns(
         if name not in known:
             message = f"{rule} of {declared.name} names {name}, which does not exist"
             raise InvalidCatalog("OG-PG-140", message, f"name a property of {declared.name}", (*place, name))
-        if rule in ("@key", "@unique") and not takes_unique(known[name]):
+        if rule in ("@key", "@unique") and not can_be_unique(known[name]):
             message = f"{declared.name}.{name} is {known[name].type}"
             expected = f"{rule} takes neither Blob nor Vector nor lists"
             raise InvalidCatalog("OG-PG-143", message, expected, (*place, name))
@@ -267,7 +267,7 @@ def _check_range(declared: Declared, prop: Property, entry: ValueRange, place: C
     for end, side in ((entry.low, "low"), (entry.high, "high")):
         try:
             if end is not None:
-                fitting(end, prop.type)
+                canonical_value(end, prop.type)
         except ValueError as error:
             message = f"The bound {end} of {full} does not fit {prop.type}"
             raise InvalidCatalog("OG-PG-151", message, f"write {error}", (*place, side)) from error
@@ -278,7 +278,7 @@ def _check_range(declared: Declared, prop: Property, entry: ValueRange, place: C
         raise InvalidCatalog("OG-PG-152", message, "write the smaller bound first", place)
 
 
-def takes_unique(prop: Property) -> bool:
+def can_be_unique(prop: Property) -> bool:
     """Whether values have one text by which they are told apart: not blobs, vectors and lists."""
     return isinstance(prop.type, Enumeration) or (isinstance(prop.type, Scalar) and prop.type.name != "Blob")
 

@@ -15,7 +15,7 @@ from omnigraph.schema.types import Enumeration, PropertyType
 
 
 @dataclass(frozen=True, slots=True)
-class _OfType:
+class _ConstraintBase:
     """What every constraint says about itself: which table it is about, and which of its columns."""
 
     table_key: str
@@ -25,7 +25,7 @@ class _OfType:
 
 
 @dataclass(frozen=True, slots=True)
-class Required(_OfType):
+class Required(_ConstraintBase):
     """The value is never null."""
 
     @property
@@ -34,7 +34,7 @@ class Required(_OfType):
 
 
 @dataclass(frozen=True, slots=True)
-class ValueType(_OfType):
+class ValueType(_ConstraintBase):
     """The value is of the declared type."""
 
     type: PropertyType
@@ -45,7 +45,7 @@ class ValueType(_OfType):
 
 
 @dataclass(frozen=True, slots=True)
-class EnumValue(_OfType):
+class EnumValue(_ConstraintBase):
     """The value is one of the declared ones."""
 
     values: tuple[str, ...]
@@ -56,7 +56,7 @@ class EnumValue(_OfType):
 
 
 @dataclass(frozen=True, slots=True)
-class Range(_OfType):
+class Range(_ConstraintBase):
     """The value lies within the bounds, both included; None is an open end, dates are ISO text.
 
     Null passes, NaN does not.
@@ -72,7 +72,7 @@ class Range(_OfType):
 
 
 @dataclass(frozen=True, slots=True)
-class CheckPattern(_OfType):
+class CheckPattern(_ConstraintBase):
     """The whole text matches the pattern, which RE2 and Java read alike. Null passes."""
 
     pattern: str
@@ -83,7 +83,7 @@ class CheckPattern(_OfType):
 
 
 @dataclass(frozen=True, slots=True)
-class Key(_OfType):
+class Key(_ConstraintBase):
     """The id is the one that `identity.id_of` derives from the complete key tuple, so no two rows share a key."""
 
     @property
@@ -92,7 +92,7 @@ class Key(_OfType):
 
 
 @dataclass(frozen=True, slots=True)
-class Unique(_OfType):
+class Unique(_ConstraintBase):
     """No two rows agree in all of these values; a row with a null among them agrees with none."""
 
     @property
@@ -101,7 +101,7 @@ class Unique(_OfType):
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint(_OfType):
+class Endpoint(_ConstraintBase):
     """Every value of the edge's column is the id of a row of `node_table`.
 
     It reads both ways: an edge needs its nodes, and a node may go only when no edge has it here.
@@ -116,7 +116,7 @@ class Endpoint(_OfType):
 
 
 @dataclass(frozen=True, slots=True)
-class Cardinality(_OfType):
+class Cardinality(_ConstraintBase):
     """How many edges leave one node of `source_table`: at least `minimum`, at most `maximum` unless that is None.
 
     The minimum is checked for every source whose edges a commit changes, not for nodes that never had one.

@@ -42,7 +42,7 @@ def print_datetime(moment: datetime) -> str:
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
-def fitting(value: SchemaValue, kind: PropertyType) -> SchemaValue:
+def canonical_value(value: SchemaValue, kind: PropertyType) -> SchemaValue:
     """The value in canonical form; ValueError, with what belongs there, where it does not fit."""
     match kind:
         case Scalar(name):

@@ -23,7 +23,7 @@ _BRACKET_IN_CLASS = re.compile(r"(?:\\.|[^\\\[])*\[", re.DOTALL)
 _UNSUPPORTED_ESCAPES = frozenset("123456789ZAGkNuUzQEXRCpP")
 
 
-def why_no_pattern(pattern: str) -> str | None:
+def regex_problem(pattern: str) -> str | None:
     """What is wrong with a pattern, or None."""
     if len(pattern) > PATTERN_LENGTH_MAX:
         return f"it has more than {PATTERN_LENGTH_MAX} characters"

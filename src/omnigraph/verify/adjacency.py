@@ -31,7 +31,7 @@ def _compared(repository: Repository, snapshot: Snapshot, keys: tuple[str, str, 
     """Whether the saved adjacency equals a built one; None where it is of no use."""
     import numpy as np
 
-    from omnigraph.read.graph.adjacency import Adjacency, build
+    from omnigraph.read.graph.adjacency import Adjacency, build_adjacency
     from omnigraph.read.graph.adjacency_file import load_adjacency
     from omnigraph.read.reader import SnapshotReader
     from omnigraph.read.tables.read_cache import ReadCache
@@ -43,7 +43,7 @@ def _compared(repository: Repository, snapshot: Snapshot, keys: tuple[str, str, 
     saved = load_adjacency(repository.store, edges, source, target)
     if saved is None:
         return None
-    built = build(edges, source, target)
+    built = build_adjacency(edges, source, target)
 
     def arrays(of: Adjacency) -> list[object]:
         parts = [(csr.starts, csr.targets, csr.edges) for csr in (of.forward, of.backward)]

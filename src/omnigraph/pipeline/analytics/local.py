@@ -178,7 +178,7 @@ def triangles(count: int, sources: "Numbers", targets: "Numbers") -> "Numbers":
     # Each edge from the end with fewer neighbours: then no vertex has many edges that leave it.
     turned = _turned(degrees, pairs)
     first, second = np.where(turned, pairs[:, 1], pairs[:, 0]), np.where(turned, pairs[:, 0], pairs[:, 1])
-    csr = Csr.of(first, second, np.zeros(len(first), np.int64), count, count)
+    csr = Csr.build(first, second, np.zeros(len(first), np.int64), count, count)
     owners, found = csr.owners(), np.zeros(count, np.int64)
     ends = np.cumsum(csr.degrees(csr.targets))
     start = 0

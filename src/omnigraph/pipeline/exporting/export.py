@@ -22,7 +22,7 @@ from omnigraph.pipeline.compute import ComputeOptions, SparkProvider
 from omnigraph.pipeline.exporting.destination import Place, place_at
 from omnigraph.pipeline.progress import Watched
 from omnigraph.pipeline.source.scans import Pinned, divided, pinned_in, read_columns, tables_at
-from omnigraph.read.export.export import Exported, between, chosen_types, rows_by_id
+from omnigraph.read.export.export import Exported, between, rows_by_id, select_types
 from omnigraph.read.export.export import export as export_file
 from omnigraph.read.export.export_formats import FORMATS, Format, write_rows
 from omnigraph.schema.catalog import TypeDef
@@ -133,7 +133,7 @@ def export_directory(
     storage_options: Mapping[str, str] | None = None,
 ) -> Exported:
     """Write types of a snapshot below `dest`, complete or not at all; where it runs is decided by their rows."""
-    chosen = chosen_types(snapshot, types)
+    chosen = select_types(snapshot, types)
     place = place_at(dest, repository.location, storage_options)
     refs = [snapshot.table(definition.table_key) for definition in chosen]
     rows = sum(ref.rows for ref in refs if ref is not None)

@@ -27,8 +27,8 @@ from omnigraph.query.ir import (
     variables_of,
 )
 from omnigraph.read.explain import QueryPlan, describe_filters, describe_traversal
-from omnigraph.read.match.estimate import by_id, degree, rows_of, selectivity
-from omnigraph.read.match.filters import column_name, evaluate
+from omnigraph.read.match.estimate import estimate_degree, estimate_rows, key_as_id, selectivity
+from omnigraph.read.match.filters import column_name, evaluate_filter
 from omnigraph.read.search import ranking, search
 
 
@@ -120,12 +120,12 @@ class _Match:
         for condition in pattern.filters:
             self._sort_in(condition, set(outer))
         for var, filters in self.filters.items():
-            self.filters[var] = by_id(var, self.reader.state(self.tables[var]).definition, filters)
+            self.filters[var] = key_as_id(var, self.reader.state(self.tables[var]).definition, filters)
 
     def _sort_in(self, condition: Filter, outer: set[str]) -> None:
         variables = variables_of(condition)
         if not variables:
-            self.possible &= bool(evaluate(condition, ranking.no_column, 1)[0])
+            self.possible &= bool(evaluate_filter(condition, ranking.no_column, 1)[0])
         elif len(variables) == 1 and variables[0] not in outer:
             self.filters.setdefault(variables[0], []).append(condition)
         else:
@@ -137,9 +137,11 @@ class _Match:
         if rows is not None:
             rows = self._followed(self._settled(rows))
         while self.unbound or rows is None:
-            var = min(self.unbound, key=lambda one: rows_of(self.reader, self.tables[one], self.filters.get(one, [])))
+            var = min(
+                self.unbound, key=lambda one: estimate_rows(self.reader, self.tables[one], self.filters.get(one, []))
+            )
             self.unbound.remove(var)
-            self.expected *= rows_of(self.reader, self.tables[var], self.filters.get(var, []))
+            self.expected *= estimate_rows(self.reader, self.tables[var], self.filters.get(var, []))
             part = self._frame(var, "Scan")
             rows = part if rows is None else rows.crossJoin(part)
             rows = self._followed(self._settled(rows))
@@ -152,7 +154,7 @@ class _Match:
         bound = self.bound[var] = self.context.bound(self.tables[var], list(self.uses.get(var, {})))
         filters = self.filters.get(var, [])
         if verb is not None:
-            expected = rows_of(self.reader, bound.table_key, filters)
+            expected = estimate_rows(self.reader, bound.table_key, filters)
             self.context.plan.add(f"{verb} {bound.table_key} {var}{describe_filters(filters)}", expected)
         return self._searched(var, self._read(bound, filters))
 
@@ -196,7 +198,7 @@ class _Match:
             return -1.0
         backward = step.source not in self.bound
         far = step.source if backward else step.target
-        cost = degree(self.reader, step, backward)
+        cost = estimate_degree(self.reader, step, backward)
         for condition in self.filters.get(far, []):
             cost *= selectivity(condition, self.reader.state(self.tables[far]).rows)
         return cost
@@ -221,7 +223,7 @@ class _Match:
                 self.frames, self.context.held, step, starts, near_id, _other(near_id, far_id), backward
             )
             rows = rows.join(_looped(pairs, near_id, far_id), on=_ends(near_id, far_id, closes))
-        self.expected *= max(degree(self.reader, step, backward), 0.01) if not closes else 0.1
+        self.expected *= max(estimate_degree(self.reader, step, backward), 0.01) if not closes else 0.1
         return rows if frame is None else rows.join(frame, on=far_id)
 
     def _far(self, far: str) -> DataFrame | None:
@@ -242,7 +244,7 @@ class _Match:
         once = not step.undirected and ("src", "dst") in edges.definition.rules.unique
         if once or self.exists:
             return rows.join(pairs, on=_ends(near, far, closes))
-        if closes or self.expected * degree(self.reader, step, backward) > edges.rows:
+        if closes or self.expected * estimate_degree(self.reader, step, backward) > edges.rows:
             return rows.join(pairs.distinct(), on=_ends(near, far, closes))
         held = set(rows.columns)
         ids = [bound.id for bound in self.bound.values() if bound.id in held]

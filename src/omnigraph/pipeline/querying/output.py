@@ -20,7 +20,7 @@ from omnigraph.query.ir import (
     Rrf,
     WholeNode,
 )
-from omnigraph.read.match.filters import column_name, flat
+from omnigraph.read.match.filters import column_name, to_array
 from omnigraph.read.project.output import OutputColumn
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.tables.arrow_numpy import ArrowArray
@@ -39,7 +39,7 @@ class Fetched:
         return int(self.rows.num_rows)
 
     def column(self, name: str, kind: pa.DataType) -> ArrowArray:
-        return carried_back(flat(self.rows.column(name)), kind)
+        return carried_back(to_array(self.rows.column(name)), kind)
 
     def looked_up(self, table_key: str, ids: ArrowArray, columns: Sequence[str]) -> dict[str, ArrowArray]:
         """Stored columns of the entities with these ids, in their order."""
@@ -48,8 +48,8 @@ class Fetched:
         found = self.reader.tables.lookup(
             state.at, distinct.to_pylist(), ["id", *columns], state.overlay, schema=state.schema
         ).combine_chunks()
-        places = pc.index_in(ids, value_set=flat(found.column("id")))
-        return {name: flat(found.column(name)).take(places) for name in columns}
+        places = pc.index_in(ids, value_set=to_array(found.column("id")))
+        return {name: to_array(found.column(name)).take(places) for name in columns}
 
 
 def outputs(query: ReadQuery, fetched: Fetched, names: Mapping[Any, str]) -> tuple[OutputColumn, ...]:

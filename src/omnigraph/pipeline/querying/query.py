@@ -45,7 +45,7 @@ from omnigraph.query.ir import (
 )
 from omnigraph.read.explain import QueryPlan
 from omnigraph.read.match.filters import column_name
-from omnigraph.read.project.output import Shaped, ranks_of, top_of
+from omnigraph.read.project.output import ResultTable, ranks_of, top_limit
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.result import QueryResult
 from omnigraph.read.search import search
@@ -107,7 +107,7 @@ def run_on_spark(
         fetched = Fetched(result.toArrow().slice(0, query.limit), reader)
         if explain:
             plan.physical = _physical(result)
-        shaped = Shaped(fetched.count, outputs(query, fetched, lowering.names))
+        shaped = ResultTable(fetched.count, outputs(query, fetched, lowering.names))
     return QueryResult(shaped, reader.commit_id, reader.options.batch_rows, plan if explain else None)
 
 
@@ -230,14 +230,16 @@ class _Lowering:
 
     def _scored(self, rows: DataFrame, rank: Nearest | Bm25, name: str) -> DataFrame:
         ids = self._entities(rows, rank)
-        return self._with(rows, rank, name, ids, search.rank_scores(self.reader, rank, ids, top_of(self.query, rank)))
+        return self._with(
+            rows, rank, name, ids, search.rank_scores(self.reader, rank, ids, top_limit(self.query, rank))
+        )
 
     def _fused(self, rows: DataFrame, rank: Rrf, name: str) -> DataFrame:
         assert isinstance(rank.k, Literal)
         parts = [f"{name}p{number}" for number in range(len(rank.ranks))]
         for part, one in zip(parts, rank.ranks, strict=True):
             ids = self._entities(rows, one)
-            places: Any = search.rank_places(self.reader, one, ids)
+            places: Any = search.rank_positions(self.reader, one, ids)
             shares = pa.array(1 / (rank.k.value + places), mask=places == 0)
             rows = self._with(rows, one, part, ids, shares)
         first, second = (sf.col(part) for part in parts)

@@ -22,7 +22,7 @@ from omnigraph.errors import OmnigraphError
 from omnigraph.pipeline.source.scans import Pinned, divided, read_part
 from omnigraph.pipeline.spark.runner import TaskFailure
 from omnigraph.query.ir import Filter
-from omnigraph.read.match.filters import columns_of, flat, lance_filter, matches
+from omnigraph.read.match.filters import columns_of, filter_table, lance_filter, to_array
 from omnigraph.read.reader import SnapshotReader, TableState
 from omnigraph.read.tables.arrow_numpy import raw_values, valid_mask
 from omnigraph.schema.arrow import arrow_schema
@@ -269,7 +269,7 @@ class ScanTask:
     def _handed_over(self, rows: pa.Table, filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         for condition in filters:
             if rows.num_rows:
-                rows = rows.filter(pa.array(matches(condition, rows)))
+                rows = rows.filter(pa.array(filter_table(condition, rows)))
         if rows.num_rows:
             arrays = [_column(rows, wanted) for wanted, _ in self.columns]
             yield pa.record_batch(arrays, names=[name for _, name in self.columns])
@@ -278,11 +278,11 @@ class ScanTask:
 def _column(rows: pa.Table, wanted: Wanted) -> Any:
     match wanted:
         case Passes(condition):
-            return pa.array(matches(condition, rows))
+            return pa.array(filter_table(condition, rows))
         case FloatPart(column, bucket):
-            return float_part(flat(rows.column(column)), bucket)
+            return float_part(to_array(rows.column(column)), bucket)
         case Stored(column):
-            return carried(flat(rows.column(column)))
+            return carried(to_array(rows.column(column)))
 
 
 def carried(values: Any) -> Any:

@@ -5,7 +5,15 @@ What the schema demands of the values (required, enum, range, …) is left to th
 
 from omnigraph.query import ast, ir
 from omnigraph.query.check.scope import CheckContext, Scope, column_of
-from omnigraph.query.check.type_rules import article, assigned, compare, described, domain_of, place, required_constant
+from omnigraph.query.check.type_rules import (
+    check_assignment,
+    compare,
+    describe,
+    domain_of,
+    required_constant,
+    start_token,
+    with_article,
+)
 from omnigraph.query.values import BadValue, parse_value
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.identity import canonical_text, id_from_texts
@@ -55,7 +63,7 @@ def _assignments(
         prop = context.property_of(definition, entry.prop, entry.at)
         if entry.prop in found:
             raise context.error("OG-GQ-601", f"{entry.prop} is given twice", "remove one", entry.at)
-        value = assigned(context, prop.type, entry.value, f"{definition.name}.{prop.name}")
+        value = check_assignment(context, prop.type, entry.value, f"{definition.name}.{prop.name}")
         found[entry.prop] = ir.Assign(column_of(prop), value)
     return tuple(found.values())
 
@@ -129,7 +137,7 @@ def _node_id(context: CheckContext, node: TypeDef, expr: ast.Expr, what: str) ->
         return _id_from_key(context, node, (expr,))
     key = ", ".join(f"{name} {node.by_name[name].type}" for name in node.key)
     remedy = f"give the id of a {node.name} as a text" + (f", or its key: {key}" if key else "")
-    raise context.error("OG-GQ-605", f"{described(found)} is no {node.name}", remedy, place(expr))
+    raise context.error("OG-GQ-605", f"{describe(found)} is no {node.name}", remedy, start_token(expr))
 
 
 def _id_from_key(context: CheckContext, node: TypeDef, parts: tuple[ast.LiteralExpr, ...]) -> ir.Literal:
@@ -145,7 +153,7 @@ def _key_part(context: CheckContext, node: TypeDef, name: str, part: ast.Literal
         value = None
     if value is None:
         message = f"{part.value} is no {name} of {node.name}"
-        raise context.error("OG-GQ-605", message, f"give {article(kind)}", part.at)
+        raise context.error("OG-GQ-605", message, f"give {with_article(kind)}", part.at)
     return canonical_text(value, kind)
 
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 
 from omnigraph.query import ast, ir
 from omnigraph.query.check.scope import BoundVariable, CheckContext, Scope, column_of
-from omnigraph.query.check.type_rules import compare, domain_of, membership, operand, property_of, required_constant
+from omnigraph.query.check.type_rules import (
+    compare,
+    domain_of,
+    membership,
+    operand,
+    required_constant,
+    resolve_property,
+)
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.types import ListOf
 
@@ -58,7 +65,7 @@ class _Builder:
     def node(self, ref: ast.VarRef, definition: TypeDef, why: str) -> BoundVariable:
         """The node variable, made known here unless it is already; it must be of the type that it is used as."""
         if ref.anonymous:
-            entity = BoundVariable(self.context.fresh(), definition, ref.at)
+            entity = BoundVariable(self.context.new_variable(), definition, ref.at)
             self.nodes.append(ir.NodeVar(entity.var, definition.table_key))
             return entity
         self.refuse_parameter(ref)
@@ -123,7 +130,7 @@ class _Builder:
     def edge(self, ref: ast.VarRef, definition: TypeDef) -> str:
         """The edge variable. One that is known already stands for the same edge: another name, with an equal id."""
         if ref.anonymous:
-            return self.context.fresh()
+            return self.context.new_variable()
         self.refuse_parameter(ref)
         known = self.scope.find(ref.name)
         if known is None:
@@ -132,7 +139,7 @@ class _Builder:
         if known.definition.name != definition.name:
             message = f"${ref.name} is {known.definition.name}, it can't be an edge {definition.name} too"
             raise self.context.error("OG-GQ-401", message, "rename one of the variables", ref.at)
-        again = self.context.fresh()
+        again = self.context.new_variable()
         key = definition.table_key
         self.filters.append(ir.Compare("=", ir.EntityId(again, key), ir.EntityId(ref.name, key), "text"))
         return again
@@ -181,7 +188,7 @@ class _Builder:
     def negation(self, clause: ast.NotClause) -> ir.Not:
         inner = Scope(self.scope)
         pattern = check_pattern(self.context, clause.clauses, inner)
-        self.context.inside_not.update(inner.own)
+        self.context.bound_in_not.update(inner.own)
         if not pattern.outer:
             remedy = "use one of its variables inside, such as not { $p knows $_ }"
             raise self.context.error("OG-GQ-407", "The not { } uses no variable from outside", remedy, clause.at)
@@ -194,7 +201,7 @@ class _Builder:
 def text_field(context: CheckContext, scope: Scope, call: ast.FunctionCall) -> ir.Prop:
     """The first argument of a text search: a property of type String."""
     searched = call.args[0]
-    found = property_of(context, scope, searched) if isinstance(searched, ast.PropRef) else None
+    found = resolve_property(context, scope, searched) if isinstance(searched, ast.PropRef) else None
     if not isinstance(found, ir.Prop) or found.type != ir.STRING:
         at = searched.at if isinstance(searched, ast.PropRef) else call.at
         shape = "" if found is None else f", not {found.type}" if isinstance(found, ir.Prop) else ", not an id"

@@ -11,10 +11,10 @@ from omnigraph.query.check.type_rules import (
     assignable,
     constant,
     domain_of,
-    place,
-    printed,
-    property_of,
     required_constant,
+    resolve_property,
+    start_token,
+    summarize,
 )
 from omnigraph.query.printer import column_name
 from omnigraph.query.values import BadValue, parse_value
@@ -96,14 +96,14 @@ class _Outputs:
             return found
         match expr:
             case ast.VarRef():
-                entity = context.entity(self.scope, expr)
+                entity = context.variable(self.scope, expr)
                 if entity.is_edge:
                     remedy = f"return its properties, such as ${entity.var}.id"
                     raise context.error("OG-GQ-501", f"${entity.var} is an edge, not a value", remedy, expr.at)
                 columns = tuple(column_of(prop) for prop in entity.definition.properties)
                 return ir.WholeNode(entity.var, entity.definition.table_key, columns)
             case ast.PropRef():
-                return property_of(context, self.scope, expr)
+                return resolve_property(context, self.scope, expr)
             case ast.FunctionCall(fn) if fn in AGGREGATES:
                 return self.aggregate(expr)
             case ast.FunctionCall(fn) if fn in TEXT_FILTERS:
@@ -112,7 +112,9 @@ class _Outputs:
             case ast.FunctionCall():
                 return self.rank(expr)
             case _:
-                raise context.error("OG-GQ-503", f"{printed(expr)} can't be returned", "name a variable", place(expr))
+                raise context.error(
+                    "OG-GQ-503", f"{summarize(expr)} can't be returned", "name a variable", start_token(expr)
+                )
 
     def aggregate(self, call: ast.FunctionCall) -> ir.Aggregate:
         context = self.context
@@ -124,13 +126,13 @@ class _Outputs:
         if isinstance(arg, ast.VarRef) and arg.name not in context.params:
             return self.row_count(fn, arg)
         if not isinstance(arg, ast.PropRef):
-            message = f"{fn} takes a property, not {printed(arg)}"
-            raise context.error("OG-GQ-511", message, f"write {fn}($x.prop)", place(arg))
-        value = property_of(context, self.scope, arg)
+            message = f"{fn} takes a property, not {summarize(arg)}"
+            raise context.error("OG-GQ-511", message, f"write {fn}($x.prop)", start_token(arg))
+        value = resolve_property(context, self.scope, arg)
         return ir.Aggregate(fn, value, self.aggregate_type(fn, value.type, arg))
 
     def row_count(self, fn: ir.AggregateFn, arg: ast.VarRef) -> ir.Aggregate:
-        entity = self.context.entity(self.scope, arg)
+        entity = self.context.variable(self.scope, arg)
         if fn != "count" or entity.is_edge:
             kind = "an edge" if entity.is_edge else "a node"
             remedy = f"write {fn}(${arg.name}.{'id' if fn == 'count' else 'prop'})"
@@ -143,7 +145,7 @@ class _Outputs:
         domain = domain_of(kind)
         if domain is None or (fn in ("sum", "avg") and domain != "number"):
             wanted = "numbers" if fn in ("sum", "avg") else "what has an order"
-            message = f"{fn} takes {wanted}, but {printed(arg)} is {kind}"
+            message = f"{fn} takes {wanted}, but {summarize(arg)} is {kind}"
             raise self.context.error("OG-GQ-511", message, f"aggregate {wanted}, or count", arg.at)
         if fn in ("min", "max"):
             return kind
@@ -167,7 +169,7 @@ class _Outputs:
         self.count_arguments(call, 2, 2, "nearest($x.vector, q)")
         self.nearest_at = self.nearest_at or call.at
         searched = call.args[0]
-        found = property_of(context, self.scope, searched) if isinstance(searched, ast.PropRef) else None
+        found = resolve_property(context, self.scope, searched) if isinstance(searched, ast.PropRef) else None
         if not isinstance(found, ir.Prop) or not isinstance(found.type, Vector):
             at = searched.at if isinstance(searched, ast.PropRef) else call.at
             raise context.error("OG-GQ-408", "nearest takes a vector", "write nearest($x.vector, q)", at)
@@ -202,8 +204,8 @@ class _Outputs:
         ranks: list[ir.Nearest | ir.Bm25] = []
         for arg in call.args[:2]:
             if not isinstance(arg, ast.FunctionCall) or arg.fn not in ("nearest", "bm25"):
-                message = f"rrf fuses two ranks, {printed(arg)} is none"
-                raise context.error("OG-GQ-513", message, "write nearest(…) or bm25(…)", place(arg))
+                message = f"rrf fuses two ranks, {summarize(arg)} is none"
+                raise context.error("OG-GQ-513", message, "write nearest(…) or bm25(…)", start_token(arg))
             ranks.append(self.nearest(arg) if arg.fn == "nearest" else self.bm25(arg))
         k: ir.Constant = ir.Literal(RRF_K_DEFAULT, ir.I64)
         if len(call.args) == 3:
@@ -219,7 +221,7 @@ class _Outputs:
         for item, projection in zip(self.body.returns, self.returns, strict=True):
             if isinstance(projection.expr, ir.Nearest | ir.Bm25 | ir.Rrf):
                 message = "A search function can't stand beside aggregates"
-                raise self.context.error("OG-GQ-509", message, "aggregate in another query", place(item.expr))
+                raise self.context.error("OG-GQ-509", message, "aggregate in another query", start_token(item.expr))
 
     # order
 
@@ -239,8 +241,8 @@ class _Outputs:
         if grouped and column is None and not isinstance(expr, ir.Aggregate):
             self.refuse_ungrouped(item, expr, group_by)
         if not grouped and isinstance(expr, ir.Aggregate):
-            message = f"{printed(item.expr)} aggregates, but nothing in return does"
-            raise context.error("OG-GQ-507", message, "return an aggregate too", place(item.expr))
+            message = f"{summarize(item.expr)} aggregates, but nothing in return does"
+            raise context.error("OG-GQ-507", message, "return an aggregate too", start_token(item.expr))
         return self.plain_key(item, expr, column)
 
     def column_named(self, ref: ast.AliasRef) -> int:
@@ -257,20 +259,20 @@ class _Outputs:
         if isinstance(expr, ast.FunctionCall) and expr.fn in AGGREGATES:
             return self.aggregate(expr)
         if isinstance(expr, ast.PropRef):
-            return property_of(self.context, self.scope, expr)
+            return resolve_property(self.context, self.scope, expr)
         if isinstance(expr, ast.VarRef) and expr.name not in self.context.params:
-            entity = self.context.entity(self.scope, expr)
+            entity = self.context.variable(self.scope, expr)
             remedy = f"order by a property, such as ${entity.var}.id"
             raise self.context.error("OG-GQ-506", f"${entity.var} has no order", remedy, expr.at)
         remedy = "order by a property, an aggregate, a column's name or a search function"
-        raise self.context.error("OG-GQ-508", f"{printed(expr)} orders nothing", remedy, place(expr))
+        raise self.context.error("OG-GQ-508", f"{summarize(expr)} orders nothing", remedy, start_token(expr))
 
     def plain_key(self, item: ast.OrderItem, expr: ir.OutputExpr, column: int | None) -> ir.OrderKey:
         orderable = isinstance(expr, ir.Prop | ir.EntityId | ir.Aggregate) and domain_of(expr.type) is not None
         if not orderable and not isinstance(expr, ir.Nearest | ir.Bm25 | ir.Rrf):
             shape = "a whole node" if isinstance(expr, ir.WholeNode) else str(expr.type)
-            message = f"{printed(item.expr)} is {shape}, which has no order"
-            raise self.context.error("OG-GQ-506", message, "order by a property that has one", place(item.expr))
+            message = f"{summarize(item.expr)} is {shape}, which has no order"
+            raise self.context.error("OG-GQ-506", message, "order by a property that has one", start_token(item.expr))
         assert isinstance(expr, ir.Prop | ir.EntityId | ir.Aggregate | ir.Nearest | ir.Bm25 | ir.Rrf)
         descending = item.direction == "desc"
         return ir.OrderKey(expr, descending, not descending, column)
@@ -292,8 +294,10 @@ class _Outputs:
         groups = (self.returns[i].expr for i in group_by)
         if any(isinstance(group, ir.WholeNode | ir.EntityId) and group.var == expr.var for group in groups):
             return
-        message = f"{printed(item.expr)} has many values in a group"
-        raise self.context.error("OG-GQ-507", message, "return it too, or order by an aggregate", place(item.expr))
+        message = f"{summarize(item.expr)} has many values in a group"
+        raise self.context.error(
+            "OG-GQ-507", message, "return it too, or order by an aggregate", start_token(item.expr)
+        )
 
     def row_tiebreak(self) -> tuple[ir.OrderKey, ...]:
         entities = sorted(self.scope.own.values(), key=lambda entity: entity.var)

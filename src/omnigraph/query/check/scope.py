@@ -57,17 +57,17 @@ class CheckContext:
     catalog: Catalog
     file: ast.QueryFile
     params: dict[str, ir.Param] = field(default_factory=dict)
-    hidden: int = 0
+    hidden_count: int = 0
     uses_now: bool = False
-    inside_not: set[str] = field(default_factory=set)  # variables that only a `not` binds, for a better message
+    bound_in_not: set[str] = field(default_factory=set)  # variables that only a `not` binds, for a better message
 
     def error(self, code: str, message: str, expected: str, at: Token) -> LanguageError:
         return error_at(self.file.source, self.file.source_name, at, code, message, expected)
 
-    def fresh(self) -> str:
+    def new_variable(self) -> str:
         """A variable that the text can't name."""
-        self.hidden += 1
-        return f"{ir.HIDDEN}{self.hidden}"
+        self.hidden_count += 1
+        return f"{ir.HIDDEN}{self.hidden_count}"
 
     def declare_params(self, params: tuple[ast.ParamDecl, ...]) -> tuple[ir.Param, ...]:
         for param in params:
@@ -122,7 +122,7 @@ class CheckContext:
         message = f"{definition.name} has no property {name}"
         raise self.error("OG-GQ-204", message, suggestion(name, known, "properties"), at)
 
-    def entity(self, scope: Scope, ref: ast.VarRef) -> BoundVariable:
+    def variable(self, scope: Scope, ref: ast.VarRef) -> BoundVariable:
         """What a variable stands for where it is used."""
         if ref.anonymous:
             raise self.error("OG-GQ-205", "$_ can't be used, it is anonymous", "give the variable a name", ref.at)
@@ -137,7 +137,7 @@ class CheckContext:
                 f"leave out the property, or name a variable; ${ref.name} has the type {self.params[ref.name].type}"
             )
             return self.error("OG-GQ-206", f"${ref.name} is a parameter, not a node or edge", remedy, ref.at)
-        if ref.name in self.inside_not:
+        if ref.name in self.bound_in_not:
             remedy = "what a not { } binds stays inside it: bind it outside too, or use it inside"
             return self.error("OG-GQ-207", f"${ref.name} is bound inside not {{ }} only", remedy, ref.at)
         known = [f"${name}" for name in islice((*scope.names(), *self.params), SUGGESTIONS_FROM)]

@@ -82,8 +82,8 @@ def required_constant(context: CheckContext, expr: ast.Expr, scope: Scope, what:
         if scope.find(expr.name) is None:
             raise context.unbound(scope, expr)
         raise context.error("OG-GQ-305", f"${expr.name} is no value", f"{what} is a literal, $param or now()", expr.at)
-    message = f"{printed(expr)} can't stand here"
-    raise context.error("OG-GQ-305", message, f"{what} is a literal, $param or now()", place(expr))
+    message = f"{summarize(expr)} can't stand here"
+    raise context.error("OG-GQ-305", message, f"{what} is a literal, $param or now()", start_token(expr))
 
 
 def operand(context: CheckContext, scope: Scope, expr: ast.Expr) -> ir.Operand:
@@ -93,21 +93,23 @@ def operand(context: CheckContext, scope: Scope, expr: ast.Expr) -> ir.Operand:
         return found
     match expr:
         case ast.PropRef():
-            return property_of(context, scope, expr)
+            return resolve_property(context, scope, expr)
         case ast.VarRef():
-            entity = context.entity(scope, expr)
+            entity = context.variable(scope, expr)
             message = f"${entity.var} is {'an edge' if entity.is_edge else 'a node'}, not a value"
             raise context.error("OG-GQ-306", message, f"compare a property or ${entity.var}.id", expr.at)
         case ast.FunctionCall(fn) if fn in ("count", "sum", "avg", "min", "max"):
             remedy = "filters apply to rows, before grouping: aggregate in return or order"
             raise context.error("OG-GQ-307", f"{fn} can't stand in a filter", remedy, expr.at)
         case _:
-            message = f"{printed(expr)} can't be compared"
-            raise context.error("OG-GQ-305", message, "compare properties, literals, parameters and now()", place(expr))
+            message = f"{summarize(expr)} can't be compared"
+            raise context.error(
+                "OG-GQ-305", message, "compare properties, literals, parameters and now()", start_token(expr)
+            )
 
 
-def property_of(context: CheckContext, scope: Scope, expr: ast.PropRef) -> ir.Prop | ir.EntityId:
-    entity = context.entity(scope, expr.var)
+def resolve_property(context: CheckContext, scope: Scope, expr: ast.PropRef) -> ir.Prop | ir.EntityId:
+    entity = context.variable(scope, expr.var)
     definition = entity.definition
     if expr.prop == "id":
         return ir.EntityId(entity.var, definition.table_key)
@@ -129,7 +131,7 @@ def compare(context: CheckContext, op: ast.Operator, left: ir.Operand, right: ir
     for side in (left, right):
         if domain_of(side.type) is None:
             remedy = "ask a list with contains" if isinstance(side.type, ListOf) else "it has no order and no equality"
-            raise context.error("OG-GQ-302", f"{described(side)} can't be compared with {op}", remedy, at)
+            raise context.error("OG-GQ-302", f"{describe(side)} can't be compared with {op}", remedy, at)
     if one is None or one != other:
         raise _unlike(context, op, left, right, at, _remedy(left, right))
     domain, left, right = _aligned(one, left, right)
@@ -181,7 +183,7 @@ def _rounded(side: ir.Operand) -> ir.Operand:
 def _unlike(
     context: CheckContext, op: str, left: ir.Operand, right: ir.Operand, at: Token, remedy: str
 ) -> LanguageError:
-    message = f"{described(left)} {op} {described(right)} compares unlike types"
+    message = f"{describe(left)} {op} {describe(right)} compares unlike types"
     return context.error("OG-GQ-301", message, remedy, at)
 
 
@@ -199,31 +201,31 @@ def _remedy(left: ir.Operand, right: ir.Operand) -> str:
 # Assignments
 
 
-def assigned(context: CheckContext, kind: PropertyType, expr: ast.Expr, what: str) -> ir.Constant:
+def check_assignment(context: CheckContext, kind: PropertyType, expr: ast.Expr, what: str) -> ir.Constant:
     """The value for a property of type `kind`, converted now, or by `bind` where it is a parameter."""
     found = required_constant(context, expr, Scope(), "a value")
     if isinstance(found, ir.ParamRef):
         if not assignable(found.param_type, kind):
             message = f"${found.name} is {found.param_type}, but {what} is {kind}"
-            raise context.error("OG-GQ-308", message, f"declare ${found.name}: {kind}", place(expr))
+            raise context.error("OG-GQ-308", message, f"declare ${found.name}: {kind}", start_token(expr))
         return ir.ParamRef(found.name, kind, found.param_type)
     if isinstance(found, ir.Now):
         if kind != ir.DATETIME:
             raise context.error(
-                "OG-GQ-308", f"now() is DateTime, but {what} is {kind}", f"give {article(kind)}", place(expr)
+                "OG-GQ-308", f"now() is DateTime, but {what} is {kind}", f"give {with_article(kind)}", start_token(expr)
             )
         return found
     if isinstance(expr, ast.ListExpr) and isinstance(kind, ListOf | Vector):
         found = ir.Literal(tuple(cast(ir.Scalarlike, item.value) for item in expr.items), found.type)
     if found.value != () and not assignable(found.type, kind) and not _is_blob(found, kind):
-        message = f"{described(found)} is no value for {what}, which is {kind}"
-        raise context.error("OG-GQ-308", message, f"give {article(kind)}", place(expr))
+        message = f"{describe(found)} is no value for {what}, which is {kind}"
+        raise context.error("OG-GQ-308", message, f"give {with_article(kind)}", start_token(expr))
     if isinstance(kind, Enumeration):
         return ir.Literal(found.value, kind)
     try:
         return ir.Literal(parse_value(found.value, kind), kind)
     except BadValue as error:
-        raise context.error("OG-GQ-309", f"{error.problem} ({what})", error.remedy, place(expr)) from None
+        raise context.error("OG-GQ-309", f"{error.problem} ({what})", error.remedy, start_token(expr)) from None
 
 
 def assignable(given: PropertyType, wanted: PropertyType) -> bool:
@@ -249,7 +251,7 @@ def _is_blob(found: ir.Literal, kind: PropertyType) -> bool:
 # Words for messages
 
 
-def described(side: ir.Operand) -> str:
+def describe(side: ir.Operand) -> str:
     match side:
         case ir.Prop(var, _, column):
             return f"{_dotted(var, column.name)} ({side.type})"
@@ -278,11 +280,11 @@ def _dotted(var: str, name: str) -> str:
     return name if ir.is_hidden(var) else f"${var}.{name}"
 
 
-def article(kind: PropertyType) -> str:
+def with_article(kind: PropertyType) -> str:
     return f"{'an' if str(kind)[0] in 'AEIO' else 'a'} {kind}"
 
 
-def printed(expr: ast.Expr) -> str:
+def summarize(expr: ast.Expr) -> str:
     match expr:
         case ast.PropRef(var, prop):
             return f"${var.name}.{prop}"
@@ -296,6 +298,6 @@ def printed(expr: ast.Expr) -> str:
             return "a literal"
 
 
-def place(expr: ast.Expr) -> Token:
+def start_token(expr: ast.Expr) -> Token:
     """Where an expression starts."""
     return expr.var.at if isinstance(expr, ast.PropRef) else expr.at

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from omnigraph.cancellation import checkpoint
 from omnigraph.errors import BadRequest
 from omnigraph.manifest.commit.txn import Snapshot
-from omnigraph.read.export.export_formats import Format, line_maker, write_rows
+from omnigraph.read.export.export_formats import Format, line_encoder, write_rows
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.table.overlay import align_table
 from omnigraph.storage.table.table_content import TableContent
@@ -80,8 +80,8 @@ def new_file(dest: "str | os.PathLike[str]") -> Iterator[IO[bytes]]:
 
 def export_lines(tables: Tables, snapshot: Snapshot, types: Sequence[str] | None = None) -> Iterator[bytes]:
     """The entities of these types, or of all, one line each; memory is bounded by a batch, not by the graph."""
-    for definition in chosen_types(snapshot, types):
-        line = line_maker(definition)
+    for definition in select_types(snapshot, types):
+        line = line_encoder(definition)
         for batch in _batches_of(tables, snapshot, definition, BATCH_ROWS):
             checkpoint()
             yield from line(batch)
@@ -94,7 +94,7 @@ def _written(file: Any, tables: Tables, snapshot: Snapshot, types: Sequence[str]
             file.write(line)
             rows, size = rows + 1, size + len(line)
         return Exported(rows, size)
-    chosen = chosen_types(snapshot, types)
+    chosen = select_types(snapshot, types)
     if len(chosen) != 1:
         raise BadRequest(f"A file of {format} holds one type, not {len(chosen)}: name one, or write a directory.")
     sized = _Sized(file)
@@ -125,7 +125,7 @@ def _batches_of(tables: Tables, snapshot: Snapshot, definition: TypeDef, batch_r
         yield from _sorted_batches(tables, content, definition, batch_rows)
 
 
-def chosen_types(snapshot: Snapshot, types: Sequence[str] | None) -> list[TypeDef]:
+def select_types(snapshot: Snapshot, types: Sequence[str] | None) -> list[TypeDef]:
     """These types, or all, by name."""
     by_name = snapshot.catalog.by_name
     for name in types or ():
@@ -166,6 +166,6 @@ def rows_by_id(tables: Tables, content: TableContent, definition: TypeDef, filte
 
 def between(low: str, high: str) -> str:
     """The ids from one to another, both included, as a filter for Lance."""
-    from omnigraph.read.match.filters import quoted
+    from omnigraph.read.match.filters import quote_text
 
-    return f"id >= {quoted(low)} AND id <= {quoted(high)}"
+    return f"id >= {quote_text(low)} AND id <= {quote_text(high)}"

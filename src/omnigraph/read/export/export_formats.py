@@ -27,7 +27,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=F
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class FileColumn:
     """A column of a CSV or Parquet file: where the table keeps it, what it is called, and its type."""
 
     column: str
@@ -35,15 +35,15 @@ class Shown:
     type: PropertyType
 
 
-def shown_columns(definition: TypeDef) -> list[Shown]:
+def file_columns(definition: TypeDef) -> list[FileColumn]:
     """The columns of a type's files, in order."""
     text = Scalar("String")
     names = ("from", "to") if not definition.by_name.keys() & {"from", "to"} else ("src", "dst")
-    ends = [Shown("src", names[0], text), Shown("dst", names[1], text)] if definition.kind == "edge" else []
+    ends = [FileColumn("src", names[0], text), FileColumn("dst", names[1], text)] if definition.kind == "edge" else []
     return [
-        Shown("id", "id", text),
+        FileColumn("id", "id", text),
         *ends,
-        *(Shown(prop.column, prop.name, prop.type) for prop in definition.properties),
+        *(FileColumn(prop.column, prop.name, prop.type) for prop in definition.properties),
     ]
 
 
@@ -54,7 +54,7 @@ def write_rows(file: Any, definition: TypeDef, format: Format, batches: "Iterabl
     if format == "csv":
         return _write_csv(file, definition, batches)
     rows = 0
-    lines = line_maker(definition)
+    lines = line_encoder(definition)
     for batch in batches:
         file.writelines(lines(batch))
         rows += batch.num_rows
@@ -67,7 +67,7 @@ def _write_parquet(file: Any, definition: TypeDef, batches: "Iterable[pa.Table]"
 
     from omnigraph.schema.arrow import arrow_type
 
-    columns = shown_columns(definition)
+    columns = file_columns(definition)
     schema = pa.schema([pa.field(shown.name, arrow_type(shown.type)) for shown in columns])
     rows = 0
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
@@ -84,7 +84,7 @@ def _write_csv(file: Any, definition: TypeDef, batches: "Iterable[pa.Table]") ->
     import pyarrow.compute as compute
 
     pc: Any = compute
-    columns = shown_columns(definition)
+    columns = file_columns(definition)
     fields = [_csv_fields(shown.type) for shown in columns]
     file.write(",".join(shown.name for shown in columns).encode() + b"\n")
     rows = 0
@@ -125,12 +125,12 @@ def _csv_fields(kind: PropertyType) -> "Callable[[Any], Any]":
 
     match kind:
         case ListOf() | Vector():
-            listed = printer(kind)
+            listed = value_printer(kind)
             return lambda column: quoted(
                 pa.array([None if v is None else _dumps(v) for v in listed(column.to_pylist())], pa.string())
             )
         case Scalar("Blob"):
-            coded = printer(kind)
+            coded = value_printer(kind)
             return lambda column: pa.array(coded(column.to_pylist()), pa.string())
         case Scalar("DateTime"):
             return lambda column: pc.replace_substring(column.cast(pa.string()), " ", "T")
@@ -145,9 +145,9 @@ def _csv_fields(kind: PropertyType) -> "Callable[[Any], Any]":
 # NDJSON -----------------------------------------------------------------------------------------------------
 
 
-def line_maker(definition: TypeDef) -> "Callable[[pa.Table], Iterator[bytes]]":
+def line_encoder(definition: TypeDef) -> "Callable[[pa.Table], Iterator[bytes]]":
     """How a batch of a type's rows becomes lines. Every property is written: one left out would get its default."""
-    writers = [(prop.name, prop.column, printer(prop.type)) for prop in definition.properties]
+    writers = [(prop.name, prop.column, value_printer(prop.type)) for prop in definition.properties]
     is_edge = definition.kind == "edge"
 
     def lines(rows: "pa.Table") -> Iterator[bytes]:
@@ -170,7 +170,7 @@ def _line(entity: dict[str, Any]) -> bytes:
     return _dumps(entity).encode() + b"\n"
 
 
-def printer(kind: PropertyType) -> Callable[[list[Any]], list[Any]]:
+def value_printer(kind: PropertyType) -> Callable[[list[Any]], list[Any]]:
     """How the values of a column are written: as a load reads them, floats in the shortest form of their own width."""
     match kind:
         case Scalar("F32"):

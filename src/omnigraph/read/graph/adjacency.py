@@ -39,13 +39,13 @@ class Adjacency:
     @property
     def nbytes(self) -> int:
         """Counted as if the other direction, and between nodes of one type both together, were made already."""
-        parts = 3 if self.forward.vertices == self.forward.others else 2
+        parts = 3 if self.forward.vertices == self.forward.target_vertices else 2
         return parts * self.forward.nbytes + int(self.loose.nbytes)
 
     @property
     def backward(self) -> Csr:
         if self._backward is None:
-            self._backward = self.forward.reversed() if self._reverse is None else self._reverse()
+            self._backward = self.forward.reverse() if self._reverse is None else self._reverse()
         return self._backward
 
     @property
@@ -54,24 +54,24 @@ class Adjacency:
         if self._both is None:
             one, other = self.forward, self.backward
             ways = (one.owners(), one.targets), (other.owners(), other.targets)
-            self._both = _either(*ways, one.vertices, one.others) if self._unite is None else self._unite(self)
+            self._both = _either(*ways, one.vertices, one.target_vertices) if self._unite is None else self._unite(self)
         return self._both
 
     def near(self, vertices: NumArray) -> Csr:
         """Every neighbour of these vertices once, whichever way the edges point, by their places in `vertices`."""
         ways = [csr.expand(vertices)[:2] for csr in (self.forward, self.backward)]
-        return _either(ways[0], ways[1], len(vertices), self.forward.others)
+        return _either(ways[0], ways[1], len(vertices), self.forward.target_vertices)
 
 
 def _either(one: tuple[NumArray, NumArray], other: tuple[NumArray, NumArray], vertices: int, others: int) -> Csr:
     """From pairs of two directions, each neighbour once; it does not know the edges."""
     sources, targets = np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
     numbers = np.zeros(len(sources), np.int32)
-    both = Csr.of(sources, targets, numbers, vertices, others).simple()
-    return Csr(both.starts, both.targets, numbers[:0], both.others)
+    both = Csr.build(sources, targets, numbers, vertices, others).without_parallels()
+    return Csr(both.starts, both.targets, numbers[:0], both.target_vertices)
 
 
-def build(edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> Adjacency:
+def build_adjacency(edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> Adjacency:
     """From the stored edges: the dear step is finding the number of each end."""
     sources, targets = gather(
         [lambda: _numbers(edges.stored.column(SRC), source), lambda: _numbers(edges.stored.column(DST), target)]
@@ -81,7 +81,7 @@ def build(edges: ResidentTable, source: ResidentTable, target: ResidentTable) ->
     loose = numbers[~inside]
     if len(loose):
         sources, targets, numbers = sources[inside], targets[inside], numbers[inside]
-    return Adjacency(Csr.of(sources, targets, numbers, source.stored.rows, target.stored.rows), loose)
+    return Adjacency(Csr.build(sources, targets, numbers, source.stored.rows, target.stored.rows), loose)
 
 
 def _numbers(ids: ArrowArray, nodes: ResidentTable) -> NumArray:
@@ -98,7 +98,7 @@ def _numbers(ids: ArrowArray, nodes: ResidentTable) -> NumArray:
 
 
 @dataclass(frozen=True, slots=True)
-class _Changes:
+class _EdgeChanges:
     """What overlays change: stored edges that are gone or have another image, dead nodes, and edges to add."""
 
     replaced: BoolArray | None
@@ -112,8 +112,8 @@ class _Changes:
     def nothing(self) -> bool:
         return self.replaced is None and not (len(self.dead_sources) or len(self.dead_targets) or len(self.sources))
 
-    def turned(self) -> "_Changes":
-        return _Changes(self.replaced, self.dead_targets, self.dead_sources, self.targets, self.sources, self.edges)
+    def turned(self) -> "_EdgeChanges":
+        return _EdgeChanges(self.replaced, self.dead_targets, self.dead_sources, self.targets, self.sources, self.edges)
 
     def over(self, csr: Csr, vertices: int, others: int) -> Csr:
         gone = [csr.entries(self.dead_sources)[0]] if len(self.dead_sources) else []
@@ -122,7 +122,7 @@ class _Changes:
         if len(self.dead_targets):
             gone.append(np.flatnonzero(np.isin(csr.targets, self.dead_targets)))
         places = np.unique(np.concatenate(gone)) if gone else np.zeros(0, np.int64)
-        return csr.patched(places, self.sources, self.targets, self.edges, vertices, others)
+        return csr.patch(places, self.sources, self.targets, self.edges, vertices, others)
 
     def near(self, base: "Adjacency") -> NumArray:
         """The vertices, of one type at both ends, whose neighbours may be others now."""
@@ -136,11 +136,11 @@ class _Changes:
         return np.unique(np.concatenate(found).astype(np.int64))
 
 
-def laid_over(base: Adjacency, edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> Adjacency:
+def apply_overlays(base: Adjacency, edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> Adjacency:
     """The adjacency with all overlays on top; `base` itself where they change nothing in it."""
     changes = _changes(base, edges, source, target)
     sizes = (source.total, target.total)
-    if changes.nothing and sizes == (base.forward.vertices, base.forward.others):
+    if changes.nothing and sizes == (base.forward.vertices, base.forward.target_vertices):
         return base
 
     def unite(made: Adjacency) -> Csr:
@@ -156,7 +156,7 @@ def laid_over(base: Adjacency, edges: ResidentTable, source: ResidentTable, targ
     )
 
 
-def _changes(base: Adjacency, edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> _Changes:
+def _changes(base: Adjacency, edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> _EdgeChanges:
     patch, replaced, numbers = edges.patch, None, base.loose
     if patch is not None:
         replaced = np.zeros(edges.stored.rows, np.bool_)
@@ -169,4 +169,4 @@ def _changes(base: Adjacency, edges: ResidentTable, source: ResidentTable, targe
         sources, targets = source.numbers_of(ends[SRC]), target.numbers_of(ends[DST])
     inside = (sources >= 0) & (targets >= 0)
     dead = [np.zeros(0, np.int64) if p is None else np.flatnonzero(~p.alive) for p in (source.patch, target.patch)]
-    return _Changes(replaced, dead[0], dead[1], sources[inside], targets[inside], numbers[inside])
+    return _EdgeChanges(replaced, dead[0], dead[1], sources[inside], targets[inside], numbers[inside])

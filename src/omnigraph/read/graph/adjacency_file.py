@@ -29,7 +29,7 @@ def adjacency_key(at: TableVersion) -> str:
     return f"tables/{at.table_id}/_adjacency/{at.table_version}.arrow"
 
 
-def persist_adjacency(
+def save_adjacency(
     store: ObjectStore, adjacency: Adjacency, edges: ResidentTable, source: ResidentTable, target: ResidentTable
 ) -> str:
     """Write the adjacency of stored versions, without any overlay; answers where."""
@@ -101,7 +101,7 @@ def _renumbered(
     sources = source.stored.index.find(source_ids)[forward.owners()]
     targets = target.stored.index.find(target_ids)[forward.targets]
     inside = (sources >= 0) & (targets >= 0)
-    csr = Csr.of(sources[inside], targets[inside], forward.edges[inside], source.stored.rows, target.stored.rows)
+    csr = Csr.build(sources[inside], targets[inside], forward.edges[inside], source.stored.rows, target.stored.rows)
     return Adjacency(csr, forward.edges[~inside].astype(np.int32))
 
 

@@ -17,7 +17,7 @@ NUMBER_BYTES = 8
 ROWS_MAX = 1 << 28  # of a pattern at once: beyond, the process would die instead of saying so
 
 _SPLICED_MAX = 4_096
-MANY = 2_048  # vertices or pairs: fewer are looked at one by one
+MANY_ROWS = 2_048  # vertices or pairs: fewer are looked at one by one
 _SLOTS_PER_EDGE = 16
 
 Expanded: TypeAlias = tuple[NumArray, NumArray, NumArray | None]  # place in the frontier, neighbour, edge
@@ -33,7 +33,7 @@ class Csr:
     starts: NumArray
     targets: NumArray
     edges: NumArray
-    others: int
+    target_vertices: int
     _simple: "list[Csr]" = field(default_factory=list, repr=False)
 
     @property
@@ -45,7 +45,7 @@ class Csr:
         return int(self.starts.nbytes + self.targets.nbytes + self.edges.nbytes)
 
     @staticmethod
-    def of(sources: NumArray, targets: NumArray, edges: NumArray, vertices: int, others: int) -> "Csr":
+    def build(sources: NumArray, targets: NumArray, edges: NumArray, vertices: int, others: int) -> "Csr":
         keys = sources.astype(np.int64) * max(others, 1) + targets
         order = np.argsort(keys, kind="stable")  # loads come in runs of one source, which this sort profits from
         counts = np.bincount(sources, minlength=vertices)
@@ -55,7 +55,7 @@ class Csr:
         degrees: NumArray = self.starts[vertices + 1] - self.starts[vertices]
         return degrees
 
-    def counts_of(self, passing: BoolArray) -> NumArray:
+    def count_passing(self, passing: BoolArray) -> NumArray:
         """For each vertex how many of its neighbours pass: one walk over all lists, nothing is expanded."""
         before = np.zeros(len(self.targets) + 1, np.int32)
         np.cumsum(passing[self.targets], out=before[1:])
@@ -65,7 +65,7 @@ class Csr:
         """The vertex that each entry belongs to."""
         return np.repeat(np.arange(self.vertices, dtype=np.int32), np.diff(self.starts))
 
-    def simple(self) -> "Csr":
+    def without_parallels(self) -> "Csr":
         """Each neighbour once, however many edges lead there."""
         if not self._simple:
             self._simple.append(self._without_parallels())
@@ -74,7 +74,7 @@ class Csr:
     def expand_once(self, frontier: NumArray) -> Expanded:
         """As `expand`, each neighbour of a place once. Parallels stand together: few of them are dropped on the way."""
         if self._is_worth_simplifying(frontier):
-            return self.simple().expand(frontier)
+            return self.without_parallels().expand(frontier)
         places, reached, _ = self.expand(frontier)
         if len(reached) < 2:
             return places, reached, None
@@ -85,7 +85,7 @@ class Csr:
     def degrees_once(self, frontier: NumArray) -> NumArray:
         """How many different neighbours each vertex of a frontier has."""
         if self._is_worth_simplifying(frontier):
-            return self.simple().degrees(frontier)
+            return self.without_parallels().degrees(frontier)
         return np.bincount(self.expand_once(frontier)[0], minlength=len(frontier))
 
     def _is_worth_simplifying(self, frontier: NumArray) -> bool:
@@ -93,8 +93,8 @@ class Csr:
             return bool(self._simple)
         return 8 * int(self.degrees(frontier).sum()) > len(self.targets)
 
-    def reversed(self) -> "Csr":
-        return Csr.of(self.targets, self.owners(), self.edges, self.others, self.vertices)
+    def reverse(self) -> "Csr":
+        return Csr.build(self.targets, self.owners(), self.edges, self.target_vertices, self.vertices)
 
     def expand(self, frontier: NumArray, with_edges: bool = False) -> Expanded:
         """All neighbours of all vertices of a frontier, in its order."""
@@ -109,7 +109,7 @@ class Csr:
         """The entries of a frontier's vertices, and which place in the frontier each belongs to."""
         starts = self.starts[frontier]
         counts = self.starts[frontier + 1] - starts
-        require_room(int(counts.sum()))
+        require_fits(int(counts.sum()))
         if len(frontier) == 1:
             count = int(counts[0])
             return np.arange(starts[0], starts[0] + count), np.zeros(count, np.int32)
@@ -127,19 +127,19 @@ class Csr:
         found[likely] = self._connects(sources[likely], targets[likely])
         return found
 
-    def narrowed(self, vertices: NumArray, passing: Callable[[NumArray], BoolArray]) -> "Csr":
+    def restrict(self, vertices: NumArray, passing: Callable[[NumArray], BoolArray]) -> "Csr":
         """Of the vertices alone, by their places in `vertices`: to each neighbour that passes, once. Has no edges."""
         places, reached, _ = self.expand_once(vertices)
         kept = passing(reached)
         counts = np.bincount(places[kept], minlength=len(vertices))
-        return Csr(_starts(counts), reached[kept], np.zeros(0, np.int32), self.others)
+        return Csr(_starts(counts), reached[kept], np.zeros(0, np.int32), self.target_vertices)
 
-    def repeating(self, frontier: NumArray) -> NumArray | None:
+    def distinct_if_repeated(self, frontier: NumArray) -> NumArray | None:
         """The different vertices of a frontier, if it has so many of them again that each is worth a look on its own.
 
         Their entries are then at most half of those that expanding the frontier would come across.
         """
-        if len(frontier) < MANY or 64 * len(frontier) < self.vertices:
+        if len(frontier) < MANY_ROWS or 64 * len(frontier) < self.vertices:
             return None
         marks = np.zeros(self.vertices, np.bool_)
         marks[frontier] = True
@@ -148,14 +148,14 @@ class Csr:
 
     def _likely(self, sources: NumArray, targets: NumArray) -> NumArray | None:
         """The places of pairs whose hash some edge between these vertices has; None where that is not worth while."""
-        if len(sources) < MANY or 64 * len(sources) < self.vertices + self.others:
+        if len(sources) < MANY_ROWS or 64 * len(sources) < self.vertices + self.target_vertices:
             return None
         asked = np.zeros(self.vertices, np.bool_)
         asked[sources] = True
         distinct = np.flatnonzero(asked)
         if int(self.degrees(distinct).sum()) > 4 * len(sources):
             return None
-        wanted = np.zeros(self.others, np.bool_)
+        wanted = np.zeros(self.target_vertices, np.bool_)
         wanted[targets] = True
         entries, places = self.entries(distinct)
         reached = self.targets[entries]
@@ -181,7 +181,7 @@ class Csr:
         found[found] = self.targets[low[found]] == targets[found]
         return found
 
-    def patched(
+    def patch(
         self, gone: NumArray, sources: NumArray, targets: NumArray, edges: NumArray, vertices: int, others: int
     ) -> "Csr":
         """Without the entries at the places `gone` and with some more edges: copies, but sorts only what is new."""
@@ -231,20 +231,20 @@ class Csr:
             return self
         before = np.zeros(len(first) + 1, np.int32)
         np.cumsum(first, out=before[1:])
-        return Csr(before[self.starts].astype(np.int64), self.targets[first], self.edges[first], self.others)
+        return Csr(before[self.starts].astype(np.int64), self.targets[first], self.edges[first], self.target_vertices)
 
 
-class NoRoom(BadRequest):
+class QueryTooLarge(BadRequest):
     """A query has outgrown this process: on Spark it may fit."""
 
 
-def require_room(rows: int, columns: int = 1) -> None:
+def require_fits(rows: int, columns: int = 1) -> None:
     """Refuse what memory can't hold, or more of it than this work may take."""
     bytes_max = memory_limit_bytes()
     most = ROWS_MAX if bytes_max is None else min(ROWS_MAX, bytes_max // (NUMBER_BYTES * max(1, columns)))
     if rows > most:
         remedy = "add a filter to it, or run it on Spark"
-        raise NoRoom(f"A part of the match has {rows:,} rows, at most {most:,} fit: {remedy}.")
+        raise QueryTooLarge(f"A part of the match has {rows:,} rows, at most {most:,} fit: {remedy}.")
 
 
 def _hashed(sources: NumArray, targets: NumArray, bits: int) -> NumArray:

@@ -34,7 +34,7 @@ def selectivity(condition: Filter, rows: int) -> float:
             return 0.1
 
 
-def rows_of(reader: SnapshotReader, table_key: str, filters: list[Filter]) -> float:
+def estimate_rows(reader: SnapshotReader, table_key: str, filters: list[Filter]) -> float:
     rows = reader.state(table_key).rows
     expected = float(rows)
     for condition in filters:
@@ -42,7 +42,7 @@ def rows_of(reader: SnapshotReader, table_key: str, filters: list[Filter]) -> fl
     return expected
 
 
-def degree(reader: SnapshotReader, step: Traverse, backward: bool) -> float:
+def estimate_degree(reader: SnapshotReader, step: Traverse, backward: bool) -> float:
     """How many vertices a traversal reaches from one, on average."""
     if step.never:
         return 0.0
@@ -54,7 +54,7 @@ def degree(reader: SnapshotReader, step: Traverse, backward: bool) -> float:
     return min(float(far), sum(one**hop for hop in range(step.min_hops, min(hops, 10) + 1)))
 
 
-def by_id(var: str, definition: TypeDef, filters: list[Filter]) -> list[Filter]:
+def key_as_id(var: str, definition: TypeDef, filters: list[Filter]) -> list[Filter]:
     """The filters of a node, those on its complete key put as one on the id: that is made of the key alone."""
     if definition.kind != "node" or not definition.key or not filters:
         return filters

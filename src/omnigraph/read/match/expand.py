@@ -39,7 +39,7 @@ def expand(spaces: TableAccess, step: Traverse, frontier: NumArray, backward: bo
         return _looked_up(spaces, step, distinct, backward, with_edges).expand(places, with_edges)
     distinct, places = np.unique(frontier, return_inverse=True)
     if adjacency is not None:
-        csr = one_way(adjacency, step, backward)
+        csr = step_csr(adjacency, step, backward)
         owners, reached = _reach_marked(csr, distinct, step, backward)
     else:
 
@@ -50,11 +50,11 @@ def expand(spaces: TableAccess, step: Traverse, frontier: NumArray, backward: bo
         owners, reached = _reach(neighbours, distinct, step, backward, _SeenPairs(distinct), _PAIR)
     if len(distinct) == 1 and len(frontier) == 1:
         return owners, reached, None
-    found = Csr.of(owners, reached, np.zeros(len(owners), np.int32), len(distinct), _others(reached))
+    found = Csr.build(owners, reached, np.zeros(len(owners), np.int32), len(distinct), _others(reached))
     return found.expand(places)
 
 
-def one_way(adjacency: Adjacency, step: Traverse, backward: bool) -> Csr:
+def step_csr(adjacency: Adjacency, step: Traverse, backward: bool) -> Csr:
     """The neighbours that one hop of the step reaches; more than once where edges are parallel."""
     if step.undirected:
         return adjacency.both
@@ -63,9 +63,9 @@ def one_way(adjacency: Adjacency, step: Traverse, backward: bool) -> Csr:
 
 def _hop(adjacency: Adjacency, step: Traverse, frontier: NumArray, backward: bool, with_edges: bool) -> Expanded:
     if not with_edges:
-        return one_way(adjacency, step, backward).expand_once(frontier)
+        return step_csr(adjacency, step, backward).expand_once(frontier)
     if not step.undirected:
-        return one_way(adjacency, step, backward).expand(frontier, with_edges=True)
+        return step_csr(adjacency, step, backward).expand(frontier, with_edges=True)
     out, back = adjacency.forward.expand(frontier, True), adjacency.backward.expand(frontier, True)
     return _either_way(out, back, frontier)
 
@@ -97,8 +97,8 @@ def _looked_up(spaces: TableAccess, step: Traverse, distinct: NumArray, backward
         once = reached != distinct[owners]
         ways.append((owners[once], reached[once], edges[once]))
     owners, reached, edges = (np.concatenate(parts) for parts in zip(*ways, strict=True))
-    found = Csr.of(owners, reached, edges, len(distinct), _others(reached))
-    return found if with_edges else found.simple()
+    found = Csr.build(owners, reached, edges, len(distinct), _others(reached))
+    return found if with_edges else found.without_parallels()
 
 
 def _one_way_up(

@@ -58,7 +58,7 @@ def columns_of(condition: Filter) -> tuple[str, ...]:
     return tuple(dict.fromkeys(read))
 
 
-def id_of(condition: Filter) -> str | None:
+def required_id(condition: Filter) -> str | None:
     """The id that a filter asks for, if it does."""
     match condition:
         case Compare("=", EntityId(), Literal(str() as value, _)) | Compare(
@@ -68,20 +68,20 @@ def id_of(condition: Filter) -> str | None:
     return None
 
 
-def matches(condition: Filter, table: pa.Table) -> BoolArray:
+def filter_table(condition: Filter, table: pa.Table) -> BoolArray:
     """Which rows of a table pass a filter over its one variable."""
     held: dict[str, Any] = {}
 
     def column(operand: Prop | EntityId | EdgeEnd) -> ArrowArray:
         name = column_name(operand)
         if name not in held:
-            held[name] = flat(table.column(name))
+            held[name] = to_array(table.column(name))
         return held[name]
 
-    return evaluate(condition, column, table.num_rows)
+    return evaluate_filter(condition, column, table.num_rows)
 
 
-def flat(column: ArrowArray) -> ArrowArray:
+def to_array(column: ArrowArray) -> ArrowArray:
     """One array of a column's chunks; texts of more than 2 GiB need wider offsets."""
     if column.num_chunks == 1:
         return column.chunk(0)
@@ -91,7 +91,7 @@ def flat(column: ArrowArray) -> ArrowArray:
     return combined
 
 
-def evaluate(condition: Filter, column: ColumnOf, rows: int) -> BoolArray:
+def evaluate_filter(condition: Filter, column: ColumnOf, rows: int) -> BoolArray:
     """Which of `rows` rows pass; `column` gives the values of an operand, one for each row."""
 
     def side(operand: Operand) -> Side:
@@ -168,7 +168,7 @@ def lance_filter(condition: Filter, table_def: TypeDef) -> str | None:
             return None
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """A text as an SQL literal: a quote is the only special character."""
     doubled = text.replace("'", "''")
     return f"'{doubled}'"
@@ -182,7 +182,7 @@ def _name(operand: Prop | EntityId | EdgeEnd, table_def: TypeDef) -> str | None:
 
 def _call(function: str, operand: Prop | EntityId, text: str, table_def: TypeDef) -> str | None:
     name = _name(operand, table_def)
-    return f"{function}({name}, {quoted(text)})" if name is not None and _is_plain(text) else None
+    return f"{function}({name}, {quote_text(text)})" if name is not None and _is_plain(text) else None
 
 
 def _comparison(op: CompareOp, operand: Any, value: Value, domain: str, table_def: TypeDef) -> str | None:
@@ -197,7 +197,7 @@ def _constant(op: CompareOp, value: Value, kind: PropertyType, domain: str) -> s
     if value is None:
         return None
     if domain == "text" and isinstance(value, str):
-        return quoted(value) if _is_plain(value) else None
+        return quote_text(value) if _is_plain(value) else None
     if domain == "bool" and op in ("=", "!="):
         return "true" if value else "false"
     if domain == "date" and name == "Date" and isinstance(value, dt.date):

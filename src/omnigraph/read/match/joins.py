@@ -13,8 +13,8 @@ import pyarrow as pa
 from omnigraph.cancellation import checkpoint, interruptible
 from omnigraph.query.ir import Compare, EdgeEnd, EntityId, Filter, Prop, variables_of
 from omnigraph.read.graph.csr import Csr
-from omnigraph.read.match.bindings import ONE, Rows, multiplied, product
-from omnigraph.read.match.filters import column_name, evaluate
+from omnigraph.read.match.bindings import ONE_ROW, Bindings, cross_join, multiply_weights
+from omnigraph.read.match.filters import column_name, evaluate_filter
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray, is_text
 from omnigraph.read.tables.table_access import TableAccess
 
@@ -23,21 +23,23 @@ DUCKDB_PAIRS_MIN = 1 << 22
 _SQL = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
-def values_of(spaces: TableAccess, operand: Prop | EntityId | EdgeEnd, numbers: NumArray) -> ArrowArray:
+def operand_values(spaces: TableAccess, operand: Prop | EntityId | EdgeEnd, numbers: NumArray) -> ArrowArray:
     name = column_name(operand)
     return spaces.table(operand.table_key).values([name], numbers)[name]
 
 
-def holds(spaces: TableAccess, condition: Filter, rows: Rows) -> BoolArray:
+def filter_mask(spaces: TableAccess, condition: Filter, rows: Bindings) -> BoolArray:
     """For which rows a filter is true."""
-    return evaluate(condition, lambda operand: values_of(spaces, operand, rows.columns[operand.var]), rows.count)
+    return evaluate_filter(
+        condition, lambda operand: operand_values(spaces, operand, rows.columns[operand.var]), rows.count
+    )
 
 
-def distinct(rows: Rows, variables: Sequence[str]) -> tuple[Rows, NumArray | None]:
+def distinct_rows(rows: Bindings, variables: Sequence[str]) -> tuple[Bindings, NumArray | None]:
     """The distinct combinations of some variables, and which of them each row has; None if they are the rows."""
     columns = {var: rows.columns[var] for var in variables}
     if rows.count < 64 or not columns:
-        return Rows(rows.count, columns), None
+        return Bindings(rows.count, columns), None
     codes = np.zeros(rows.count, np.int64)
     for column in columns.values():
         size = int(column.max()) + 1
@@ -45,12 +47,12 @@ def distinct(rows: Rows, variables: Sequence[str]) -> tuple[Rows, NumArray | Non
             _, codes = np.unique(codes, return_inverse=True)
         codes = codes * size + column
     _, first, places = np.unique(codes, return_index=True, return_inverse=True)
-    return Rows(rows.count, columns).take(first), places
+    return Bindings(rows.count, columns).take(first), places
 
 
-def combined(spaces: TableAccess, left: Rows, right: Rows, conditions: Sequence[Filter]) -> Rows:
+def join(spaces: TableAccess, left: Bindings, right: Bindings, conditions: Sequence[Filter]) -> Bindings:
     """The pairs of rows for which all conditions hold."""
-    if left is ONE:
+    if left is ONE_ROW:
         return right
     rest = list(conditions)
     for condition in conditions:
@@ -61,35 +63,35 @@ def combined(spaces: TableAccess, left: Rows, right: Rows, conditions: Sequence[
     if left.count * right.count >= DUCKDB_PAIRS_MIN and (sides := _comparable(spaces, rest, left, right)):
         return _passing(spaces, _paired(left, right, *_joined_by_duckdb(sides)), [f for f in rest if f not in sides])
     if left.count * right.count <= BLOCK_ROWS or not rest:
-        return _passing(spaces, product(left, right), rest)
+        return _passing(spaces, cross_join(left, right), rest)
     size = max(1, BLOCK_ROWS // max(1, right.count))
     blocks = [np.arange(first, min(first + size, left.count)) for first in range(0, left.count, size)]
-    return _stacked([_passing(spaces, product(left.take(block), right), rest) for block in blocks])
+    return _stacked([_passing(spaces, cross_join(left.take(block), right), rest) for block in blocks])
 
 
-def _passing(spaces: TableAccess, rows: Rows, conditions: Sequence[Filter]) -> Rows:
+def _passing(spaces: TableAccess, rows: Bindings, conditions: Sequence[Filter]) -> Bindings:
     for condition in conditions:
         checkpoint()
-        rows = rows.where(holds(spaces, condition, rows))
+        rows = rows.filter(filter_mask(spaces, condition, rows))
     return rows
 
 
-def _paired(left: Rows, right: Rows, left_places: NumArray, right_places: NumArray) -> Rows:
+def _paired(left: Bindings, right: Bindings, left_places: NumArray, right_places: NumArray) -> Bindings:
     first, second = left.take(left_places), right.take(right_places)
     weights = [part.weight for part in (first, second) if part.weight is not None]
-    weight = multiplied(*weights) if len(weights) == 2 else weights[0] if weights else None
-    return Rows(first.count, {**first.columns, **second.columns}, weight)
+    weight = multiply_weights(*weights) if len(weights) == 2 else weights[0] if weights else None
+    return Bindings(first.count, {**first.columns, **second.columns}, weight)
 
 
-def _stacked(parts: Sequence[Rows]) -> Rows:
+def _stacked(parts: Sequence[Bindings]) -> Bindings:
     columns = {var: np.concatenate([part.columns[var] for part in parts]) for var in parts[0].columns}
     weight = None
     if parts[0].weight is not None:
         weight = np.concatenate([part.weight for part in parts if part.weight is not None])
-    return Rows(sum(part.count for part in parts), columns, weight)
+    return Bindings(sum(part.count for part in parts), columns, weight)
 
 
-def _sides(condition: Filter, left: Rows, right: Rows) -> tuple[Any, Any, str] | None:
+def _sides(condition: Filter, left: Bindings, right: Bindings) -> tuple[Any, Any, str] | None:
     """A comparison of one variable on the left with one on the right, turned that way round."""
     if not isinstance(condition, Compare) or len(variables_of(condition)) != 2:
         return None
@@ -103,13 +105,13 @@ def _sides(condition: Filter, left: Rows, right: Rows) -> tuple[Any, Any, str] |
     return None
 
 
-def _equal_keys(spaces: TableAccess, condition: Filter, left: Rows, right: Rows) -> tuple[Any, Any] | None:
+def _equal_keys(spaces: TableAccess, condition: Filter, left: Bindings, right: Bindings) -> tuple[Any, Any] | None:
     """The values to be equal, if both sides have one type whose equality Arrow's dictionaries share with ours."""
     sides = _sides(condition, left, right)
     if sides is None or sides[2] != "=":
         return None
-    one = values_of(spaces, sides[0], left.columns[sides[0].var])
-    other = values_of(spaces, sides[1], right.columns[sides[1].var])
+    one = operand_values(spaces, sides[0], left.columns[sides[0].var])
+    other = operand_values(spaces, sides[1], right.columns[sides[1].var])
     return (one, other) if _alike(one, other) else None
 
 
@@ -124,19 +126,23 @@ def _matching(one: ArrowArray, other: ArrowArray) -> tuple[NumArray, NumArray]:
     codes = encoded.indices.fill_null(-1).to_numpy()
     left, right = codes[: len(one)], codes[len(one) :]
     places = np.flatnonzero(right >= 0)
-    by_code = Csr.of(right[places], places, np.zeros(len(places), np.int32), len(encoded.dictionary), len(right) or 1)
+    by_code = Csr.build(
+        right[places], places, np.zeros(len(places), np.int32), len(encoded.dictionary), len(right) or 1
+    )
     present = np.flatnonzero(left >= 0)
     owners, found, _ = by_code.expand(left[present].astype(np.int64))
     return present[owners], found
 
 
-def _comparable(spaces: TableAccess, conditions: Sequence[Filter], left: Rows, right: Rows) -> dict[Filter, Any]:
+def _comparable(
+    spaces: TableAccess, conditions: Sequence[Filter], left: Bindings, right: Bindings
+) -> dict[Filter, Any]:
     found: dict[Filter, Any] = {}
     for condition in conditions:
         sides = _sides(condition, left, right)
         if sides is not None:
-            one = values_of(spaces, sides[0], left.columns[sides[0].var])
-            other = values_of(spaces, sides[1], right.columns[sides[1].var])
+            one = operand_values(spaces, sides[0], left.columns[sides[0].var])
+            other = operand_values(spaces, sides[1], right.columns[sides[1].var])
             if _alike(one, other):
                 found[condition] = (one, other, sides[2])
     return found

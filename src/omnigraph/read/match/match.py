@@ -13,12 +13,12 @@ import numpy as np
 from omnigraph.cancellation import checkpoint
 from omnigraph.query.ir import Filter, NodeVar, Not, Pattern, TextSearch, Traverse, variables_of
 from omnigraph.read.explain import ExecutedStep, QueryPlan, describe_filters, describe_traversal
-from omnigraph.read.graph.csr import MANY, Expanded
+from omnigraph.read.graph.csr import MANY_ROWS, Expanded
 from omnigraph.read.match import joins
-from omnigraph.read.match.bindings import ONE, Rows
-from omnigraph.read.match.estimate import by_id, degree, rows_of, selectivity
-from omnigraph.read.match.expand import expand, one_way
-from omnigraph.read.match.filters import evaluate
+from omnigraph.read.match.bindings import ONE_ROW, Bindings
+from omnigraph.read.match.estimate import estimate_degree, estimate_rows, key_as_id, selectivity
+from omnigraph.read.match.expand import expand, step_csr
+from omnigraph.read.match.filters import evaluate_filter
 from omnigraph.read.search import ranking
 from omnigraph.read.tables.arrow_numpy import BoolArray, NumArray
 from omnigraph.read.tables.table_access import TableAccess
@@ -26,23 +26,23 @@ from omnigraph.read.tables.table_access import TableAccess
 _SEED = "#seed"  # the place of an outer row, carried through the match of a negation
 
 
-def match(
+def match_pattern(
     spaces: TableAccess,
     pattern: Pattern,
     keep: Collection[str],
     plan: QueryPlan,
     outer: Mapping[str, str] | None = None,
-    seeds: Rows = ONE,
+    seeds: Bindings = ONE_ROW,
     exists: bool = False,
-) -> Rows:
+) -> Bindings:
     """All rows of a pattern, with the columns in `keep`; `seeds` are the rows of the outer variables, by table key.
 
     With `exists`, rows that agree in `keep` need not all be there, as long as one of them is.
     """
-    return _Match(spaces, pattern, frozenset(keep), plan, dict(outer or {}), exists).run(seeds)
+    return _PatternMatch(spaces, pattern, frozenset(keep), plan, dict(outer or {}), exists).run(seeds)
 
 
-class _Match:
+class _PatternMatch:
     def __init__(
         self,
         spaces: TableAccess,
@@ -69,25 +69,25 @@ class _Match:
             self._sort_in(condition)
         for var in self.unbound:
             if var in self.filters:
-                self.filters[var] = by_id(var, self.reader.state(self.tables[var]).definition, self.filters[var])
+                self.filters[var] = key_as_id(var, self.reader.state(self.tables[var]).definition, self.filters[var])
 
-    def run(self, rows: Rows) -> Rows:
+    def run(self, rows: Bindings) -> Bindings:
         if not self.possible:
             return self._nothing()
         for var in rows.columns:
             if var in self.filters:
-                rows = rows.where(self._passing(var, rows.columns[var]))
+                rows = rows.filter(self._passing(var, rows.columns[var]))
         rows = self._followed(self._settled(rows))
         while self.unbound:
             checkpoint()
             part = self._followed(self._settled(self._started()))
             rows = self._settled(self._combined(rows, part))
-        return rows.only(self.keep)
+        return rows.keep(self.keep)
 
     def _sort_in(self, condition: Filter) -> None:
         variables = variables_of(condition)
         if not variables:
-            self.possible &= bool(evaluate(condition, ranking.no_column, 1)[0])
+            self.possible &= bool(evaluate_filter(condition, ranking.no_column, 1)[0])
         elif len(variables) == 1:
             self.filters.setdefault(variables[0], []).append(condition)
         else:
@@ -96,21 +96,23 @@ class _Match:
     def _where(self, filters: list[Filter]) -> str:
         return describe_filters(filters) if self.plan.with_details else ""
 
-    def _nothing(self) -> Rows:
-        return Rows(0, {var: np.zeros(0, np.int64) for var in self.tables if var in self.keep})
+    def _nothing(self) -> Bindings:
+        return Bindings(0, {var: np.zeros(0, np.int64) for var in self.tables if var in self.keep})
 
     # Starting
 
-    def _started(self) -> Rows:
+    def _started(self) -> Bindings:
         """The variable with the fewest rows to expect, alone."""
-        expected = {var: rows_of(self.reader, self.tables[var], self.filters.get(var, [])) for var in self.unbound}
+        expected = {
+            var: estimate_rows(self.reader, self.tables[var], self.filters.get(var, [])) for var in self.unbound
+        }
         var = min(expected, key=lambda candidate: expected[candidate])
         filters = self.filters.get(var, [])
         step = self.plan.add(f"Scan {self.tables[var]} {var}{self._where(filters)}", expected[var])
         self.unbound.remove(var)
         numbers = self._selected(var)
         step.rows = len(numbers)
-        return Rows(len(numbers), {var: numbers})
+        return Bindings(len(numbers), {var: numbers})
 
     def _selected(self, var: str) -> NumArray:
         space = self.spaces.table(self.tables[var])
@@ -134,7 +136,7 @@ class _Match:
 
     # Following traversals
 
-    def _followed(self, rows: Rows) -> Rows:
+    def _followed(self, rows: Bindings) -> Bindings:
         while True:
             checkpoint()
             candidates = [(self._expected(step, rows), place) for place, step in enumerate(self.steps)]
@@ -148,7 +150,7 @@ class _Match:
             step.rows = rows.count
             rows = self._settled(rows)
 
-    def _expected(self, step: Traverse, rows: Rows) -> float:
+    def _expected(self, step: Traverse, rows: Bindings) -> float:
         """The rows that a traversal would make; what closes a circle goes first, what is not connected never."""
         forward, backward = step.source in rows.columns, step.target in rows.columns
         if forward and backward:
@@ -156,12 +158,12 @@ class _Match:
         if not forward and not backward:
             return np.inf
         far = step.target if forward else step.source
-        expected = rows.count * degree(self.reader, step, backward)
+        expected = rows.count * estimate_degree(self.reader, step, backward)
         for condition in self.filters.get(far, []):
             expected *= selectivity(condition, self.reader.state(self.tables[far]).rows)
         return expected
 
-    def _expanded(self, step: Traverse, rows: Rows, shown: ExecutedStep) -> Rows:
+    def _expanded(self, step: Traverse, rows: Bindings, shown: ExecutedStep) -> Bindings:
         backward = step.source not in rows.columns
         near, far = (step.target, step.source) if backward else (step.source, step.target)
         self.unbound.remove(far)
@@ -180,22 +182,22 @@ class _Match:
             edges = None if edges is None else edges[mask]
         if counted:
             return self._times(rows, np.bincount(places, minlength=rows.count))
-        return self._bound(rows.only(self._wanted(rows)).take(places), step, {far: reached}, edges)
+        return self._bound(rows.keep(self._wanted(rows)).take(places), step, {far: reached}, edges)
 
     def _passing_expanded(self, step: Traverse, numbers: NumArray, far: str, backward: bool) -> Expanded | None:
         """The expansion to what passes, filtered once for each vertex; None where few rows share one."""
-        if far not in self.filters or len(numbers) < MANY or not step.single_hop or step.edge_var is not None:
+        if far not in self.filters or len(numbers) < MANY_ROWS or not step.single_hop or step.edge_var is not None:
             return None
         adjacency = None if step.never else self.spaces.adjacency(step)
         if adjacency is None:
             return None
-        csr = one_way(adjacency, step, backward)
-        distinct = csr.repeating(numbers)
+        csr = step_csr(adjacency, step, backward)
+        distinct = csr.distinct_if_repeated(numbers)
         if distinct is None:
             return None
         places = np.zeros(csr.vertices, np.int64)
         places[distinct] = np.arange(len(distinct))
-        return csr.narrowed(distinct, lambda reached: self._passing(far, reached)).expand(places[numbers])
+        return csr.restrict(distinct, lambda reached: self._passing(far, reached)).expand(places[numbers])
 
     def _degrees(self, step: Traverse, numbers: NumArray, backward: bool) -> NumArray | None:
         """How many a traversal reaches, straight from the adjacency; None where it takes an expansion to say."""
@@ -204,18 +206,18 @@ class _Match:
             return None
         if step.edge_var is not None and step.edge_var in self.filters:
             return None
-        csr = one_way(adjacency, step, backward)
+        csr = step_csr(adjacency, step, backward)
         far = step.source if backward else step.target
         if far not in self.filters:
             return csr.degrees(numbers) if step.edge_var is not None else csr.degrees_once(numbers)
         space = self.spaces.resident_table(self.tables[far])
         if space is None or 2 * int(csr.degrees(numbers).sum()) < len(csr.targets):
             return None
-        csr = csr if step.edge_var is not None else csr.simple()
+        csr = csr if step.edge_var is not None else csr.without_parallels()
         everything = space.all_rows()
         passing = np.zeros(space.total, np.bool_)
         passing[everything] = self._passing(far, everything)
-        return csr.counts_of(passing)[numbers]
+        return csr.count_passing(passing)[numbers]
 
     def _reached(self, step: Traverse, far: str, reached: NumArray, edges: NumArray | None) -> BoolArray | None:
         mask = self._passing(far, reached) if far in self.filters else None
@@ -225,13 +227,13 @@ class _Match:
             mask = own if mask is None else mask & own
         return mask
 
-    def _closed(self, step: Traverse, rows: Rows, shown: ExecutedStep) -> Rows:
+    def _closed(self, step: Traverse, rows: Bindings, shown: ExecutedStep) -> Bindings:
         """A traversal between two variables that both have values already."""
         sources, targets = rows.columns[step.source], rows.columns[step.target]
         adjacency = self.spaces.adjacency(step)
         shown.text = describe_traversal(step, "Check", step.source, step.target, adjacency is not None)
         if step.edge_var is None and step.single_hop and adjacency is not None:
-            return rows.where(one_way(adjacency, step, backward=False).connects(sources, targets))
+            return rows.filter(step_csr(adjacency, step, backward=False).connects(sources, targets))
         places, reached, edges = expand(self.spaces, step, sources, backward=False)
         mask = reached == targets[places]
         if step.edge_var is not None and step.edge_var in self.filters:
@@ -241,14 +243,14 @@ class _Match:
             return self._times(rows, np.bincount(places[mask], minlength=rows.count))
         return self._bound(rows.take(places[mask]), step, {}, None if edges is None else edges[mask])
 
-    def _bound(self, rows: Rows, step: Traverse, more: dict[str, NumArray], edges: NumArray | None) -> Rows:
+    def _bound(self, rows: Bindings, step: Traverse, more: dict[str, NumArray], edges: NumArray | None) -> Bindings:
         if step.edge_var is not None and edges is not None and self._is_needed(step.edge_var):
             more = {**more, step.edge_var: edges}
-        return rows.joined(more)
+        return rows.with_columns(more)
 
-    def _times(self, rows: Rows, counts: NumArray) -> Rows:
-        rows = rows.only(self._wanted(rows))
-        return rows.where(counts > 0) if self.exists else rows.times(counts)
+    def _times(self, rows: Bindings, counts: NumArray) -> Bindings:
+        rows = rows.keep(self._wanted(rows))
+        return rows.filter(counts > 0) if self.exists else rows.multiply(counts)
 
     def _is_needed(self, var: str) -> bool:
         """Whether anything still asks for the variable's values."""
@@ -259,41 +261,41 @@ class _Match:
             or any(var in negation.pattern.outer for negation in self.negations)
         )
 
-    def _wanted(self, rows: Rows) -> list[str]:
+    def _wanted(self, rows: Bindings) -> list[str]:
         return [var for var in rows.columns if self._is_needed(var)]
 
     # Filters over several variables, negations, unconnected parts
 
-    def _settled(self, rows: Rows) -> Rows:
+    def _settled(self, rows: Bindings) -> Bindings:
         """With every filter and negation applied that can be by now."""
         for condition in [f for f in self.others if all(var in rows.columns for var in variables_of(f))]:
             self.others.remove(condition)
             step = self.plan.add(f"Filter{self._where([condition])}")
-            rows = rows.where(joins.holds(self.spaces, condition, rows))
+            rows = rows.filter(joins.filter_mask(self.spaces, condition, rows))
             step.rows = rows.count
         for negation in [n for n in self.negations if all(var in rows.columns for var in n.pattern.outer)]:
             self.negations.remove(negation)
             step = self.plan.add("Not")
-            rows = rows.where(~self._has_match(negation, rows, step))
+            rows = rows.filter(~self._has_match(negation, rows, step))
             step.rows = rows.count
         return rows
 
-    def _combined(self, rows: Rows, part: Rows) -> Rows:
+    def _combined(self, rows: Bindings, part: Bindings) -> Bindings:
         conditions = [
             f for f in self.others if all(var in rows.columns or var in part.columns for var in variables_of(f))
         ]
-        if rows is ONE:
+        if rows is ONE_ROW:
             return part
         if not conditions and not self._wanted(part):
             return self._times(rows, np.full(rows.count, part.count if part.weight is None else part.weight.sum()))
         for condition in conditions:
             self.others.remove(condition)
         step = self.plan.add(f"Join{self._where(conditions)}", float(rows.count) * part.count)
-        result = joins.combined(self.spaces, rows, part, conditions)
+        result = joins.join(self.spaces, rows, part, conditions)
         step.rows = result.count
         return result
 
-    def _has_match(self, negation: Not, rows: Rows, step: ExecutedStep) -> BoolArray:
+    def _has_match(self, negation: Not, rows: Bindings, step: ExecutedStep) -> BoolArray:
         """For which rows the inner pattern has a match: asked once for each combination of outer values."""
         inner, inside = negation.pattern, QueryPlan(step.nested, self.plan.with_details)
         outer = {var: self.tables[var] for var in inner.outer}
@@ -302,9 +304,9 @@ class _Match:
             found = self._found_alone(inner, var, rows.columns[var], inside)
             if found is not None:
                 return found
-        seeds, places = joins.distinct(rows, list(outer))
-        seeds = seeds.joined({_SEED: np.arange(seeds.count)})
-        matched = match(self.spaces, inner, [_SEED], inside, outer, seeds, exists=True)
+        seeds, places = joins.distinct_rows(rows, list(outer))
+        seeds = seeds.with_columns({_SEED: np.arange(seeds.count)})
+        matched = match_pattern(self.spaces, inner, [_SEED], inside, outer, seeds, exists=True)
         has = np.zeros(seeds.count, np.bool_)
         has[matched.columns[_SEED]] = True
         return has if places is None else has[places]
@@ -317,13 +319,13 @@ class _Match:
                 if len(variables_of(condition)) == 1 and mentioned in own:
                     own[mentioned].append(condition)
         expected = min(
-            (rows_of(self.reader, node.table_key, own[node.var]) for node in inner.nodes), default=float("inf")
+            (estimate_rows(self.reader, node.table_key, own[node.var]) for node in inner.nodes), default=float("inf")
         )
         connected = any(var in (step.source, step.target) for step in inner.traversals)
         if not connected or expected * 10 > len(numbers):
             return None
         whole = replace(inner, nodes=(*inner.nodes, NodeVar(var, self.tables[var])), outer=())
-        found = match(self.spaces, whole, [var], inside, exists=True).columns[var]
+        found = match_pattern(self.spaces, whole, [var], inside, exists=True).columns[var]
         marks = np.zeros(max(self.spaces.table(self.tables[var]).total, 1), np.bool_)
         marks[found] = True
         return marks[numbers]

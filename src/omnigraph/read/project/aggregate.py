@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from omnigraph.errors import BadRequest
 from omnigraph.query.ir import F64, Aggregate, EntityId, Prop
-from omnigraph.read.match.bindings import Rows
+from omnigraph.read.match.bindings import Bindings
 from omnigraph.read.match.filters import column_name
-from omnigraph.read.project.sort_keys import Groups, Keys, column_keys
+from omnigraph.read.project.sort_keys import RowGroups, SortKeys, column_keys
 from omnigraph.read.tables.arrow_numpy import ArrowArray, NumArray, raw_values, valid_mask
 from omnigraph.read.tables.table_access import TableAccess
 from omnigraph.schema.arrow import arrow_type
@@ -20,7 +20,7 @@ from omnigraph.schema.types import INTEGER_BOUNDS, Scalar
 _EXACT = 1 << 53
 
 
-def aggregated(spaces: TableAccess, aggregate: Aggregate, rows: Rows, groups: Groups) -> ArrowArray:
+def compute_aggregate(spaces: TableAccess, aggregate: Aggregate, rows: Bindings, groups: RowGroups) -> ArrowArray:
     """The aggregate's value for each group."""
     if aggregate.arg is None:
         return pa.array(_counts(groups.of_row, rows.weight, groups.count))
@@ -105,10 +105,10 @@ def _sums(sums: list[Any], counts: NumArray, aggregate: Aggregate) -> ArrowArray
 
 
 def _extreme(
-    spaces: TableAccess, aggregate: Aggregate, arg: Prop | EntityId, numbers: NumArray, groups: Groups
+    spaces: TableAccess, aggregate: Aggregate, arg: Prop | EntityId, numbers: NumArray, groups: RowGroups
 ) -> ArrowArray:
     """The value of the row that sorts first or last in its group, read for that row alone."""
-    keys: Keys = column_keys(spaces, arg, numbers)
+    keys: SortKeys = column_keys(spaces, arg, numbers)
     rows = np.arange(len(numbers)) if keys.valid is None else np.flatnonzero(keys.valid)
     of_row, values = groups.of_row[rows], keys.values[rows]
     order = np.lexsort((values, of_row))

@@ -26,11 +26,11 @@ from omnigraph.query.ir import (
     WholeNode,
 )
 from omnigraph.read.explain import QueryPlan
-from omnigraph.read.match.bindings import Rows
+from omnigraph.read.match.bindings import Bindings
 from omnigraph.read.match.filters import column_name
 from omnigraph.read.project import sort_keys as codes
-from omnigraph.read.project.aggregate import aggregated
-from omnigraph.read.project.sort_keys import Direction, Groups, Keys, column_keys, keys_of
+from omnigraph.read.project.aggregate import compute_aggregate
+from omnigraph.read.project.sort_keys import RowGroups, SortDirection, SortKeys, column_keys, sort_keys
 from omnigraph.read.search import ranking
 from omnigraph.read.tables.arrow_numpy import ArrowArray, NumArray
 from omnigraph.read.tables.table_access import TableAccess
@@ -53,43 +53,44 @@ class OutputColumn:
     arrow: pa.DataType
     fetch: Fetch
     node: WholeNode | None = None
-    few: Few = lambda: None
+    python_values: Few = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
-class Shaped:
+class ResultTable:
     count: int
     columns: tuple[OutputColumn, ...]
 
 
-def shaped(spaces: TableAccess, query: ReadQuery, rows: Rows, plan: QueryPlan) -> Shaped:
+def project(spaces: TableAccess, query: ReadQuery, rows: Bindings, plan: QueryPlan) -> ResultTable:
     """The result's rows in order, with its columns ready to be fetched."""
-    return _Shape(spaces, query, plan).result(rows)
+    return _Projection(spaces, query, plan).result(rows)
 
 
-class _Shape:
+class _Projection:
     def __init__(self, spaces: TableAccess, query: ReadQuery, plan: QueryPlan) -> None:
         self.spaces = spaces
         self.query = query
         self.plan = plan
-        self.scores: dict[Rank, ranking.Scores] = {}
+        self.scores: dict[Rank, ranking.RankValues] = {}
         self.computed: dict[Aggregate, ArrowArray] = {}  # by group
 
-    def result(self, rows: Rows) -> Shaped:
+    def result(self, rows: Bindings) -> ResultTable:
         query = self.query
         if not query.grouped or self._ranks():
-            rows = rows.repeated()
+            rows = rows.expand_weights()
         best = self._best(rows)
         if best is not None:
             return self._finished(best, None)
         for rank in self._ranks():
-            self.scores[rank] = ranking.scores(self.spaces, rank, rows, self._top(rank))
+            self.scores[rank] = ranking.rank_rows(self.spaces, rank, rows, self._top(rank))
         kept = [self.scores[rank].found for rank in query.keeps]
         if kept:
             places = np.flatnonzero(np.logical_and.reduce(kept))
             rows = rows.take(places)
             self.scores = {
-                rank: ranking.Scores(score.values[places], score.found[places]) for rank, score in self.scores.items()
+                rank: ranking.RankValues(score.values[places], score.found[places])
+                for rank, score in self.scores.items()
             }
         if query.grouped:
             return self._finished(rows, self._groups(rows))
@@ -99,13 +100,13 @@ class _Shape:
         return ranks_of(self.query)
 
     def _top(self, rank: Rank) -> int | None:
-        return top_of(self.query, rank)
+        return top_limit(self.query, rank)
 
-    def _best(self, rows: Rows) -> Rows | None:
+    def _best(self, rows: Bindings) -> Bindings | None:
         """The rows that may be in the result, where all rows of a table match and the best by one rank are wanted."""
         ranks = self._ranks()
         top = self._top(ranks[0]) if len(ranks) == 1 else None
-        found = None if top is None else ranking.best_rows(self.spaces, ranks[0], rows, top)
+        found = None if top is None else ranking.top_rows(self.spaces, ranks[0], rows, top)
         if top is None or found is None:
             return None
         best, scores = found
@@ -114,38 +115,38 @@ class _Shape:
         self.scores[ranks[0]] = scores
         return best
 
-    def _groups(self, rows: Rows) -> Groups:
+    def _groups(self, rows: Bindings) -> RowGroups:
         if not self.query.group_by:
-            one = Groups(np.zeros(rows.count, np.int64), np.zeros(1, np.int64))
+            one = RowGroups(np.zeros(rows.count, np.int64), np.zeros(1, np.int64))
             self._aggregate(rows, one)
             return one
         keys = [self._group_keys(self.query.returns[i].expr, rows) for i in self.query.group_by]
-        groups = codes.grouped([key for key in keys if key is not None], rows.count)
+        groups = codes.group_rows([key for key in keys if key is not None], rows.count)
         self._aggregate(rows, groups)
         step = self.plan.add(f"Group by {', '.join(self.query.returns[i].name for i in self.query.group_by)}")
         step.rows = groups.count
         return groups
 
-    def _aggregate(self, rows: Rows, groups: Groups) -> None:
+    def _aggregate(self, rows: Bindings, groups: RowGroups) -> None:
         exprs = [*(p.expr for p in self.query.returns), *(k.expr for k in self.query.order)]
         for expr in exprs:
             if isinstance(expr, Aggregate) and expr not in self.computed:
-                self.computed[expr] = aggregated(self.spaces, expr, rows, groups)
+                self.computed[expr] = compute_aggregate(self.spaces, expr, rows, groups)
 
-    def _group_keys(self, expr: OutputExpr, rows: Rows) -> Keys | None:
+    def _group_keys(self, expr: OutputExpr, rows: Bindings) -> SortKeys | None:
         match expr:
             case WholeNode(var) | EntityId(var):
-                return Keys(rows.columns[var], None)
+                return SortKeys(rows.columns[var], None)
             case Prop(var):
                 return column_keys(self.spaces, expr, rows.columns[var])
             case Nearest() | Bm25() | Rrf():
-                return Keys(self.scores[expr].values + 0.0, self.scores[expr].found)
+                return SortKeys(self.scores[expr].values + 0.0, self.scores[expr].found)
             case _:
                 return None  # a constant is the same for every row
 
     # Order and limit
 
-    def _finished(self, rows: Rows, groups: Groups | None) -> Shaped:
+    def _finished(self, rows: Bindings, groups: RowGroups | None) -> ResultTable:
         count = rows.count if groups is None else groups.count
         places = self._in_order(rows, groups, count)
         if self.query.order or self.query.limit is not None:
@@ -156,15 +157,15 @@ class _Shape:
         columns = [
             self._column(projection.name, projection.expr, rows, groups, places) for projection in self.query.returns
         ]
-        return Shaped(len(places), tuple(columns))
+        return ResultTable(len(places), tuple(columns))
 
-    def _in_order(self, rows: Rows, groups: Groups | None, count: int) -> NumArray:
+    def _in_order(self, rows: Bindings, groups: RowGroups | None, count: int) -> NumArray:
         order = [key for key in (*self.query.order, *self.query.tiebreak) if not isinstance(key.expr, Literal)]
         places = np.arange(count)
         limit = self.query.limit
         if limit is not None and order:
             first = self._keys(order[0], rows, groups, None)
-            narrowed = codes.nearest_places(first, _direction(order[0]), limit)
+            narrowed = codes.top_candidates(first, _direction(order[0]), limit)
             if narrowed is not None:
                 places = narrowed
         if len(places) > 1:
@@ -174,25 +175,25 @@ class _Shape:
                 if not self._is_constant(key, rows, groups, places)
                 for column in codes.sort_columns(self._keys(key, rows, groups, places), _direction(key))
             ]
-            places = places[codes.ordered(columns, len(places))]
+            places = places[codes.sort_order(columns, len(places))]
         return places if limit is None else places[:limit]
 
-    def _is_constant(self, key: OrderKey, rows: Rows, groups: Groups | None, places: NumArray) -> bool:
+    def _is_constant(self, key: OrderKey, rows: Bindings, groups: RowGroups | None, places: NumArray) -> bool:
         """Whether it is one entity's value at all places: such a key need not be read."""
         if not isinstance(key.expr, Prop | EntityId | WholeNode):
             return False
         numbers = rows.columns[key.expr.var][_rows_at(groups, places)]
         return bool(numbers[0] == numbers[-1]) and bool((numbers == numbers[0]).all())
 
-    def _keys(self, key: OrderKey, rows: Rows, groups: Groups | None, places: NumArray | None) -> Keys:
+    def _keys(self, key: OrderKey, rows: Bindings, groups: RowGroups | None, places: NumArray | None) -> SortKeys:
         """The key's values at some places of the result; None are all."""
         expr = key.expr
         if isinstance(expr, Aggregate):
             found = self.computed[expr]
-            return keys_of(found if places is None else found.take(pa.array(places)))
+            return sort_keys(found if places is None else found.take(pa.array(places)))
         at = _rows_at(groups, places)
         if isinstance(expr, Nearest | Bm25 | Rrf):
-            keys = Keys(self.scores[expr].values + 0.0, self.scores[expr].found)
+            keys = SortKeys(self.scores[expr].values + 0.0, self.scores[expr].found)
             return keys if at is None else keys.take(at)
         id_or_prop = EntityId(expr.var, expr.table_key) if isinstance(expr, WholeNode) else expr
         assert isinstance(id_or_prop, Prop | EntityId)
@@ -201,7 +202,9 @@ class _Shape:
 
     # Columns
 
-    def _column(self, name: str, expr: OutputExpr, rows: Rows, groups: Groups | None, places: NumArray) -> OutputColumn:
+    def _column(
+        self, name: str, expr: OutputExpr, rows: Bindings, groups: RowGroups | None, places: NumArray
+    ) -> OutputColumn:
         match expr:
             case Aggregate(type=kind):
                 found = self.computed[expr]
@@ -210,7 +213,7 @@ class _Shape:
                     kind,
                     found.type,
                     lambda part: found.take(pa.array(places[part])),
-                    few=lambda: [found[place].as_py() for place in places.tolist()],
+                    python_values=lambda: [found[place].as_py() for place in places.tolist()],
                 )
             case Literal(value, kind):
                 constant: Any = pa.scalar(list(value) if isinstance(value, tuple) else value, arrow_type(kind))
@@ -247,7 +250,7 @@ class _Shape:
                     space = self.spaces.resident_table(key)
                     return None if space is None else space.python_values(column, wanted, numbers)
 
-                return OutputColumn(name, expr.type, wanted, values, few=few)
+                return OutputColumn(name, expr.type, wanted, values, python_values=few)
             case _:
                 raise AssertionError(f"{expr} was not bound")
 
@@ -258,7 +261,7 @@ def ranks_of(query: ReadQuery) -> list[Rank]:
     return list(dict.fromkeys(expr for expr in exprs if isinstance(expr, Nearest | Bm25 | Rrf)))
 
 
-def top_of(query: ReadQuery, rank: Rank) -> int | None:
+def top_limit(query: ReadQuery, rank: Rank) -> int | None:
     """How many entities a rank must tell apart: with a limit, and the best of it first, no more than that."""
     if query.grouped or query.limit is None or not query.order or query.order[0].expr != rank:
         return None
@@ -267,24 +270,24 @@ def top_of(query: ReadQuery, rank: Rank) -> int | None:
     return query.limit if best_first else None
 
 
-def _rows_at(groups: Groups | None, places: NumArray | None) -> NumArray | None:
+def _rows_at(groups: RowGroups | None, places: NumArray | None) -> NumArray | None:
     """The rows behind places of the result: themselves, or one of each group."""
     if groups is None:
         return places
     return groups.first if places is None else groups.first[places]
 
 
-def _entities(rows: Rows, var: str, groups: Groups | None, places: NumArray) -> NumArray:
+def _entities(rows: Bindings, var: str, groups: RowGroups | None, places: NumArray) -> NumArray:
     at = _rows_at(groups, places)
     assert at is not None
     return rows.columns[var][at]
 
 
-def _direction(key: OrderKey) -> Direction:
-    return Direction(key.descending, key.nulls_first)
+def _direction(key: OrderKey) -> SortDirection:
+    return SortDirection(key.descending, key.nulls_first)
 
 
-def wanted_variables(query: ReadQuery) -> Sequence[str]:
+def output_variables(query: ReadQuery) -> Sequence[str]:
     """The variables whose values the result depends on, once the pattern is matched."""
     found: list[str] = []
     for expr in (

@@ -19,43 +19,43 @@ from omnigraph.read.tables.table_access import TableAccess
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class SortKeys:
     """Comparable values of rows; `valid` is None where no value is null. What is under a null means nothing."""
 
     values: NumArray
     valid: BoolArray | None
 
-    def take(self, places: NumArray) -> "Keys":
-        return Keys(self.values[places], None if self.valid is None else self.valid[places])
+    def take(self, places: NumArray) -> "SortKeys":
+        return SortKeys(self.values[places], None if self.valid is None else self.valid[places])
 
 
-def keys_of(array: ArrowArray) -> Keys:
+def sort_keys(array: ArrowArray) -> SortKeys:
     """Fixed widths as they are, floats with one zero; texts, bytes and lists by their rank among the given ones."""
     kind = array.type
     if pa.types.is_primitive(kind) or pa.types.is_boolean(kind):
         values = raw_values(array)
         if np.issubdtype(values.dtype, np.floating):
             values = values + values.dtype.type(0)
-        return Keys(values, valid_mask(array))
+        return SortKeys(values, valid_mask(array))
     valid = valid_mask(array)
     if is_text(kind):
         ranked: Any = pc.rank(array, sort_keys="ascending", tiebreaker="dense")
-        return Keys(ranked.to_numpy().astype(np.int32), valid)
+        return SortKeys(ranked.to_numpy().astype(np.int32), valid)
     return _ranked([_hashable(value) for value in array.to_pylist()])
 
 
-def _ranked(items: list[Any]) -> Keys:
+def _ranked(items: list[Any]) -> SortKeys:
     """By their rank among each other. Python has texts in the order of code points, as Arrow does."""
     order = {value: place for place, value in enumerate(sorted({value for value in items if value is not None}))}
     values = np.fromiter((order.get(value, -1) for value in items), np.int64, len(items))
-    return Keys(values, values >= 0 if None in items else None)
+    return SortKeys(values, values >= 0 if None in items else None)
 
 
 def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def column_keys(spaces: TableAccess, expr: Prop | EntityId, numbers: NumArray) -> Keys:
+def column_keys(spaces: TableAccess, expr: Prop | EntityId, numbers: NumArray) -> SortKeys:
     """The keys of a property or id for some rows."""
     name = column_name(expr)
     space = spaces.table(expr.table_key)
@@ -63,19 +63,19 @@ def column_keys(spaces: TableAccess, expr: Prop | EntityId, numbers: NumArray) -
         kind = space.state.schema.field(name).type
         if 4 * len(numbers) >= space.total or spaces.reader.caches.has(_ranks_key(space, name)):
             if is_text(kind):
-                return ranks(spaces.reader.caches, space, name).take(numbers)
+                return column_ranks(spaces.reader.caches, space, name).take(numbers)
             if pa.types.is_primitive(kind) or pa.types.is_boolean(kind):
-                return keys_of(space.column(name)).take(numbers)
+                return sort_keys(space.column(name)).take(numbers)
         if len(numbers) <= FEW_ROWS and is_text(kind) and (few := space.python_values(name, kind, numbers)) is not None:
             return _ranked(few)
-    return keys_of(space.values([name], numbers)[name])
+    return sort_keys(space.values([name], numbers)[name])
 
 
-def ranks(caches: ReadCache, space: ResidentTable, name: str) -> Keys:
+def column_ranks(caches: ReadCache, space: ResidentTable, name: str) -> SortKeys:
     """The keys of a whole column, kept in memory."""
     return caches.get(
         _ranks_key(space, name),
-        lambda: keys_of(space.column(name)),
+        lambda: sort_keys(space.column(name)),
         lambda keys: int(keys.values.nbytes + (0 if keys.valid is None else keys.valid.nbytes)),
     )
 
@@ -88,12 +88,12 @@ def _ranks_key(space: ResidentTable, name: str) -> tuple[object, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Direction:
+class SortDirection:
     descending: bool
     nulls_first: bool
 
 
-def sort_columns(keys: Keys, direction: Direction) -> list[NumArray]:
+def sort_columns(keys: SortKeys, direction: SortDirection) -> list[NumArray]:
     """Arrays that sort ascending in the wanted order, the most significant first."""
     values = keys.values
     if direction.descending:
@@ -104,7 +104,7 @@ def sort_columns(keys: Keys, direction: Direction) -> list[NumArray]:
     return [nulls, np.where(keys.valid, values, values.dtype.type(0))]
 
 
-def ordered(columns: "list[NumArray]", count: int) -> NumArray:
+def sort_order(columns: "list[NumArray]", count: int) -> NumArray:
     if not columns or count < 2:
         return np.arange(count)
     if len(columns) == 1:
@@ -112,7 +112,7 @@ def ordered(columns: "list[NumArray]", count: int) -> NumArray:
     return np.lexsort(columns[::-1])
 
 
-def nearest_places(keys: Keys, direction: Direction, limit: int) -> NumArray | None:
+def top_candidates(keys: SortKeys, direction: SortDirection, limit: int) -> NumArray | None:
     """The rows that the first `limit` by one key, ties included, are among; None where that is most of them."""
     count = len(keys.values)
     if limit <= 0 or count < 4 * limit + 256:
@@ -122,7 +122,7 @@ def nearest_places(keys: Keys, direction: Direction, limit: int) -> NumArray | N
     if direction.nulls_first and len(nulls) >= limit:
         return nulls
     wanted = limit - (len(nulls) if direction.nulls_first else 0)
-    values = sort_columns(Keys(keys.values, None), direction)[0]
+    values = sort_columns(SortKeys(keys.values, None), direction)[0]
     if len(valid) > wanted:
         inside = values[valid]
         bound = np.partition(inside, wanted - 1)[wanted - 1]
@@ -135,7 +135,7 @@ def nearest_places(keys: Keys, direction: Direction, limit: int) -> NumArray | N
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class RowGroups:
     """Which group each row is in, and for each group one of its rows."""
 
     of_row: NumArray
@@ -146,7 +146,7 @@ class Groups:
         return len(self.first)
 
 
-def grouped(keys: "list[Keys]", count: int) -> Groups:
+def group_rows(keys: "list[SortKeys]", count: int) -> RowGroups:
     """Rows with equal keys; null is a value of its own."""
     codes, size = np.zeros(count, np.int64), 1
     for key in keys:
@@ -157,10 +157,10 @@ def grouped(keys: "list[Keys]", count: int) -> Groups:
     of_row, groups = _renumbered(codes, size)
     first = np.zeros(groups, np.int64)
     first[of_row[::-1]] = np.arange(count - 1, -1, -1)
-    return Groups(of_row, first)
+    return RowGroups(of_row, first)
 
 
-def _dense(keys: Keys) -> tuple[NumArray, int]:
+def _dense(keys: SortKeys) -> tuple[NumArray, int]:
     """Codes from 0; null is 0 where there may be one."""
     values = keys.values
     if not len(values):

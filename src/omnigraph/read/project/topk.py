@@ -18,26 +18,26 @@ from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.search import fulltext as text
 from omnigraph.read.search import vector
 from omnigraph.read.search.fulltext import Hits
-from omnigraph.read.search.row_locations import Located
-from omnigraph.read.search.search import places, wanted_vector
+from omnigraph.read.search.row_locations import CandidateRows
+from omnigraph.read.search.search import positions_by_score, query_vector
 from omnigraph.read.tables.arrow_numpy import NumArray
 from omnigraph.read.tables.column_store import ID
 
-HEAD = 1_000  # how many of a rank's best are looked at first when two are fused
+HEAD_ROWS = 1_000  # how many of a rank's best are looked at first when two are fused
 _UNKNOWN = -1
 _FEW_EQUALS = 100  # more are compared by the rank of their ids, which is kept
 
 
-def best(reader: SnapshotReader, rank: Nearest | Bm25, everything: NumArray, top: int) -> Hits | None:
+def top_rows(reader: SnapshotReader, rank: Nearest | Bm25, everything: NumArray, top: int) -> Hits | None:
     """The best `top` of all rows with all that are as good as the last of them, or all that the rank has."""
-    located = Located(reader, reader.state(rank.field.table_key), everything)
+    located = CandidateRows(reader, reader.state(rank.field.table_key), everything)
     if isinstance(rank, Bm25):
-        return text.best_of_all(located, rank, top)
-    wanted = wanted_vector(reader, rank)
-    return None if wanted is None else vector.best_of_all(located, rank, wanted, top)
+        return text.top_matches(located, rank, top)
+    wanted = query_vector(reader, rank)
+    return None if wanted is None else vector.top_nearest(located, rank, wanted, top)
 
 
-def best_fused(
+def top_rows_fused(
     reader: SnapshotReader, ranks: Sequence[Nearest | Bm25], k: int, everything: NumArray, top: int
 ) -> Hits | None:
     """The same by the sum of 1 / (k + place) over the ranks.
@@ -51,7 +51,7 @@ def best_fused(
     asked for, and their missing places are asked for one by one. Sums are rounded, but rounding is monotonic, so the
     bounds hold for the sums as they are computed.
     """
-    if 4 * top > HEAD or not len(everything):
+    if 4 * top > HEAD_ROWS or not len(everything):
         return None
     with ThreadPoolExecutor(1) as pool:  # distances are computed while Lance is searching
         by_distance_first = sorted(range(len(ranks)), key=lambda i: not isinstance(ranks[i], Nearest))
@@ -104,7 +104,7 @@ class _Order(Protocol):
     complete: bool  # whether the head is all
 
     def head(self) -> NumArray:
-        """The numbers of about the first `HEAD`, in order."""
+        """The numbers of about the first `HEAD_ROWS`, in order."""
 
     def places_of(self, numbers: NumArray) -> NumArray:
         """The places of rows that are not in the head, counted from 1; 0 where the rank does not have a row."""
@@ -113,48 +113,48 @@ class _Order(Protocol):
 def _order(
     reader: SnapshotReader, rank: Nearest | Bm25, everything: NumArray, pool: ThreadPoolExecutor
 ) -> _Order | None:
-    located = Located(reader, reader.state(rank.field.table_key), everything)
+    located = CandidateRows(reader, reader.state(rank.field.table_key), everything)
     if isinstance(rank, Bm25):
         return _TextOrder(located, rank)
-    wanted = wanted_vector(reader, rank)
-    near = None if wanted is None else vector.nearness(located, rank, wanted)
+    wanted = query_vector(reader, rank)
+    near = None if wanted is None else vector.rough_distances(located, rank, wanted)
     return None if near is None else _NearOrder(located, near, pool)
 
 
-def _sorted(located: Located, hits: Hits, *, descending: bool) -> NumArray:
-    at = places(pa.array(hits.scores), lambda: located.rows.ids(hits.numbers), descending=descending)
+def _sorted(located: CandidateRows, hits: Hits, *, descending: bool) -> NumArray:
+    at = positions_by_score(pa.array(hits.scores), lambda: located.rows.ids(hits.row_numbers), descending=descending)
     result = np.empty(len(at), np.int64)
-    result[at - 1] = hits.numbers
+    result[at - 1] = hits.row_numbers
     return result
 
 
-def _before(located: Located, number: int, equals: NumArray) -> int:
+def _before(located: CandidateRows, number: int, equals: NumArray) -> int:
     """How many of the rows that are as good come first, by id."""
     if len(equals) < 2:
         return 0
     if len(equals) > _FEW_EQUALS:
-        ranks = codes.ranks(located.reader.caches, located.rows, ID).values
+        ranks = codes.column_ranks(located.reader.caches, located.rows, ID).values
         return int(np.count_nonzero(ranks[equals] < ranks[number]))
     own = located.rows.ids(np.array([number]))[0]
     return int(np.count_nonzero(pc.less(located.rows.ids(equals), own).to_numpy(zero_copy_only=False)))
 
 
 class _NearOrder:
-    def __init__(self, located: Located, near: vector.Nearness, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, located: CandidateRows, near: vector.RoughDistances, pool: ThreadPoolExecutor) -> None:
         self._located = located
         self._near = near
-        self._best = pool.submit(near.best, HEAD)
+        self._best = pool.submit(near.nearest, HEAD_ROWS)
         self.complete = False
 
     def head(self) -> NumArray:
         found = self._best.result()
-        self.complete = len(found.numbers) == self._near.count
+        self.complete = len(found.row_numbers) == self._near.count
         return _sorted(self._located, found, descending=False)
 
     def places_of(self, numbers: NumArray) -> NumArray:
         result = np.zeros(len(numbers), np.int64)
         for place, number in enumerate(numbers.tolist()):
-            nearer = self._near.nearer(number)
+            nearer = self._near.count_nearer(number)
             if nearer is not None:
                 less, equals = nearer
                 result[place] = 1 + less + _before(self._located, number, equals)
@@ -164,19 +164,19 @@ class _NearOrder:
 class _TextOrder:
     """All that is found is fetched at once: where that is much, some of the nearest rows are nearly always in it."""
 
-    def __init__(self, located: Located, rank: Bm25) -> None:
+    def __init__(self, located: CandidateRows, rank: Bm25) -> None:
         self._located = located
-        self._found = text.found_in_all(located, rank)
+        self._found = text.all_matches(located, rank)
         self.complete = False
 
     def head(self) -> NumArray:
         addresses, scores = self._found.addresses, self._found.scores
-        self.complete = len(scores) <= HEAD
+        self.complete = len(scores) <= HEAD_ROWS
         if not self.complete:
-            least = -vector.smallest(-scores, HEAD)
+            least = -vector.kth_smallest(-scores, HEAD_ROWS)
             kept = scores > least  # those as good as the last one may be very many
             addresses, scores = addresses[kept], scores[kept]
-        return _sorted(self._located, Hits(self._located.numbers_at(addresses), scores), descending=True)
+        return _sorted(self._located, Hits(self._located.row_numbers_at(addresses), scores), descending=True)
 
     def places_of(self, numbers: NumArray) -> NumArray:
         result = np.zeros(len(numbers), np.int64)
@@ -187,7 +187,7 @@ class _TextOrder:
             if len(own):
                 score = float(scores[own[0]])
                 if score not in equals:
-                    equals[score] = self._located.numbers_at(addresses[scores == score])
+                    equals[score] = self._located.row_numbers_at(addresses[scores == score])
                 less = int(np.count_nonzero(scores > score))
                 result[place] = 1 + less + _before(self._located, int(numbers[place]), equals[score])
         return result

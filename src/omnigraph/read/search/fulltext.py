@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from omnigraph.query.ir import Bm25, Literal, TextSearch
 from omnigraph.read.reader import SnapshotReader, TableState
-from omnigraph.read.search.row_locations import NAMED_IDS_MAX, Located, places_in
+from omnigraph.read.search.row_locations import NAMED_IDS_MAX, CandidateRows, positions_in
 from omnigraph.read.tables.arrow_numpy import NumArray
 from omnigraph.read.tables.column_store import ID
 from omnigraph.storage.table.read.search import no_hits
@@ -26,7 +26,7 @@ _TIES = 16  # how many more than were asked for are fetched at first, to see whe
 class Hits:
     """Rows by number, each once, and how good they are: scores, distances, or sums of shares."""
 
-    numbers: NumArray
+    row_numbers: NumArray
     scores: NumArray
 
 
@@ -37,7 +37,7 @@ def text_matches(reader: SnapshotReader, condition: TextSearch, state: TableStat
     assert isinstance(edits, int)
     if not isinstance(condition.query.value, str):  # null finds nothing
         return pa.array([], pa.string())
-    located = Located(reader, state)
+    located = CandidateRows(reader, state)
     found = reader.tables.search_text(
         state.at,
         condition.field.column.column,
@@ -50,35 +50,35 @@ def text_matches(reader: SnapshotReader, condition: TextSearch, state: TableStat
     )
     if found.ids is not None:
         return found.ids
-    return located.rows.ids(located.numbers_at(found.addresses))
+    return located.rows.ids(located.row_numbers_at(found.addresses))
 
 
-def text_scores(located: Located, rank: Bm25, top: int | None) -> "pa.Array[Any]":
+def text_scores(located: CandidateRows, rank: Bm25, top: int | None) -> "pa.Array[Any]":
     """The score of each candidate, null where the text is not found; see `search.rank_scores` for `top`."""
     assert isinstance(rank.query, Literal)
     values, known = np.zeros(located.count, np.float64), np.zeros(located.count, np.bool_)
     if isinstance(rank.query.value, str) and located.count:
         found = _Search(located, rank.field.column.column, rank.query.value).best(top)
         if found.ids is not None:
-            places = places_in(located.ids, found.ids)
+            places = positions_in(located.ids, found.ids)
         else:
-            places = located.places_of(located.numbers_at(found.addresses))
+            places = located.positions_of(located.row_numbers_at(found.addresses))
         inside = places >= 0
         values[places[inside]] = found.scores[inside]
         known[places[inside]] = True
     return pa.array(values, mask=~known)
 
 
-def best_of_all(located: Located, rank: Bm25, top: int) -> Hits:
+def top_matches(located: CandidateRows, rank: Bm25, top: int) -> Hits:
     """The best of all rows with their equals, or all that is found; `located` are all rows, by number."""
     assert isinstance(rank.query, Literal)
     if not isinstance(rank.query.value, str):
         return Hits(np.zeros(0, np.int64), np.zeros(0))
     found = _Search(located, rank.field.column.column, rank.query.value, everything=True).best(top)
-    return Hits(located.numbers_at(found.addresses), found.scores)
+    return Hits(located.row_numbers_at(found.addresses), found.scores)
 
 
-def found_in_all(located: Located, rank: Bm25) -> SearchHits:
+def all_matches(locate_error: CandidateRows, rank: Bm25) -> SearchHits:
     """All that is found in all rows."""
     assert isinstance(rank.query, Literal)
     if not isinstance(rank.query.value, str):
@@ -89,14 +89,14 @@ def found_in_all(located: Located, rank: Bm25) -> SearchHits:
 class _Search:
     """One text sought among the candidates: few are named to Lance, of many its answer is narrowed down."""
 
-    def __init__(self, located: Located, column: str, text: str, *, everything: bool = False) -> None:
+    def __init__(self, located: CandidateRows, column: str, text: str, *, everything: bool = False) -> None:
         self._located = located
         self._column = column
         self._text = text
         self._among: Any = None
-        self._everything = everything or located.is_everything
+        self._everything = everything or located.is_all_rows
         if not self._everything and located.count <= NAMED_IDS_MAX:
-            self._among = located.addresses_of(located.numbers) if located.by_number else located.ids.to_pylist()
+            self._among = located.addresses_of(located.row_numbers) if located.by_number else located.ids.to_pylist()
 
     def best(self, top: int | None) -> SearchHits:
         """All that is found, or at least the best with their equals."""

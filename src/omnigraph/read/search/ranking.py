@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.query.ir import Bm25, EdgeEnd, EntityId, Literal, Nearest, Prop, Rank, Rrf, TextSearch
-from omnigraph.read.match.bindings import Rows
+from omnigraph.read.match.bindings import Bindings
 from omnigraph.read.project import topk as best
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.search import search
@@ -21,7 +21,7 @@ from omnigraph.read.tables.table_access import TableAccess
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class RankValues:
     """A rank's value for each row; `found` is false where it has none."""
 
     values: NumArray
@@ -42,7 +42,7 @@ def text_numbers(reader: SnapshotReader, space: RowSet, condition: TextSearch) -
     return np.unique(numbers[numbers >= 0])
 
 
-def scores(spaces: TableAccess, rank: Rank, rows: Rows, top: int | None) -> Scores:
+def rank_rows(spaces: TableAccess, rank: Rank, rows: Bindings, top: int | None) -> RankValues:
     """A rank's values over the rows that match: a fused one depends on all of them.
 
     With `top` only the best so many entities are needed, with all that are as good as the last of them.
@@ -57,10 +57,10 @@ def scores(spaces: TableAccess, rank: Rank, rows: Rows, top: int | None) -> Scor
         distinct, places = np.unique(rows.columns[one.field.var], return_inverse=True)
         parts.append(_spread(_reciprocal(spaces, one, distinct, rank.k.value), places))
     first, second = (np.where(part.found, part.values, 0.0) for part in parts)
-    return Scores(first + second, parts[0].found | parts[1].found)
+    return RankValues(first + second, parts[0].found | parts[1].found)
 
 
-def best_rows(spaces: TableAccess, rank: Rank, rows: Rows, top: int) -> tuple[Rows, Scores] | None:
+def top_rows(spaces: TableAccess, rank: Rank, rows: Bindings, top: int) -> tuple[Bindings, RankValues] | None:
     """The rows that a rank has and that may be the best `top`, with their values: where all rows of one table match.
 
     All that are as good as the last of them are there. None where `scores` has to be asked.
@@ -76,22 +76,24 @@ def best_rows(spaces: TableAccess, rank: Rank, rows: Rows, top: int) -> tuple[Ro
     if isinstance(rank, Rrf):
         assert isinstance(rank.k, Literal)
         assert isinstance(rank.k.value, int)
-        found = best.best_fused(spaces.reader, rank.ranks, rank.k.value, everything, top)
+        found = best.top_rows_fused(spaces.reader, rank.ranks, rank.k.value, everything, top)
     else:
-        found = best.best(spaces.reader, rank, everything, top)
+        found = best.top_rows(spaces.reader, rank, everything, top)
     if found is None:
         return None
-    return Rows(len(found.numbers), {var: found.numbers}), Scores(found.scores, np.ones(len(found.numbers), np.bool_))
+    return Bindings(len(found.row_numbers), {var: found.row_numbers}), RankValues(
+        found.scores, np.ones(len(found.row_numbers), np.bool_)
+    )
 
 
-def _spread(scored: Scores, places: NumArray) -> Scores:
-    return Scores(scored.values[places], scored.found[places])
+def _spread(scored: RankValues, places: NumArray) -> RankValues:
+    return RankValues(scored.values[places], scored.found[places])
 
 
-def _reciprocal(spaces: TableAccess, rank: Nearest | Bm25, distinct: NumArray, k: int) -> Scores:
+def _reciprocal(spaces: TableAccess, rank: Nearest | Bm25, distinct: NumArray, k: int) -> RankValues:
     """1 / (k + place), counted from 1 over the entities that have a score: best first, equal ones by id."""
-    places = np.asarray(search.rank_places(spaces.reader, rank, _candidates(spaces, rank, distinct)))
-    return Scores(1 / (k + places), places > 0)
+    places = np.asarray(search.rank_positions(spaces.reader, rank, _candidates(spaces, rank, distinct)))
+    return RankValues(1 / (k + places), places > 0)
 
 
 def _candidates(spaces: TableAccess, rank: Nearest | Bm25, distinct: NumArray) -> "NumArray | pa.Array[Any]":
@@ -100,7 +102,7 @@ def _candidates(spaces: TableAccess, rank: Nearest | Bm25, distinct: NumArray) -
     return distinct if isinstance(space, ResidentTable) else space.ids(distinct)
 
 
-def _entity_scores(spaces: TableAccess, rank: Nearest | Bm25, distinct: NumArray, top: int | None) -> Scores:
+def _entity_scores(spaces: TableAccess, rank: Nearest | Bm25, distinct: NumArray, top: int | None) -> RankValues:
     found = search.rank_scores(spaces.reader, rank, _candidates(spaces, rank, distinct), top)
     valid = to_mask(found.is_valid())
-    return Scores(np.asarray(found.fill_null(0.0)).astype(np.float64), valid)
+    return RankValues(np.asarray(found.fill_null(0.0)).astype(np.float64), valid)

@@ -23,7 +23,7 @@ NAMED_IDS_MAX = 2_000  # up to here Lance is told which ids to look among; more 
 Candidates: TypeAlias = "pa.Array[Any] | NumArray"
 
 
-class Located:
+class CandidateRows:
     """Candidates of one table state by number, id and address in `Tables.dataset` of that state.
 
     They are given as ids, or as row numbers of the state's `ResidentTable`; distinct, and of rows that exist.
@@ -34,7 +34,7 @@ class Located:
         self.state = state
         self.stored = ColumnStore(reader.tables, reader.caches, state.at, state.schema)
         self.count = len(candidates)
-        self._given = candidates
+        self._candidates = candidates
 
     @cached_property
     def rows(self) -> ResidentTable:
@@ -44,32 +44,32 @@ class Located:
     @property
     def by_number(self) -> bool:
         """Whether numbers are at hand: they were given, or the ids are in memory."""
-        return isinstance(self._given, np.ndarray) or self.stored.is_loaded(ID)
+        return isinstance(self._candidates, np.ndarray) or self.stored.is_loaded(ID)
 
     @cached_property
     def ids(self) -> "pa.Array[Any]":
-        return self.rows.ids(self._given) if isinstance(self._given, np.ndarray) else self._given
+        return self.rows.ids(self._candidates) if isinstance(self._candidates, np.ndarray) else self._candidates
 
     @cached_property
-    def numbers(self) -> NumArray:
+    def row_numbers(self) -> NumArray:
         """The candidates' numbers. All ids in row order, a search without a filter, are told at once."""
-        if isinstance(self._given, np.ndarray):
-            return self._given
+        if isinstance(self._candidates, np.ndarray):
+            return self._candidates
         rows = self.rows
-        if rows.patch is None and self.count == rows.total and self._given.equals(rows.column(ID)):
+        if rows.patch is None and self.count == rows.total and self._candidates.equals(rows.column(ID)):
             return np.arange(self.count)
-        return rows.numbers_of(self._given)
+        return rows.numbers_of(self._candidates)
 
     @cached_property
-    def is_everything(self) -> bool:
+    def is_all_rows(self) -> bool:
         """Whether they are all the rows there are; may be false where that is not known without effort."""
         if self.state.overlay.is_empty:
             return self.count == self.stored.rows
         return self.by_number and self.count == len(self.rows.all_rows())
 
-    def places_of(self, numbers: NumArray) -> NumArray:
+    def positions_of(self, numbers: NumArray) -> NumArray:
         """Which candidate each row is, -1 where it is none."""
-        own = self.numbers
+        own = self.row_numbers
         in_order = self.count == self.rows.total and bool(self.count) and own[0] == 0
         if in_order and self.rows.patch is None and bool((np.diff(own) == 1).all()):
             return numbers
@@ -84,7 +84,7 @@ class Located:
         where = patch.source[numbers]
         return np.concatenate([self._stored_addresses, self._overlay_addresses])[where]
 
-    def numbers_at(self, addresses: NumArray) -> NumArray:
+    def row_numbers_at(self, addresses: NumArray) -> NumArray:
         """The number of the row at each address."""
         stored = self._stored_addresses
         patch = self.rows.patch
@@ -120,11 +120,11 @@ class Located:
         )
 
 
-def places_in(ids: "pa.Array[Any]", wanted: "pa.Array[Any]") -> NumArray:
+def positions_in(ids: "pa.Array[Any]", wanted: "pa.Array[Any]") -> NumArray:
     """The place in `ids` of each wanted id, -1 where it is not there; both have distinct ids."""
     if len(wanted) > len(ids):
         places = np.full(len(wanted), -1, np.int64)
-        back = places_in(wanted, ids)
+        back = positions_in(wanted, ids)
         places[back[back >= 0]] = np.flatnonzero(back >= 0)
         return places
     places = np.full(len(wanted), -1, np.int64)

@@ -17,11 +17,11 @@ from omnigraph.query.ir import Bm25, Literal, Nearest
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.search import embedding
 from omnigraph.read.search.fulltext import text_matches, text_scores
-from omnigraph.read.search.row_locations import Candidates, Located
+from omnigraph.read.search.row_locations import CandidateRows, Candidates
 from omnigraph.read.search.vector import vector_distances
 from omnigraph.read.tables.arrow_numpy import NumArray, to_mask
 
-__all__ = ["places", "rank_places", "rank_scores", "text_matches", "wanted_vector"]
+__all__ = ["positions_by_score", "query_vector", "rank_positions", "rank_scores", "text_matches"]
 
 
 def rank_scores(
@@ -33,27 +33,27 @@ def rank_scores(
     saves looking ids up. With `top` only the best so many are needed: others may be null, but never one that is as
     good as the last of them, so that ties can still be broken.
     """
-    return _scores(reader, rank, Located(reader, reader.state(rank.field.table_key), candidates), top)
+    return _scores(reader, rank, CandidateRows(reader, reader.state(rank.field.table_key), candidates), top)
 
 
-def rank_places(reader: SnapshotReader, rank: Nearest | Bm25, candidates: Candidates) -> NumArray:
+def rank_positions(reader: SnapshotReader, rank: Nearest | Bm25, candidates: Candidates) -> NumArray:
     """The place of each candidate in a rank, counted from 1, best first, equal scores by id; 0 where it has none.
 
     What `rrf` adds up is 1 / (k + place) of each rank that has the entity.
     """
-    located = Located(reader, reader.state(rank.field.table_key), candidates)
+    located = CandidateRows(reader, reader.state(rank.field.table_key), candidates)
     scores = _scores(reader, rank, located, None)
-    return places(scores, lambda: located.ids, descending=isinstance(rank, Bm25))
+    return positions_by_score(scores, lambda: located.ids, descending=isinstance(rank, Bm25))
 
 
-def _scores(reader: SnapshotReader, rank: Nearest | Bm25, located: Located, top: int | None) -> "pa.Array[Any]":
+def _scores(reader: SnapshotReader, rank: Nearest | Bm25, located: CandidateRows, top: int | None) -> "pa.Array[Any]":
     if isinstance(rank, Bm25):
         return text_scores(located, rank, top)
-    wanted = wanted_vector(reader, rank)
+    wanted = query_vector(reader, rank)
     return pa.nulls(located.count, pa.float64()) if wanted is None else vector_distances(located, rank, wanted, top)
 
 
-def places(scores: "pa.Array[Any]", ids: "Callable[[], pa.Array[Any]]", *, descending: bool) -> NumArray:
+def positions_by_score(scores: "pa.Array[Any]", ids: "Callable[[], pa.Array[Any]]", *, descending: bool) -> NumArray:
     """As `rank_places`, of scores that are known. Ids are asked for only if some scores are equal."""
     known = np.flatnonzero(to_mask(scores.is_valid()))
     values = scores.drop_null().to_numpy()
@@ -70,7 +70,7 @@ def places(scores: "pa.Array[Any]", ids: "Callable[[], pa.Array[Any]]", *, desce
     return result
 
 
-def wanted_vector(reader: SnapshotReader, rank: Nearest) -> NumArray | None:
+def query_vector(reader: SnapshotReader, rank: Nearest) -> NumArray | None:
     """The vector to be near to: as given, or made from a text. Null is near to nothing."""
     assert isinstance(rank.query, Literal)
     value = rank.query.value

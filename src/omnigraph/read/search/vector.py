@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from omnigraph.errors import BadRequest
 from omnigraph.query.ir import Metric, Nearest
-from omnigraph.read.match.filters import flat
+from omnigraph.read.match.filters import to_array
 from omnigraph.read.search.fulltext import Hits
-from omnigraph.read.search.row_locations import NAMED_IDS_MAX, Located, places_in
+from omnigraph.read.search.row_locations import NAMED_IDS_MAX, CandidateRows, positions_in
 from omnigraph.read.tables.arrow_numpy import BoolArray, NumArray, raw_values, to_mask
 from omnigraph.read.tables.column_store import ID, TAKE_ROWS_MAX, value_bytes
 from omnigraph.schema.indexes import DeclaredIndex
@@ -24,16 +24,18 @@ from omnigraph.schema.types import Vector
 
 # So many numbers in vectors are looked at one by one although there is an index: from the store, or from memory.
 SCANNED_VALUES_MAX, SCANNED_IN_MEMORY_MAX = 4_000_000, 32_000_000
-REFINED = 10  # how many times as many rows as wanted the index is asked for: its distances are approximate
+REFINE_FACTOR = 10  # how many times as many rows as wanted the index is asked for: its distances are approximate
 SHORT_LIST_ROWS_MIN = 10_000
-Part: TypeAlias = "tuple[NumArray, NumArray, BoolArray]"  # places of candidates, their vectors, and which are not null
+VectorBatch: TypeAlias = (
+    "tuple[NumArray, NumArray, BoolArray]"  # places of candidates, their vectors, and which are not null
+)
 
 _CHUNK_ROWS = 65_536
 _EXACT_ROWS = 2_048  # as doubles they fit a processor's cache; einsum, because BLAS starts threads and waits for them
 _ROUGH_ERROR = 1e-3  # more than single precision is off by
 
 
-def vector_distances(located: Located, rank: Nearest, wanted: NumArray, top: int | None) -> "pa.Array[Any]":
+def vector_distances(located: CandidateRows, rank: Nearest, wanted: NumArray, top: int | None) -> "pa.Array[Any]":
     """The distance of each candidate, null where there is none; see `search.rank_scores` for `top`."""
     _check(rank, wanted)
     if rank.metric == "cosine" and not wanted.any():  # it points nowhere
@@ -106,22 +108,22 @@ def matrix_of(vectors: "pa.Array[Any]") -> tuple[NumArray, BoolArray]:
     )
 
 
-def _vectors(located: Located, column: str) -> Iterator[Part]:
+def _vectors(located: CandidateRows, column: str) -> Iterator[VectorBatch]:
     """All candidates' vectors: from memory, or a bounded part of the table at a time."""
     state, reader = located.state, located.reader
     if located.count <= NAMED_IDS_MAX and not located.by_number:
         named: list[Any] = located.ids.to_pylist()
         rows = reader.tables.lookup(state.at, named, [ID, column], state.overlay, state.schema)
-        yield places_in(located.ids, flat(rows.column(ID))), *matrix_of(flat(rows.column(column)))
+        yield positions_in(located.ids, to_array(rows.column(ID))), *matrix_of(to_array(rows.column(column)))
         return
     in_memory = _in_memory(located, column)
     for start in range(0, located.count, _CHUNK_ROWS):
-        part = located.numbers[start : start + _CHUNK_ROWS]
+        part = located.row_numbers[start : start + _CHUNK_ROWS]
         found = in_memory(part) if in_memory is not None else matrix_of(located.rows.values([column], part)[column])
         yield np.arange(start, start + len(part)), *found
 
 
-def _in_memory(located: Located, column: str) -> Callable[[NumArray], tuple[NumArray, BoolArray]] | None:
+def _in_memory(located: CandidateRows, column: str) -> Callable[[NumArray], tuple[NumArray, BoolArray]] | None:
     """Vectors by number, from the column in memory; None where it is not there and should not be.
 
     Rows are picked from matrices: Arrow takes its time over lists of numbers, and a run of rows need not be copied.
@@ -133,7 +135,7 @@ def _in_memory(located: Located, column: str) -> Callable[[NumArray], tuple[NumA
     matrix, present = matrix_of(stored.column(column))
     if patch is None:
         return lambda numbers: _picked(matrix, present, numbers)
-    images, shown = matrix_of(flat(patch.rows.column(column)))
+    images, shown = matrix_of(to_array(patch.rows.column(column)))
 
     def pick(numbers: NumArray) -> tuple[NumArray, BoolArray]:
         where = patch.source[numbers]
@@ -155,7 +157,7 @@ def _picked(matrix: NumArray, present: BoolArray, rows: NumArray) -> tuple[NumAr
     return matrix[rows], present[rows]
 
 
-def _is_worth_an_index(located: Located, rank: Nearest) -> bool:
+def _is_worth_an_index(located: CandidateRows, rank: Nearest) -> bool:
     assert isinstance(rank.field.type, Vector)
     at, column = located.state.at, rank.field.column.column
     most = SCANNED_IN_MEMORY_MAX if located.stored.is_loaded(column) else SCANNED_VALUES_MAX
@@ -167,8 +169,8 @@ def _is_worth_an_index(located: Located, rank: Nearest) -> bool:
 
 
 def _through_index(
-    located: Located, rank: Nearest, wanted: NumArray, top: int, *, everything: bool = False
-) -> list[Part] | None:
+    located: CandidateRows, rank: Nearest, wanted: NumArray, top: int, *, everything: bool = False
+) -> list[VectorBatch] | None:
     """The vectors of about the nearest candidates; None if the index finds too few to be sure.
 
     With `everything` the candidates are all rows, and their numbers stand for their places.
@@ -179,22 +181,22 @@ def _through_index(
         column,
         wanted.tolist(),
         rank.metric,
-        top * REFINED,
+        top * REFINE_FACTOR,
         state.overlay,
         state.schema,
-        candidates=None if everything or located.is_everything else located.addresses_of(located.numbers),
+        candidates=None if all_rows or locate_error.is_all_rows else locate_error.addresses_of(locate_error.row_numbers),
     )
     if len(found.addresses) < min(top, located.count):
         return None
-    numbers = located.numbers_at(found.addresses)
-    places = numbers if everything else located.places_of(numbers)
+    numbers = located.row_numbers_at(found.addresses)
+    places = numbers if everything else located.positions_of(numbers)
     return [(places, *matrix_of(located.rows.values([column], numbers)[column]))]
 
 
 # All rows -----------------------------------------------------------------------------------------------------
 
 
-def best_of_all(located: Located, rank: Nearest, wanted: NumArray, top: int) -> Hits | None:
+def top_nearest(located: CandidateRows, rank: Nearest, wanted: NumArray, top: int) -> Hits | None:
     """The nearest of all rows with their equals, or all that have a distance; `located` are all rows, by number.
 
     None where `vector_distances` has to be asked.
@@ -209,8 +211,8 @@ def best_of_all(located: Located, rank: Nearest, wanted: NumArray, top: int) -> 
         ((numbers, matrix, present),) = parts
         values, known = distances(matrix, present, wanted, rank.metric)
         return Hits(numbers[known], values[known])
-    near = nearness(located, rank, wanted)
-    return None if near is None else near.best(top)
+    near = rough_distances(located, rank, wanted)
+    return None if near is None else near.nearest(top)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +244,7 @@ def _lengths(matrix: NumArray, present: BoolArray) -> _Lengths:
 _LONG, _SHORT = 1e12, 1e-12  # lengths between which products in single precision neither overflow nor vanish
 
 
-def nearness(located: Located, rank: Nearest, wanted: NumArray) -> "Nearness | None":
+def rough_distances(located: CandidateRows, rank: Nearest, wanted: NumArray) -> "RoughDistances | None":
     """How near all rows are; None where they are not in memory, or not fit for single precision."""
     _check(rank, wanted)
     column, state = rank.field.column.column, located.state
@@ -257,10 +259,10 @@ def nearness(located: Located, rank: Nearest, wanted: NumArray) -> "Nearness | N
         return None
     if rank.metric == "cosine" and not (lengths.least >= _SHORT and own >= _SHORT):
         return None
-    return Nearness(matrix, present, lengths, wanted, rank.metric)
+    return RoughDistances(matrix, present, lengths, wanted, rank.metric)
 
 
-class Nearness:
+class RoughDistances:
     """All distances in single precision, of which those that matter are computed again in double precision.
 
     The sum of n products is off by at most n u of the sum of their magnitudes, where u is half an epsilon, which by
@@ -306,16 +308,16 @@ class Nearness:
         slack: float = self._part if self._metric == "cosine" else 2 * self._part * distance + 1e-17
         return slack
 
-    def best(self, count: int) -> Hits:
+    def nearest(self, count: int) -> Hits:
         """The nearest `count` with all that are as near as the last of them, or all that there are."""
         if self.count <= count:
             return self._exact(np.flatnonzero(~np.isnan(self._rough)))
-        last = smallest(self._rough, count)
+        last = kth_smallest(self._rough, count)
         found = self._exact(np.flatnonzero(self._rough <= last + 2 * self._slack(last)))
         kept = found.scores <= np.partition(found.scores, count - 1)[count - 1]
-        return Hits(found.numbers[kept], found.scores[kept])
+        return Hits(found.row_numbers[kept], found.scores[kept])
 
-    def nearer(self, number: int) -> tuple[int, NumArray] | None:
+    def count_nearer(self, number: int) -> tuple[int, NumArray] | None:
         """How many rows are nearer than this one, and which are as near; None if it has no distance."""
         own = self._exact(np.array([number]))
         if not len(own.scores):
@@ -325,14 +327,14 @@ class Nearness:
         low = self._rough < distance - slack
         about = self._exact(np.flatnonzero((self._rough <= distance + slack) & ~low))
         less = int(np.count_nonzero(low)) + int(np.count_nonzero(about.scores < distance))
-        return less, about.numbers[about.scores == distance]
+        return less, about.row_numbers[about.scores == distance]
 
     def _exact(self, numbers: NumArray) -> Hits:
         values, known = distances(self._matrix[numbers], self._present[numbers], self._wanted, self._metric)
         return Hits(numbers[known], values[known])
 
 
-def smallest(values: NumArray, count: int) -> float:
+def kth_smallest(values: NumArray, count: int) -> float:
     """The `count`-th smallest of more numbers than that; what is not a number comes last.
 
     It is at most the `count`-th smallest of some of them, which leaves few to look at.

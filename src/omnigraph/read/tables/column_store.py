@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.read.match.filters import flat
+from omnigraph.read.match.filters import to_array
 from omnigraph.read.tables.arrow_numpy import ArrowArray, NumArray
 from omnigraph.read.tables.id_index import IdIndex
 from omnigraph.read.tables.read_cache import ReadCache
@@ -150,7 +150,7 @@ class ColumnStore:
         with translate_errors(str(self._at)), meter.lance_call(SCAN_STAGES_MAX):
             scanner: Any = self._dataset.scanner(columns=[name])
             column = scanner.to_table().column(name)
-        return flat(column if column.type == wanted else column.cast(wanted))
+        return to_array(column if column.type == wanted else column.cast(wanted))
 
     def _take(self, names: Sequence[str], rows: NumArray) -> dict[str, ArrowArray]:
         start = time.monotonic()
@@ -161,7 +161,7 @@ class ColumnStore:
             with translate_errors(str(self._at)), meter.lance_call(SCAN_STAGES_MAX):
                 table = self._dataset.take(pa.array(distinct, pa.uint64()), columns=inside)
             for name in inside:
-                column = flat(table.column(name)).take(pa.array(places))
+                column = to_array(table.column(name)).take(pa.array(places))
                 wanted = self._schema.field(name).type
                 result[name] = column if column.type == wanted else column.cast(wanted)
         for name in names:

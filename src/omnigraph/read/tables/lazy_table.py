@@ -11,7 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.query.ir import Filter
-from omnigraph.read.match.filters import column_name, columns_of, evaluate, flat, id_of, lance_filter, matches
+from omnigraph.read.match.filters import (
+    column_name,
+    columns_of,
+    evaluate_filter,
+    filter_table,
+    lance_filter,
+    required_id,
+    to_array,
+)
 from omnigraph.read.reader import TableState
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray
 from omnigraph.read.tables.column_store import ID
@@ -68,13 +76,13 @@ class LazyTable:
         if list(names) == [ID]:
             return {ID: self.ids(numbers)}
         places = pa.array(self._fetch(np.unique(numbers), numbers))
-        return {name: flat(self._rows.column(name)).take(places) for name in names}
+        return {name: to_array(self._rows.column(name)).take(places) for name in names}
 
     def select(self, filters: Sequence[Filter]) -> NumArray:
-        named = [id_ for condition in filters if (id_ := id_of(condition)) is not None]
+        named = [id_ for condition in filters if (id_ := required_id(condition)) is not None]
         rows = self._lookup(named[:1]) if named else self.scan(filters, self._names)
         for condition in filters:
-            rows = rows.filter(pa.array(matches(condition, rows)))
+            rows = rows.filter(pa.array(filter_table(condition, rows)))
         if self._rows_max is not None and rows.num_rows > self._rows_max:
             raise NeedsResidentTables(self.state.key)
         return np.sort(self.add(rows))
@@ -84,7 +92,7 @@ class LazyTable:
         values = self.values(list(names), numbers)
         result = np.ones(len(numbers), np.bool_)
         for condition in filters:
-            result &= evaluate(condition, lambda operand: values[column_name(operand)], len(numbers))
+            result &= evaluate_filter(condition, lambda operand: values[column_name(operand)], len(numbers))
         return result
 
     def scan(self, filters: Sequence[Filter], names: Sequence[str], more: str | None = None) -> pa.Table:

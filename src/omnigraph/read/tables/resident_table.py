@@ -13,7 +13,15 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.query.ir import EdgeEnd, EntityId, Filter, Prop
-from omnigraph.read.match.filters import column_name, columns_of, evaluate, flat, id_of, lance_filter, matches
+from omnigraph.read.match.filters import (
+    column_name,
+    columns_of,
+    evaluate_filter,
+    filter_table,
+    lance_filter,
+    required_id,
+    to_array,
+)
 from omnigraph.read.reader import TableState
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray
 from omnigraph.read.tables.column_store import ID, ColumnStore
@@ -181,7 +189,7 @@ class ResidentTable:
         images = pa.array(where[~inside] - self.patch.stored)
         rows = self.patch.rows
         return {
-            name: pa.concat_arrays([stored[name], flat(rows.column(name)).take(images)]).take(pa.array(order))
+            name: pa.concat_arrays([stored[name], to_array(rows.column(name)).take(images)]).take(pa.array(order))
             for name in names
         }
 
@@ -199,17 +207,17 @@ class ResidentTable:
             return self.stored.column(name)
 
         def make() -> ArrowArray:
-            both = pa.concat_arrays([self.stored.column(name), flat(patch.rows.column(name))])
+            both = pa.concat_arrays([self.stored.column(name), to_array(patch.rows.column(name))])
             return both.take(pa.array(np.maximum(patch.source, 0)))
 
         key = ("patched", self.state.fingerprint, name, self.state.schema.field(name).type)
         return self._caches.get(key, make, lambda array: array.nbytes)
 
     def select(self, filters: Sequence[Filter]) -> NumArray:
-        named = next((id_ for condition in filters if (id_ := id_of(condition)) is not None), None)
+        named = next((id_ for condition in filters if (id_ := required_id(condition)) is not None), None)
         if named is not None:
             numbers = self._number_of(named)
-            rest = [condition for condition in filters if id_of(condition) != named]
+            rest = [condition for condition in filters if required_id(condition) != named]
             return numbers[self.filter_mask(rest, numbers)] if rest and len(numbers) else numbers
         predicate = self._push_down(filters)
         if predicate is None:
@@ -220,14 +228,14 @@ class ResidentTable:
         kept = numbers[self.patch.source[numbers] == numbers]
         images = np.ones(self.patch.rows.num_rows, np.bool_)
         for condition in filters:
-            images &= matches(condition, self.patch.rows)
+            images &= filter_table(condition, self.patch.rows)
         return np.sort(np.concatenate([kept, self.patch.numbers[images]]))
 
     def whole_mask(self, filters: Sequence[Filter]) -> BoolArray:
         """Which of all numbers have a row that passes."""
         result = np.ones(self.total, np.bool_) if self.patch is None else self.patch.alive.copy()
         for condition in filters:
-            result &= evaluate(condition, self._whole_column, self.total)
+            result &= evaluate_filter(condition, self._whole_column, self.total)
         return result
 
     def filter_mask(self, filters: Sequence[Filter], numbers: NumArray) -> BoolArray:
@@ -238,7 +246,7 @@ class ResidentTable:
         values = self.values(names, numbers)
         result = np.ones(len(numbers), np.bool_)
         for condition in filters:
-            result &= evaluate(condition, lambda operand: values[column_name(operand)], len(numbers))
+            result &= evaluate_filter(condition, lambda operand: values[column_name(operand)], len(numbers))
         return result
 
     def _whole_column(self, operand: Prop | EntityId | EdgeEnd) -> ArrowArray:

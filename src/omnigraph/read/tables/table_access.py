@@ -107,7 +107,7 @@ def get_adjacency(
         _cache_key([edges.state, source.state, target.state]),
         lambda: (
             (load_adjacency(reader.store, edges, source, target) if reader.store is not None else None)
-            or adjacency_module.build(edges, source, target)
+            or adjacency_module.build_adjacency(edges, source, target)
         ),
         lambda made: made.nbytes,
     )
@@ -116,7 +116,7 @@ def get_adjacency(
     key = ("adjacency", *(space.state.fingerprint for space in (edges, source, target)))
     return caches.get(
         key,
-        lambda: adjacency_module.laid_over(base, edges, source, target),
+        lambda: adjacency_module.apply_overlays(base, edges, source, target),
         lambda made: 0 if made is base else made.nbytes,
     )
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from omnigraph.manifest.model.manifest import CommitId
 from omnigraph.query.ir import PropertyColumn, WholeNode
 from omnigraph.read.explain import QueryPlan
-from omnigraph.read.project.output import OutputColumn, Shaped
+from omnigraph.read.project.output import OutputColumn, ResultTable
 from omnigraph.read.result import QueryResult
 from omnigraph.schema.types import ListOf, PropertyType, Scalar, Vector
 
@@ -32,7 +32,7 @@ _SCALARS = {
 def query_result(table: pa.Table, commit_id: CommitId, plan: QueryPlan | None) -> QueryResult:
     """A result that has all its rows already."""
     columns = tuple(_output(name, table.column(index)) for index, name in enumerate(table.column_names))
-    return QueryResult(Shaped(table.num_rows, columns), commit_id, BATCH_ROWS, plan)
+    return QueryResult(ResultTable(table.num_rows, columns), commit_id, BATCH_ROWS, plan)
 
 
 def _output(name: str, values: Any) -> OutputColumn:

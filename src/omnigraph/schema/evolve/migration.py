@@ -17,7 +17,7 @@ from omnigraph.schema.types import PropertyType
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
+class ColumnFill:
     """A column that the accepted schema's table lacks: what rows that are there have in it.
 
     The values of another column, cast; or a default, in canonical form; or null.
@@ -51,7 +51,7 @@ class TypeChange:
         return tuple(prop.column for prop in self.before.properties if prop.column not in stay)
 
     @property
-    def drops(self) -> bool:
+    def drops_properties(self) -> bool:
         """Whether a property goes."""
         stay = {prop.id for prop in self.after.properties}
         return any(prop.id not in stay for prop in self.before.properties)
@@ -74,12 +74,12 @@ class MigrationPlan:
         return len(self.steps)
 
     @cached_property
-    def going_on(self) -> tuple[TypeChange, ...]:
+    def kept_types(self) -> tuple[TypeChange, ...]:
         return tuple(_going_on(self.accepted.catalog, self.wanted.catalog))
 
     @cached_property
     def dropped(self) -> tuple[TypeDef, ...]:
-        stay = {change.before.table_key for change in self.going_on}
+        stay = {change.before.table_key for change in self.kept_types}
         return tuple(entry for entry in self.accepted.catalog.types if entry.table_key not in stay)
 
     def with_steps(self, steps: tuple[Step, ...]) -> "MigrationPlan":
@@ -99,7 +99,7 @@ def plan_migration(accepted: Schema, wanted: str | Schema, name: str = "schema.p
     return MigrationPlan(accepted, schema, tuple(_steps(accepted.catalog, schema.catalog)))
 
 
-def fillings(before: TypeDef, after: TypeDef) -> tuple[Filling, ...]:
+def column_fills(before: TypeDef, after: TypeDef) -> tuple[ColumnFill, ...]:
     """The columns that a table of `before` lacks, in the order of `after`.
 
     Also what a table needs that was left behind by a merge: properties are followed by column, then by id.
@@ -112,7 +112,7 @@ def fillings(before: TypeDef, after: TypeDef) -> tuple[Filling, ...]:
             continue
         moved = known.get(prop.id)
         default = None if moved else prop.default
-        found.append(Filling(prop.column, prop.type, moved.column if moved else None, default))
+        found.append(ColumnFill(prop.column, prop.type, moved.column if moved else None, default))
     return tuple(found)
 
 

@@ -47,14 +47,14 @@ class NoNulls:
 
 
 @dataclass(frozen=True, slots=True)
-class Holds:
+class ConstraintHolds:
     """All rows must fulfil this constraint of the wanted schema."""
 
     constraint: Constraint
     code: str = ROWS_BREAK_IT
 
 
-Need: TypeAlias = NoRows | NoNulls | Holds
+Requirement: TypeAlias = NoRows | NoNulls | ConstraintHolds
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ class Step:
     code: str | None = None
     before: str | None = None
     after: str | None = None
-    needs: Need | None = None
+    requirement: Requirement | None = None
     table: str | None = None
     counts_rows: bool = False  # all rows of the type are concerned
     count: int | None = None  # rows that the message speaks of
 
-    def refused(self, code: str, message: str, count: int | None = None) -> "Step":
+    def refuse(self, code: str, message: str, count: int | None = None) -> "Step":
         return replace(self, supported=False, code=code, message=message, count=count)
 
     @property

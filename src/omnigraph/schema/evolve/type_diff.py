@@ -13,7 +13,7 @@ from omnigraph.schema.evolve.migration_step import (
     KEY_CHANGES,
     OTHER_TYPE,
     REQUIRED_WITHOUT_DEFAULT,
-    Holds,
+    ConstraintHolds,
     NoNulls,
     NoRows,
     Step,
@@ -75,7 +75,7 @@ class _Difference:
         if prop.nullable:
             return step
         message = "required, which needs a @default where there are rows"
-        return replace(step, message=message, needs=NoRows(REQUIRED_WITHOUT_DEFAULT))
+        return replace(step, message=message, requirement=NoRows(REQUIRED_WITHOUT_DEFAULT))
 
     def property(self, before: Property, after: Property) -> Iterator[Step]:
         yield from self.property_type(before, after)
@@ -83,7 +83,7 @@ class _Difference:
             step = self.step("change_property", after.name, "may be null from now on", before="required", after="?")
             if not after.nullable:
                 step = replace(step, message="required from now on", before="?", after="required")
-                step = replace(step, needs=NoNulls(before.column))
+                step = replace(step, requirement=NoNulls(before.column))
             yield step
         if not _same(before.default, after.default):
             old, new = (None if value is None else _literal(value) for value in (before.default, after.default))
@@ -124,11 +124,11 @@ class _Difference:
             message = f"{old} does not become {new}: add another property, fill it, and drop this one"
         step = self.step("change_property", after.name, message, before=str(old), after=str(new))
         if not (isinstance(old, Scalar) and isinstance(new, Scalar) and (old.name, new.name) in WIDENINGS):
-            yield step.refused(OTHER_TYPE, message)
+            yield step.refuse(OTHER_TYPE, message)
             return
         step = replace(step, message=f"widened: the values are written as {new}, no other column is touched")
         floating_key = new.name == "F64" and before.name in self.before.key  # its text, and so the id, would change
-        yield replace(step, needs=NoRows(KEY_CHANGES)) if floating_key else step
+        yield replace(step, requirement=NoRows(KEY_CHANGES)) if floating_key else step
 
     def indexing(self, before: Property, after: Property) -> Iterator[Step]:
         old, new = _index(before), _index(after)
@@ -144,14 +144,14 @@ class _Difference:
             if old != new:
                 message = f"an edge type with rows keeps its ends: declare another edge type for {new}"
                 step = self.step("change_property", name, message, before=old, after=new)
-                yield replace(step, needs=NoRows(ENDS_CHANGE))
+                yield replace(step, requirement=NoRows(ENDS_CHANGE))
 
     def rules(self, before: Rules, after: Rules) -> Iterator[Step]:
         added = list(self.added_rules(before, after))
         if before.key != after.key and before.key:
             message = "ids are made of the key: it changes only while there are no rows"
             step = self.step("drop_constraint", _only(before.key), message, before=_named("key", before.key))
-            yield replace(step, needs=NoRows(KEY_CHANGES))
+            yield replace(step, requirement=NoRows(KEY_CHANGES))
         unique = {frozenset(group) for group in after.unique}
         gone = [(group, _named("unique", group)) for group in before.unique if frozenset(group) not in unique]
         gone += [((entry.property,), _ranged(entry)) for entry in before.ranges if entry not in after.ranges]
@@ -164,7 +164,7 @@ class _Difference:
         if before.key != after.key and after.key:
             message = "ids are made of the key: it changes only while there are no rows"
             step = self.step("add_constraint", _only(after.key), message, after=_named("key", after.key))
-            yield replace(step, needs=NoRows(KEY_CHANGES))
+            yield replace(step, requirement=NoRows(KEY_CHANGES))
         known = {frozenset(group) for group in before.unique}
         for constraint in self.constraints:
             match constraint:
@@ -197,7 +197,7 @@ class _Difference:
 
     def holding(self, kind: StepKind, constraint: Constraint, message: str, **texts: str) -> Step:
         step = self.step(kind, _only(constraint.properties) if kind == "add_constraint" else None, message, **texts)
-        return replace(step, needs=Holds(constraint))
+        return replace(step, requirement=ConstraintHolds(constraint))
 
     def step(
         self,

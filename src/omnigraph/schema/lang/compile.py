@@ -33,14 +33,14 @@ def compile_schema(text: str, previous: Catalog | Schema | None = None, name: st
     places = SourceMap(parse_schema(text, name))
     interfaces, types = _bodies(places)
     known = previous.catalog if isinstance(previous, Schema) else previous
-    done = carried_out(previous.source) if isinstance(previous, Schema) and previous.source else frozenset()
+    done = applied_renames(previous.source) if isinstance(previous, Schema) and previous.source else frozenset()
     try:
         return Schema(_Identities(known, places, done).catalog(interfaces, types), text)
     except InvalidCatalog as invalid:
-        raise places.located(invalid) from None
+        raise places.locate_error(invalid) from None
 
 
-def carried_out(text: str) -> frozenset[_Carried]:
+def applied_renames(text: str) -> frozenset[_Carried]:
     """The renames that stand in a text: owner of a property or kind of a type, its name, the one before."""
     _, types = _bodies(SourceMap(parse_schema(text)))
     renames: set[_Carried] = set()

@@ -19,7 +19,7 @@ from omnigraph.schema.definitions import (
 from omnigraph.schema.lang.annotations import OF_EDGES, OF_PROPERTIES, OF_TYPES, Annotations
 from omnigraph.schema.lang.ast import Declaration, PropertyDeclaration, SchemaAnnotation, SchemaLiteral
 from omnigraph.schema.lang.source_map import SourceMap
-from omnigraph.schema.literals import fitting
+from omnigraph.schema.literals import canonical_value
 from omnigraph.schema.types import ListOf, PropertyType, Scalar
 
 
@@ -83,16 +83,16 @@ class _Resolver:
 
     def body(self) -> ResolvedDeclaration:
         declaration, name = self.declaration, self.name
-        self.places.note(declaration.name, name)
+        self.places.record(declaration.name, name)
         for token in declaration.implements:
-            self.places.note(token, name, "implements", token.text)
+            self.places.record(token, name, "implements", token.text)
         for token, side in zip(declaration.ends or (), ("src", "dst"), strict=False):
-            self.places.note(token, name, side)
+            self.places.record(token, name, side)
         allowed = OF_EDGES if declaration.kind == "edge" else OF_TYPES
         about = self.annotations.by_name(declaration.annotations, allowed, f"the {declaration.kind} {name}")
         card = about.get("card")
         if card is not None:
-            self.places.note(card.token, name, "@card")
+            self.places.record(card.token, name, "@card")
         drafts = [*self.inherited, *(self.draft(prop) for prop in declaration.properties)]
         return ResolvedDeclaration(
             declaration,
@@ -121,10 +121,10 @@ class _Resolver:
 
     def draft(self, declared: PropertyDeclaration) -> PropertyDraft:
         name, places = declared.name.text, self.places
-        places.note(declared.name, self.name, name)
+        places.record(declared.name, self.name, name)
         about = self.annotations.by_name(declared.annotations, OF_PROPERTIES, f"the property {self.name}.{name}")
         for annotation in about.values():
-            places.note(annotation.token, self.name, name, f"@{annotation.name}")
+            places.record(annotation.token, self.name, name, f"@{annotation.name}")
         for rule in ("key", "unique"):
             if rule in about:
                 self.annotations.bare(about[rule])
@@ -149,7 +149,7 @@ class _Resolver:
         if annotation is None:
             return None
         literal = self.annotations.value(annotation)
-        self.places.note(literal.token, self.name, declared.name.text, "@default")
+        self.places.record(literal.token, self.name, declared.name.text, "@default")
         return self.canonical(literal, declared.type)
 
     def canonical(self, literal: SchemaLiteral, kind: PropertyType) -> SchemaValue:
@@ -159,7 +159,7 @@ class _Resolver:
             message = f"A {literal.kind} does not fit {kind}"
             raise self.places.error(literal.token, "OG-PG-180", message, f"write a value of {kind}")
         try:
-            return fitting(literal.value, kind)
+            return canonical_value(literal.value, kind)
         except ValueError:
             return literal.value
 
@@ -182,7 +182,7 @@ class _Resolver:
                     message = f"@index of {self.name} names {token} twice"
                     raise self.places.error(token, "OG-PG-141", message, "name each property once")
                 wanted.add(token.text)
-                self.places.note(token, self.name, token.text, "@index")
+                self.places.record(token, self.name, token.text, "@index")
         return [
             replace(draft, property=replace(draft.property, indexed=True)) if draft.property.name in wanted else draft
             for draft in drafts
@@ -209,7 +209,7 @@ class _Resolver:
                 case "check":
                     name, pattern = self.annotations.check(annotation)
                     self.note_names((name,), token, "@check", len(checks))
-                    self.places.note(pattern.token, self.name, "@check", len(checks))
+                    self.places.record(pattern.token, self.name, "@check", len(checks))
                     checks.append(PatternCheck(name.text, str(pattern.value)))
         key = self.single_key(inherited.key, keys)
         return Rules(key, tuple(unique), tuple(ranges), tuple(checks))
@@ -229,22 +229,22 @@ class _Resolver:
         return sorted([*behind, *body], key=lambda written: written[0].token.offset)
 
     def note_names(self, names: Sequence[Token], token: Token, *place: object) -> None:
-        self.places.note(token, self.name, *place)
+        self.places.record(token, self.name, *place)
         for name in names:
             at = name if name.offset > token.offset else token  # a property's own @unique stands behind its name
-            self.places.note(at, self.name, *place, name.text)
+            self.places.record(at, self.name, *place, name.text)
 
     def value_range(self, annotation: SchemaAnnotation, index: int) -> ValueRange:
         name, bounds = self.annotations.range(annotation)
         self.note_names((name,), annotation.token, "@range", index)
-        self.places.note(bounds.token, self.name, "@range", index)
+        self.places.record(bounds.token, self.name, "@range", index)
         kind = self.types.get(name.text)
         ends: list[RangeBound | None] = []
         for side, literal in (("low", bounds.low), ("high", bounds.high)):
             if literal is None:
                 ends.append(None)
                 continue
-            self.places.note(literal.token, self.name, "@range", index, side)
+            self.places.record(literal.token, self.name, "@range", index, side)
             if literal.kind not in ("number", "text", "date", "datetime"):
                 raise self.annotations.malformed(annotation, literal.token)
             ends.append(cast(RangeBound, literal.value if kind is None else self.canonical(literal, kind)))

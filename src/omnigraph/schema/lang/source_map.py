@@ -12,14 +12,14 @@ class SourceMap:
         self.file = file
         self._tokens: dict[CatalogPath, Token] = {}
 
-    def note(self, token: Token, *place: object) -> None:
+    def record(self, token: Token, *place: object) -> None:
         """What is declared again under one place wins: of two, the second is the one too many."""
         self._tokens[place] = token
 
     def error(self, token: Token, language_code: str, message: str, expected: str) -> LanguageError:
         return error_at(self.file.source, self.file.source_name, token, language_code, message, expected)
 
-    def located(self, invalid: InvalidCatalog) -> LanguageError:
+    def locate_error(self, invalid: InvalidCatalog) -> LanguageError:
         place = invalid.place
         while place not in self._tokens:
             place = place[:-1]

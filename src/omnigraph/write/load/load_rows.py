@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import Violation
 from omnigraph.manifest.model.manifest import TableKey
-from omnigraph.query.values import shown
+from omnigraph.query.values import format_value
 from omnigraph.schema.catalog import Property, TypeDef
 from omnigraph.schema.constraints import Constraint, Key, Required, Unique, ValueType, type_constraints
 from omnigraph.schema.identity import id_of
@@ -117,7 +117,7 @@ def _misformed(entity: Entity, types: Mapping[str, TypeDef], fields: dict[str, f
         names = ", ".join(definition.by_name) or "none"
         return f"{entity.type_name} has no property {unknown!r}: its properties are {names}"
     if "id" in data and (not isinstance(data["id"], str) or _half(data["id"])):
-        return f"the id {shown(data['id'])} is no text: give one, or leave it out"
+        return f"the id {format_value(data['id'])} is no text: give one, or leave it out"
     return None
 
 

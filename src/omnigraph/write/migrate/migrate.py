@@ -25,7 +25,7 @@ from omnigraph.manifest.commit.stale_base import retry_if_base_swept
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, RowCounts, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
-from omnigraph.schema.evolve.migration import MigrationPlan, TypeChange, fillings, plan_migration
+from omnigraph.schema.evolve.migration import MigrationPlan, TypeChange, column_fills, plan_migration
 from omnigraph.schema.evolve.migration_step import Step
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
@@ -128,19 +128,19 @@ class _Migration:
     def __init__(self, repository: Repository, plan: MigrationPlan, physical: bool, stands_on: list[Manifest]) -> None:
         self.repository, self.plan, self.physical = repository, plan, physical
         self.stands_on = stands_on  # the base that the work is done on
-        self.changes = {change.after.table_key: change for change in plan.going_on}
+        self.changes = {change.after.table_key: change for change in plan.kept_types}
 
     @property
     def reads(self) -> frozenset[TableKey]:
         """Tables whose rows, or whose absence, the steps rely on, by their names in the accepted schema."""
-        looked_at = {step.table for step in self.plan.steps if step.needs is not None and step.table is not None}
-        made = {change.before.table_key for change in self.plan.going_on if change.renamed or _fills(change)}
+        looked_at = {step.table for step in self.plan.steps if step.requirement is not None and step.table is not None}
+        made = {change.before.table_key for change in self.plan.kept_types if change.renamed or _fills(change)}
         return frozenset(looked_at | made)
 
     def change(self, base: WriteTxn, staged: Mapping[TableKey, StagedTable]) -> DataChange:
         """The effect on one base. That nothing is staged for a type was decided from how the base stores it."""
         drops = [Drop(definition.table_key) for definition in self.plan.dropped]
-        moves = [Move(one.after.table_key, one.before.table_key) for one in self.plan.going_on if one.renamed]
+        moves = [Move(one.after.table_key, one.before.table_key) for one in self.plan.kept_types if one.renamed]
         actions: tuple[TableAction, ...] = (*drops, *moves, *(Reshape(key) for key in staged))
         unstaged: dict[TableKey, TableVersion | None] = {}
         for key, one in self.changes.items():
@@ -180,4 +180,4 @@ class _Migration:
 
 
 def _fills(change: TypeChange) -> bool:
-    return bool(fillings(change.before, change.after))
+    return bool(column_fills(change.before, change.after))

@@ -13,8 +13,8 @@ from omnigraph.errors import Violation
 from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
 from omnigraph.schema.constraints import Cardinality, Constraint, Unique
 from omnigraph.schema.definitions import TypeDef
-from omnigraph.schema.evolve.migration import MigrationPlan, TypeChange, fillings
-from omnigraph.schema.evolve.migration_step import Holds, NoNulls, NoRows, Step
+from omnigraph.schema.evolve.migration import MigrationPlan, TypeChange, column_fills
+from omnigraph.schema.evolve.migration_step import ConstraintHolds, NoNulls, NoRows, Step
 from omnigraph.storage.table.table_content import TableContent
 from omnigraph.storage.table.tables import Tables
 from omnigraph.storage.util.duckdb_stream import BatchStreams
@@ -42,7 +42,9 @@ class Assessed:
     @property
     def refused(self) -> tuple[Step, ...]:
         """Steps that can't be, whatever is done about single rows."""
-        return tuple(step for step in self.plan.steps if not step.supported and not isinstance(step.needs, Holds))
+        return tuple(
+            step for step in self.plan.steps if not step.supported and not isinstance(step.requirement, ConstraintHolds)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class _Finding:
 
 def assess(tables: Tables, base: WriteTxn | Snapshot, plan: MigrationPlan) -> Assessed:
     """Decide every step from the rows of the base; reads what the steps need, and nothing without need."""
-    changes = {change.before.table_key: change for change in plan.going_on}
+    changes = {change.before.table_key: change for change in plan.kept_types}
     tasks = [
         partial(_findings, tables, stored_at(base, key), changes[key], constraints)
         for key, constraints in _asked(plan).items()
@@ -78,27 +80,27 @@ def _asked(plan: MigrationPlan) -> dict[str, list[Constraint]]:
     """The constraints that rows must fulfil, by the table that has the rows."""
     asked: dict[str, list[Constraint]] = {}
     for step in plan.steps:
-        if isinstance(step.needs, Holds) and step.table is not None and step.supported:
-            asked.setdefault(step.table, []).append(step.needs.constraint)
+        if isinstance(step.requirement, ConstraintHolds) and step.table is not None and step.supported:
+            asked.setdefault(step.table, []).append(step.requirement.constraint)
     return asked
 
 
 def _decided(tables: Tables, base: WriteTxn | Snapshot, step: Step, findings: Mapping[str, _Finding]) -> Step:
     ref = None if step.table is None else base.table(step.table)
     rows = 0 if ref is None else ref.rows
-    needs = step.needs
+    needs = step.requirement
     if not step.supported or ref is None or not rows:
         return step
     match needs:
         case NoRows(code):
-            return step.refused(code, f"{step.message}; {step.type_name} has {_rows(rows)}", rows)
+            return step.refuse(code, f"{step.message}; {step.type_name} has {_rows(rows)}", rows)
         case NoNulls(column, code):
             nulls = _nulls(tables, base, step, column)
             message = f"{_rows(nulls)} of {step.type_name} {'has' if nulls == 1 else 'have'} null: give them a value"
-            return step.refused(code, message, nulls) if nulls else step
-        case Holds(constraint, code) if constraint.name in findings:
+            return step.refuse(code, message, nulls) if nulls else step
+        case ConstraintHolds(constraint, code) if constraint.name in findings:
             finding = findings[constraint.name]
-            return step.refused(code, _broken_by(finding), finding.count)
+            return step.refuse(code, _broken_by(finding), finding.count)
         case None if step.counts_rows:
             return replace(step, count=rows)
         case _:
@@ -158,7 +160,7 @@ def _rows_for(tables: Tables, content: TableContent, change: TypeChange, constra
     names = tuple(dict.fromkeys(("id", *(column for one in constraints for column in one.columns))))
     whole = arrow_schema(change.after)
     schema = pa.schema([whole.field(name) for name in names])
-    coming = {entry.column: filled(entry) for entry in fillings(change.before, change.after)}
+    coming = {entry.column: filled(entry) for entry in column_fills(change.before, change.after)}
     sources = [coming[name].source or "id" if name in coming else name for name in names]
 
     def batches() -> "Iterator[pa.RecordBatch]":

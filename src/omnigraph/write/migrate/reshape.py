@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.query.values import parse_value
 from omnigraph.runtime import IdSource
 from omnigraph.schema.definitions import TypeDef
-from omnigraph.schema.evolve.migration import Filling, TypeChange, fillings
+from omnigraph.schema.evolve.migration import ColumnFill, TypeChange, column_fills
 from omnigraph.schema.indexes import DeclaredIndex, declared_indexes
 from omnigraph.storage.table.table_content import TableContent
 from omnigraph.storage.table.tables import Tables, TableVersion
@@ -30,7 +30,7 @@ class Fitted:
 
 def fitted(tables: Tables, at: TableVersion, before: TypeDef, after: TypeDef) -> Fitted:
     """The table with all columns of `after`: null, a default, or the values of the column they were in before."""
-    missing = fillings(before, after)
+    missing = column_fills(before, after)
     valued = [filled(entry) for entry in missing if not entry.is_null]
     empty = [field_of(entry) for entry in missing if entry.is_null]
     if valued:
@@ -45,8 +45,8 @@ def changes_table(stored: TableVersion | None, change: TypeChange, physical: boo
 
     Rows that were never stored are null in a column that comes empty, and need no index.
     """
-    missing = fillings(change.before, change.after)
-    if physical and change.drops:
+    missing = column_fills(change.before, change.after)
+    if physical and change.drops_properties:
         return True
     if stored is None:
         return any(not entry.is_null for entry in missing)
@@ -60,7 +60,7 @@ def reshape(tables: Tables, ids: IdSource, content: TableContent, change: TypeCh
     before, after = change.before, change.after
     at = tables.fold_tail(content, ids.short_id(), arrow_schema(before)).at
     made = fitted(tables, at, before, after).at
-    if physical and change.drops:
+    if physical and change.drops_properties:
         columns = [*after.physical_columns, *(prop.column for prop in after.properties)]
         return tables.reindex(tables.copy_columns(made, ids.short_id(), columns).at, (), declared_indexes(after))
     known = {(index.column, index.kind) for index in declared_indexes(before)}
@@ -72,16 +72,16 @@ def reshape(tables: Tables, ids: IdSource, content: TableContent, change: TypeCh
 def _new_indexes(change: TypeChange) -> list[DeclaredIndex]:
     """Indexes that the rows lack; a column without values needs none."""
     old = declared_indexes(change.before)
-    nulls = {entry.column for entry in fillings(change.before, change.after) if entry.is_null}
+    nulls = {entry.column for entry in column_fills(change.before, change.after) if entry.is_null}
     return [index for index in declared_indexes(change.after) if index not in old and index.column not in nulls]
 
 
-def filled(entry: Filling) -> FilledColumn:
+def filled(entry: ColumnFill) -> FilledColumn:
     value = None if entry.default is None else parse_value(entry.default, entry.type)
     return FilledColumn(field_of(entry), entry.source, value)
 
 
-def field_of(entry: Filling) -> "pa.Field[Any]":
+def field_of(entry: ColumnFill) -> "pa.Field[Any]":
     import pyarrow as pa
 
     from omnigraph.schema.arrow import arrow_type

@@ -48,10 +48,10 @@ def _filtered(
     """Lance filters where it does so exactly; otherwise rows come in batches and are judged here."""
     import pyarrow as pa
 
-    from omnigraph.read.match.filters import columns_of, lance_filter, matches
+    from omnigraph.read.match.filters import columns_of, filter_table, lance_filter
 
     def passing(rows: "pa.Table") -> "pa.Table":
-        return rows.filter(pa.array(matches(condition, rows))).select(wanted)
+        return rows.filter(pa.array(filter_table(condition, rows))).select(wanted)
 
     pushed = lance_filter(condition, definition)
     if pushed is not None:

@@ -10,7 +10,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import Violation
-from omnigraph.query.values import shown
+from omnigraph.query.values import format_value
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.constraints import (
     CheckPattern,
@@ -250,4 +250,4 @@ def _matching_ids(rows: "pa.Table", mask: Any) -> list[str]:
 def _example(column: Any, mask: Any) -> str:
     """One of the values that break a constraint, for the message."""
     values = column.filter(mask)
-    return shown(values[0].as_py()) if len(values) else ""
+    return format_value(values[0].as_py()) if len(values) else ""
