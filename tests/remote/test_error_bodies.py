@@ -20,7 +20,7 @@ from omnigraph.lexer import LanguageError
 from omnigraph.manifest.model.manifest import Point
 from omnigraph.query.bind import ParameterError
 from omnigraph.query.values import BadValue
-from omnigraph.read.graph.csr import QueryTooLarge
+from omnigraph.read.graph.csr import NoRoom
 from omnigraph.read.search.embedding import ProviderUnavailable
 from omnigraph.remote.wire.errors import ELSEWHERE, FAMILIES, error_from, renamed
 from omnigraph.schema.consistency import CatalogPath, InvalidCatalog
@@ -97,7 +97,7 @@ SAMPLES: list[OmnigraphError] = [
     BadValue('"x" is no date', "write it as 2026-01-31"),
     InvalidCatalog("OG-PG-101", "Person has two keys", "keep one", CatalogPath("Person")),
     TooLargeForProcess("The input has more than 1 row: load it with Spark."),
-    QueryTooLarge("A part has 7 rows, at most 3 fit: add a filter."),
+    NoRoom("A part has 7 rows, at most 3 fit: add a filter."),
     ProviderUnavailable("http://127.0.0.1:1", "refused"),
     Overtaken(Point("abc", 7)),
     errors.MergeBaseExpired("abcdefghijklm.7.0"),

@@ -20,12 +20,12 @@ def run_with(
     `auto` starts Spark only for what has outgrown this process; a result is wholly here before Spark is stopped.
     """
     from omnigraph.read.execute import run_query
-    from omnigraph.read.graph.csr import QueryTooLarge
+    from omnigraph.read.graph.csr import NoRoom
 
     if compute.engine != "spark":
         try:
             return run_query(reader, query, explain=explain)
-        except QueryTooLarge as error:
+        except NoRoom as error:
             if compute.engine == "local":
                 raise
             try:

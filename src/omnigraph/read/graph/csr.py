@@ -234,7 +234,7 @@ class Csr:
         return Csr(before[self.starts].astype(np.int64), self.targets[first], self.edges[first], self.target_vertices)
 
 
-class QueryTooLarge(BadRequest):
+class NoRoom(BadRequest):
     """A query has outgrown this process: on Spark it may fit."""
 
 
@@ -244,7 +244,7 @@ def require_fits(rows: int, columns: int = 1) -> None:
     most = ROWS_MAX if bytes_max is None else min(ROWS_MAX, bytes_max // (NUMBER_BYTES * max(1, columns)))
     if rows > most:
         remedy = "add a filter to it, or run it on Spark"
-        raise QueryTooLarge(f"A part of the match has {rows:,} rows, at most {most:,} fit: {remedy}.")
+        raise NoRoom(f"A part of the match has {rows:,} rows, at most {most:,} fit: {remedy}.")
 
 
 def _hashed(sources: NumArray, targets: NumArray, bits: int) -> NumArray:
