@@ -204,7 +204,7 @@ def test_a_small_commit_is_laid_over_the_adjacency_instead_of_building_it_again(
         built.append(given)
         return build(*given)
 
-    monkeypatch.setattr(adjacency_module, "build", counted)
+    monkeypatch.setattr(adjacency_module, "build_adjacency", counted)
     stored = [Append(PERSON, table(PERSON, people)), Append(KNOWS, table(KNOWS, edges))]
     with split_graph(CATALOG, stored, []) as graph:
         reader = reader_of(graph)

@@ -14,7 +14,7 @@ import omnigraph
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Delete
 from omnigraph.query.ir import Metric
-from omnigraph.read.project import topk as best
+from omnigraph.read.project import topk
 from omnigraph.read.search import ranking
 from omnigraph.read.search.vector import kth_smallest
 
@@ -78,12 +78,12 @@ def test_the_best_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         return found
 
     for head in (40, 400, 1_000):
-        monkeypatch.setattr(best, "HEAD", head)
+        monkeypatch.setattr(topk, "HEAD_ROWS", head)
         for order in ORDERS:
             for limit, shown in ((1, True), (10, False), (10, True)):
-                monkeypatch.setattr(ranking, "best_rows", noted)
+                monkeypatch.setattr(ranking, "top_rows", noted)
                 found = answers(graph, order, limit, shown=shown)
-                monkeypatch.setattr(ranking, "best_rows", lambda *_: None)
+                monkeypatch.setattr(ranking, "top_rows", lambda *_: None)
                 assert found == answers(graph, order, limit, shown=shown), (head, order, limit)
     assert sum(used) > len(used) // 2 or change == "deleted"
 

@@ -30,11 +30,11 @@ _FEW_EQUALS = 100  # more are compared by the rank of their ids, which is kept
 
 def top_rows(reader: SnapshotReader, rank: Nearest | Bm25, everything: NumArray, top: int) -> Hits | None:
     """The best `top` of all rows with all that are as good as the last of them, or all that the rank has."""
-    located = CandidateRows(reader, reader.state(rank.field.table_key), everything)
+    candidates = CandidateRows(reader, reader.state(rank.field.table_key), everything)
     if isinstance(rank, Bm25):
-        return text.top_matches(located, rank, top)
+        return text.top_matches(candidates, rank, top)
     wanted = query_vector(reader, rank)
-    return None if wanted is None else vector.top_nearest(located, rank, wanted, top)
+    return None if wanted is None else vector.top_nearest(candidates, rank, wanted, top)
 
 
 def top_rows_fused(
@@ -113,35 +113,35 @@ class _Order(Protocol):
 def _order(
     reader: SnapshotReader, rank: Nearest | Bm25, everything: NumArray, pool: ThreadPoolExecutor
 ) -> _Order | None:
-    located = CandidateRows(reader, reader.state(rank.field.table_key), everything)
+    candidates = CandidateRows(reader, reader.state(rank.field.table_key), everything)
     if isinstance(rank, Bm25):
-        return _TextOrder(located, rank)
+        return _TextOrder(candidates, rank)
     wanted = query_vector(reader, rank)
-    near = None if wanted is None else vector.rough_distances(located, rank, wanted)
-    return None if near is None else _NearOrder(located, near, pool)
+    near = None if wanted is None else vector.rough_distances(candidates, rank, wanted)
+    return None if near is None else _NearOrder(candidates, near, pool)
 
 
-def _sorted(located: CandidateRows, hits: Hits, *, descending: bool) -> NumArray:
-    at = positions_by_score(pa.array(hits.scores), lambda: located.rows.ids(hits.row_numbers), descending=descending)
+def _sorted(candidates: CandidateRows, hits: Hits, *, descending: bool) -> NumArray:
+    at = positions_by_score(pa.array(hits.scores), lambda: candidates.rows.ids(hits.row_numbers), descending=descending)
     result = np.empty(len(at), np.int64)
     result[at - 1] = hits.row_numbers
     return result
 
 
-def _before(located: CandidateRows, number: int, equals: NumArray) -> int:
+def _before(candidates: CandidateRows, number: int, equals: NumArray) -> int:
     """How many of the rows that are as good come first, by id."""
     if len(equals) < 2:
         return 0
     if len(equals) > _FEW_EQUALS:
-        ranks = codes.column_ranks(located.reader.caches, located.rows, ID).values
+        ranks = codes.column_ranks(candidates.reader.caches, candidates.rows, ID).values
         return int(np.count_nonzero(ranks[equals] < ranks[number]))
-    own = located.rows.ids(np.array([number]))[0]
-    return int(np.count_nonzero(pc.less(located.rows.ids(equals), own).to_numpy(zero_copy_only=False)))
+    own = candidates.rows.ids(np.array([number]))[0]
+    return int(np.count_nonzero(pc.less(candidates.rows.ids(equals), own).to_numpy(zero_copy_only=False)))
 
 
 class _NearOrder:
-    def __init__(self, located: CandidateRows, near: vector.RoughDistances, pool: ThreadPoolExecutor) -> None:
-        self._located = located
+    def __init__(self, candidates: CandidateRows, near: vector.RoughDistances, pool: ThreadPoolExecutor) -> None:
+        self._located = candidates
         self._near = near
         self._best = pool.submit(near.nearest, HEAD_ROWS)
         self.complete = False
@@ -164,9 +164,9 @@ class _NearOrder:
 class _TextOrder:
     """All that is found is fetched at once: where that is much, some of the nearest rows are nearly always in it."""
 
-    def __init__(self, located: CandidateRows, rank: Bm25) -> None:
-        self._located = located
-        self._found = text.all_matches(located, rank)
+    def __init__(self, candidates: CandidateRows, rank: Bm25) -> None:
+        self._located = candidates
+        self._found = text.all_matches(candidates, rank)
         self.complete = False
 
     def head(self) -> NumArray:

@@ -37,7 +37,7 @@ def text_matches(reader: SnapshotReader, condition: TextSearch, state: TableStat
     assert isinstance(edits, int)
     if not isinstance(condition.query.value, str):  # null finds nothing
         return pa.array([], pa.string())
-    located = CandidateRows(reader, state)
+    candidates = CandidateRows(reader, state)
     found = reader.tables.search_text(
         state.at,
         condition.field.column.column,
@@ -46,57 +46,59 @@ def text_matches(reader: SnapshotReader, condition: TextSearch, state: TableStat
         edits,
         state.overlay,
         state.schema,
-        with_ids=not located.stored.is_loaded(ID),
+        with_ids=not candidates.stored.is_loaded(ID),
     )
     if found.ids is not None:
         return found.ids
-    return located.rows.ids(located.row_numbers_at(found.addresses))
+    return candidates.rows.ids(candidates.row_numbers_at(found.addresses))
 
 
-def text_scores(located: CandidateRows, rank: Bm25, top: int | None) -> "pa.Array[Any]":
+def text_scores(candidates: CandidateRows, rank: Bm25, top: int | None) -> "pa.Array[Any]":
     """The score of each candidate, null where the text is not found; see `search.rank_scores` for `top`."""
     assert isinstance(rank.query, Literal)
-    values, known = np.zeros(located.count, np.float64), np.zeros(located.count, np.bool_)
-    if isinstance(rank.query.value, str) and located.count:
-        found = _Search(located, rank.field.column.column, rank.query.value).best(top)
+    values, known = np.zeros(candidates.count, np.float64), np.zeros(candidates.count, np.bool_)
+    if isinstance(rank.query.value, str) and candidates.count:
+        found = _Search(candidates, rank.field.column.column, rank.query.value).best(top)
         if found.ids is not None:
-            places = positions_in(located.ids, found.ids)
+            places = positions_in(candidates.ids, found.ids)
         else:
-            places = located.positions_of(located.row_numbers_at(found.addresses))
+            places = candidates.positions_of(candidates.row_numbers_at(found.addresses))
         inside = places >= 0
         values[places[inside]] = found.scores[inside]
         known[places[inside]] = True
     return pa.array(values, mask=~known)
 
 
-def top_matches(located: CandidateRows, rank: Bm25, top: int) -> Hits:
-    """The best of all rows with their equals, or all that is found; `located` are all rows, by number."""
+def top_matches(candidates: CandidateRows, rank: Bm25, top: int) -> Hits:
+    """The best of all rows with their equals, or all that is found; `candidates` are all rows, by number."""
     assert isinstance(rank.query, Literal)
     if not isinstance(rank.query.value, str):
         return Hits(np.zeros(0, np.int64), np.zeros(0))
-    found = _Search(located, rank.field.column.column, rank.query.value, everything=True).best(top)
-    return Hits(located.row_numbers_at(found.addresses), found.scores)
+    found = _Search(candidates, rank.field.column.column, rank.query.value, everything=True).best(top)
+    return Hits(candidates.row_numbers_at(found.addresses), found.scores)
 
 
-def all_matches(locate_error: CandidateRows, rank: Bm25) -> SearchHits:
+def all_matches(candidates: CandidateRows, rank: Bm25) -> SearchHits:
     """All that is found in all rows."""
     assert isinstance(rank.query, Literal)
     if not isinstance(rank.query.value, str):
         return no_hits(with_ids=False)
-    return _Search(located, rank.field.column.column, rank.query.value, everything=True).best(None)
+    return _Search(candidates, rank.field.column.column, rank.query.value, everything=True).best(None)
 
 
 class _Search:
     """One text sought among the candidates: few are named to Lance, of many its answer is narrowed down."""
 
-    def __init__(self, located: CandidateRows, column: str, text: str, *, everything: bool = False) -> None:
-        self._located = located
+    def __init__(self, candidates: CandidateRows, column: str, text: str, *, everything: bool = False) -> None:
+        self._located = candidates
         self._column = column
         self._text = text
         self._among: Any = None
-        self._everything = everything or located.is_all_rows
-        if not self._everything and located.count <= NAMED_IDS_MAX:
-            self._among = located.addresses_of(located.row_numbers) if located.by_number else located.ids.to_pylist()
+        self._everything = everything or candidates.is_all_rows
+        if not self._everything and candidates.count <= NAMED_IDS_MAX:
+            self._among = (
+                candidates.addresses_of(candidates.row_numbers) if candidates.by_number else candidates.ids.to_pylist()
+            )
 
     def best(self, top: int | None) -> SearchHits:
         """All that is found, or at least the best with their equals."""

@@ -1,7 +1,7 @@
 """Search, as the rest of reading sees it: which entities a text filter finds, and how each candidate ranks.
 
 text.py       full text, by Lance's index        vector.py     vectors, exact or by Lance's index
-located.py    ids, row numbers and addresses     embedding.py  texts as vectors, by a provider
+rows.py    ids, row numbers and addresses     embedding.py  texts as vectors, by a provider
 best.py       the best of all rows, only them
 
 Candidates are the entities that pass every other filter: a rank is over them, never cut off before they were filtered.
@@ -41,16 +41,16 @@ def rank_positions(reader: SnapshotReader, rank: Nearest | Bm25, candidates: Can
 
     What `rrf` adds up is 1 / (k + place) of each rank that has the entity.
     """
-    located = CandidateRows(reader, reader.state(rank.field.table_key), candidates)
-    scores = _scores(reader, rank, located, None)
-    return positions_by_score(scores, lambda: located.ids, descending=isinstance(rank, Bm25))
+    rows = CandidateRows(reader, reader.state(rank.field.table_key), candidates)
+    scores = _scores(reader, rank, rows, None)
+    return positions_by_score(scores, lambda: rows.ids, descending=isinstance(rank, Bm25))
 
 
-def _scores(reader: SnapshotReader, rank: Nearest | Bm25, located: CandidateRows, top: int | None) -> "pa.Array[Any]":
+def _scores(reader: SnapshotReader, rank: Nearest | Bm25, rows: CandidateRows, top: int | None) -> "pa.Array[Any]":
     if isinstance(rank, Bm25):
-        return text_scores(located, rank, top)
+        return text_scores(rows, rank, top)
     wanted = query_vector(reader, rank)
-    return pa.nulls(located.count, pa.float64()) if wanted is None else vector_distances(located, rank, wanted, top)
+    return pa.nulls(rows.count, pa.float64()) if wanted is None else vector_distances(rows, rank, wanted, top)
 
 
 def positions_by_score(scores: "pa.Array[Any]", ids: "Callable[[], pa.Array[Any]]", *, descending: bool) -> NumArray:

@@ -35,16 +35,16 @@ _EXACT_ROWS = 2_048  # as doubles they fit a processor's cache; einsum, because 
 _ROUGH_ERROR = 1e-3  # more than single precision is off by
 
 
-def vector_distances(located: CandidateRows, rank: Nearest, wanted: NumArray, top: int | None) -> "pa.Array[Any]":
+def vector_distances(candidates: CandidateRows, rank: Nearest, wanted: NumArray, top: int | None) -> "pa.Array[Any]":
     """The distance of each candidate, null where there is none; see `search.rank_scores` for `top`."""
     _check(rank, wanted)
     if rank.metric == "cosine" and not wanted.any():  # it points nowhere
-        return pa.nulls(located.count, pa.float64())
-    values, known = np.zeros(located.count, np.float64), np.zeros(located.count, np.bool_)
+        return pa.nulls(candidates.count, pa.float64())
+    values, known = np.zeros(candidates.count, np.float64), np.zeros(candidates.count, np.bool_)
     parts = None
-    if top is not None and _is_worth_an_index(located, rank):
-        parts = _through_index(located, rank, wanted, top)
-    for places, matrix, present in parts or _vectors(located, rank.field.column.column):
+    if top is not None and _is_worth_an_index(candidates, rank):
+        parts = _through_index(candidates, rank, wanted, top)
+    for places, matrix, present in parts or _vectors(candidates, rank.field.column.column):
         if top is not None and len(matrix) > SHORT_LIST_ROWS_MIN:
             kept = _short_list(matrix, present, wanted, rank.metric, top)
             places, matrix, present = places[kept], matrix[kept], present[kept]
@@ -108,29 +108,29 @@ def matrix_of(vectors: "pa.Array[Any]") -> tuple[NumArray, BoolArray]:
     )
 
 
-def _vectors(located: CandidateRows, column: str) -> Iterator[VectorBatch]:
+def _vectors(candidates: CandidateRows, column: str) -> Iterator[VectorBatch]:
     """All candidates' vectors: from memory, or a bounded part of the table at a time."""
-    state, reader = located.state, located.reader
-    if located.count <= NAMED_IDS_MAX and not located.by_number:
-        named: list[Any] = located.ids.to_pylist()
+    state, reader = candidates.state, candidates.reader
+    if candidates.count <= NAMED_IDS_MAX and not candidates.by_number:
+        named: list[Any] = candidates.ids.to_pylist()
         rows = reader.tables.lookup(state.at, named, [ID, column], state.overlay, state.schema)
-        yield positions_in(located.ids, to_array(rows.column(ID))), *matrix_of(to_array(rows.column(column)))
+        yield positions_in(candidates.ids, to_array(rows.column(ID))), *matrix_of(to_array(rows.column(column)))
         return
-    in_memory = _in_memory(located, column)
-    for start in range(0, located.count, _CHUNK_ROWS):
-        part = located.row_numbers[start : start + _CHUNK_ROWS]
-        found = in_memory(part) if in_memory is not None else matrix_of(located.rows.values([column], part)[column])
+    in_memory = _in_memory(candidates, column)
+    for start in range(0, candidates.count, _CHUNK_ROWS):
+        part = candidates.row_numbers[start : start + _CHUNK_ROWS]
+        found = in_memory(part) if in_memory is not None else matrix_of(candidates.rows.values([column], part)[column])
         yield np.arange(start, start + len(part)), *found
 
 
-def _in_memory(located: CandidateRows, column: str) -> Callable[[NumArray], tuple[NumArray, BoolArray]] | None:
+def _in_memory(candidates: CandidateRows, column: str) -> Callable[[NumArray], tuple[NumArray, BoolArray]] | None:
     """Vectors by number, from the column in memory; None where it is not there and should not be.
 
     Rows are picked from matrices: Arrow takes its time over lists of numbers, and a run of rows need not be copied.
     """
-    stored, patch = located.stored, located.rows.patch
-    size = stored.rows * value_bytes(located.state.schema.field(column).type)
-    if not stored.is_loaded(column) and (located.count <= TAKE_ROWS_MAX or not located.reader.caches.fits(size)):
+    stored, patch = candidates.stored, candidates.rows.patch
+    size = stored.rows * value_bytes(candidates.state.schema.field(column).type)
+    if not stored.is_loaded(column) and (candidates.count <= TAKE_ROWS_MAX or not candidates.reader.caches.fits(size)):
         return None
     matrix, present = matrix_of(stored.column(column))
     if patch is None:
@@ -157,26 +157,26 @@ def _picked(matrix: NumArray, present: BoolArray, rows: NumArray) -> tuple[NumAr
     return matrix[rows], present[rows]
 
 
-def _is_worth_an_index(located: CandidateRows, rank: Nearest) -> bool:
+def _is_worth_an_index(candidates: CandidateRows, rank: Nearest) -> bool:
     assert isinstance(rank.field.type, Vector)
-    at, column = located.state.at, rank.field.column.column
-    most = SCANNED_IN_MEMORY_MAX if located.stored.is_loaded(column) else SCANNED_VALUES_MAX
-    if at is None or located.count * rank.field.type.dimension <= most:
+    at, column = candidates.state.at, rank.field.column.column
+    most = SCANNED_IN_MEMORY_MAX if candidates.stored.is_loaded(column) else SCANNED_VALUES_MAX
+    if at is None or candidates.count * rank.field.type.dimension <= most:
         return False
     index = DeclaredIndex(column, "vector", rank.metric)
-    reader = located.reader
+    reader = candidates.reader
     return reader.caches.get((at, index), lambda: reader.tables.has_index(at, index), lambda _: 8)
 
 
 def _through_index(
-    located: CandidateRows, rank: Nearest, wanted: NumArray, top: int, *, everything: bool = False
+    candidates: CandidateRows, rank: Nearest, wanted: NumArray, top: int, *, everything: bool = False
 ) -> list[VectorBatch] | None:
     """The vectors of about the nearest candidates; None if the index finds too few to be sure.
 
     With `everything` the candidates are all rows, and their numbers stand for their places.
     """
-    state, column = located.state, rank.field.column.column
-    found = located.reader.tables.search_nearest(
+    state, column = candidates.state, rank.field.column.column
+    found = candidates.reader.tables.search_nearest(
         state.at,
         column,
         wanted.tolist(),
@@ -184,34 +184,34 @@ def _through_index(
         top * REFINE_FACTOR,
         state.overlay,
         state.schema,
-        candidates=None if all_rows or locate_error.is_all_rows else locate_error.addresses_of(locate_error.row_numbers),
+        candidates=None if everything or candidates.is_all_rows else candidates.addresses_of(candidates.row_numbers),
     )
-    if len(found.addresses) < min(top, located.count):
+    if len(found.addresses) < min(top, candidates.count):
         return None
-    numbers = located.row_numbers_at(found.addresses)
-    places = numbers if everything else located.positions_of(numbers)
-    return [(places, *matrix_of(located.rows.values([column], numbers)[column]))]
+    numbers = candidates.row_numbers_at(found.addresses)
+    places = numbers if everything else candidates.positions_of(numbers)
+    return [(places, *matrix_of(candidates.rows.values([column], numbers)[column]))]
 
 
 # All rows -----------------------------------------------------------------------------------------------------
 
 
-def top_nearest(located: CandidateRows, rank: Nearest, wanted: NumArray, top: int) -> Hits | None:
-    """The nearest of all rows with their equals, or all that have a distance; `located` are all rows, by number.
+def top_nearest(candidates: CandidateRows, rank: Nearest, wanted: NumArray, top: int) -> Hits | None:
+    """The nearest of all rows with their equals, or all that have a distance; `candidates` are all rows, by number.
 
     None where `vector_distances` has to be asked.
     """
     _check(rank, wanted)
     if not wanted.any():
         return None
-    if _is_worth_an_index(located, rank):
-        parts = _through_index(located, rank, wanted, top, everything=True)
+    if _is_worth_an_index(candidates, rank):
+        parts = _through_index(candidates, rank, wanted, top, everything=True)
         if parts is None:
             return None
         ((numbers, matrix, present),) = parts
         values, known = distances(matrix, present, wanted, rank.metric)
         return Hits(numbers[known], values[known])
-    near = rough_distances(located, rank, wanted)
+    near = rough_distances(candidates, rank, wanted)
     return None if near is None else near.nearest(top)
 
 
@@ -244,14 +244,14 @@ def _lengths(matrix: NumArray, present: BoolArray) -> _Lengths:
 _LONG, _SHORT = 1e12, 1e-12  # lengths between which products in single precision neither overflow nor vanish
 
 
-def rough_distances(located: CandidateRows, rank: Nearest, wanted: NumArray) -> "RoughDistances | None":
+def rough_distances(candidates: CandidateRows, rank: Nearest, wanted: NumArray) -> "RoughDistances | None":
     """How near all rows are; None where they are not in memory, or not fit for single precision."""
     _check(rank, wanted)
-    column, state = rank.field.column.column, located.state
-    if located.rows.patch is not None or state.at is None or _in_memory(located, column) is None:
+    column, state = rank.field.column.column, candidates.state
+    if candidates.rows.patch is not None or state.at is None or _in_memory(candidates, column) is None:
         return None
-    matrix, present = matrix_of(located.stored.column(column))
-    lengths = located.reader.caches.get(
+    matrix, present = matrix_of(candidates.stored.column(column))
+    lengths = candidates.reader.caches.get(
         (state.at, "lengths", column), lambda: _lengths(matrix, present), lambda made: made.nbytes
     )
     own = float(np.sqrt(np.square(wanted, dtype=np.float64).sum()))
