@@ -22,7 +22,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Delete
 from omnigraph.manifest.model.manifest import Point
 from omnigraph.manifest.settings import Settings
-from omnigraph.merge.plan import Outcome
+from omnigraph.merge.plan import MergeOutcome
 from support.catalogs import PERSON, ids_of, person_rows
 from support.catalogs import people as people_catalog
 from support.cleaning import assert_sound, clean
@@ -140,7 +140,7 @@ def test_a_branch_whose_merge_was_under_way_when_it_died_is_not_forgotten(
     again = reopened(graph)
     remove(again, "bob", "t")
     add(again, "eve", "v")
-    assert again.branches.merge("v", "t").outcome is Outcome.MERGED
+    assert again.branches.merge("v", "t").outcome is MergeOutcome.MERGED
     assert rows(graph, "t") == ["ada", "eve"]
 
 
@@ -158,7 +158,7 @@ def test_a_fork_without_commits_of_its_own_is_merged_once_after_its_source_has_d
         outcomes.append(graph.branches.merge("s").outcome)
         add(graph, f"another {number}")
 
-    assert outcomes == [Outcome.MERGED, Outcome.UP_TO_DATE]
+    assert outcomes == [MergeOutcome.MERGED, MergeOutcome.UP_TO_DATE]
     assert_sound(graph)
 
 

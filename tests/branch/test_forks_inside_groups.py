@@ -17,7 +17,7 @@ from omnigraph.errors import MergeBaseExpired, MergeConflicts
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Delete, Upsert
 from omnigraph.manifest.model.paths import manifest_key
-from omnigraph.merge.plan import Outcome
+from omnigraph.merge.plan import MergeOutcome
 from support.catalogs import PERSON, person_rows
 from support.catalogs import people as people_catalog
 from support.cleaning import assert_sound, clean
@@ -53,7 +53,7 @@ def test_a_row_deleted_since_the_fork_stays_deleted(graph: Graph, group: list[st
     if cleans:
         clean(graph)
 
-    assert reopened(graph).branches.merge("side").outcome is Outcome.MERGED
+    assert reopened(graph).branches.merge("side").outcome is MergeOutcome.MERGED
     assert people(graph) == ["ada", "cy", "eve", "kay"]
     assert_sound(graph)
 
@@ -88,11 +88,11 @@ def test_what_was_merged_from_the_middle_of_a_group_is_up_to_date_afterwards(gra
     graph.write([Append(PERSON, person_rows("eve"))], branch="other")
 
     merged = graph.branches.merge("inside", "other")
-    assert merged.outcome is Outcome.MERGED
+    assert merged.outcome is MergeOutcome.MERGED
     assert people(graph, branch="other") == ["ada", "bob", "eve", "kay"]
     assert_sound(graph)
-    assert graph.branches.merge("inside", "other").outcome is Outcome.UP_TO_DATE
-    assert graph.branches.merge("main", "other").outcome is Outcome.MERGED
+    assert graph.branches.merge("inside", "other").outcome is MergeOutcome.UP_TO_DATE
+    assert graph.branches.merge("main", "other").outcome is MergeOutcome.MERGED
     assert people(graph, branch="other") == ["ada", "bob", "cy", "eve", "kay"]
     assert_sound(graph)
 
@@ -106,7 +106,7 @@ def test_a_branch_that_merged_a_fork_has_its_position_too(graph: Graph, group: l
     graph.branches.delete("side")
     clean(graph)
 
-    assert reopened(graph).branches.merge("third").outcome is Outcome.MERGED
+    assert reopened(graph).branches.merge("third").outcome is MergeOutcome.MERGED
     assert people(graph) == ["ada", "cy", "eve", "kay"]
 
 
@@ -123,7 +123,7 @@ def test_two_branches_without_a_live_ancestor_between_them_keep_their_base(graph
     graph.write([Append(PERSON, person_rows("kay"))], branch="two")
     clean(graph)
 
-    assert reopened(graph).branches.merge("two", "one").outcome is Outcome.MERGED
+    assert reopened(graph).branches.merge("two", "one").outcome is MergeOutcome.MERGED
     assert people(graph, branch="one") == ["eve", "kay"]
 
 

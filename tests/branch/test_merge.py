@@ -14,7 +14,7 @@ from omnigraph.errors import BadRequest, BranchNotFound, MergeConflicts, Precond
 from omnigraph.manifest.commit.plan import ConflictPolicy, PublishPlan, RaiseFence
 from omnigraph.manifest.model.manifest import Position
 from omnigraph.merge import virtual_base as virtual
-from omnigraph.merge.plan import Outcome
+from omnigraph.merge.plan import MergeOutcome
 from omnigraph.storage.table.tables import Tables
 from support.merging import Merging, knows, make_merging
 
@@ -45,7 +45,7 @@ def test_what_is_there_already_makes_no_commit(graph: Merging) -> None:
 
     result = graph.merge()
 
-    assert (result.outcome, result.commit, graph.head()) == (Outcome.UP_TO_DATE, None, head)
+    assert (result.outcome, result.commit, graph.head()) == (MergeOutcome.UP_TO_DATE, None, head)
 
 
 def test_a_target_that_changed_nothing_is_fast_forwarded_by_one_commit_with_both_parents(graph: Merging) -> None:
@@ -55,7 +55,7 @@ def test_a_target_that_changed_nothing_is_fast_forwarded_by_one_commit_with_both
     with no_table_is_read():
         result = graph.merge(actor="ada")
 
-    assert result.outcome is Outcome.FAST_FORWARD
+    assert result.outcome is MergeOutcome.FAST_FORWARD
     assert result.commit is not None
     commit = result.commit.commit
     assert (commit.kind, commit.actor) == ("merge", "ada")
@@ -76,7 +76,7 @@ def test_two_sides_that_changed_different_rows_are_merged_by_one_commit_with_bot
 
     result = graph.merge()
 
-    assert result.outcome is Outcome.MERGED
+    assert result.outcome is MergeOutcome.MERGED
     assert result.commit is not None
     assert (result.commit.commit.parent, result.commit.commit.merged_parent) == (ours.logical_head, theirs.logical_head)
     assert [row["age"] for row in graph.rows("Person")] == [10, 20]
@@ -90,15 +90,15 @@ def test_maintenance_on_the_target_does_not_count_as_a_change(graph: Merging) ->
     fence = PublishPlan(repository.runtime.ids.txn_id(), ConflictPolicy.MAINTENANCE, RaiseFence(1))
     repository.publisher.publish(repository.open_txn(), fence)
 
-    assert graph.merge().outcome is Outcome.FAST_FORWARD
+    assert graph.merge().outcome is MergeOutcome.FAST_FORWARD
 
 
 def test_merging_back_what_came_from_there_makes_no_commit(graph: Merging) -> None:
     graph.change("b", Person={"eve": {}})
     graph.merge()
 
-    assert graph.merge("main", "b").outcome is Outcome.UP_TO_DATE
-    assert graph.merge("b", "main").outcome is Outcome.UP_TO_DATE
+    assert graph.merge("main", "b").outcome is MergeOutcome.UP_TO_DATE
+    assert graph.merge("b", "main").outcome is MergeOutcome.UP_TO_DATE
 
 
 def test_a_table_that_only_one_side_changed_is_adopted_by_its_reference(graph: Merging) -> None:
@@ -107,7 +107,7 @@ def test_a_table_that_only_one_side_changed_is_adopted_by_its_reference(graph: M
     ours, theirs = graph.head().tables, graph.head("b").tables
 
     with no_table_is_read():
-        assert graph.merge().outcome is Outcome.MERGED
+        assert graph.merge().outcome is MergeOutcome.MERGED
 
     after = graph.head().tables
     assert after["node:Company"] == theirs["node:Company"]
@@ -198,7 +198,7 @@ def test_a_failed_merge_leaves_the_next_write_unhindered(graph: Merging) -> None
     graph.change("main", Person={"eve": {}})
     graph.change("b", Person={"ada": {"age": 20}})
 
-    assert graph.merge().outcome is Outcome.MERGED
+    assert graph.merge().outcome is MergeOutcome.MERGED
     assert graph.ids("Person") == ["ada", "bob", "eve"]
 
 
@@ -212,7 +212,7 @@ def test_a_dry_run_shows_outcome_counts_and_conflicts_and_changes_nothing(graph:
 
     result = graph.merge(dry_run=True, delete_branch=True)
 
-    assert (result.outcome, result.dry_run, result.commit) == (Outcome.MERGED, True, None)
+    assert (result.outcome, result.dry_run, result.commit) == (MergeOutcome.MERGED, True, None)
     assert MergeAnswer.encode(result)["types"] == {
         "node:Person": {"inserted": 1, "updated": 1},
         "node:Company": {"updated": 1},
@@ -227,7 +227,7 @@ def test_a_dry_run_of_a_fast_forward_counts_exactly(graph: Merging) -> None:
 
     result = graph.merge(dry_run=True)
 
-    assert result.outcome is Outcome.FAST_FORWARD
+    assert result.outcome is MergeOutcome.FAST_FORWARD
     assert MergeAnswer.encode(result)["types"] == {
         "node:Person": {"inserted": 1, "updated": 1},
         "edge:Knows": {"deleted": 1},
@@ -289,7 +289,7 @@ def test_a_graph_opened_to_read_can_rehearse_a_merge_and_not_do_it(graph: Mergin
     graph.change("b", Person={"eve": {}})
     reader = omnigraph.open(graph.graph.uri, read_only=True)
 
-    assert reader.branches.merge("b", dry_run=True).outcome is Outcome.FAST_FORWARD
+    assert reader.branches.merge("b", dry_run=True).outcome is MergeOutcome.FAST_FORWARD
     with pytest.raises(ReadOnly):
         reader.branches.merge("b")
 
@@ -336,7 +336,7 @@ def test_a_branch_with_net_zero_edits_merges(graph: Merging, target_moved: bool)
     if target_moved:
         graph.change("main", Person={"ada": {"age": 60}})
 
-    assert graph.merge().outcome is (Outcome.MERGED if target_moved else Outcome.FAST_FORWARD)
+    assert graph.merge().outcome is (MergeOutcome.MERGED if target_moved else MergeOutcome.FAST_FORWARD)
 
     assert [(row["id"], row["age"]) for row in graph.rows("Person")] == [("ada", 60 if target_moved else 1), ("bob", 2)]
 
@@ -357,7 +357,7 @@ def test_two_branches_that_both_merged_a_third_do_not_conflict_on_disjoint_edits
         ("bob", None, 2),
         ("eve", None, 5),
     ]
-    assert graph.merge("b", "main").outcome is Outcome.FAST_FORWARD
+    assert graph.merge("b", "main").outcome is MergeOutcome.FAST_FORWARD
 
 
 def test_updating_the_same_row_many_times_through_merges(graph: Merging) -> None:
@@ -365,7 +365,7 @@ def test_updating_the_same_row_many_times_through_merges(graph: Merging) -> None
         writer, other = ("b", "main") if age % 2 else ("main", "b")
         graph.change(writer, Person={"ada": {"age": age}})
         graph.change(other, Person={"bob": {"age": age}})
-        assert graph.merge(writer, other).outcome is Outcome.MERGED
+        assert graph.merge(writer, other).outcome is MergeOutcome.MERGED
         graph.merge(other, writer)
         for branch in ("main", "b"):
             assert [row["age"] for row in graph.rows("Person", branch)] == [age, age]
@@ -376,7 +376,7 @@ def test_two_sources_merged_one_after_the_other_into_an_untouched_target(graph: 
     graph.change("b", Person={"b1": {}})
     graph.change("c", Person={"c1": {}})
 
-    assert [graph.merge(name).outcome for name in ("b", "c")] == [Outcome.FAST_FORWARD, Outcome.MERGED]
+    assert [graph.merge(name).outcome for name in ("b", "c")] == [MergeOutcome.FAST_FORWARD, MergeOutcome.MERGED]
     assert graph.ids("Person") == ["ada", "b1", "bob", "c1"]
 
 
@@ -412,12 +412,12 @@ def test_a_criss_cross_has_its_bases_merged_first(graph: Merging) -> None:
     graph.change("main", Person={"ada": {"age": 11}})
     graph.change("b", Person={"bob": {"age": 21}})
 
-    with mock.patch.object(virtual, "_merged", wraps=virtual._merged) as merged:
-        assert graph.merge().outcome is Outcome.MERGED
+    with mock.patch.object(virtual, "_merge_states", wraps=virtual._merge_states) as merged:
+        assert graph.merge().outcome is MergeOutcome.MERGED
 
     assert merged.called
     assert [row["age"] for row in graph.rows("Person")] == [11, 21]
-    assert graph.merge("main", "b").outcome is Outcome.FAST_FORWARD
+    assert graph.merge("main", "b").outcome is MergeOutcome.FAST_FORWARD
 
 
 def test_a_criss_cross_whose_sides_really_disagree_is_refused(graph: Merging) -> None:
@@ -468,5 +468,5 @@ def test_the_virtual_base_is_never_published(graph: Merging) -> None:
     before = versions()
     result = graph.merge(dry_run=True)
 
-    assert (result.outcome, result.conflicts) == (Outcome.MERGED, ())
+    assert (result.outcome, result.conflicts) == (MergeOutcome.MERGED, ())
     assert versions() == before

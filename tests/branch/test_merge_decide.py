@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import BadRequest
 from omnigraph.merge import table_merge as rows_module
-from omnigraph.merge.merge import _choice, merge
-from omnigraph.merge.plan import CHANGED_ROWS_LOCAL_MAX, Outcome
-from omnigraph.merge.row_merge import Decided, decide_rows
-from omnigraph.merge.table_merge import Share
+from omnigraph.merge.merge import choose_runner, merge
+from omnigraph.merge.plan import CHANGED_ROWS_LOCAL_MAX, MergeOutcome
+from omnigraph.merge.row_merge import MergedRows, merge_rows
+from omnigraph.merge.table_merge import IdPartition
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.storage.util.runner import LocalRunner
@@ -32,15 +32,15 @@ def table(rows: dict[str, Image]) -> pa.Table:
     return pa.Table.from_pylist(listed, arrow_schema(NOTE))
 
 
-def decided(base: dict[str, Image], ours: dict[str, Image], theirs: dict[str, Image]) -> Decided:
-    return decide_rows(table(base), table(ours), table(theirs), NOTE)
+def decided(base: dict[str, Image], ours: dict[str, Image], theirs: dict[str, Image]) -> MergedRows:
+    return merge_rows(table(base), table(ours), table(theirs), NOTE)
 
 
-def written(found: Decided) -> dict[str, Image]:
+def written(found: MergedRows) -> dict[str, Image]:
     return {row.pop("id"): row for row in found.rows.to_pylist()}
 
 
-def kinds(found: Decided) -> dict[str, str]:
+def kinds(found: MergedRows) -> dict[str, str]:
     return {conflict.entity_id: conflict.kind for conflict in found.conflicts}
 
 
@@ -135,7 +135,11 @@ def test_columns_decide_as_single_rows_would(
 def test_every_id_is_in_exactly_one_part(ids: set[str], parts: int) -> None:
     rows = pa.table({"id": pa.array(sorted(ids), pa.string())})
 
-    found = [str(entity) for part in range(parts) for entity in Share(part, parts).of(rows).column("id").to_pylist()]
+    found = [
+        str(entity)
+        for part in range(parts)
+        for entity in IdPartition(part, parts).select(rows).column("id").to_pylist()
+    ]
 
     assert sorted(found) == sorted(ids)
 
@@ -153,7 +157,7 @@ def graph(tmp_path: Path) -> Merging:
 
 
 def test_a_merge_in_parts_does_what_one_in_one_piece_does(graph: Merging, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "ROWS_A_PART", 10)
+    monkeypatch.setattr(rows_module, "ROWS_PER_TASK", 10)
     for name in ("whole", "parts"):
         graph.fork(name)
 
@@ -166,12 +170,12 @@ def test_a_merge_in_parts_does_what_one_in_one_piece_does(graph: Merging, monkey
 
 
 def test_a_merge_in_parts_lands(graph: Merging, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "ROWS_A_PART", 10)
+    monkeypatch.setattr(rows_module, "ROWS_PER_TASK", 10)
     graph.change("main", Person={"p03": {"age": 2}})
 
     result = merge(graph.graph.repository, "b", engine="spark", runner=LocalRunner)
 
-    assert result.outcome is Outcome.MERGED
+    assert result.outcome is MergeOutcome.MERGED
     assert [row["age"] for row in graph.rows("Person")].count(2) == 20
     assert graph.row("Person", "p01") is None
     assert [row["name"] for row in graph.rows("Person")].count("N") == 30
@@ -180,9 +184,9 @@ def test_a_merge_in_parts_lands(graph: Merging, monkeypatch: pytest.MonkeyPatch)
 def test_large_contests_go_to_the_runner_and_small_ones_do_not() -> None:
     runner = LocalRunner()
 
-    assert _choice("auto", lambda: runner)(CHANGED_ROWS_LOCAL_MAX) is None
-    assert _choice("auto", lambda: runner)(CHANGED_ROWS_LOCAL_MAX + 1) is runner
-    assert _choice("spark", lambda: runner)(1) is runner
-    assert _choice("local", lambda: runner)(CHANGED_ROWS_LOCAL_MAX + 1) is None
+    assert choose_runner("auto", lambda: runner)(CHANGED_ROWS_LOCAL_MAX) is None
+    assert choose_runner("auto", lambda: runner)(CHANGED_ROWS_LOCAL_MAX + 1) is runner
+    assert choose_runner("spark", lambda: runner)(1) is runner
+    assert choose_runner("local", lambda: runner)(CHANGED_ROWS_LOCAL_MAX + 1) is None
     with pytest.raises(BadRequest, match="Spark"):
-        _choice("spark", None)(1)
+        choose_runner("spark", None)(1)

@@ -12,7 +12,7 @@ from omnigraph.errors import SparkNotReady
 from omnigraph.merge import merge as merge_module
 from omnigraph.merge import plan as draft_module
 from omnigraph.merge.merge import merge
-from omnigraph.merge.plan import Outcome
+from omnigraph.merge.plan import MergeOutcome
 from omnigraph.pipeline.spark import session
 from omnigraph.storage.util.runner import LocalRunner
 from support.merging import Merging, make_merging
@@ -57,7 +57,7 @@ def test_only_a_type_of_which_many_rows_changed_is_decided_by_tasks(
 
     result = merge(graph.graph.repository, "b", runner=lambda: runner)
 
-    assert (result.outcome, runner.stages) == (Outcome.MERGED, ["merge Person"])
+    assert (result.outcome, runner.stages) == (MergeOutcome.MERGED, ["merge Person"])
     assert [row["age"] for row in graph.rows("Person")] == [1] * 6 + [2] * 6 + [None] * 18
     assert [row["city"] for row in graph.rows("Company")][:2] == ["Rome", "Oslo"]
 
@@ -66,7 +66,7 @@ def test_no_runner_is_asked_for_where_few_rows_changed(graph: Merging) -> None:
     def never() -> LocalRunner:
         raise AssertionError("nobody asked for it")
 
-    assert merge(graph.graph.repository, "b", runner=never).outcome is Outcome.MERGED
+    assert merge(graph.graph.repository, "b", runner=never).outcome is MergeOutcome.MERGED
 
 
 def test_without_spark_the_same_tasks_run_here_unless_it_was_asked_for(
@@ -81,4 +81,4 @@ def test_without_spark_the_same_tasks_run_here_unless_it_was_asked_for(
 
     with pytest.raises(SparkNotReady):
         graph.merge(engine="spark")
-    assert graph.merge().outcome is Outcome.MERGED
+    assert graph.merge().outcome is MergeOutcome.MERGED

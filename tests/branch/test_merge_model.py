@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from omnigraph.errors import MergeConflicts
-from omnigraph.merge.plan import Outcome
+from omnigraph.merge.plan import MergeOutcome
 from support.merging import Merging, make_merging
 
 SCHEMA = """
@@ -235,7 +235,7 @@ def merge(graph: Merging, model: Model, source: str, into: str) -> None:
         assert wanted is None, f"{source} into {into} should have been merged"
         assert found(graph, into) == before
         return
-    if result.outcome is Outcome.UP_TO_DATE:
+    if result.outcome is MergeOutcome.UP_TO_DATE:
         there = model.heads[source] in model.ancestors[model.heads[into]]
         assert there or model.state(source) == model.state(into)
         return

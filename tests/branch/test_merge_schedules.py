@@ -22,7 +22,7 @@ from manifest.schedules import (
 from omnigraph.errors import BranchNotFound, MergeBaseExpired, MergeConflicts, Unavailable
 from omnigraph.manifest.commit.plan import Append, ConflictPolicy, Delete, PublishPlan, RaiseFence, Upsert
 from omnigraph.manifest.settings import Settings
-from omnigraph.merge.plan import Outcome
+from omnigraph.merge.plan import MergeOutcome
 from support.catalogs import COMPANY, KNOWS, PERSON, company_rows, ids_of, knows_rows, person_rows
 from support.steps import Call
 
@@ -62,7 +62,7 @@ def test_a_fast_forward_over_a_commit_to_another_type_is_a_merge(world: World) -
         stalled.run_to_end()
         result = stalled.result()
 
-    assert result.outcome is Outcome.MERGED
+    assert result.outcome is MergeOutcome.MERGED
     assert merger.people() == ["ada", "bob"]
     assert ids_of(merger.graph.snapshot().to_arrow(COMPANY)) == ["acme"]
 
@@ -177,7 +177,7 @@ def test_a_merge_that_loses_to_a_write_of_the_same_type_plans_again(world: World
         stalled.run_to_end()
         result = stalled.result()
 
-    assert result.outcome is Outcome.MERGED
+    assert result.outcome is MergeOutcome.MERGED
     assert merger.people() == ["ada", "bob", "eve"]
     assert result.commit is not None
     assert result.commit.commit.parent == writer.stored(world.main_id, 3).commits[0].id  # type: ignore[union-attr]
@@ -235,7 +235,7 @@ def test_turns_and_fences_on_the_target_leave_a_fast_forward_what_it_is(world: W
     maintain(other, "main")
     stand_in_cleanup(other)
 
-    assert merger.graph.branches.merge("b").outcome is Outcome.FAST_FORWARD
+    assert merger.graph.branches.merge("b").outcome is MergeOutcome.FAST_FORWARD
     assert merger.head().tables == merger.head("b").tables
 
 
@@ -262,7 +262,7 @@ def test_a_merge_that_is_killed_at_any_request_has_happened_or_not(tmp_path: Pat
             doomed.kill()
 
         assert other.people() == (["ada", "bob"] if requests == 3 else ["ada"])
-        done = Outcome.UP_TO_DATE if requests == 3 else Outcome.FAST_FORWARD
+        done = MergeOutcome.UP_TO_DATE if requests == 3 else MergeOutcome.FAST_FORWARD
         assert other.graph.branches.merge("b").outcome is done
         assert other.people() == ["ada", "bob"]
 
@@ -276,11 +276,11 @@ def test_of_two_merges_of_the_same_commit_the_slower_one_finds_that_it_is_done(w
     slow.insert("kay")
     with slow.start(lambda: slow.graph.branches.merge("c")) as stalled:
         stalled.run_until(a_put_of_main(world, 4))
-        assert fast.graph.branches.merge("c").outcome is Outcome.MERGED
+        assert fast.graph.branches.merge("c").outcome is MergeOutcome.MERGED
         stalled.run_to_end()
         result = stalled.result()
 
-    assert result.outcome is Outcome.UP_TO_DATE
+    assert result.outcome is MergeOutcome.UP_TO_DATE
     assert fast.head().manifest_version == 4
 
 

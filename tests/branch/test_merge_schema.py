@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import SchemasDiverged
-from omnigraph.merge.plan import Outcome
+from omnigraph.merge.plan import MergeOutcome
 from support.merging import Merging, knows, make_merging
 
 BEFORE = """
@@ -38,7 +38,7 @@ def test_a_fast_forward_takes_the_schema_along(graph: Merging) -> None:
     graph.graph.schema.apply(WIDER, branch="b")
     graph.change("b", Person={"ada": {"city": "Rome"}})
 
-    assert graph.merge().outcome is Outcome.FAST_FORWARD
+    assert graph.merge().outcome is MergeOutcome.FAST_FORWARD
     assert [row["city"] for row in graph.rows("Person")] == ["Rome", None]
     assert "city" in graph.graph.schema.show()
 
@@ -49,7 +49,7 @@ def test_rows_of_the_side_with_fewer_properties_have_none_of_the_others(graph: M
     graph.graph.schema.apply(WIDER, branch=wide)
     graph.change(narrow, Person={"eve": {"age": 3}})
 
-    assert graph.merge().outcome is Outcome.MERGED
+    assert graph.merge().outcome is MergeOutcome.MERGED
 
     assert [(row["id"], row["age"], row["city"]) for row in graph.rows("Person")] == [
         ("ada", 1, None),
@@ -66,7 +66,7 @@ def test_rows_that_both_changed_are_merged_in_the_wider_columns(graph: Merging, 
     graph.change(wide, Person={"ada": {"city": "Rome"}, "bob": None}, Knows={"e": None})
     graph.change(narrow, Person={"ada": {"age": 10}, "eve": {"age": 3}})
 
-    assert graph.merge().outcome is Outcome.MERGED
+    assert graph.merge().outcome is MergeOutcome.MERGED
 
     assert [(row["id"], row["age"], row["city"]) for row in graph.rows("Person")] == [
         ("ada", 10, "Rome"),
@@ -81,7 +81,7 @@ def test_rows_that_never_had_a_default_get_it(graph: Merging, wide: str) -> None
     graph.change(wide, Person={"ada": {"role": "lead"}})
     graph.change(narrow, Person={"eve": {"age": 3}, "bob": {"age": 20}})
 
-    assert graph.merge().outcome is Outcome.MERGED
+    assert graph.merge().outcome is MergeOutcome.MERGED
 
     assert [(row["id"], row["age"], row["role"]) for row in graph.rows("Person")] == [
         ("ada", 1, "lead"),
@@ -96,7 +96,7 @@ def test_values_of_a_widened_type_are_brought_along(graph: Merging, wide: str) -
     graph.graph.schema.apply(BEFORE.replace("age: I32?", "age: I64?"), branch=wide)
     graph.change(narrow, Person={"eve": {"age": 3}, "bob": {"age": 20}})
 
-    assert graph.merge().outcome is Outcome.MERGED
+    assert graph.merge().outcome is MergeOutcome.MERGED
 
     ages = graph.graph.query("query q() { match { $p: Person } return { $p.slug, $p.age } order { $p.slug } }").rows
     assert [row["p.age"] for row in ages] == [1, 20, 3]
@@ -110,7 +110,7 @@ def test_a_constraint_that_one_side_added_holds_for_the_rows_of_the_other(graph:
 
     assert graph.conflicts() == [("ValueConstraintViolation", "Person", "eve")]
     graph.change(narrow, Person={"eve": {"age": 3}})
-    assert graph.merge().outcome is Outcome.MERGED
+    assert graph.merge().outcome is MergeOutcome.MERGED
 
 
 @either_side
@@ -129,7 +129,7 @@ def test_a_type_that_one_side_added_comes_with_its_rows(graph: Merging, wide: st
     graph.change(wide, Place={"rome": {}})
     graph.change(narrow, Person={"eve": {}})
 
-    assert graph.merge().outcome is Outcome.MERGED
+    assert graph.merge().outcome is MergeOutcome.MERGED
 
     assert (graph.ids("Place"), graph.ids("Person")) == (["rome"], ["ada", "bob", "eve"])
 
@@ -148,7 +148,7 @@ def test_a_type_that_one_side_renamed_is_merged_with_what_the_other_wrote_under_
     graph.change(wide, Human={"ada": {"name": "Ada"}})
     graph.change(narrow, Person={"ada": {"age": 5}, "eve": {}})
 
-    assert graph.merge().outcome is Outcome.MERGED
+    assert graph.merge().outcome is MergeOutcome.MERGED
 
     assert [(row["id"], row["name"], row["age"]) for row in graph.rows("Human")] == [
         ("ada", "Ada", 5),
@@ -175,7 +175,7 @@ def test_a_type_that_one_side_dropped_is_gone(graph: Merging, wide: str) -> None
     graph.graph.schema.apply(BEFORE.replace("edge Knows: Person -> Person", ""), branch=wide)
     graph.change(narrow, Person={"eve": {}})
 
-    assert graph.merge().outcome is Outcome.MERGED
+    assert graph.merge().outcome is MergeOutcome.MERGED
 
     assert "Knows" not in graph.graph.schema.show()
     assert "edge:Knows" not in graph.head().tables
@@ -200,8 +200,8 @@ def test_merging_again_after_schemas_were_merged_has_nothing_left_to_do(graph: M
     graph.change(narrow, Person={"eve": {}})
     graph.merge()
 
-    assert graph.merge().outcome is Outcome.UP_TO_DATE
-    assert graph.merge("main", "b").outcome in (Outcome.FAST_FORWARD, Outcome.UP_TO_DATE)
+    assert graph.merge().outcome is MergeOutcome.UP_TO_DATE
+    assert graph.merge("main", "b").outcome in (MergeOutcome.FAST_FORWARD, MergeOutcome.UP_TO_DATE)
     assert graph.rows("Person", "b") == graph.rows("Person")
 
 
@@ -212,7 +212,7 @@ def test_a_dry_run_does_not_count_what_only_a_dropped_property_says(graph: Mergi
 
     rehearsed = graph.merge(dry_run=True)
 
-    assert rehearsed.outcome is Outcome.FAST_FORWARD
+    assert rehearsed.outcome is MergeOutcome.FAST_FORWARD
     assert {key: touch.updated for key, touch in rehearsed.types.items()} == {"node:Person": 1}
 
 
@@ -231,7 +231,7 @@ def test_a_type_that_one_side_dropped_and_declared_anew_has_none_of_the_old_rows
     graph.change(both_ways(graph, wide), Person={"eve": {"age": 3}})
 
     rehearsed = graph.merge(dry_run=True)
-    assert graph.merge().outcome is Outcome.MERGED
+    assert graph.merge().outcome is MergeOutcome.MERGED
 
     assert [(row["id"], row["city"]) for row in graph.rows("Company")] == [(name, "Rome") for name in rows]
     if wide == "b":
@@ -267,5 +267,5 @@ def test_rows_of_a_dropped_type_that_the_other_side_only_removed_or_left_as_they
     graph.change(narrow, Company={"passing": {}})
     graph.change(narrow, Company={"passing": None}, Knows={"e": None})
 
-    assert graph.merge().outcome is Outcome.MERGED
+    assert graph.merge().outcome is MergeOutcome.MERGED
     assert [entry.type_name for entry in graph.graph.snapshot().types] == ["Person"]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from branch.test_merge_model import Model, Refused, Row, State, combined
 from omnigraph.errors import MergeConflicts
-from omnigraph.merge.plan import Outcome
+from omnigraph.merge.plan import MergeOutcome
 from support.merging import Merging, make_merging
 
 # Each step of the schema, and of a row the names that its values have then.
@@ -176,7 +176,7 @@ def merge(graph: Merging, model: Evolving, source: str, into: str) -> None:
     except MergeConflicts:
         assert step == -1, f"{source} into {into} should have been merged"
         return
-    if result.outcome is Outcome.UP_TO_DATE:
+    if result.outcome is MergeOutcome.UP_TO_DATE:
         there = model.heads[source] in model.ancestors[model.heads[into]]
         assert there or (model.state(source), model.step(source)) == (model.state(into), model.step(into))
         return

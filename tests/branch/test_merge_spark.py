@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from omnigraph.errors import MergeConflicts
-from omnigraph.merge.plan import Outcome
+from omnigraph.merge.plan import MergeOutcome
 from support.merging import make_merging
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def test_a_merge_on_spark_does_what_one_in_this_process_does(tmp_path: Path, spa
     on_spark = graph.merge("b", "main", engine="spark", spark=spark)
     here = graph.merge("b", "local", engine="local")
 
-    assert on_spark.outcome is here.outcome is Outcome.MERGED
+    assert on_spark.outcome is here.outcome is MergeOutcome.MERGED
     assert on_spark.types == here.types
     assert graph.rows("Person") == graph.rows("Person", "local")
     assert len(graph.rows("Person")) == 40

@@ -13,7 +13,7 @@ from omnigraph.errors import BranchNotFound, CommitNotFound, Damaged, Preconditi
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Delete, Upsert
 from omnigraph.manifest.settings import Settings
-from omnigraph.merge.plan import Outcome
+from omnigraph.merge.plan import MergeOutcome
 from support.catalogs import PERSON, ids_of, people, person_rows
 from support.cleaning import assert_sound, clean
 from support.stalling import stalled, taken_away
@@ -83,7 +83,7 @@ def test_a_merge_lands_once_however_often_that_happens(
     result = graph.branches.merge("side", delete_branch=True)
 
     assert len(happened) == times
-    assert result.outcome is Outcome.MERGED
+    assert result.outcome is MergeOutcome.MERGED
     assert result.deleted, result.not_deleted
     there = people_of(graph)
     assert {"first", "second", "theirs", "ours"} <= set(there)
@@ -103,7 +103,7 @@ def test_a_rehearsal_is_drafted_anew(graph: Graph, other: Graph, monkeypatch: py
     result = graph.branches.merge("side", dry_run=True)
 
     assert len(happened) == 2
-    assert (result.outcome, result.conflicts) == (Outcome.MERGED, ())
+    assert (result.outcome, result.conflicts) == (MergeOutcome.MERGED, ())
     assert "theirs" not in people_of(graph)
 
 
@@ -125,7 +125,7 @@ def test_a_merge_on_condition_begins_anew_where_nothing_but_a_cleanup_came(
     wanted = other.snapshot().commit_id
     happened = staged_lost(monkeypatch, graph, other, 1)
 
-    assert graph.branches.merge("side", if_commit=wanted).outcome is Outcome.MERGED
+    assert graph.branches.merge("side", if_commit=wanted).outcome is MergeOutcome.MERGED
     assert happened
 
 
@@ -139,7 +139,7 @@ def test_a_merge_whose_common_base_was_swept_is_made_of_what_the_branches_have_i
 
     stalled(monkeypatch, graph.repository.branches, "find", 1, merged_by_another, "side")
 
-    assert graph.branches.merge("side").outcome is Outcome.UP_TO_DATE
+    assert graph.branches.merge("side").outcome is MergeOutcome.UP_TO_DATE
 
 
 def test_a_source_that_was_deleted_and_swept_meanwhile_is_not_found(

@@ -17,7 +17,7 @@ import pytest
 import omnigraph
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Upsert
-from omnigraph.merge.plan import Outcome
+from omnigraph.merge.plan import MergeOutcome
 from support.catalogs import wide, wide_rows
 from support.merging import Merging, knows, make_merging
 from support.proxy import Log, Proxy
@@ -97,7 +97,7 @@ def fast_forward(commits: int) -> Callable[[Graph], Callable[[], object]]:
             graph.write([Upsert("node:T0", wide_rows(0, "row-0000001")), added], branch=name)
 
         def merge() -> None:
-            assert graph.branches.merge(name).outcome is Outcome.FAST_FORWARD
+            assert graph.branches.merge(name).outcome is MergeOutcome.FAST_FORWARD
 
         return merge
 
@@ -129,7 +129,7 @@ def test_a_merge_of_different_types_reads_no_data_file(subject: Subject) -> None
         graph.write([Append("node:T4", wide_rows(4, str(next(FRESH))))])
 
         def merge() -> None:
-            assert graph.branches.merge(name).outcome is Outcome.MERGED
+            assert graph.branches.merge(name).outcome is MergeOutcome.MERGED
 
         return merge
 
@@ -165,7 +165,7 @@ def test_edges_on_one_side_and_new_nodes_on_the_other_are_merged_unread(people: 
     people.change("b", Knows={"f": knows("bob", "ada")})
 
     with proxy.recording() as log:
-        assert people.merge().outcome is Outcome.MERGED
+        assert people.merge().outcome is MergeOutcome.MERGED
 
     assert log.count(path_contains="/tables/") == 0, log.describe()
 
@@ -177,7 +177,7 @@ def test_edges_on_one_side_and_nodes_removed_on_the_other_are_looked_at(people: 
     people.change("b", Knows={"f": knows("bob", "ada")})
 
     with proxy.recording() as log:
-        assert people.merge().outcome is Outcome.MERGED
+        assert people.merge().outcome is MergeOutcome.MERGED
 
     assert log.count(path_contains="/tables/") > 0
 
@@ -193,7 +193,7 @@ def test_two_sources_merged_one_after_the_other_into_an_untouched_target_with_an
 
     outcomes = [graph.branches.merge(name).outcome for name in ("b", "c")]
 
-    assert outcomes == [Outcome.FAST_FORWARD, Outcome.MERGED]
+    assert outcomes == [MergeOutcome.FAST_FORWARD, MergeOutcome.MERGED]
     searched = graph.query('query q() { match { $d: Doc  search($d.text, "b c") } return { $d.k } }').rows
     assert {row["d.k"] for row in searched} == {"d00000", "d00005", "new-b", "new-c"}
     looked_up = graph.query("query q() { match { $d: Doc { n: 7 } } return { $d.k } }").rows

@@ -185,7 +185,7 @@ def test_a_failure_is_told_to_the_log_alone_and_tried_again_later(
     assert "main" in warnings[0].getMessage()
 
     branch = next(iter(graph.maintenance._branches.values()))
-    branch.rests_until = 0.0
+    branch.backoff_until = 0.0
     insert(graph, "last")
     assert graph.maintenance.settle(SETTLED_S)
     assert tails(graph) == {PERSON: 0}

@@ -12,7 +12,7 @@ import pytest
 import omnigraph
 from manifest.schedules import Client, World, a_put_of_manifest, stand_in_cleanup
 from omnigraph.graph.graph import Graph
-from omnigraph.maintenance.commit import Landed, MaintenanceRun, Task
+from omnigraph.maintenance.commit import MaintenanceResult, MaintenanceRun, Task
 from omnigraph.maintenance.fold import fold_due
 from omnigraph.maintenance.policy import GENTLE
 from omnigraph.manifest.commit.plan import Append, Delete, Upsert
@@ -25,7 +25,7 @@ from support.syncing import Synced
 EAGER = Settings(tail_manifests=2, maintenance=0)
 
 
-def fold(graph: Graph, *keys: str, branch: str = "main") -> Landed:
+def fold(graph: Graph, *keys: str, branch: str = "main") -> MaintenanceResult:
     """Fold these tables whether or not they are due, as `optimize` does."""
     txn = graph.repository.open_txn(branch)
     chosen = keys or tuple(txn.base.tables)

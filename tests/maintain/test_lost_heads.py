@@ -23,7 +23,7 @@ from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.store import manifest_store as store
 from omnigraph.manifest.store.hint import encode_hint
 from omnigraph.storage.location import Location
-from omnigraph.verify.verify import Problem, VerifyReport
+from omnigraph.verify.verify import VerifyProblem, VerifyReport
 from support.losing import branch_id_of, lose_hint, lose_newest, numbers
 from support.s3 import S3Location
 
@@ -52,7 +52,7 @@ def add(graph: Graph, slug: str, branch: str = MAIN) -> None:
     graph.mutate(f'query q() {{ insert Person {{ slug: "{slug}" }} }}', branch=branch)
 
 
-def lost(report: VerifyReport) -> list[Problem]:
+def lost(report: VerifyReport) -> list[VerifyProblem]:
     return [problem for problem in report.problems if "its head is lost" in problem.what]
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.maintenance.policy import FAN, GENTLE, THOROUGH, Effort, folds_due, groups_due, segments_due
+from omnigraph.maintenance.policy import FAN, GENTLE, THOROUGH, Effort, folds_due, plan_compaction, plan_segments
 from omnigraph.manifest.model.manifest import Manifest, Position, TableRef
 from omnigraph.manifest.settings import EXIT_LIMIT, HARD_LIMIT, Settings
 from omnigraph.storage.table.handles import TableVersion
@@ -89,49 +89,49 @@ SMALL = Effort(target_rows=100, target_bytes=10_000)
 
 
 def test_small_fragments_are_put_together_up_to_the_wanted_size() -> None:
-    assert groups_due(shape(40, 60, 30, 30), SMALL) == [(0, 1), (2, 3)]
-    assert groups_due(shape(100, 40, 100, 50), SMALL) == [(1, 3)]
+    assert plan_compaction(shape(40, 60, 30, 30), SMALL) == [(0, 1), (2, 3)]
+    assert plan_compaction(shape(100, 40, 100, 50), SMALL) == [(1, 3)]
 
 
 def test_what_would_not_become_fewer_is_left_alone() -> None:
-    assert groups_due(shape(100, 100), SMALL) == []
-    assert groups_due(shape(60, 60, 60), SMALL) == []
-    assert groups_due(shape(50), SMALL) == []
+    assert plan_compaction(shape(100, 100), SMALL) == []
+    assert plan_compaction(shape(60, 60, 60), SMALL) == []
+    assert plan_compaction(shape(50), SMALL) == []
 
 
 def test_wide_rows_make_large_fragments_of_few() -> None:
-    assert groups_due(shape(3, 3, sizes={0: 9_000, 1: 9_000}), SMALL) == []
-    assert groups_due(shape(3, 3, sizes={0: 12_000, 1: 12_000}), SMALL) == []
-    assert groups_due(shape(3, 3, sizes={0: 5_000, 1: 5_000}), SMALL) == [(0, 1)]
+    assert plan_compaction(shape(3, 3, sizes={0: 9_000, 1: 9_000}), SMALL) == []
+    assert plan_compaction(shape(3, 3, sizes={0: 12_000, 1: 12_000}), SMALL) == []
+    assert plan_compaction(shape(3, 3, sizes={0: 5_000, 1: 5_000}), SMALL) == [(0, 1)]
 
 
 def test_a_fragment_is_rewritten_for_its_deleted_rows_alone() -> None:
-    assert groups_due(shape(100, deleted={0: 11}), SMALL) == []
-    assert groups_due(shape(100, deleted={0: 12}), SMALL) == [(0,)]
+    assert plan_compaction(shape(100, deleted={0: 11}), SMALL) == []
+    assert plan_compaction(shape(100, deleted={0: 12}), SMALL) == [(0,)]
 
 
 def test_behind_folds_only_fragments_of_one_size_are_put_together() -> None:
     gentle = replace(GENTLE, target_rows=1_000_000, little_rows=0)
 
-    assert groups_due(shape(500_000, *[3] * (FAN - 1)), gentle) == []
-    assert groups_due(shape(500_000, *[3] * FAN), gentle) == [tuple(range(1, FAN + 1))]
-    cascade = groups_due(shape(500_000, *[20] * (FAN - 1), *[3] * FAN), gentle)
+    assert plan_compaction(shape(500_000, *[3] * (FAN - 1)), gentle) == []
+    assert plan_compaction(shape(500_000, *[3] * FAN), gentle) == [tuple(range(1, FAN + 1))]
+    cascade = plan_compaction(shape(500_000, *[20] * (FAN - 1), *[3] * FAN), gentle)
     assert [sorted(group) for group in cascade] == [list(range(1, 2 * FAN))], "what they become is of that size"
 
 
 def test_behind_folds_what_is_little_is_kept_in_one_fragment() -> None:
     gentle = replace(GENTLE, little_rows=100, little_bytes=5_000)
 
-    assert groups_due(shape(60, 3), gentle) == [(1, 0)]
-    assert groups_due(shape(99, 3), gentle) == []
-    assert groups_due(shape(500, 3, 4), gentle) == [(1, 2)]
-    assert groups_due(shape(50, 3, sizes={0: 4_990}), gentle) == [], "few rows may be much"
-    assert groups_due(shape(50, deleted={0: 40}), gentle) == [(0,)]
+    assert plan_compaction(shape(60, 3), gentle) == [(1, 0)]
+    assert plan_compaction(shape(99, 3), gentle) == []
+    assert plan_compaction(shape(500, 3, 4), gentle) == [(1, 2)]
+    assert plan_compaction(shape(50, 3, sizes={0: 4_990}), gentle) == [], "few rows may be much"
+    assert plan_compaction(shape(50, deleted={0: 40}), gentle) == [(0,)]
 
 
 @given(st.lists(st.integers(0, 5_000), max_size=60), st.sampled_from([THOROUGH, GENTLE, SMALL]))
 def test_no_fragment_is_in_two_groups_and_every_group_is_worth_it(rows: list[int], effort: Effort) -> None:
-    groups = groups_due(shape(*rows), effort)
+    groups = plan_compaction(shape(*rows), effort)
 
     members = [number for group in groups for number in group]
     assert len(set(members)) == len(members)
@@ -144,7 +144,7 @@ def test_under_a_stream_of_folds_fragments_stay_few_and_rows_move_seldom(folds: 
     moved = 0
     for count in folds:
         fragments.append(count)
-        for group in groups_due(shape(*fragments), replace(GENTLE, little_rows=0)):
+        for group in plan_compaction(shape(*fragments), replace(GENTLE, little_rows=0)):
             together = sum(fragments[number] for number in group)
             moved += together
             fragments = [rows for number, rows in enumerate(fragments) if number not in group] + [together]
@@ -158,7 +158,7 @@ def test_a_table_of_few_rows_is_one_fragment_after_every_fold(folds: list[int]) 
     fragments: list[int] = []
     for count in folds:
         fragments.append(count)
-        for group in groups_due(shape(*fragments), GENTLE):
+        for group in plan_compaction(shape(*fragments), GENTLE):
             together = sum(fragments[number] for number in group)
             fragments = [rows for number, rows in enumerate(fragments) if number not in group] + [together]
         assert len(fragments) == 1 or sum(fragments) > GENTLE.little_rows
@@ -174,36 +174,36 @@ def indexed(base: TableLayout, *segments: tuple[int, ...]) -> TableLayout:
 
 
 def test_an_index_is_built_over_everything_at_first() -> None:
-    assert segments_due(shape(10, 20), "id_btree", THOROUGH).build == ((0, 1),)
+    assert plan_segments(shape(10, 20), "id_btree", THOROUGH).build == ((0, 1),)
 
 
 def test_a_table_of_few_rows_gets_its_first_index_from_optimize_alone() -> None:
-    assert segments_due(shape(10, 20), "id_btree", GENTLE).build == ()
-    assert segments_due(indexed(shape(10, 20), (0,)), "id_btree", GENTLE).build == ((1,),)
-    assert segments_due(shape(0), "id_btree", THOROUGH).build == ()
+    assert plan_segments(shape(10, 20), "id_btree", GENTLE).build == ()
+    assert plan_segments(indexed(shape(10, 20), (0,)), "id_btree", GENTLE).build == ((1,),)
+    assert plan_segments(shape(0), "id_btree", THOROUGH).build == ()
 
 
 def test_small_segments_are_put_together_and_full_ones_stay() -> None:
     effort = replace(THOROUGH, segment_rows=100)
 
-    due = segments_due(indexed(shape(60, 10, 10, 5), (0,), (1,), (2,)), "id_btree", effort)
+    due = plan_segments(indexed(shape(60, 10, 10, 5), (0,), (1,), (2,)), "id_btree", effort)
 
     assert due.build == ((1, 2, 3),)
     assert due.replaced == ("u1", "u2")
-    assert segments_due(indexed(shape(60, 10, 10, 5), (0,), (1, 2, 3)), "id_btree", effort).build == ()
+    assert plan_segments(indexed(shape(60, 10, 10, 5), (0,), (1, 2, 3)), "id_btree", effort).build == ()
 
 
 def test_segments_over_rewritten_fragments_go_and_new_ones_are_built() -> None:
     rewritten = replace(indexed(shape(10, 10), (0, 1)), fragments=(FragmentLayout(9, 20, 0, 0, "9"),))
 
-    due = segments_due(rewritten, "id_btree", GENTLE)
+    due = plan_segments(rewritten, "id_btree", GENTLE)
 
     assert due.build == ((9,),)
     assert due.dead == ("u0",)
 
 
 def test_what_an_earlier_attempt_has_built_is_not_built_again() -> None:
-    due = segments_due(indexed(shape(10, 20, 5), (0,)), "id_btree", THOROUGH, given=frozenset({0, 1}))
+    due = plan_segments(indexed(shape(10, 20, 5), (0,)), "id_btree", THOROUGH, given=frozenset({0, 1}))
 
     assert due.build == ((2,),)
     assert due.dead == ("u0",)
@@ -212,12 +212,12 @@ def test_what_an_earlier_attempt_has_built_is_not_built_again() -> None:
 def test_behind_a_writer_no_more_is_rewritten_or_indexed_than_can_be_without_notice() -> None:
     effort = replace(GENTLE, rows_max=100, rows_min=1, little_rows=0)
 
-    assert groups_due(shape(*[15] * 8), effort) == []
-    assert groups_due(shape(*[12] * 8), effort) == [tuple(range(8))]
-    assert segments_due(shape(90, 20), "id_btree", effort).build == ()
-    assert segments_due(shape(90, 10), "id_btree", effort).build == ((0, 1),)
+    assert plan_compaction(shape(*[15] * 8), effort) == []
+    assert plan_compaction(shape(*[12] * 8), effort) == [tuple(range(8))]
+    assert plan_segments(shape(90, 20), "id_btree", effort).build == ()
+    assert plan_segments(shape(90, 10), "id_btree", effort).build == ((0, 1),)
     mostly_gone = indexed(shape(90, 20), (0, 7, 8, 9))
-    assert not segments_due(mostly_gone, "id_btree", effort), "what there is stays until there is better"
+    assert not plan_segments(mostly_gone, "id_btree", effort), "what there is stays until there is better"
 
 
 @given(
@@ -228,7 +228,7 @@ def test_behind_a_writer_no_more_is_rewritten_or_indexed_than_can_be_without_not
 def test_afterwards_every_fragment_is_in_one_segment(rows: list[int], given_: list[set[int]], effort: Effort) -> None:
     base = indexed(shape(*rows), *(tuple(some) for some in given_))
 
-    due = segments_due(base, "id_btree", effort)
+    due = plan_segments(base, "id_btree", effort)
 
     kept = [one.fragments for one in base.segments if one.uuid not in (*due.dead, *due.replaced)]
     covered = [number for some in (*kept, *due.build) for number in some if number < len(rows)]

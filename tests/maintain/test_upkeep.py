@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from omnigraph.maintenance.policy import GENTLE, THOROUGH
-from omnigraph.maintenance.table_maintenance import Finished, keep_up
+from omnigraph.maintenance.table_maintenance import FinishedWork, maintain_table
 from omnigraph.pipeline.spark.session import Session
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage.location import Location, parse_location
@@ -86,10 +86,10 @@ def compact(
     at: TableVersion,
     indexes: Sequence[DeclaredIndex],
     runner: Runner,
-    finished: Finished | None = None,
+    finished: FinishedWork | None = None,
     **how: Any,
 ) -> TableVersion:
-    return keep_up(location, at, indexes, replace(THOROUGH, **how), lambda _: runner, finished).at
+    return maintain_table(location, at, indexes, replace(THOROUGH, **how), lambda _: runner, finished).at
 
 
 def build_indexes(
@@ -242,7 +242,7 @@ def test_a_segment_half_of_whose_fragments_were_compacted_is_built_again_over_th
 
 def carried(people: People, at: TableVersion, head: TableVersion) -> tuple[TableVersion, list[Any]]:
     """What becomes of a compaction of `at` on `head`, and the tasks that were run for it there."""
-    finished, noted = Finished(), Noted()
+    finished, noted = FinishedWork(), Noted()
     compact(people.location, at, INDEXES, LocalRunner(), finished, target_rows=100, segment_rows=50, **ANY)
     made = compact(people.location, head, INDEXES, noted, finished, target_rows=100, segment_rows=50, **ANY)
     assert people.content(made).equals(people.content(head))
@@ -283,7 +283,7 @@ def test_a_compaction_of_fragments_that_another_has_put_together_is_not_done_twi
 
 def test_a_compaction_whose_numbers_were_taken_is_done_again(people: People) -> None:
     at = people.made_of(40, 30, 200)
-    finished, noted = Finished(), Noted()
+    finished, noted = FinishedWork(), Noted()
     compact(people.location, at, (), LocalRunner(), finished, target_rows=100)
     head = people.tables.delete(at, [f"p{n:05}" for n in range(100, 200)]).at
     head = compact(people.location, head, (), LocalRunner(), fan=50, little_rows=0)
@@ -312,11 +312,11 @@ def test_numbers_are_never_used_twice_in_a_line_of_versions(people: People) -> N
 
 def test_behind_many_small_writes_fragments_and_segments_stay_few(people: People) -> None:
     gentle = replace(GENTLE, rows_min=1, fan=4, little_rows=0)
-    at = keep_up(people.location, people.made_of(300), INDEXES[:1], gentle).at
+    at = maintain_table(people.location, people.made_of(300), INDEXES[:1], gentle).at
     fragments, segments, rewritten = [], [], 0
     for n in range(300, 370):
         at = people.tables.append(at, rows(n, n + 1)).at
-        done = keep_up(people.location, at, INDEXES[:1], gentle)
+        done = maintain_table(people.location, at, INDEXES[:1], gentle)
         at, rewritten = done.at, rewritten + done.rewritten
         fragments.append(done.fragments)
         segments.append(max(people.segments(at).values()))
@@ -335,7 +335,7 @@ def test_a_segment_that_speaks_of_fragments_that_are_gone_still_answers(people: 
     at = people.tables.delete(at, ["p00003", "p00755"]).at
     before = {segment.uuid for index in people.tables.open(at).describe_indices() for segment in index.segments}
 
-    made = keep_up(people.location, at, INDEXES, gentle).at
+    made = maintain_table(people.location, at, INDEXES, gentle).at
 
     after = {segment.uuid for index in people.tables.open(made).describe_indices() for segment in index.segments}
     assert sorted(people.fragments(made)) == [29, 200, 250, 299]
@@ -348,7 +348,7 @@ def test_a_segment_most_of_which_is_gone_is_built_again(people: People) -> None:
     gentle = replace(GENTLE, rows_min=1, vectors_min=1, fan=3, little_rows=0)
     at = build_indexes(people.location, people.made_of(300, 10, 10, 10), INDEXES, LocalRunner(), **ANY)
 
-    made = keep_up(people.location, at, INDEXES, gentle).at
+    made = maintain_table(people.location, at, INDEXES, gentle).at
 
     assert sorted(people.fragments(made)) == [30, 300]
     assert set(people.segments(made).values()) == {1}

@@ -59,9 +59,9 @@ def test_a_cleanup_that_overtakes_it_is_no_damage(
 
     from omnigraph.verify.tables import TableChecks
 
-    original: Any = chosen or TableChecks._entry
+    original: Any = chosen or TableChecks._check_tail_entry
     target: Any = checking if chosen else TableChecks
-    monkeypatch.setattr(target, "fragment_names" if chosen else "_entry", overtaken)
+    monkeypatch.setattr(target, "fragment_names" if chosen else "_check_tail_entry", overtaken)
     report = graph.verify(full=True)
     assert gone[0].manifests
     assert report.ok, report.problems

@@ -154,7 +154,7 @@ def _base_state(repository: Repository, ours: Manifest, theirs: Manifest) -> Gra
     def united_state(bases: Iterable[GraphState]) -> GraphState:
         whole, *others = bases
         for another in others:
-            whole = virtual._merged(repository.tables, between(whole, another), whole, another)
+            whole = virtual._merge_states(repository.tables, between(whole, another), whole, another)
         return whole
 
     bases = _find_older_bases(manifests, ours.ancestry, theirs.ancestry, (ours.branch_id, theirs.branch_id))
@@ -215,7 +215,7 @@ def _mark_related(
 
 
 def _positions() -> Iterable[Any]:
-    yield mock.patch.object(draft, "base_state", _base_state)
+    yield mock.patch.object(draft, "find_base_state", _base_state)
     yield mock.patch.object(changes, "find_bases", _find_older_bases)
     yield mock.patch.object(cleanup._Cleanup, "_mark", _mark_related)
 

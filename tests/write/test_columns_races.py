@@ -20,7 +20,7 @@ from omnigraph.maintenance.policy import GENTLE
 from omnigraph.manifest.model.manifest import MAIN, TableRef
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.settings import Settings
-from omnigraph.merge.plan import Outcome
+from omnigraph.merge.plan import MergeOutcome
 from omnigraph.runtime import Runtime
 from omnigraph.storage.meter import Cost
 from omnigraph.storage.objects.object_store import open_store
@@ -233,7 +233,7 @@ def test_a_merge_brings_a_property_although_a_fold_of_the_target_was_first(
     merge = stopped(graph, lambda g: g.branches.merge("b"))
     fold(graph)
 
-    assert finished(merge).outcome is Outcome.FAST_FORWARD
+    assert finished(merge).outcome is MergeOutcome.FAST_FORWARD
     assert_readable(graph, [{"k": "a", "x": 1, "y": value}])
 
 
@@ -247,7 +247,7 @@ def test_a_merge_brings_a_property_although_a_fold_of_the_source_was_first(
     fold(graph, "node:A", "b") if table(graph, branch="b").stored is None else None
     fold(graph)
 
-    assert finished(merge).outcome is Outcome.FAST_FORWARD
+    assert finished(merge).outcome is MergeOutcome.FAST_FORWARD
     assert_readable(graph, [{"k": "a", "x": 1, "y": value}])
     assert_readable(graph, [{"k": "a", "x": 1, "y": value}], branch="b")
 
@@ -266,7 +266,7 @@ def test_a_three_way_merge_of_different_schemas_stands_folds_of_both_sides(
         if table(graph, branch=branch).tail:
             fold(graph, branch=branch)
 
-    assert finished(merge).outcome is Outcome.MERGED
+    assert finished(merge).outcome is MergeOutcome.MERGED
     expected = [
         {"k": "a", "x": 1, "y": value},
         {"k": "m", "x": 2, "y": value},
@@ -281,7 +281,7 @@ def test_a_merge_brings_a_property_of_a_renamed_type_although_a_fold_was_first(g
     merge = stopped(graph, lambda g: g.branches.merge("b"))
     fold(graph)
 
-    assert finished(merge).outcome is Outcome.FAST_FORWARD
+    assert finished(merge).outcome is MergeOutcome.FAST_FORWARD
     assert_readable(graph, [{"k": "a", "x": 1, "y": None}], "Z")
 
 
@@ -292,7 +292,7 @@ def test_a_merge_of_a_property_that_was_dropped_and_added_again_reads_nothing_of
     merge = stopped(graph, lambda g: g.branches.merge("b"))
     fold(graph)
 
-    assert finished(merge).outcome is Outcome.FAST_FORWARD
+    assert finished(merge).outcome is MergeOutcome.FAST_FORWARD
     assert_readable(graph, [{"k": "a", "x": None}])
 
 
@@ -309,7 +309,7 @@ def test_a_merge_that_numbers_a_property_again_keeps_its_column(graph: Graph, se
     insert(graph, "s", "b", y=3, z=4)
     theirs = graph.repository.snapshot("b").catalog.by_name["A"]
 
-    assert graph.branches.merge("b").outcome is Outcome.MERGED
+    assert graph.branches.merge("b").outcome is MergeOutcome.MERGED
 
     merged = graph.repository.snapshot("main").catalog.by_name["A"]
     assert merged.by_name["z"].id != theirs.by_name["z"].id

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def converted(rows: "pa.Table", own: TypeDef, wanted: TypeDef) -> "pa.Table":
+def align_rows(rows: "pa.Table", own: TypeDef, wanted: TypeDef) -> "pa.Table":
     """Rows of a side, in any columns that it has, with exactly the columns of the wanted definition."""
     import pyarrow as pa
 
@@ -24,12 +24,12 @@ def converted(rows: "pa.Table", own: TypeDef, wanted: TypeDef) -> "pa.Table":
     columns: list[Any] = []
     for field in shape:
         entry = missing.get(field.name)
-        column = rows.column(field.name) if entry is None else _filled(rows, entry)
+        column = rows.column(field.name) if entry is None else _added_column(rows, entry)
         columns.append(column if column.type.equals(field.type) else column.cast(field.type))
     return pa.table(columns, schema=shape)
 
 
-def _filled(rows: "pa.Table", entry: ColumnFill) -> Any:
+def _added_column(rows: "pa.Table", entry: ColumnFill) -> Any:
     """What the rows have in a column that their side does not know."""
     import pyarrow as pa
 

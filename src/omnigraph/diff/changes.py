@@ -16,15 +16,15 @@ from omnigraph.diff.cursor import decode_token, encode_token, fingerprint
 from omnigraph.diff.entity_changes import (
     KINDS,
     OPERATIONS,
+    ChangeOperation,
+    ChangePosition,
     EntityChange,
-    Operation,
-    Position,
     entity_changes,
-    position_of,
+    parse_position,
 )
 from omnigraph.diff.graph_state import TypeState, state_of
 from omnigraph.diff.lineage import Lineage, find_lineage, same_state
-from omnigraph.diff.type_diff import TypeHistory, net_difference, type_histories, type_pairs
+from omnigraph.diff.type_diff import TypeHistory, net_difference, pair_types, type_histories
 from omnigraph.errors import BadRequest, CommitNotFound, ConflictError
 from omnigraph.manifest.branch.merge_base import find_bases
 from omnigraph.manifest.commit.txn import Snapshot
@@ -48,7 +48,7 @@ class Filters:
 
     kinds: frozenset[Kind] | None = None
     types: frozenset[str] | None = None
-    operations: frozenset[Operation] | None = None
+    operations: frozenset[ChangeOperation] | None = None
 
     @staticmethod
     def of(
@@ -103,7 +103,7 @@ class Explained:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class ChangePlan:
     """The types to compare, in order, and whether the answer is to be read backwards."""
 
     histories: tuple[TypeHistory, ...]
@@ -124,7 +124,7 @@ class GraphChanges:
     filters: Filters = field(default_factory=Filters)
     question: str = ""  # the states as they were asked for: a page token is good for these
     limit: int | None = None
-    after: Position | None = None
+    after: ChangePosition | None = None
     next_page: str | None = None
     explained: Explained = field(default_factory=lambda: Explained("direct", "nothing was compared yet"))
     cost: Cost = field(default_factory=Cost)
@@ -157,22 +157,22 @@ class GraphChanges:
 
     def _all(self) -> Iterator[EntityChange]:
         with meter.operation("changes") as operation:
-            way = find_way(self.repository, self.older, self.newer, self.filters)
+            way = plan_changes(self.repository, self.older, self.newer, self.filters)
         self.explained, self.cost = way.explained, operation.cost
-        for history, behind in _behind(way.histories, self.after):
+        for history, behind in _types_after(way.histories, self.after):
             checkpoint()
             definition = history.definition
             with meter.operation("changes") as operation:
                 found = net_difference(self.repository.tables, history)
             self.cost += operation.cost
-            self._note(history, found)
+            self._record_read(history, found)
             if way.backwards:
                 found = Difference(found.after, found.before)
             for change in entity_changes(found, definition, behind):
                 if self.filters.operations is None or change.operation in self.filters.operations:
                     yield change
 
-    def _note(self, history: TypeHistory, found: Difference) -> None:
+    def _record_read(self, history: TypeHistory, found: Difference) -> None:
         pairs = tuple((_version(older), _version(newer)) for older, newer in history.comparisons())
         read = TypeRead(history.definition.name, pairs, found.before.num_rows + found.after.num_rows)
         self.explained = replace(self.explained, reads=(*self.explained.reads, read))
@@ -189,7 +189,7 @@ class GraphChanges:
         )
 
 
-def find_way(repository: Repository, older: Snapshot, newer: Snapshot, filters: Filters) -> _Way:
+def plan_changes(repository: Repository, older: Snapshot, newer: Snapshot, filters: Filters) -> ChangePlan:
     """How the two states are connected, and which types to look at."""
     lineage = find_lineage(repository.manifests, older.manifest, newer.manifest)
     backwards = lineage.obstacle is not None and not same_state(older.manifest, newer.manifest)
@@ -203,20 +203,22 @@ def find_way(repository: Repository, older: Snapshot, newer: Snapshot, filters: 
         explained = _composed(lineage)
     else:
         was, now = state_of(older.manifest, older.schema), state_of(newer.manifest, newer.schema)
-        histories = type_pairs(was, now, _common_catalog(repository, older, newer))
+        histories = pair_types(was, now, _common_catalog(repository, older, newer))
         explained = Explained("direct", f"{lineage.obstacle}, so table versions are compared directly")
-    _require_known(filters, histories)
+    _require_known_types(filters, histories)
     wanted = [history for history in histories if filters.want(history) and history.comparisons()]
-    return _Way(tuple(sorted(wanted, key=partial(_place, backwards=backwards))), explained, backwards)
+    return ChangePlan(tuple(sorted(wanted, key=partial(_sort_key, backwards=backwards))), explained, backwards)
 
 
-def _place(history: TypeHistory, backwards: bool) -> tuple[int, str, bool, str]:
+def _sort_key(history: TypeHistory, backwards: bool) -> tuple[int, str, bool, str]:
     """By kind and name; of several types with one name those that go first, then the one that comes."""
     definition, stays = history.definition, history.states[0 if backwards else -1] is not None
     return _ORDER[definition.kind], definition.name, stays, definition.id
 
 
-def _behind(histories: Iterable[TypeHistory], after: Position | None) -> Iterator[tuple[TypeHistory, str | None]]:
+def _types_after(
+    histories: Iterable[TypeHistory], after: ChangePosition | None
+) -> Iterator[tuple[TypeHistory, str | None]]:
     """The types from a position on; of the first one also the id behind which to go on."""
     reached = after is None
     for history in histories:
@@ -246,7 +248,7 @@ def changes_between(
     check_limit(limit)
     question = f"{branch} {a} {b}"
     if page is not None:
-        return _paged(repository, page, filters, question, limit)
+        return _read_page(repository, page, filters, question, limit)
     with meter.operation("changes") as operation:
         older, newer = repository.resolve(a, branch), repository.resolve(b, branch)
     return GraphChanges(repository, older, newer, filters, question, limit, cost=operation.cost)
@@ -258,7 +260,7 @@ def changes_of_commit(
     """What one commit changed: its state against the one that it was made on. Of maintenance, nothing."""
     check_limit(limit)
     if page is not None:
-        return _paged(repository, page, filters, commit, limit)
+        return _read_page(repository, page, filters, commit, limit)
     with meter.operation("changes") as operation:
         before, after = states_of_commit(repository, commit)
     return GraphChanges(repository, before, after, filters, commit, limit, cost=operation.cost)
@@ -271,13 +273,13 @@ def states_of_commit(repository: Repository, commit: CommitId) -> tuple[Snapshot
     return _pinned(repository, after if before is None else before), _pinned(repository, after)
 
 
-def _paged(repository: Repository, page: str, filters: Filters, question: str, limit: int | None) -> GraphChanges:
+def _read_page(repository: Repository, page: str, filters: Filters, question: str, limit: int | None) -> GraphChanges:
     remedy = "ask for the first page again"
     fields = decode_token(PAGE, page, remedy)
     if fields.get("f") != fingerprint(question, filters.to_json()):
         raise BadRequest(f"This page token was given for other states or filters: use the same ones, or {remedy}.")
     try:  # anybody can make one up: what can't be a place is refused here
-        places, after = [_place_in(fields[side]) for side in ("a", "b")], position_of(fields["p"])
+        places, after = [_place_in(fields[side]) for side in ("a", "b")], parse_position(fields["p"])
     except (IndexError, KeyError, TypeError, ValueError):
         raise BadRequest(f"This is no {PAGE} that was given out here: {remedy}.") from None
     with meter.operation("changes") as operation:
@@ -331,7 +333,7 @@ def _version(state: TypeState | None) -> str | None:
     return None if state is None or state.content is None else str(state.content)
 
 
-def _require_known(filters: Filters, histories: Iterable[TypeHistory]) -> None:
+def _require_known_types(filters: Filters, histories: Iterable[TypeHistory]) -> None:
     known = {state.definition.name for history in histories for state in history.states if state is not None}
     unknown = sorted((filters.types or frozenset()) - known)
     if unknown:

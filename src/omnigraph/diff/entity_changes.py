@@ -12,13 +12,15 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    Places: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+    RowNumbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
-Operation: TypeAlias = Literal["insert", "update", "delete"]
-OPERATIONS: tuple[Operation, ...] = ("insert", "update", "delete")
+ChangeOperation: TypeAlias = Literal["insert", "update", "delete"]
+OPERATIONS: tuple[ChangeOperation, ...] = ("insert", "update", "delete")
 KINDS: tuple[Kind, ...] = ("node", "edge")
 Image: TypeAlias = Mapping[str, Any]
-Position: TypeAlias = tuple[str, str, str, str]  # kind, type name, type id and id of a change: its place in the order
+ChangePosition: TypeAlias = tuple[
+    str, str, str, str
+]  # kind, type name, type id and id of a change: its place in the order
 BATCH_ROWS = 4096  # that are Python objects at a time
 
 
@@ -26,7 +28,7 @@ BATCH_ROWS = 4096  # that are Python objects at a time
 class EntityChange:
     """One node or edge that differs; an image has `id`, an edge's `src` and `dst`, and every property by its name."""
 
-    operation: Operation
+    operation: ChangeOperation
     kind: Kind
     type_name: str
     id: str
@@ -39,7 +41,7 @@ class EntityChange:
     )  # of properties that JSON lacks
 
     @property
-    def position(self) -> Position:
+    def position(self) -> ChangePosition:
         return self.kind, self.type_name, self.type_id, self.id
 
     def to_json(self) -> dict[str, Any]:
@@ -49,13 +51,13 @@ class EntityChange:
             "kind": self.kind,
             "type_name": self.type_name,
             "id": self.id,
-            "before": _printed(self.before, self.printers),
-            "after": _printed(self.after, self.printers),
+            "before": _print_values(self.before, self.printers),
+            "after": _print_values(self.after, self.printers),
             "changed": list(self.changed),
         }
 
 
-def position_of(stored: Sequence[Any]) -> Position:
+def parse_position(stored: Sequence[Any]) -> ChangePosition:
     kind, type_name, type_id, entity = map(str, stored)
     return kind, type_name, type_id, entity
 
@@ -70,26 +72,28 @@ def entity_changes(found: Difference, definition: TypeDef, after: str | None = N
     if after is not None:
         ids = ids.filter(pc.greater(ids, pa.scalar(after, pa.string())))
     ids = ids.take(pc.sort_indices(ids))
-    was, now = (_places(ids, side) for side in (found.before, found.after))
+    was, now = (_row_numbers(ids, side) for side in (found.before, found.after))
     for start in range(0, len(ids), BATCH_ROWS):
         part = slice(start, start + BATCH_ROWS)
-        yield from _batch(found, was[part], now[part], definition)
+        yield from _changes_of_batch(found, was[part], now[part], definition)
 
 
-def _batch(found: Difference, was: "Places", now: "Places", definition: TypeDef) -> Iterator[EntityChange]:
+def _changes_of_batch(
+    found: Difference, was: "RowNumbers", now: "RowNumbers", definition: TypeDef
+) -> Iterator[EntityChange]:
     import numpy as np
 
     names = {definition.column(name): name for name in (*definition.physical_columns, *definition.by_name)}
     printers = _printers(definition)
     before, after = found.before.take(was[was >= 0]), found.after.take(now[now >= 0])
-    befores, afters = (iter(_images(rows, names)) for rows in (before, after))
+    befores, afters = (iter(_rows_as_dicts(rows, names)) for rows in (before, after))
     both = np.flatnonzero((was >= 0) & (now >= 0))
-    changed = _changed(found.before.take(was[both]), found.after.take(now[both]), names)
+    changed = _changed_properties(found.before.take(was[both]), found.after.take(now[both]), names)
     updates = iter(changed)
     for at_before, at_after in zip(was.tolist(), now.tolist(), strict=True):
         old = next(befores) if at_before >= 0 else None
         new = next(afters) if at_after >= 0 else None
-        operation: Operation = "insert" if old is None else "delete" if new is None else "update"
+        operation: ChangeOperation = "insert" if old is None else "delete" if new is None else "update"
         image = new or old
         assert image is not None
         yield EntityChange(
@@ -105,7 +109,7 @@ def _batch(found: Difference, was: "Places", now: "Places", definition: TypeDef)
         )
 
 
-def _places(ids: Any, rows: "pa.Table") -> "Places":
+def _row_numbers(ids: Any, rows: "pa.Table") -> "RowNumbers":
     """Where each id is in these rows; -1 where it is not."""
     import numpy as np
     import pyarrow.compute as pc
@@ -114,12 +118,12 @@ def _places(ids: Any, rows: "pa.Table") -> "Places":
     return np.asarray(found).astype(np.int64)
 
 
-def _images(rows: "pa.Table", names: Mapping[str, str]) -> list[Image]:
+def _rows_as_dicts(rows: "pa.Table", names: Mapping[str, str]) -> list[Image]:
     columns = [rows.column(column).to_pylist() for column in names]
     return [dict(zip(names.values(), values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def _changed(before: "pa.Table", after: "pa.Table", names: Mapping[str, str]) -> list[tuple[str, ...]]:
+def _changed_properties(before: "pa.Table", after: "pa.Table", names: Mapping[str, str]) -> list[tuple[str, ...]]:
     found: list[list[str]] = [[] for _ in range(before.num_rows)]
     for column, name in names.items():
         for place in (~equal_values(before.column(column), after.column(column))).nonzero()[0].tolist():
@@ -134,7 +138,7 @@ def _printers(definition: TypeDef) -> Mapping[str, Any]:
     return {name: convert for name, convert in found.items() if convert is not None}
 
 
-def _printed(image: Image | None, printers: Mapping[str, Any]) -> dict[str, Any] | None:
+def _print_values(image: Image | None, printers: Mapping[str, Any]) -> dict[str, Any] | None:
     if image is None:
         return None
     return {

@@ -13,7 +13,7 @@ from typing import Any
 
 from omnigraph.diff.changes import GraphChanges, check_limit
 from omnigraph.diff.cursor import decode_token, encode_token
-from omnigraph.diff.entity_changes import EntityChange, Position, position_of
+from omnigraph.diff.entity_changes import ChangePosition, EntityChange, parse_position
 from omnigraph.diff.lineage import is_logical
 from omnigraph.errors import BadRequest, CommitNotFound, CursorExpired, CursorRefused, Damaged
 from omnigraph.manifest.branch.tags import BEGINNING, NOW
@@ -39,10 +39,10 @@ class Cursor:
     branch: str
     branch_id: BranchId
     point: Point  # told completely; on the branch itself, or on one that it was forked from
-    position: Position | None = None  # the last change that was told of the next commit
+    position: ChangePosition | None = None  # the last change that was told of the next commit
     commits: int = 0  # of the next manifest that were told completely
 
-    def encoded(self) -> str:
+    def encode(self) -> str:
         place = [self.point.branch_id, self.point.manifest_version]
         if self.commits:
             place.append(self.commits)
@@ -57,7 +57,7 @@ class Cursor:
         )
 
     @staticmethod
-    def decoded(text: str) -> "Cursor":
+    def decode(text: str) -> "Cursor":
         """The place that a text stands for. Anybody can make one up: what can't be a place is refused here."""
         fields = decode_token(CURSOR, text, _REMEDY)
         try:
@@ -66,7 +66,7 @@ class Cursor:
                 str(fields["b"]),
                 branch_id_of(fields["i"]),
                 Point(branch_id_of(place[0]), _count(place[1])),
-                None if position is None else position_of(position),
+                None if position is None else parse_position(position),
                 _count(place[2]) if len(place) > 2 else 0,
             )
         except (IndexError, KeyError, TypeError, ValueError):
@@ -117,10 +117,10 @@ def poll(
     """At most `limit` changes behind the cursor, or from a start: `now`, `beginning`, or behind a commit or tag."""
     check_limit(limit)
     with meter.operation("changes_poll") as operation:
-        head, place = _begin(repository, cursor, start, branch)
+        head, place = _open(repository, cursor, start, branch)
         found: list[FeedChange] = []
         more = False
-        for told in _told(repository, head, place):
+        for told in _read_changes(repository, head, place):
             if isinstance(told, Cursor):
                 place = told
             elif len(found) == limit:
@@ -129,27 +129,25 @@ def poll(
             else:
                 found.append(told)
                 place = replace(place, position=told.change.position)
-    return FeedPage(tuple(found), place.encoded(), more, operation.cost)
+    return FeedPage(tuple(found), place.encode(), more, operation.cost)
 
 
 def follow(
     repository: Repository, cursor: str | None = None, start: str | None = None, branch: str | None = None
 ) -> Iterator[FeedChange]:
     """All changes up to the head that the branch has now, one by one; each has the cursor to go on with."""
-    head, place = _begin(repository, cursor, start, branch)
-    for told in _told(repository, head, place):
+    head, place = _open(repository, cursor, start, branch)
+    for told in _read_changes(repository, head, place):
         if isinstance(told, FeedChange):
             yield told
 
 
-def _begin(
-    repository: Repository, cursor: str | None, start: str | None, branch: str | None
-) -> tuple[Manifest, Cursor]:
+def _open(repository: Repository, cursor: str | None, start: str | None, branch: str | None) -> tuple[Manifest, Cursor]:
     """The branch's head, and where to go on."""
     if cursor is not None and start is not None:
         raise BadRequest("Both a cursor and a start are given: a cursor says where to go on by itself.")
     if cursor is not None:
-        place = Cursor.decoded(cursor)
+        place = Cursor.decode(cursor)
         if branch is not None and branch != place.branch:
             raise CursorRefused(f"it belongs to the branch {place.branch!r}, not to {branch!r}", _REMEDY)
         head = repository.branches.find(place.branch).head
@@ -166,15 +164,15 @@ def _begin(
     if start is None or start == NOW:
         return head, Cursor(head.branch, head.branch_id, head.point)
     if start == BEGINNING:
-        return head, Cursor(head.branch, head.branch_id, Point(_line(repository, head)[0].branch_id, 0))
-    return head, _behind_commit(repository, head, start)
+        return head, Cursor(head.branch, head.branch_id, Point(_history_segments(repository, head)[0].branch_id, 0))
+    return head, _cursor_after(repository, head, start)
 
 
-def _behind_commit(repository: Repository, head: Manifest, start: str) -> Cursor:
+def _cursor_after(repository: Repository, head: Manifest, start: str) -> Cursor:
     """The place behind a commit of the branch's line; in the middle of a group, behind so many of its commits."""
     commit = repository.commit_named(start)
     point = parse_commit_id(commit)
-    stretch = next((one for one in _line(repository, head) if one.has(point)), None)
+    stretch = next((one for one in _history_segments(repository, head) if one.has(point)), None)
     entry = None if stretch is None else repository.manifests.read(point)
     if stretch is None or entry is None:
         raise _not_in_history(head, start)
@@ -191,18 +189,18 @@ def _not_in_history(head: Manifest, start: str) -> BadRequest:
     return BadRequest(f"{start} is not in the history of {head.branch!r}: start with one of `commit list`.")
 
 
-def _told(repository: Repository, head: Manifest, place: Cursor) -> Iterator[FeedChange | Cursor]:
+def _read_changes(repository: Repository, head: Manifest, place: Cursor) -> Iterator[FeedChange | Cursor]:
     """The changes behind a place, and after each commit the place behind it."""
     previous: Entry | None = None
     for stretch, point in _points_after(repository, head, place.point):
         entry = _read_ahead(repository, point, head)
         if is_logical(entry) and point.manifest_version > 1:
             before = Point(point.branch_id, point.manifest_version - 1)
-            states = _both_retained(repository, head, _states_before(repository, before, previous), entry)
+            states = _require_states(repository, head, _states_before(repository, before, previous), entry)
             told = stretch.commits_of(entry)
             for number in range(place.commits, len(told)):
                 place = replace(place, point=before, commits=number)
-                yield from _told_of(repository, *states, number, place)
+                yield from _changes_of_commit(repository, *states, number, place)
                 place = replace(place, position=None)
                 if number + 1 < len(told):
                     yield replace(place, commits=number + 1)
@@ -210,7 +208,7 @@ def _told(repository: Repository, head: Manifest, place: Cursor) -> Iterator[Fee
         yield place
 
 
-def _told_of(
+def _changes_of_commit(
     repository: Repository, previous: Manifest, manifest: Manifest, number: int, place: Cursor
 ) -> Iterator[FeedChange]:
     """The changes of one commit, of a manifest with perhaps several, behind a place in it."""
@@ -222,11 +220,11 @@ def _told_of(
     after = manifest if last else partial_state(previous, manifest, number)
     states = _pinned(repository, before), _pinned(repository, after)
     for change in GraphChanges(repository, *states, after=place.position):
-        yield FeedChange(change, commit, replace(place, position=change.position).encoded())
+        yield FeedChange(change, commit, replace(place, position=change.position).encode())
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
+class _BranchSegment:
     """The part of a branch that another one's history runs through: up to a manifest, and a commit in it."""
 
     branch_id: BranchId
@@ -240,10 +238,10 @@ class _Stretch:
         return commits_up_to(entry, self.head) if entry.manifest_version == self.last else entry.commits
 
 
-def _points_after(repository: Repository, head: Manifest, behind: Point) -> Iterator[tuple[_Stretch, Point]]:
+def _points_after(repository: Repository, head: Manifest, behind: Point) -> Iterator[tuple[_BranchSegment, Point]]:
     """The manifests of the branch's line behind a point, old to new, through its fork points."""
     reached = False
-    for stretch in _line(repository, head):
+    for stretch in _history_segments(repository, head):
         first = 1
         if stretch.branch_id == behind.branch_id:
             reached, first = True, behind.manifest_version + 1
@@ -253,13 +251,13 @@ def _points_after(repository: Repository, head: Manifest, behind: Point) -> Iter
         raise CursorRefused(f"its place is not in the history of {head.branch!r}", _REMEDY)
 
 
-def _line(repository: Repository, head: Manifest) -> list[_Stretch]:
+def _history_segments(repository: Repository, head: Manifest) -> list[_BranchSegment]:
     """The branches that a branch's history runs through, the oldest first, each up to where it was forked."""
-    line = [_Stretch(head.branch_id, head.manifest_version, head.logical_head)]
+    line = [_BranchSegment(head.branch_id, head.manifest_version, head.logical_head)]
     fork = head.fork
     while fork is not None:
         forked_from = fork_head(repository.manifests, line[-1].branch_id)
-        line.append(_Stretch(fork.branch_id, fork.manifest_version, forked_from))
+        line.append(_BranchSegment(fork.branch_id, fork.manifest_version, forked_from))
         entry = repository.manifests.read(fork)
         if entry is None:
             raise Damaged(f"manifest {fork.manifest_version} of branch id {fork.branch_id}", "it is missing")
@@ -290,7 +288,7 @@ def _states_before(repository: Repository, point: Point, known: Entry | None) ->
         entry = repository.manifests.read(Point(entry.branch_id, entry.manifest_version - 1))
 
 
-def _both_retained(
+def _require_states(
     repository: Repository, head: Manifest, before: Iterator[Entry], entry: Entry
 ) -> tuple[Manifest, Manifest]:
     """A commit's state and one before it; both are needed to say what it changed."""

@@ -55,13 +55,13 @@ class GraphState:
 
 def state_of(manifest: Manifest, schema: Schema) -> GraphState:
     types = {
-        identity(definition): TypeState(definition, manifest.tables.get(definition.table_key))
+        type_id_of(definition): TypeState(definition, manifest.tables.get(definition.table_key))
         for definition in schema.catalog.types
     }
     return GraphState(schema, manifest.ancestry, types)
 
 
-def identity(definition: TypeDef) -> TypeId:
+def type_id_of(definition: TypeDef) -> TypeId:
     return definition.kind, definition.id
 
 
@@ -74,7 +74,7 @@ def same_content(one: TypeState | None, other: TypeState | None) -> bool:
     return one.changed_at == other.changed_at
 
 
-def self_contained(tables: Tables, state: TypeState | None) -> TypeState | None:
+def without_tail(tables: Tables, state: TypeState | None) -> TypeState | None:
     """The same rows without a tail, for a task on another machine, which can't ask manifests for them."""
     if state is None or state.ref is None or not state.ref.tail:
         return state
@@ -82,7 +82,7 @@ def self_contained(tables: Tables, state: TypeState | None) -> TypeState | None:
     return replace(state, ref=replace(state.ref, tail=()), overlay=own.compose(state.overlay))
 
 
-def lost_rows(before: TypeState | None, after: TypeState | None) -> bool:
+def may_have_lost_rows(before: TypeState | None, after: TypeState | None) -> bool:
     """Whether rows that were there before may be gone after; told without reading."""
     if before is not None and before.virtual and not same_content(before, after):
         return True

@@ -58,11 +58,11 @@ def same_state(one: Manifest, other: Manifest) -> bool:
 
 def find_lineage(manifests: Manifests, older: Manifest, newer: Manifest) -> Lineage:
     """The way down from `newer` to `older`, through a merge where it came that way; told from old to new."""
-    older = _origin(manifests, older)
+    older = _fork_origin(manifests, older)
     if older.point == newer.point and len(older.commits) <= len(newer.commits):
         return Lineage((newer,) if same_state(older, newer) else (older, newer))
     place = older.ancestry[older.branch_id]
-    if not _has(newer, older.branch_id, place):
+    if not _contains(newer, older.branch_id, place):
         return Lineage(obstacle=f"{older.logical_head} is no ancestor of {newer.logical_head}")
     if older.branch_id == newer.branch_id and newer.manifest_version - older.manifest_version > STEPS_MAX:
         return Lineage(obstacle=_TOO_LONG)
@@ -83,7 +83,7 @@ def find_lineage(manifests: Manifests, older: Manifest, newer: Manifest) -> Line
     return Lineage(tuple(reversed(way)))
 
 
-def _origin(manifests: Manifests, state: Manifest) -> Manifest:
+def _fork_origin(manifests: Manifests, state: Manifest) -> Manifest:
     """Of a branch that has only just begun the state that it is a copy of, which others may have come from too."""
     while state.fork is not None and state.manifest_version == 1:
         entry = fork_state(manifests, state)
@@ -93,7 +93,7 @@ def _origin(manifests: Manifests, state: Manifest) -> Manifest:
     return state
 
 
-def _has(entry: Entry, branch_id: BranchId, place: Position) -> bool:
+def _contains(entry: Entry, branch_id: BranchId, place: Position) -> bool:
     return entry.ancestry.get(branch_id, NOTHING) >= place
 
 
@@ -101,14 +101,14 @@ def _steps_down(manifests: Manifests, start: Manifest, branch_id: BranchId, plac
     """Down the first parents for as long as they contain the place; else one step to what was merged here."""
     stayed = False
     for entry in _line_below(manifests, start, branch_id, place):
-        if not _has(entry, branch_id, place):
+        if not _contains(entry, branch_id, place):
             break
         stayed = True
         yield entry
     if not stayed:
         merged = [commit.merged_parent for commit in start.commits if commit.merged_parent is not None]
         entries = (_merged_state(manifests, commit) for commit in merged)
-        yield from [entry for entry in entries if entry is not None and _has(entry, branch_id, place)][:1]
+        yield from [entry for entry in entries if entry is not None and _contains(entry, branch_id, place)][:1]
 
 
 def _merged_state(manifests: Manifests, commit: CommitId) -> Entry | None:

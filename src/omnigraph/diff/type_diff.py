@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
-from omnigraph.diff.align_rows import converted
+from omnigraph.diff.align_rows import align_rows
 from omnigraph.diff.graph_state import GraphState, TypeId, TypeState
 from omnigraph.manifest.model.manifest import CommitId
 from omnigraph.schema.catalog import Catalog
@@ -18,7 +18,7 @@ from omnigraph.storage.table.tables import Tables
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Comparison: TypeAlias = tuple[TypeState | None, TypeState | None]
+StatePair: TypeAlias = tuple[TypeState | None, TypeState | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,14 +32,14 @@ class TypeHistory:
         """As it is in the end, or was last before it was dropped: by it all rows are told."""
         return next(state.definition for state in reversed(self.states) if state is not None)
 
-    def comparisons(self) -> list[Comparison]:
+    def comparisons(self) -> list[StatePair]:
         """The pairs of states whose differences add up to all that logical commits did.
 
         `changed-at` tells which states have the same rows. Where the same rows are in another version, or have
         gone from a tail into one, maintenance has rewritten them, and what lies before is compared apart from what
         lies after.
         """
-        found: list[Comparison] = []
+        found: list[StatePair] = []
         start = previous = self.states[0]
         for state in self.states[1:]:
             rewritten = _changed_at(previous) == _changed_at(state) and _content(previous) != _content(state)
@@ -59,10 +59,10 @@ def type_histories(states: Sequence[GraphState]) -> list[TypeHistory]:
     An id that comes again after its type was dropped is that of another type, which a merge has brought.
     """
     types: dict[TypeId, None] = {type_id: None for state in states for type_id in state.types}
-    return [history for type_id in types for history in _lives([state.of(type_id) for state in states])]
+    return [history for type_id in types for history in _split_at_gaps([state.of(type_id) for state in states])]
 
 
-def _lives(states: Sequence[TypeState | None]) -> Iterator[TypeHistory]:
+def _split_at_gaps(states: Sequence[TypeState | None]) -> Iterator[TypeHistory]:
     """Each stretch without a gap by itself, with nothing before and after it."""
     start = 0
     for there, stretch in groupby(states, lambda state: state is not None):
@@ -73,7 +73,7 @@ def _lives(states: Sequence[TypeState | None]) -> Iterator[TypeHistory]:
         start += len(entries)
 
 
-def type_pairs(older: GraphState, newer: GraphState, common: Catalog | None) -> list[TypeHistory]:
+def pair_types(older: GraphState, newer: GraphState, common: Catalog | None) -> list[TypeHistory]:
     """The same for two states of which neither came from the other.
 
     Each side numbers new types for itself, so an id means the same type only if the common ancestor had it already;
@@ -93,7 +93,7 @@ def net_difference(tables: Tables, history: TypeHistory) -> Difference:
     parts = [table_difference(tables, *pair, history.definition) for pair in history.comparisons()]
     if len(parts) == 1:
         return parts[0]
-    return _added_up(parts, history.definition)
+    return _compose(parts, history.definition)
 
 
 def table_difference(tables: Tables, older: TypeState | None, newer: TypeState | None, wanted: TypeDef) -> Difference:
@@ -102,8 +102,8 @@ def table_difference(tables: Tables, older: TypeState | None, newer: TypeState |
     A property that a state does not know yet has its default there, exactly as `schema apply` gives it to rows.
     """
     found = tables.difference(_content(older), _content(newer), _columns_of(older, newer, wanted))
-    before = found.before if older is None else converted(found.before, older.definition, wanted)
-    after = found.after if newer is None else converted(found.after, newer.definition, wanted)
+    before = found.before if older is None else align_rows(found.before, older.definition, wanted)
+    after = found.after if newer is None else align_rows(found.after, newer.definition, wanted)
     if before is found.before and after is found.after:
         return found
     return diff_in_memory(before, after)
@@ -122,7 +122,7 @@ def _columns_of(older: TypeState | None, newer: TypeState | None, wanted: TypeDe
     return pa.schema(list(columns.values()))
 
 
-def _added_up(parts: Sequence[Difference], definition: TypeDef) -> Difference:
+def _compose(parts: Sequence[Difference], definition: TypeDef) -> Difference:
     import pyarrow as pa
 
     from omnigraph.schema.arrow import arrow_schema
@@ -133,8 +133,8 @@ def _added_up(parts: Sequence[Difference], definition: TypeDef) -> Difference:
     befores, afters = (pa.concat_tables([shape.empty_table(), *side]) for side in _sides(parts))
     at_before = at_after = 0
     for part in parts:
-        was = _places(part.before, at_before)
-        now = _places(part.after, at_after)
+        was = _row_numbers(part.before, at_before)
+        now = _row_numbers(part.after, at_after)
         at_before, at_after = at_before + part.before.num_rows, at_after + part.after.num_rows
         for entity in was.keys() | now.keys():
             first.setdefault(entity, was.get(entity))
@@ -148,7 +148,7 @@ def _sides(parts: Sequence[Difference]) -> "tuple[list[pa.Table], list[pa.Table]
     return [part.before for part in parts], [part.after for part in parts]
 
 
-def _places(rows: "pa.Table", offset: int) -> Mapping[str, int]:
+def _row_numbers(rows: "pa.Table", offset: int) -> Mapping[str, int]:
     return {entity: offset + place for place, entity in enumerate(ids_of(rows))}
 
 

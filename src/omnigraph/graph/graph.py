@@ -270,7 +270,7 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         self.tags = TagCommands(repository)
         self.maintenance = Maintainer(repository)
         repository.before_write = self.maintenance.before_write
-        repository.publisher.on_landed = self.maintenance.noticed
+        repository.publisher.on_landed = self.maintenance.on_commit
 
     @property
     def uri(self) -> str:

@@ -14,7 +14,7 @@ from omnigraph.schema.definitions import TypeDef
 EDGE_BYTES, NODE_BYTES = 24, 40  # about what a row takes in memory
 
 
-def with_adjacency(repository: Repository, snapshot: Snapshot, report: TypeReport) -> TypeReport:
+def save_adjacency(repository: Repository, snapshot: Snapshot, report: TypeReport) -> TypeReport:
     """Save the adjacency of an edge type, unless it is there; answers the report with what became of it."""
     definition = snapshot.catalog.type_of(report.table_key)
     ref = snapshot.manifest.tables.get(report.table_key)
@@ -29,7 +29,7 @@ def with_adjacency(repository: Repository, snapshot: Snapshot, report: TypeRepor
     if ref.rows * EDGE_BYTES + sum(end.rows * NODE_BYTES for end in ends if end is not None) > BYTES_MAX // 2:
         too_large = f"adjacency: {ref.rows} edges are more than a query holds in memory, it looks them up"
         return replace(report, pending=(*report.pending, too_large))
-    _save(repository, snapshot, definition)
+    _build_and_save(repository, snapshot, definition)
     return replace(report, adjacency=True)
 
 
@@ -37,7 +37,7 @@ def end_keys(definition: TypeDef) -> tuple[str, str]:
     return f"node:{definition.source}", f"node:{definition.target}"
 
 
-def _save(repository: Repository, snapshot: Snapshot, definition: TypeDef) -> None:
+def _build_and_save(repository: Repository, snapshot: Snapshot, definition: TypeDef) -> None:
     from omnigraph.read.graph.adjacency import build_adjacency
     from omnigraph.read.graph.adjacency_file import save_adjacency
     from omnigraph.read.reader import SnapshotReader

@@ -22,7 +22,7 @@ from omnigraph.storage import meter
 from omnigraph.storage.table.handles import TableVersion
 
 WAIT_MAX_S = 0.05  # before a run, so that processes which notice together do not all begin
-REST_MAX_S = 60.0  # after failures
+BACKOFF_MAX_S = 60.0  # after failures
 BRANCHES_MAX = 256  # that are remembered; one that was forgotten is due again with its next commit
 EXIT_WAIT_S = 10.0  # for a run that is under way when the process ends
 
@@ -30,7 +30,7 @@ _log = logging.getLogger("omnigraph.maintain")
 
 
 @dataclass(slots=True)
-class _Staged:
+class _VersionCount:
     """How often a table got another stored version, as this process has seen it."""
 
     at: TableVersion | None = None
@@ -38,31 +38,31 @@ class _Staged:
 
 
 @dataclass(slots=True, eq=False)
-class _Branch:
+class _BranchActivity:
     """What is known of one branch."""
 
     name: str
-    seen: Manifest | None = None
-    calm_at: int = 0  # a manifest with which nothing was due, so that its next writer need not look again
-    staged: dict[TableKey, _Staged] = field(default_factory=dict)
+    newest: Manifest | None = None
+    nothing_due_at: int = 0  # a manifest with which nothing was due, so that its next writer need not look again
+    versions: dict[TableKey, _VersionCount] = field(default_factory=dict)
     failures: int = 0
-    rests_until: float = 0.0
+    backoff_until: float = 0.0
     running: threading.Lock = field(default_factory=threading.Lock)  # one run at a time, behind or in front
 
-    def count_staged(self, manifest: Manifest) -> None:
+    def count_versions(self, manifest: Manifest) -> None:
         """Large writes leave no tail; so many of them leave fragments."""
         for commit in manifest.commits:
             for key in commit.touched:
                 ref = manifest.tables.get(key)
                 if ref is not None and ref.stored is not None:
-                    known = self.staged.get(key)
+                    known = self.versions.get(key)
                     if known is None:
-                        known = self.staged[key] = _Staged()
+                        known = self.versions[key] = _VersionCount()
                     if ref.stored != known.at:
                         known.at, known.times = ref.stored, known.times + 1
 
-    def restless(self) -> list[TableKey]:
-        return [key for key, staged in self.staged.items() if staged.times >= FAN]
+    def fragmented_tables(self) -> list[TableKey]:
+        return [key for key, staged in self.versions.items() if staged.times >= FAN]
 
 
 class Maintainer:
@@ -71,31 +71,31 @@ class Maintainer:
     def __init__(self, repository: Repository, *, background: bool = True) -> None:
         self._repository = repository
         self.background = background
-        self._known_at_exit = False
+        self._exit_hook_registered = False
         renew_after_fork(self, Maintainer._renew)
 
     def _renew(self) -> None:
         """A forked child has no thread of maintenance, and has seen no commit of its own."""
-        self._branches: dict[BranchId, _Branch] = {}
-        self._wanted: list[_Branch] = []
+        self._branches: dict[BranchId, _BranchActivity] = {}
+        self._queue: list[_BranchActivity] = []
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._closing = threading.Event()
 
     @property
-    def _off(self) -> bool:
+    def _disabled(self) -> bool:
         return self._repository.read_only or not self._repository.settings.maintenance
 
     def before_write(self, manifest: Manifest) -> bool:
         """At the hard limit, fold in front of the write that is about to begin; whether there is a newer base now."""
-        if self._off:
+        if self._disabled:
             return False
         known_branch = self._branches.get(manifest.branch_id)
-        if known_branch is not None and known_branch.calm_at == manifest.manifest_version:
+        if known_branch is not None and known_branch.nothing_due_at == manifest.manifest_version:
             return False
-        branch = self._branch(manifest)
-        if self._rests(branch):
+        branch = self._activity(manifest)
+        if self._is_backing_off(branch):
             return False
         if not folds_due(manifest, self._repository.settings, HARD_LIMIT):
             return False
@@ -106,19 +106,19 @@ class Maintainer:
                 return known.manifest_version > manifest.manifest_version
             return self._run(branch, HARD_LIMIT)
 
-    def noticed(self, manifest: Manifest) -> None:
+    def on_commit(self, manifest: Manifest) -> None:
         """A commit of this process has landed: see whether something is due, and have it done behind its back."""
-        if self._off:
+        if self._disabled:
             return
         with self._lock:
-            branch = self._remembered(manifest)
-            branch.count_staged(manifest)
-            restless = bool(branch.restless())
+            branch = self._activity_locked(manifest)
+            branch.count_versions(manifest)
+            restless = bool(branch.fragmented_tables())
         due = bool(folds_due(manifest, self._repository.settings))
         if not due:
-            branch.calm_at = manifest.manifest_version
+            branch.nothing_due_at = manifest.manifest_version
         if self.background and (restless or due):
-            self._want(branch)
+            self._schedule(branch)
 
     def settle(self, timeout_s: float | None = None) -> bool:
         """Wait until nothing is wanted or under way; False if that took longer."""
@@ -127,10 +127,10 @@ class Maintainer:
 
     def finish(self) -> None:
         """The end of a one-shot command: fold where twice the limit is due."""
-        if self._off:
+        if self._disabled:
             return
         for branch in list(self._branches.values()):
-            if branch.seen is not None and folds_due(branch.seen, self._repository.settings, EXIT_LIMIT):
+            if branch.newest is not None and folds_due(branch.newest, self._repository.settings, EXIT_LIMIT):
                 with branch.running:
                     self._run(branch, EXIT_LIMIT)
 
@@ -138,79 +138,79 @@ class Maintainer:
         """Begin nothing more, and wait for what is under way."""
         self._closing.set()
         with self._changed:
-            self._wanted.clear()
+            self._queue.clear()
         return self.settle(timeout_s)
 
-    def _branch(self, manifest: Manifest) -> _Branch:
+    def _activity(self, manifest: Manifest) -> _BranchActivity:
         with self._lock:
-            return self._remembered(manifest)
+            return self._activity_locked(manifest)
 
-    def _remembered(self, manifest: Manifest) -> _Branch:
+    def _activity_locked(self, manifest: Manifest) -> _BranchActivity:
         """The branch of a manifest; the lock is held."""
-        known = self._branches.pop(manifest.branch_id, None) or _Branch(manifest.branch)
+        known = self._branches.pop(manifest.branch_id, None) or _BranchActivity(manifest.branch)
         self._branches[manifest.branch_id] = known  # the newest last
-        if known.seen is None or known.seen.manifest_version < manifest.manifest_version:
-            known.seen = manifest
+        if known.newest is None or known.newest.manifest_version < manifest.manifest_version:
+            known.newest = manifest
         if len(self._branches) > BRANCHES_MAX:
             del self._branches[next(iter(self._branches))]
         return known
 
-    def _want(self, branch: _Branch) -> None:
+    def _schedule(self, branch: _BranchActivity) -> None:
         with self._changed:
-            if self._closing.is_set() or self._rests(branch) or branch in self._wanted:
+            if self._closing.is_set() or self._is_backing_off(branch) or branch in self._queue:
                 return
-            self._wanted.append(branch)
+            self._queue.append(branch)
             if self._idle():
-                if not self._known_at_exit:
-                    atexit.register(_end, weakref.ref(self))
-                    self._known_at_exit = True
-                self._thread = threading.Thread(target=self._work, name="omnigraph-maintenance", daemon=True)
+                if not self._exit_hook_registered:
+                    atexit.register(_close_at_exit, weakref.ref(self))
+                    self._exit_hook_registered = True
+                self._thread = threading.Thread(target=self._run_queue, name="omnigraph-maintenance", daemon=True)
                 self._thread.start()
 
     def _idle(self) -> bool:
         """Nothing is under way."""
         return self._thread is None or not self._thread.is_alive()
 
-    def _rests(self, branch: _Branch) -> bool:
+    def _is_backing_off(self, branch: _BranchActivity) -> bool:
         """After a failure, for a while."""
-        return self._repository.runtime.clock.monotonic() < branch.rests_until
+        return self._repository.runtime.clock.monotonic() < branch.backoff_until
 
-    def _work(self) -> None:
+    def _run_queue(self) -> None:
         while True:
             self._closing.wait(self._repository.runtime.jitter(WAIT_MAX_S))
             with self._changed:
-                if not self._wanted:
+                if not self._queue:
                     self._thread = None
                     self._changed.notify_all()
                     return
-                branch = self._wanted.pop(0)
+                branch = self._queue.pop(0)
             with branch.running:
                 self._run(branch, 1)
 
-    def _run(self, branch: _Branch, limit: int) -> bool:
+    def _run(self, branch: _BranchActivity, limit: int) -> bool:
         """One run; what goes wrong in it is told to the log and to nobody else."""
         with self._changed:
-            restless = branch.restless()
+            restless = branch.fragmented_tables()
         try:
             with meter.operation("fold"):
-                landed = fold_due(self._repository, branch.name, restless) if self._due(branch, limit) else None
+                landed = fold_due(self._repository, branch.name, restless) if self._is_due(branch, limit) else None
         except BranchNotFound:
             return False
         except Exception as error:
             if not threading.main_thread().is_alive():
                 return False  # the process ends and takes its threads with it; the next one finds the fold due
             branch.failures += 1
-            rest_s = min(REST_MAX_S, 2.0**branch.failures)
-            branch.rests_until = self._repository.runtime.clock.monotonic() + rest_s
+            rest_s = min(BACKOFF_MAX_S, 2.0**branch.failures)
+            branch.backoff_until = self._repository.runtime.clock.monotonic() + rest_s
             _log.warning("maintenance of branch %s failed, it is tried again later: %s", branch.name, error)
             return False
         with self._changed:
             for key in restless:
-                branch.staged[key].times = 0
+                branch.versions[key].times = 0
         branch.failures = 0
         return landed is not None and landed.commit is not None
 
-    def _due(self, branch: _Branch, limit: int) -> bool:
+    def _is_due(self, branch: _BranchActivity, limit: int) -> bool:
         """In front of a writer somebody else may have done it while this one waited for its turn."""
         if limit == 1:
             return True
@@ -218,7 +218,7 @@ class Maintainer:
         return bool(folds_due(head, self._repository.settings, limit))
 
 
-def _end(maintainer: "weakref.ref[Maintainer]") -> None:
+def _close_at_exit(maintainer: "weakref.ref[Maintainer]") -> None:
     """Threads of a process that ends are stopped wherever they are; a run that is nearly done may end itself."""
     found = maintainer()
     if found is not None:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from omnigraph.errors import OmnigraphError, OutcomeUnknown, RetriesExhausted
 from omnigraph.maintenance.policy import GENTLE, Effort
 from omnigraph.maintenance.report import TypeReport
-from omnigraph.maintenance.table_maintenance import ChooseRunner, Finished, Upkept, keep_up
+from omnigraph.maintenance.table_maintenance import ChooseRunner, FinishedWork, MaintainedTable, maintain_table
 from omnigraph.manifest.commit.conflicts import is_tail_prefix
 from omnigraph.manifest.commit.plan import (
     ConflictPolicy,
@@ -51,20 +51,20 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class StagedWork:
     """A table as it was staged, the state that it was made of, and what was done to it."""
 
     staged: StagedTable
     report: TypeReport
     action: TableAction
 
-    def stands_on(self, ref: TableRef | None) -> bool:
+    def is_valid_on(self, ref: TableRef | None) -> bool:
         """`rebase` and `maintenance-rebase`: the stored version was not replaced, nor were the same commits folded."""
         return ref is not None and ref.stored == self.staged.base and is_tail_prefix(self.staged.folded, ref)
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class MaintenanceResult:
     commit: PublishedCommit | None
     reports: Mapping[TableKey, TypeReport]
 
@@ -72,7 +72,7 @@ class Landed:
 StillDue: TypeAlias = Callable[[WriteTxn, tuple[Task, ...]], tuple[Task, ...]]
 
 
-class _NothingLeft(Exception):
+class _NothingDue(Exception):
     """Planned again, nothing is due any more."""
 
 
@@ -87,26 +87,28 @@ class MaintenanceRun:
     kind: str = "optimize"  # of the commit, if something is folded
     still_due: StillDue | None = None
     _fenced_at: tuple[int, str] | None = None  # the newest fence that what is finished knows of, and its schema
-    _finished: dict[TableKey, Finished] = field(default_factory=dict)
-    _made: dict[TableKey, Made] = field(default_factory=dict)
-    _idle: dict[TableKey, TypeReport] = field(default_factory=dict)  # looked at, and nothing was to be done
+    _finished: dict[TableKey, FinishedWork] = field(default_factory=dict)
+    _work: dict[TableKey, StagedWork] = field(default_factory=dict)
+    _unchanged: dict[TableKey, TypeReport] = field(default_factory=dict)  # looked at, and nothing was to be done
     _losses: dict[TableKey, int] = field(default_factory=dict)
     _busy: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(TABLES_AT_ONCE))
 
-    def publish(self, txn: WriteTxn) -> Landed:
+    def publish(self, txn: WriteTxn) -> MaintenanceResult:
         """Do what is due on this base, and make it the branch's next commit; none where nothing was."""
         for last in (False,) * (ROUNDS_MAX - 1) + (True,):
             try:
                 commit = self._publish(txn)
-                return Landed(commit, {**self._idle, **{key: made.report for key, made in self._made.items()}})
+                return MaintenanceResult(
+                    commit, {**self._unchanged, **{key: made.report for key, made in self._work.items()}}
+                )
             except OmnigraphError as error:
-                again = None if last or isinstance(error, OutcomeUnknown) else self._begun_again(txn, error)
+                again = None if last or isinstance(error, OutcomeUnknown) else self._open_new_base(txn, error)
                 if again is None:
                     raise
                 txn = again
         raise AssertionError("unreachable")
 
-    def _begun_again(self, txn: WriteTxn, error: OmnigraphError) -> WriteTxn | None:
+    def _open_new_base(self, txn: WriteTxn, error: OmnigraphError) -> WriteTxn | None:
         """Another base, if the time was spent on races, or if a cleanup may have swept what was staged for hours."""
         try:
             again = self.repository.open_txn(txn.branch)
@@ -119,45 +121,45 @@ class MaintenanceRun:
         try:
             plan = self._plan(txn)
             return self.repository.publisher.publish(txn, plan, Recourse(plan_again=self._plan))
-        except _NothingLeft:
+        except _NothingDue:
             return None
 
     def _plan(self, txn: WriteTxn) -> PublishPlan:
         """What is due on this base; what earlier attempts have finished is not done again."""
-        self._forget_what_may_be_gone(txn)
+        self._forget_if_fenced(txn)
         due = self.tasks if self.still_due is None else self.still_due(txn, self.tasks)
-        for key in self._made.keys() - {task.key for task in due}:
-            del self._made[key]
-        moved = [task for task in due if not self._stands(txn, task.key)]
+        for key in self._work.keys() - {task.key for task in due}:
+            del self._work[key]
+        moved = [task for task in due if not self._is_valid(txn, task.key)]
         results = gather([partial(self._prepare, txn, task) for task in moved])
         for task, made in zip(moved, results, strict=True):
-            self._made.pop(task.key, None)
-            self._idle.pop(task.key, None)
-            if isinstance(made, Made):
-                self._made[task.key] = made
+            self._work.pop(task.key, None)
+            self._unchanged.pop(task.key, None)
+            if isinstance(made, StagedWork):
+                self._work[task.key] = made
             elif made is not None:
-                self._idle[task.key] = made
-        if not self._made:
-            raise _NothingLeft
-        actions = tuple(made.action for made in self._made.values())
-        staged = {key: made.staged for key, made in self._made.items()}
-        folds = any(made.report.folded_commits for made in self._made.values())
+                self._unchanged[task.key] = made
+        if not self._work:
+            raise _NothingDue
+        actions = tuple(made.action for made in self._work.values())
+        staged = {key: made.staged for key, made in self._work.items()}
+        folds = any(made.report.folded_commits for made in self._work.values())
         change = DataChange(self.kind if folds else "optimize", actions, staged)
         return PublishPlan(self.repository.runtime.ids.txn_id(), ConflictPolicy.MAINTENANCE, change, self.actor)
 
-    def _forget_what_may_be_gone(self, txn: WriteTxn) -> None:
+    def _forget_if_fenced(self, txn: WriteTxn) -> None:
         """A cleanup may have swept what was staged before it; another schema has other columns and indexes."""
         state = (txn.base.fenced_at, txn.base.schema)
         if self._fenced_at not in (None, state):
-            self._made.clear()
+            self._work.clear()
             self._finished.clear()
         self._fenced_at = state
 
-    def _stands(self, txn: WriteTxn, key: TableKey) -> bool:
-        made = self._made.get(key)
-        return made is not None and made.stands_on(txn.base.tables.get(key))
+    def _is_valid(self, txn: WriteTxn, key: TableKey) -> bool:
+        made = self._work.get(key)
+        return made is not None and made.is_valid_on(txn.base.tables.get(key))
 
-    def _prepare(self, txn: WriteTxn, task: Task) -> Made | TypeReport | None:
+    def _prepare(self, txn: WriteTxn, task: Task) -> StagedWork | TypeReport | None:
         """One table, staged; the report alone where it stays as it is; None where there is none."""
         key = task.key
         ref = txn.base.tables.get(key)
@@ -168,9 +170,9 @@ class MaintenanceRun:
             return TypeReport(key, pending=("it moved each time while it was maintained: run optimize again",))
         ambitious = losses < AMBITIOUS_ATTEMPTS
         effort = task.effort if ambitious else replace(GENTLE, rows_min=task.effort.rows_min)
-        return self._staged(txn, ref, replace(task, effort=effort), hurried=not ambitious)
+        return self._stage(txn, ref, replace(task, effort=effort), hurried=not ambitious)
 
-    def _staged(self, txn: WriteTxn, ref: TableRef, task: Task, *, hurried: bool) -> Made | TypeReport:
+    def _stage(self, txn: WriteTxn, ref: TableRef, task: Task, *, hurried: bool) -> StagedWork | TypeReport:
         from omnigraph.schema.arrow import arrow_schema
 
         tables, key = self.repository.tables, task.key
@@ -187,10 +189,10 @@ class MaintenanceRun:
                 at = tables.fold_tail(ref.stored, "", arrow_schema(definition)).at
             if at is None:
                 return TypeReport(key)
-            finished = self._finished.setdefault(key, Finished())
+            finished = self._finished.setdefault(key, FinishedWork())
             indexes = declared_indexes(definition)
             with self._busy:
-                upkept = keep_up(self.repository.location, at, indexes, task.effort, self.choose, finished)
+                upkept = maintain_table(self.repository.location, at, indexes, task.effort, self.choose, finished)
             unsynced.sync(self.repository.location, upkept.at)
         tables.note_same_rows(at, upkept.at)
         before = 0 if ref.stored is None else len(tables.open(ref.stored).get_fragments())
@@ -200,10 +202,10 @@ class MaintenanceRun:
         action = Rewrite(key) if folded or upkept.rewritten else Index(key)
         files = tables.new_files(ref.stored, upkept.at, request=True)
         staged = StagedTable(upkept.at, rows, RowCounts(), ref.stored, folded, columns=txn.base.schema, files=files)
-        return Made(staged, report, action)
+        return StagedWork(staged, report, action)
 
 
-def _report(key: TableKey, folded: Tail, rows: int, upkept: Upkept, *, hurried: bool) -> TypeReport:
+def _report(key: TableKey, folded: Tail, rows: int, upkept: MaintainedTable, *, hurried: bool) -> TypeReport:
     pending = upkept.pending
     if hurried:
         pending += ("it moved while it was compacted: what is left to do is small, run optimize again",)

@@ -6,7 +6,7 @@ somebody else folded the same table first, that table is done.
 
 from collections.abc import Iterable
 
-from omnigraph.maintenance.commit import Landed, MaintenanceRun, Task
+from omnigraph.maintenance.commit import MaintenanceResult, MaintenanceRun, Task
 from omnigraph.maintenance.policy import GENTLE, folds_due
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import TableKey
@@ -16,15 +16,15 @@ ACTOR = "omnigraph:maintenance"
 
 
 def fold_due(
-    repository: Repository, branch: str, restless: Iterable[TableKey] = (), *, actor: str | None = ACTOR
-) -> Landed | None:
+    repository: Repository, branch: str, fragmented: Iterable[TableKey] = (), *, actor: str | None = ACTOR
+) -> MaintenanceResult | None:
     """Fold the tables of a branch that are due for it; None where none is any more.
 
     They are also compacted and indexed as far as the folds of late ask for it, and so are `restless` tables, which
     many staged writes have added fragments to.
     """
     txn = repository.open_txn(branch)
-    others = tuple(Task(key, GENTLE, fold=False) for key in restless)
+    others = tuple(Task(key, GENTLE, fold=False) for key in fragmented)
 
     def due(base: WriteTxn, _tasks: tuple[Task, ...] = ()) -> tuple[Task, ...]:
         folds = folds_due(base.base, repository.settings)

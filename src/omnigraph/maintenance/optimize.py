@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from omnigraph.maintenance.adjacency import with_adjacency
+from omnigraph.maintenance.adjacency import save_adjacency
 from omnigraph.maintenance.commit import MaintenanceRun, Task
 from omnigraph.maintenance.policy import THOROUGH, Effort
 from omnigraph.maintenance.report import OptimizeResult, TypeReport
@@ -55,7 +55,7 @@ def _with_adjacencies(
         stood_on[:] = (snapshot.manifest,)
         known = {definition.table_key for definition in snapshot.catalog.types}
         reached = {key: report for key, report in reports.items() if key in known}
-        made = gather([partial(with_adjacency, repository, snapshot, report) for report in reached.values()])
+        made = gather([partial(save_adjacency, repository, snapshot, report) for report in reached.values()])
         return {**reports, **dict(zip(reached, made, strict=True))}
 
     return retry_if_base_swept(repository, once, stood_on)

@@ -64,10 +64,13 @@ def folds_due(manifest: Manifest, settings: Settings, factor: int = 1) -> tuple[
         elif ref.tail:
             left[key] = ref
             entries += len(ref.tail)
-    if entries > settings.tails_manifests * factor and len(_named(left.values())) > settings.tails_manifests * factor:
+    if (
+        entries > settings.tails_manifests * factor
+        and len(_manifests_in_tails(left.values())) > settings.tails_manifests * factor
+    ):
         oldest_first = sorted(left, key=lambda key: _age(manifest, left[key].tail[0]))
         for key in oldest_first:  # half, so that the next commit does not find the limit passed again
-            if len(_named(left.values())) <= settings.tails_manifests * factor // 2:
+            if len(_manifests_in_tails(left.values())) <= settings.tails_manifests * factor // 2:
                 break
             due.append(key)
             del left[key]
@@ -78,7 +81,7 @@ def _is_long(ref: TableRef, settings: Settings, factor: int) -> bool:
     return len(ref.tail) > settings.tail_manifests * factor or sum(map(_size, ref.tail)) > settings.tail_bytes * factor
 
 
-def _named(refs: Iterable[TableRef]) -> set[tuple[str, int]]:
+def _manifests_in_tails(refs: Iterable[TableRef]) -> set[tuple[str, int]]:
     return {(entry.branch_id, entry.manifest_version) for ref in refs for entry in ref.tail}
 
 
@@ -90,10 +93,10 @@ def _age(manifest: Manifest, entry: TailEntry) -> tuple[bool, int]:
 # Compaction
 
 
-def groups_due(shape: TableLayout, effort: Effort) -> list[tuple[int, ...]]:
+def plan_compaction(shape: TableLayout, effort: Effort) -> list[tuple[int, ...]]:
     """Which fragments are to be rewritten together."""
-    small = [one for one in shape.fragments if _is_small(one, effort) or _is_worn(one, effort)]
-    bins = _filled(small, effort) if effort.fan is None else _by_size(small, effort, effort.fan)
+    small = [one for one in shape.fragments if _is_small(one, effort) or _has_many_deletions(one, effort)]
+    bins = _fill_bins(small, effort) if effort.fan is None else _group_by_size(small, effort, effort.fan)
     return [tuple(one.number for one in some) for some in bins if effort.allows(sum(one.rows for one in some))]
 
 
@@ -101,30 +104,30 @@ def _is_small(one: FragmentLayout, effort: Effort) -> bool:
     return one.rows < effort.target_rows and one.size < effort.target_bytes
 
 
-def _is_worn(one: FragmentLayout, effort: Effort) -> bool:
+def _has_many_deletions(one: FragmentLayout, effort: Effort) -> bool:
     return one.deleted > 0 and one.deleted >= effort.deleted_share * (one.rows + one.deleted)
 
 
-def _filled(fragments: Sequence[FragmentLayout], effort: Effort) -> Iterator[list[FragmentLayout]]:
+def _fill_bins(fragments: Sequence[FragmentLayout], effort: Effort) -> Iterator[list[FragmentLayout]]:
     """Neighbours up to the wanted size, where that makes them fewer or rids them of deleted rows."""
     bins: list[list[FragmentLayout]] = [[]]
     for one in fragments:
-        if bins[-1] and _parts([*bins[-1], one], effort) > 1:
+        if bins[-1] and _fragments_after([*bins[-1], one], effort) > 1:
             bins.append([])
         bins[-1].append(one)
     for some in bins:
-        if _parts(some, effort) < len(some) or any(_is_worn(one, effort) for one in some):
+        if _fragments_after(some, effort) < len(some) or any(_has_many_deletions(one, effort) for one in some):
             yield some
 
 
-def _parts(fragments: Sequence[FragmentLayout], effort: Effort) -> int:
+def _fragments_after(fragments: Sequence[FragmentLayout], effort: Effort) -> int:
     """How many fragments these become."""
     rows, size = sum(one.rows for one in fragments), sum(one.size for one in fragments)
     return max(math.ceil(rows / effort.target_rows), math.ceil(size / effort.target_bytes), 1)
 
 
 @dataclass(slots=True)
-class _Heap:
+class _Group:
     """Fragments that are one, or are about to be."""
 
     members: list[FragmentLayout] = field(default_factory=list)
@@ -134,29 +137,31 @@ class _Heap:
         return sum(one.rows for one in self.members)
 
 
-def _by_size(fragments: Sequence[FragmentLayout], effort: Effort, fan: int) -> Iterator[list[FragmentLayout]]:
+def _group_by_size(fragments: Sequence[FragmentLayout], effort: Effort, fan: int) -> Iterator[list[FragmentLayout]]:
     """The little ones as one, and of larger ones `fan` of one order of magnitude.
 
     So a row is rewritten with every fold while it is among few, and after that once for each order of magnitude.
     """
-    little = _little(fragments, effort)
+    little = _smallest(fragments, effort)
     others = [one for one in fragments if one not in little]
-    heaps = [_Heap([one]) for one in others if not _is_worn(one, effort)]
-    heaps += [_Heap(little)] if little else []
+    heaps = [_Group([one]) for one in others if not _has_many_deletions(one, effort)]
+    heaps += [_Group(little)] if little else []
     magnitude = 0
     while any(heap.rows >= fan**magnitude for heap in heaps):
         alike = [heap for heap in heaps if fan**magnitude <= max(heap.rows, 1) < fan ** (magnitude + 1)]
         if len(alike) >= fan:
-            together = _Heap([one for heap in alike for one in heap.members])
+            together = _Group([one for heap in alike for one in heap.members])
             heaps = [*(heap for heap in heaps if not any(heap is one for one in alike)), together]
         magnitude += 1
-    yield from ([one] for one in others if _is_worn(one, effort))
+    yield from ([one] for one in others if _has_many_deletions(one, effort))
     for heap in heaps:
-        if _parts(heap.members, effort) < len(heap.members) or any(_is_worn(one, effort) for one in heap.members):
+        if _fragments_after(heap.members, effort) < len(heap.members) or any(
+            _has_many_deletions(one, effort) for one in heap.members
+        ):
             yield heap.members
 
 
-def _little(fragments: Sequence[FragmentLayout], effort: Effort) -> list[FragmentLayout]:
+def _smallest(fragments: Sequence[FragmentLayout], effort: Effort) -> list[FragmentLayout]:
     """The smallest ones, as many as are little even together."""
     found: list[FragmentLayout] = []
     rows = size = 0
@@ -172,7 +177,7 @@ def _little(fragments: Sequence[FragmentLayout], effort: Effort) -> list[Fragmen
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentsDue:
+class SegmentPlan:
     """What is to be done for one index: segments to build, each over some fragments, and uuids of those that go."""
 
     build: tuple[tuple[int, ...], ...] = ()
@@ -183,15 +188,15 @@ class SegmentsDue:
         return bool(self.build or self.dead or self.replaced)
 
 
-def segments_due(shape: TableLayout, index: str, effort: Effort, given: frozenset[int] = frozenset()) -> SegmentsDue:
+def plan_segments(shape: TableLayout, index: str, effort: Effort, given: frozenset[int] = frozenset()) -> SegmentPlan:
     """How the segments of an index are to change so that it covers every row; fragments that are `given` it does."""
     present = shape.by_number.keys()
     own = [segment for segment in shape.segments if segment.index == index]
     alive = [segment for segment in own if segment.fragments & present and not segment.fragments & given]
-    kept = _good(alive, shape, effort)
+    kept = _usable_segments(alive, shape, effort)
     covered = given.union(*(segment.fragments for segment in kept))
     left = [one for one in shape.fragments if one.number not in covered]
-    build = _grouped(left, effort.segment_rows)
+    build = _group_fragments(left, effort.segment_rows)
     if effort.whole_segments:
         exact = {segment.fragments: segment for segment in alive if segment not in kept}
         kept += [exact[frozenset(group)] for group in build if frozenset(group) in exact]
@@ -199,11 +204,11 @@ def segments_due(shape: TableLayout, index: str, effort: Effort, given: frozense
     dead = tuple(segment.uuid for segment in own if segment not in alive)
     too_few = not own and not given and shape.rows < effort.rows_min
     if too_few or not effort.allows(sum(one.rows for one in left)):
-        return SegmentsDue((), dead)
-    return SegmentsDue(tuple(build), dead, tuple(segment.uuid for segment in alive if segment not in kept))
+        return SegmentPlan((), dead)
+    return SegmentPlan(tuple(build), dead, tuple(segment.uuid for segment in alive if segment not in kept))
 
 
-def _good(own: Sequence[SegmentLayout], shape: TableLayout, effort: Effort) -> list[SegmentLayout]:
+def _usable_segments(own: Sequence[SegmentLayout], shape: TableLayout, effort: Effort) -> list[SegmentLayout]:
     """The segments that stay whatever else is built. What a segment says of fragments that are gone does no harm."""
     present = shape.by_number
     good, seen = [], set[int]()
@@ -221,7 +226,7 @@ def _good(own: Sequence[SegmentLayout], shape: TableLayout, effort: Effort) -> l
     return good
 
 
-def _grouped(fragments: Sequence[FragmentLayout], segment_rows: int) -> list[tuple[int, ...]]:
+def _group_fragments(fragments: Sequence[FragmentLayout], segment_rows: int) -> list[tuple[int, ...]]:
     groups: list[list[int]] = [[]]
     held = 0
     for one in fragments:

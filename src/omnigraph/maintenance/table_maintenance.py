@@ -1,6 +1,6 @@
 """Compaction and indexes of one table version: the same rows in another version, which nobody was told of.
 
-What was finished is kept (`Finished`): when the race is lost to a staged write, rewritten fragments and built segments
+What was finished is kept (`FinishedWork`): when the race is lost to a staged write, rewritten fragments and built segments
 are put in place on the new version as they are, if their input is in it unchanged (`maintenance-rebase`). So a long
 compaction is not starved by writers.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from omnigraph.maintenance.policy import Effort, groups_due, segments_due
+from omnigraph.maintenance.policy import Effort, plan_compaction, plan_segments
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.handles import TableVersion
@@ -36,7 +36,7 @@ class BuiltSegment:
 
 
 @dataclass(slots=True)
-class Finished:
+class FinishedWork:
     """What was written for a table, whether or not it is part of any version yet."""
 
     rewritten: list[RewrittenGroup] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexDone:
+class IndexReport:
     """What became of one index of a table."""
 
     name: str
@@ -54,34 +54,34 @@ class IndexDone:
 
 
 @dataclass(frozen=True, slots=True)
-class Upkept:
+class MaintainedTable:
     """A version with the same rows, and how it differs from the one it was made of."""
 
     at: TableVersion
     fragments: int
     rewritten: int  # fragments of the version before
-    indexes: tuple[IndexDone, ...] = ()
+    indexes: tuple[IndexReport, ...] = ()
 
     @property
     def pending(self) -> tuple[str, ...]:
         return tuple(index.pending for index in self.indexes if index.pending is not None)
 
 
-def keep_up(
+def maintain_table(
     location: Location,
     at: TableVersion,
     indexes: Sequence[DeclaredIndex],
     effort: Effort,
     choose: ChooseRunner | None = None,
-    finished: Finished | None = None,
-) -> Upkept:
+    finished: FinishedWork | None = None,
+) -> MaintainedTable:
     """Do what is due to a table version: `at` itself is answered where nothing is."""
-    work = _Work(location, tuple(indexes), effort, choose or (lambda _: LocalRunner()), finished or Finished())
+    work = _Work(location, tuple(indexes), effort, choose or (lambda _: LocalRunner()), finished or FinishedWork())
     before = read_layout(location, at)
-    compacted, rewritten = work.compacted(at, before)
+    compacted, rewritten = work.compact(at, before)
     after = before if compacted == at else read_layout(location, compacted)
-    made, done = work.indexed(compacted, after, frozenset(segment.index for segment in before.segments))
-    return Upkept(made, len(after.fragments), rewritten, done)
+    made, done = work.build_indexes(compacted, after, frozenset(segment.index for segment in before.segments))
+    return MaintainedTable(made, len(after.fragments), rewritten, done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,52 +90,52 @@ class _Work:
     indexes: tuple[DeclaredIndex, ...]
     effort: Effort
     choose: ChooseRunner
-    finished: Finished
+    finished: FinishedWork
 
-    def compacted(self, at: TableVersion, shape: TableLayout) -> tuple[TableVersion, int]:
+    def compact(self, at: TableVersion, shape: TableLayout) -> tuple[TableVersion, int]:
         """The version in fewer fragments, and how many were rewritten."""
         carried = [one for one in self.finished.rewritten if one.fits(shape)]
         taken = {document for one in carried for document in one.originals}
         rest = tuple(one for one in shape.fragments if one.document not in taken)
-        groups = groups_due(TableLayout(rest), self.effort)
+        groups = plan_compaction(TableLayout(rest), self.effort)
         if groups:
             effort, numbers = self.effort, shape.by_number
             runner = self.choose(sum(numbers[number].rows for group in groups for number in group))
             tasks = compaction.plan_compaction(self.location, at, groups, effort.target_rows, effort.target_bytes)
             results = runner.run(compaction.run_compaction, tasks, stage="compact")
-            carried += compaction.number_fragments(_above(shape, carried), results)
+            carried += compaction.number_fragments(_with_numbers_of(shape, carried), results)
         self.finished.rewritten[:] = carried
         made = compaction.commit_compaction(self.location, at, carried)
         return made, sum(len(one.originals) for one in carried)
 
-    def indexed(
+    def build_indexes(
         self, at: TableVersion, shape: TableLayout, stood: frozenset[str]
-    ) -> tuple[TableVersion, tuple[IndexDone, ...]]:
+    ) -> tuple[TableVersion, tuple[IndexReport, ...]]:
         """The version with indexes over every row, as far as they are worth it; `stood` are those it had before."""
-        done: list[IndexDone] = []
+        done: list[IndexReport] = []
         new: list[BuiltSegment] = []
         leaving: list[str] = []
         for index in self.indexes:
             if index.column not in shape.columns or not shape.fragments:
                 continue
-            carried = self._carried(shape, index)
+            carried = self._reusable_segments(shape, index)
             given = frozenset[int]().union(*(one.fragments for one in carried))
-            due = segments_due(shape, index.name, self.effort, given)
-            built, pending = self._built(at, shape, index, due.build) if due.build else ([], None)
+            due = plan_segments(shape, index.name, self.effort, given)
+            built, pending = self._build_segments(at, shape, index, due.build) if due.build else ([], None)
             leaving += due.dead if pending else due.dead + due.replaced
             new += carried + built
             if due or carried:
-                done.append(IndexDone(index.name, len(carried) + len(built), index.name in stood, pending))
+                done.append(IndexReport(index.name, len(carried) + len(built), index.name in stood, pending))
         declared = {index.name for index in self.indexes}
         leaving += [segment.uuid for segment in shape.segments if segment.index not in declared]
         self.finished.built[:] = new
         return index_tasks.commit_segments(self.location, at, [one.metadata for one in new], leaving), tuple(done)
 
-    def _carried(self, shape: TableLayout, index: DeclaredIndex) -> list[BuiltSegment]:
+    def _reusable_segments(self, shape: TableLayout, index: DeclaredIndex) -> list[BuiltSegment]:
         """Segments that an earlier attempt has built over fragments that are there as they were."""
         return [one for one in self.finished.built if one.index == index and one.over <= shape.documents]
 
-    def _built(
+    def _build_segments(
         self, at: TableVersion, shape: TableLayout, index: DeclaredIndex, groups: Sequence[tuple[int, ...]]
     ) -> tuple[list[BuiltSegment], str | None]:
         """A segment over each group of fragments, or why there is none."""
@@ -160,7 +160,7 @@ class _Work:
         return built, None
 
 
-def _above(shape: TableLayout, carried: Sequence[RewrittenGroup]) -> TableLayout:
+def _with_numbers_of(shape: TableLayout, carried: Sequence[RewrittenGroup]) -> TableLayout:
     """The shape with the numbers of carried fragments taken too."""
     highest = max([shape.highest, *(one.highest for one in carried)])
     return TableLayout(shape.fragments, shape.segments, shape.columns, highest)

@@ -21,7 +21,7 @@ def fits(state: TypeState, wanted: TypeDef) -> bool:
     return state.definition == wanted or not column_fills(state.definition, wanted)
 
 
-def conformed(tables: Tables, ids: IdSource, state: TypeState, wanted: TypeDef, schema: str) -> Adopted:
+def align_table(tables: Tables, ids: IdSource, state: TypeState, wanted: TypeDef, schema: str) -> Adopted:
     """The state's table with the columns of the wanted definition, which is the schema's; one that fits keeps its tail.
 
     It also keeps the name of the schema that its columns were made for: only what is widened here is made for another.
@@ -30,19 +30,19 @@ def conformed(tables: Tables, ids: IdSource, state: TypeState, wanted: TypeDef, 
     assert ref is not None, "a type without a table has nothing to conform"
     if fits(state, wanted):
         return Adopted(ref)
-    made = fitted(tables, _settled(tables, ids, state), state.definition, wanted)
+    made = fitted(tables, _resolve(tables, ids, state), state.definition, wanted)
     files = tables.new_files(ref.stored, made.at)
     return Adopted(replace(ref, stored=made.at, tail=(), columns=schema), made.says_more, files)
 
 
-def conformed_with(
+def align_table_with_delta(
     tables: Tables, ids: IdSource, state: TypeState, wanted: TypeDef, schema: str, delta: TableDelta
 ) -> Adopted:
     """The same with a delta applied on top, which is in the wanted columns already."""
     if delta.is_empty:
-        return conformed(tables, ids, state, wanted, schema)
+        return align_table(tables, ids, state, wanted, schema)
     assert state.ref is not None, "a type without a table has nothing to conform"
-    at = fitted(tables, _settled(tables, ids, state), state.definition, wanted).at
+    at = fitted(tables, _resolve(tables, ids, state), state.definition, wanted).at
     staged: StagedVersion | None = None
     if delta.removed:
         staged = tables.delete(at, delta.removed)
@@ -54,7 +54,7 @@ def conformed_with(
     return Adopted(ref, converted=True, files=files)
 
 
-def _settled(tables: Tables, ids: IdSource, state: TypeState) -> TableVersion:
+def _resolve(tables: Tables, ids: IdSource, state: TypeState) -> TableVersion:
     """A stored version with all rows, to which columns can be added."""
     from omnigraph.schema.arrow import arrow_schema
 

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from omnigraph.diff.graph_state import GraphState, TypeId, TypeState, identity, lost_rows, same_content
+from omnigraph.diff.graph_state import GraphState, TypeId, TypeState, may_have_lost_rows, same_content, type_id_of
 from omnigraph.errors import ConstraintViolation, MergeConflict, Violation
 from omnigraph.manifest.commit.plan import Check
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import TableKey
-from omnigraph.merge.table_merge import changed_rows
+from omnigraph.merge.table_merge import read_changes
 from omnigraph.schema.constraints import Cardinality, Constraint, Constraints, Endpoint, Unique, type_constraints
 from omnigraph.schema.definitions import TypeDef
 from omnigraph.storage.table.diff.row_diff import Difference
@@ -36,7 +36,7 @@ ORPHAN_EDGE, UNIQUE, CARDINALITY, VALUE = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Merging:
+class MergeStates:
     """The states of a merge, and what it does: tables taken over whole, and deltas to ours."""
 
     base: GraphState
@@ -47,16 +47,16 @@ class Merging:
     deltas: Mapping[TableKey, TableDelta]
 
     def states(self, definition: TypeDef) -> tuple[TypeState | None, TypeState | None, TypeState | None]:
-        type_id: TypeId = identity(definition)
+        type_id: TypeId = type_id_of(definition)
         return self.base.of(type_id), self.ours.of(type_id), self.theirs.of(type_id)
 
 
-def graph_conflicts(tables: Tables, merging: Merging) -> list[MergeConflict]:
+def find_graph_conflicts(tables: Tables, merging: MergeStates) -> list[MergeConflict]:
     """All constraints that the merged graph would break."""
     constraints = constraints_for(merging.after)
     catalog = merging.after.catalog
-    judged = _judged_as_rows(tables, merging)
-    ends_only = _judged_by_their_ends(tables, merging, constraints, frozenset(judged))
+    judged = _deltas_to_check(tables, merging)
+    ends_only = _tables_to_check_ends(tables, merging, constraints, frozenset(judged))
     if not judged and not ends_only:
         return []
     delta = Delta.of([*judged.values(), *ends_only.values()])
@@ -66,19 +66,19 @@ def graph_conflicts(tables: Tables, merging: Merging) -> list[MergeConflict]:
         if not (isinstance(check, UniqueInGraph | CardinalityHolds) and check.reads <= ends_only.keys())
     ]
     found = row_violations(catalog, constraints, Delta.of(judged.values()))
-    answers = gather([partial(_run, check, merging.after, tables) for check in checks])
+    answers = gather([partial(_run_check, check, merging.after, tables) for check in checks])
     kinds = {one.name: one for every in constraints.by_table.values() for one in every}
-    conflicts = [conflict for violation in found for conflict in _told(violation, kinds, merging)]
+    conflicts = [conflict for violation in found for conflict in _to_conflicts(violation, kinds, merging)]
     for answer in answers:
         conflicts += [
             conflict
             for one in answer
-            for conflict in ([one] if isinstance(one, MergeConflict) else _told(one, kinds, merging))
+            for conflict in ([one] if isinstance(one, MergeConflict) else _to_conflicts(one, kinds, merging))
         ]
     return list(dict.fromkeys(conflicts))
 
 
-def _judged_as_rows(tables: Tables, merging: Merging) -> dict[TableKey, TableDelta]:
+def _deltas_to_check(tables: Tables, merging: MergeStates) -> dict[TableKey, TableDelta]:
     """Deltas; and what a side with other constraints changed, because nobody has judged it by the merged ones."""
     judged = {key: delta for key, delta in merging.deltas.items() if not delta.is_empty}
     if merging.ours.schema.hash == merging.theirs.schema.hash:
@@ -90,13 +90,13 @@ def _judged_as_rows(tables: Tables, merging: Merging) -> dict[TableKey, TableDel
             if side is None or not concerned or same_content(base, side):
                 continue
             if type_constraints(side.definition) != wanted:
-                changed = changed_rows(tables, base, side, definition)
-                judged[key] = _beside(judged.get(key), _delta(key, changed))
+                changed = read_changes(tables, base, side, definition)
+                judged[key] = _with_rows_of(judged.get(key), _delta(key, changed))
     return judged
 
 
-def _judged_by_their_ends(
-    tables: Tables, merging: Merging, constraints: Constraints, judged: frozenset[TableKey]
+def _tables_to_check_ends(
+    tables: Tables, merging: MergeStates, constraints: Constraints, judged: frozenset[TableKey]
 ) -> dict[TableKey, TableDelta]:
     """Tables that were taken over whole, where an edge may have lost its node."""
     by_key = merging.after.catalog.by_key
@@ -106,16 +106,16 @@ def _judged_by_their_ends(
         base, _, theirs = merging.states(definition)
         if definition.kind == "edge":
             ends = {by_key[one.node_table] for one in constraints.of(key) if isinstance(one, Endpoint)}
-            if any(lost_rows(merging.states(node)[0], merging.states(node)[1]) for node in ends):
+            if any(may_have_lost_rows(merging.states(node)[0], merging.states(node)[1]) for node in ends):
                 needed.append(definition)
-        elif lost_rows(base, theirs):
+        elif may_have_lost_rows(base, theirs):
             edges = {by_key[one.table_key] for one in constraints.referring_to(key)}
             if any(not same_content(merging.states(edge)[0], merging.states(edge)[1]) for edge in edges):
                 needed.append(definition)
 
     def read(definition: TypeDef) -> TableDelta:
         base, _, theirs = merging.states(definition)
-        return _delta(definition.table_key, changed_rows(tables, base, theirs, definition))
+        return _delta(definition.table_key, read_changes(tables, base, theirs, definition))
 
     return {one.table: one for one in gather([partial(read, definition) for definition in needed])}
 
@@ -125,7 +125,7 @@ def _delta(key: TableKey, changed: Difference) -> TableDelta:
     return TableDelta(key, changed.after, removed, changed.before)
 
 
-def _beside(delta: TableDelta | None, other: TableDelta) -> TableDelta:
+def _with_rows_of(delta: TableDelta | None, other: TableDelta) -> TableDelta:
     """A delta with the rows of another one that it does not write itself, to be judged together."""
     import pyarrow as pa
 
@@ -137,11 +137,11 @@ def _beside(delta: TableDelta | None, other: TableDelta) -> TableDelta:
     return TableDelta(delta.table, rows, delta.removed, pa.concat_tables(parts) if parts else None)
 
 
-def _run(check: Check, txn: WriteTxn, tables: Tables) -> "tuple[Violation | MergeConflict, ...]":
+def _run_check(check: Check, txn: WriteTxn, tables: Tables) -> "tuple[Violation | MergeConflict, ...]":
     if isinstance(check, NoDanglingEdges):
-        return tuple(_left_behind(check, txn, tables))
+        return tuple(_edges_of_removed_nodes(check, txn, tables))
     if isinstance(check, EndsExist):
-        return tuple(_without_node(check, txn, tables))
+        return tuple(_edges_without_node(check, txn, tables))
     try:
         check.run(txn, tables)
     except ConstraintViolation as error:
@@ -149,7 +149,7 @@ def _run(check: Check, txn: WriteTxn, tables: Tables) -> "tuple[Violation | Merg
     return ()
 
 
-def _left_behind(check: NoDanglingEdges, txn: WriteTxn, tables: Tables) -> Iterator[MergeConflict]:
+def _edges_of_removed_nodes(check: NoDanglingEdges, txn: WriteTxn, tables: Tables) -> Iterator[MergeConflict]:
     """Edges that stay while their node goes: the validator names the nodes, a merge the edges."""
     end = check.endpoint
     at, column = stored_at(txn, end.table_key), end.columns[0]
@@ -160,7 +160,7 @@ def _left_behind(check: NoDanglingEdges, txn: WriteTxn, tables: Tables) -> Itera
                 yield _orphan(end.type_name, edge, f"{end.node_type} {node!r}")
 
 
-def _without_node(check: EndsExist, txn: WriteTxn, tables: Tables) -> Iterator[MergeConflict]:
+def _edges_without_node(check: EndsExist, txn: WriteTxn, tables: Tables) -> Iterator[MergeConflict]:
     """Edges that come while their node is gone."""
     asked = frozenset(node for end in check.ends for node in end.edges) - check.removed
     there = tables.exists(stored_at(txn, check.node_table), asked) if asked else frozenset()
@@ -176,18 +176,20 @@ def _orphan(edge_type: str, edge: str, node: str) -> MergeConflict:
     return MergeConflict("edge", edge_type, edge, ORPHAN_EDGE, message)
 
 
-def _told(violation: Violation, constraints: Mapping[str, Constraint], merging: Merging) -> Iterable[MergeConflict]:
+def _to_conflicts(
+    violation: Violation, constraints: Mapping[str, Constraint], merging: MergeStates
+) -> Iterable[MergeConflict]:
     """A violation as conflicts, one for each entity."""
     name = violation.type_name
     entity_kind = merging.after.catalog.by_name[name].kind
-    kind = _kind(constraints.get(violation.constraint))
+    kind = _conflict_kind(constraints.get(violation.constraint))
     return [
         MergeConflict(entity_kind, name, entity, kind, f"{name} {entity!r} {violation.problem}")
         for entity in violation.entity_ids
     ]
 
 
-def _kind(constraint: Constraint | None) -> str:
+def _conflict_kind(constraint: Constraint | None) -> str:
     match constraint:
         case Unique():
             return UNIQUE

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from omnigraph.diff.graph_state import TypeState, identity, state_of
+from omnigraph.diff.graph_state import TypeState, state_of, type_id_of
 from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import BadRequest, MergeConflict, MergeConflicts, OmnigraphError, PreconditionFailed
 from omnigraph.manifest.commit.plan import ConflictPolicy, DataChange, Drop, Merged, Move, PublishPlan
@@ -19,8 +19,8 @@ from omnigraph.manifest.commit.stale_base import retry_if_base_swept
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, RowCounts, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
-from omnigraph.merge.plan import CHANGED_ROWS_LOCAL_MAX, ChooseRunner, Draft, Outcome, draft_merge
-from omnigraph.merge.table_merge import changed_rows
+from omnigraph.merge.plan import CHANGED_ROWS_LOCAL_MAX, ChooseMergeRunner, MergeOutcome, MergePlan, plan_merge
+from omnigraph.merge.table_merge import read_changes
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
 from omnigraph.storage.util.runner import Runner
@@ -37,7 +37,7 @@ class MergeResult:
 
     source: str
     into: str
-    outcome: Outcome
+    outcome: MergeOutcome
     commit: PublishedCommit | None = None
     types: Mapping[TableKey, RowCounts] = field(default_factory=dict)  # rows of each type that the target gets changed
     conflicts: tuple[MergeConflict, ...] = ()  # of a dry run; otherwise they are an error
@@ -68,8 +68,8 @@ def merge(
     if not dry_run:
         repository.require_writable("Merging")
     with meter.operation("merge") as operation:
-        merging = _Merge(repository, source, into, actor, if_commit, txn_id, _choice(engine, runner))
-        result = merging.rehearse() if dry_run else merging.run()
+        merging = _Merge(repository, source, into, actor, if_commit, txn_id, choose_runner(engine, runner))
+        result = merging.dry_run() if dry_run else merging.run()
         if delete_branch and not dry_run:
             result = merging.delete_source(result)
     commit = None if result.commit is None else replace(result.commit, cost=operation.cost)
@@ -84,7 +84,7 @@ def _require_sensible(source: str, into: str, delete_branch: bool, engine: str) 
     require_engine(engine)
 
 
-def _choice(engine: Engine, runner: Callable[[], Runner] | None) -> ChooseRunner:
+def choose_runner(engine: Engine, runner: Callable[[], Runner] | None) -> ChooseMergeRunner:
     def choose(changed: int) -> Runner | None:
         wanted = engine == "spark" or (engine == "auto" and changed > CHANGED_ROWS_LOCAL_MAX)
         if not wanted or (runner is None and engine == "auto"):
@@ -107,7 +107,7 @@ class _Merge:
         actor: str | None,
         if_commit: CommitId | None,
         txn_id: TxnId | None,
-        choose: ChooseRunner,
+        choose: ChooseMergeRunner,
     ) -> None:
         self._repository = repository
         self._source = source
@@ -118,40 +118,40 @@ class _Merge:
         self._txn_id = txn_id or repository.runtime.ids.txn_id()
         self._choose = choose
         self._stager = Stager(repository.tables, repository.runtime.ids)
-        self._draft: Draft | None = None
-        self._drafted_on: CommitId | None = None
+        self._merge_plan: MergePlan | None = None
+        self._planned_on: CommitId | None = None
         self._merged: Manifest | None = None
-        self._stands_on: list[Manifest] = []  # the own base and the source's head, as they were read last
+        self._bases_in_use: list[Manifest] = []  # the own base and the source's head, as they were read last
 
     def run(self) -> MergeResult:
-        return retry_if_base_swept(self._repository, self._run, self._stands_on)
+        return retry_if_base_swept(self._repository, self._run, self._bases_in_use)
 
-    def rehearse(self) -> MergeResult:
-        return retry_if_base_swept(self._repository, self._rehearse, self._stands_on)
+    def dry_run(self) -> MergeResult:
+        return retry_if_base_swept(self._repository, self._dry_run, self._bases_in_use)
 
     def _run(self) -> MergeResult:
         publisher = self._repository.publisher
         txn = self._open()
         landed = publisher.find_earlier_commit(txn, self._txn_id) if self._idempotent else None
         if landed is not None:
-            return MergeResult(self._source, self._into, Outcome.MERGED, landed, landed.commit.touched)
+            return MergeResult(self._source, self._into, MergeOutcome.MERGED, landed, landed.commit.touched)
         commit = publisher.publish(txn, self._plan(txn), Recourse(self._restage, None, self._plan))
         if commit is None:
-            return MergeResult(self._source, self._into, Outcome.UP_TO_DATE, None, {})
+            return MergeResult(self._source, self._into, MergeOutcome.UP_TO_DATE, None, {})
         return MergeResult(self._source, self._into, self._outcome(commit), commit, commit.commit.touched)
 
-    def _outcome(self, commit: PublishedCommit) -> Outcome:
+    def _outcome(self, commit: PublishedCommit) -> MergeOutcome:
         """What was drafted; but no fast-forward on top of what others have committed meanwhile to other types."""
-        assert self._draft is not None
-        if self._draft.outcome is Outcome.FAST_FORWARD and commit.commit.parent != self._drafted_on:
-            return Outcome.MERGED
-        return self._draft.outcome
+        assert self._merge_plan is not None
+        if self._merge_plan.outcome is MergeOutcome.FAST_FORWARD and commit.commit.parent != self._planned_on:
+            return MergeOutcome.MERGED
+        return self._merge_plan.outcome
 
-    def _rehearse(self) -> MergeResult:
+    def _dry_run(self) -> MergeResult:
         """`confirmed-head`: both heads are confirmed in this call, so this is what a merge now would have done."""
         txn = self._open()
-        draft = self._drafted(txn)
-        touched = _touched(self._repository.tables, txn, draft)
+        draft = self._plan_merge(txn)
+        touched = _count_changes(self._repository.tables, txn, draft)
         return MergeResult(self._source, self._into, draft.outcome, None, touched, draft.conflicts, dry_run=True)
 
     def delete_source(self, result: MergeResult) -> MergeResult:
@@ -171,18 +171,18 @@ class _Merge:
             raise PreconditionFailed(str(self._if_commit), txn.commit_id)
         return txn
 
-    def _drafted(self, txn: WriteTxn) -> Draft:
+    def _plan_merge(self, txn: WriteTxn) -> MergePlan:
         source = self._repository.branches.find(self._source).head  # after the own base
-        self._stands_on[:] = txn.base, source
-        self._drafted_on = txn.base.logical_head
-        self._draft, self._merged = draft_merge(self._repository, txn, source, self._choose), source
-        return self._draft
+        self._bases_in_use[:] = txn.base, source
+        self._planned_on = txn.base.logical_head
+        self._merge_plan, self._merged = plan_merge(self._repository, txn, source, self._choose), source
+        return self._merge_plan
 
     def _plan(self, txn: WriteTxn) -> PublishPlan:
-        draft = self._drafted(txn)
+        draft = self._plan_merge(txn)
         if draft.conflicts:
             raise MergeConflicts(self._source, self._into, draft.conflicts)
-        if draft.outcome is Outcome.UP_TO_DATE:
+        if draft.outcome is MergeOutcome.UP_TO_DATE:
             return self._publish_plan(DataChange("merge"), frozenset())
         if draft.schema.hash not in (txn.base.schema, draft.source.schema):
             self._repository.schemas.write(draft.schema)
@@ -197,7 +197,7 @@ class _Merge:
             schema=draft.schema.hash if draft.schema.hash != txn.base.schema else None,
             merged_parent=draft.source.logical_head,
             merged=Merged(draft.source.ancestry, draft.adopted),
-            unstaged=draft.left_alone(txn.base),
+            unstaged=draft.unstaged_tables(txn.base),
         )
         plan = self._publish_plan(change, draft.reads)
         return self._stager.restage(txn, plan, frozenset(draft.deltas), from_scratch=True)
@@ -216,23 +216,23 @@ class _Merge:
     def _restage(
         self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool
     ) -> PublishPlan:
-        self._stands_on[0] = txn.base
+        self._bases_in_use[0] = txn.base
         return self._stager.restage(txn, plan, tables, from_scratch)
 
 
-def _touched(tables: "Tables", txn: WriteTxn, draft: Draft) -> dict[TableKey, RowCounts]:
+def _count_changes(tables: "Tables", txn: WriteTxn, draft: MergePlan) -> dict[TableKey, RowCounts]:
     """How many rows of each type would change: a dry run may read for that, a merge does not."""
-    touched = {key: _counted(delta) for key, delta in draft.deltas.items()}
-    ours, kept = state_of(txn.base, txn.schema), {identity(entry) for entry in draft.schema.catalog.types}
+    touched = {key: _count_delta(delta) for key, delta in draft.deltas.items()}
+    ours, kept = state_of(txn.base, txn.schema), {type_id_of(entry) for entry in draft.schema.catalog.types}
     for key, adopted in draft.adopted.items():
         wanted = draft.schema.catalog.by_key[key]
-        before, after = ours.of(identity(wanted)), TypeState(wanted, adopted.ref)
+        before, after = ours.of(type_id_of(wanted)), TypeState(wanted, adopted.ref)
         contents = (None if before is None else before.content), after.content
         if max(tables.differing_rows(*contents)) > CHANGED_ROWS_LOCAL_MAX:
             ids = tables.differing_ids(*contents)  # where so many differ, those that were only moved may count
             was, now = frozenset(ids.before.to_pylist()), frozenset(ids.after.to_pylist())
         else:
-            changed = changed_rows(tables, before, after, wanted)
+            changed = read_changes(tables, before, after, wanted)
             was, now = (frozenset(rows.column("id").to_pylist()) for rows in (changed.before, changed.after))
         touched[key] = RowCounts(len(now - was), len(now & was), len(was - now))
     for type_id, state in ours.types.items():
@@ -242,6 +242,6 @@ def _touched(tables: "Tables", txn: WriteTxn, draft: Draft) -> dict[TableKey, Ro
     return {key: touch for key, touch in touched.items() if touch}
 
 
-def _counted(delta: TableDelta) -> RowCounts:
+def _count_delta(delta: TableDelta) -> RowCounts:
     updated = len(delta.ids & delta.ids_before)
     return RowCounts(len(delta.ids) - updated, updated, len(delta.removed))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from omnigraph.diff.changes import states_of_commit
-from omnigraph.diff.graph_state import GraphState, identity, state_of
+from omnigraph.diff.graph_state import GraphState, state_of, type_id_of
 from omnigraph.diff.type_diff import TypeHistory, table_difference, type_histories
 from omnigraph.errors import BadRequest, ConflictError, MergeConflict, RevertConflicts
 from omnigraph.manifest.commit.publish import PublishedCommit
@@ -17,7 +17,7 @@ from omnigraph.manifest.history.history import find_commit
 from omnigraph.manifest.model.ancestry import contains_commit
 from omnigraph.manifest.model.manifest import MAIN, Commit, CommitClass, CommitId, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
-from omnigraph.merge.row_merge import DELETE_VS_UPDATE, DIVERGENT_INSERT, Decided, decide_rows
+from omnigraph.merge.row_merge import DELETE_VS_UPDATE, DIVERGENT_INSERT, MergedRows, merge_rows
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.table.overlay import ids_of, with_ids
 from omnigraph.storage.table.table_content import TableContent
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KIND = "revert"
-LOOKED_UP_MAX = 50_000  # rows that are found by their ids; more are found in one pass over the table
+LOOKUP_ROWS_MAX = 50_000  # rows that are found by their ids; more are found in one pass over the table
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +56,17 @@ def revert(
     commit_id = repository.commit_named(reference)
 
     def plan(txn: WriteTxn) -> Changes:
-        undone = _undone(repository, commit_id)  # each time: a cleanup may have expired it meanwhile
+        undone = _read_undoable(repository, commit_id)  # each time: a cleanup may have expired it meanwhile
         if not contains_commit(txn.base.ancestry, undone.commit.id):
             raise BadRequest(
                 f"{undone.commit.id} is not in the history of {txn.branch!r}: revert it on a branch that has it."
             )
-        return _inverse(repository.tables, txn, undone)
+        return _plan_inverse(repository.tables, txn, undone)
 
     return commit_changes(repository, plan, branch=branch, kind=KIND, actor=actor, if_commit=if_commit, txn_id=txn_id)
 
 
-def _undone(repository: Repository, commit_id: CommitId) -> _Undone:
+def _read_undoable(repository: Repository, commit_id: CommitId) -> _Undone:
     """What can be undone: anything that changed rows and nothing else."""
     _, commit = find_commit(repository.manifests, commit_id)
     if commit.commit_class is CommitClass.MAINTENANCE:
@@ -82,7 +82,7 @@ def _undone(repository: Repository, commit_id: CommitId) -> _Undone:
     return _Undone(commit, _state(before), _state(after))
 
 
-def _inverse(tables: Tables, txn: WriteTxn, undone: _Undone) -> Changes:
+def _plan_inverse(tables: Tables, txn: WriteTxn, undone: _Undone) -> Changes:
     """The plan on one base: for each type the rows that are as the commit left them, as they were before it."""
     head = state_of(txn.base, txn.schema)
     deltas: list[TableDelta] = []
@@ -91,16 +91,16 @@ def _inverse(tables: Tables, txn: WriteTxn, undone: _Undone) -> Changes:
     for history in type_histories([undone.before, undone.after]):
         if not history.comparisons():
             continue
-        current = head.of(identity(history.definition))
+        current = head.of(type_id_of(history.definition))
         if current is None:
             raise ConflictError(
                 f"{undone.commit.id} can't be reverted, because {history.definition.name} was dropped since: nothing "
                 "was written, apply a schema that has it again."
             )
         key = current.definition.table_key
-        decided = _decided(tables, history, current.definition, txn.content(key))
+        decided = _merge_inverse(tables, history, current.definition, txn.content(key))
         read.add(key)
-        conflicts += [_retold(conflict) for conflict in decided.conflicts]
+        conflicts += [_reword(conflict) for conflict in decided.conflicts]
         deltas.append(TableDelta(key, decided.rows, frozenset(decided.removed), decided.before))
     if conflicts:
         raise RevertConflicts(undone.commit.id, txn.branch, tuple(conflicts))
@@ -108,23 +108,23 @@ def _inverse(tables: Tables, txn: WriteTxn, undone: _Undone) -> Changes:
     return Changes(delta.actions(), checks_for(txn, delta), frozenset(read))
 
 
-def _decided(tables: Tables, history: TypeHistory, definition: TypeDef, content: TableContent | None) -> Decided:
+def _merge_inverse(tables: Tables, history: TypeHistory, definition: TypeDef, content: TableContent | None) -> MergedRows:
     """Merge "as it was before the commit" into the current rows, with "as the commit left it" as their base."""
     found = table_difference(tables, *history.comparisons()[0], definition)
     ids = sorted({*ids_of(found.before), *ids_of(found.after)})
-    return decide_rows(found.after, _current_rows(tables, definition, content, ids), found.before, definition)
+    return merge_rows(found.after, _current_rows(tables, definition, content, ids), found.before, definition)
 
 
 def _current_rows(tables: Tables, definition: TypeDef, content: TableContent | None, ids: list[str]) -> "pa.Table":
     from omnigraph.schema.arrow import arrow_schema
 
     shape = arrow_schema(definition)
-    if len(ids) <= LOOKED_UP_MAX or content is None:
+    if len(ids) <= LOOKUP_ROWS_MAX or content is None:
         return tables.lookup(content, ids, shape.names, schema=shape)
     return with_ids(tables.scan(content, shape.names, schema=shape), ids)
 
 
-def _retold(conflict: MergeConflict) -> MergeConflict:
+def _reword(conflict: MergeConflict) -> MergeConflict:
     """The conflict in the words of a revert."""
     subject = f"{conflict.type_name} {conflict.entity_id!r}"
     if conflict.kind == DELETE_VS_UPDATE:

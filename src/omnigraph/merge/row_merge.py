@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
-    Places: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+    RowNumbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 DIVERGENT_INSERT, DIVERGENT_UPDATE, DELETE_VS_UPDATE = "DivergentInsert", "DivergentUpdate", "DeleteVsUpdate"
 PROPERTIES_SHOWN_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Decided:
+class MergedRows:
     """What a merge does to our rows: those to write, those to remove, and those it can't decide about."""
 
     rows: "pa.Table"
@@ -43,17 +43,17 @@ class _Sides:
     base: "pa.Table"
     ours: "pa.Table"
     theirs: "pa.Table"
-    b: "Places"
-    o: "Places"
-    t: "Places"
+    base_at: "RowNumbers"
+    ours_at: "RowNumbers"
+    theirs_at: "RowNumbers"
 
-    def equal(self, column: str, one: "tuple[pa.Table, Places]", other: "tuple[pa.Table, Places]") -> "Mask":
+    def equal(self, column: str, one: "tuple[pa.Table, RowNumbers]", other: "tuple[pa.Table, RowNumbers]") -> "Mask":
         """Where both sides have the row, and the same value in it."""
         import numpy as np
 
         (left, at_left), (right, at_right) = one, other
         both = np.flatnonzero((at_left >= 0) & (at_right >= 0))
-        same = np.zeros(len(self.b), bool)
+        same = np.zeros(len(self.base_at), bool)
         values = (
             left.column(column).take(at_left[both]),
             right.column(column).take(at_right[both]),
@@ -62,28 +62,28 @@ class _Sides:
         return same
 
     def base_ours(self, column: str) -> "Mask":
-        return self.equal(column, (self.base, self.b), (self.ours, self.o))
+        return self.equal(column, (self.base, self.base_at), (self.ours, self.ours_at))
 
     def base_theirs(self, column: str) -> "Mask":
-        return self.equal(column, (self.base, self.b), (self.theirs, self.t))
+        return self.equal(column, (self.base, self.base_at), (self.theirs, self.theirs_at))
 
     def ours_theirs(self, column: str) -> "Mask":
-        return self.equal(column, (self.ours, self.o), (self.theirs, self.t))
+        return self.equal(column, (self.ours, self.ours_at), (self.theirs, self.theirs_at))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Column:
+class _ColumnComparison:
     name: str
-    ours_kept: "Mask"  # as in the base
-    theirs_kept: "Mask"
-    agree: "Mask"
+    ours_unchanged: "Mask"  # as in the base
+    theirs_unchanged: "Mask"
+    sides_equal: "Mask"
 
     @property
-    def disputed(self) -> "Mask":
-        return ~(self.ours_kept | self.theirs_kept | self.agree)
+    def conflicting(self) -> "Mask":
+        return ~(self.ours_unchanged | self.theirs_unchanged | self.sides_equal)
 
 
-def decide_rows(base: "pa.Table", ours: "pa.Table", theirs: "pa.Table", definition: TypeDef) -> Decided:
+def merge_rows(base: "pa.Table", ours: "pa.Table", theirs: "pa.Table", definition: TypeDef) -> MergedRows:
     """Decide about all ids of the three tables, which have the same columns; an id is at most once in each.
 
     A row that a side left as it was may be missing from `base` and from that side alike only if all three lack it.
@@ -92,15 +92,15 @@ def decide_rows(base: "pa.Table", ours: "pa.Table", theirs: "pa.Table", definiti
     import pyarrow as pa
 
     ids = _all_ids(base, ours, theirs)
-    sides = _Sides(base, ours, theirs, *(_places(ids, rows) for rows in (base, ours, theirs)))
-    has_b, has_o, has_t = sides.b >= 0, sides.o >= 0, sides.t >= 0
-    columns = [_compared(sides, name) for name in theirs.column_names if name != ID]
-    following = _following(definition, {column.name: column for column in columns})
-    ours_kept = _all([column.ours_kept for column in columns], has_b & has_o)
-    theirs_kept = _all([column.theirs_kept for column in columns], has_b & has_t)
-    agree = _all([column.agree for column in columns], has_o & has_t)
+    sides = _Sides(base, ours, theirs, *(_row_numbers(ids, rows) for rows in (base, ours, theirs)))
+    has_b, has_o, has_t = sides.base_at >= 0, sides.ours_at >= 0, sides.theirs_at >= 0
+    columns = [_compare_column(sides, name) for name in theirs.column_names if name != ID]
+    following = _vector_sources(definition, {column.name: column for column in columns})
+    ours_kept = _all([column.ours_unchanged for column in columns], has_b & has_o)
+    theirs_kept = _all([column.theirs_unchanged for column in columns], has_b & has_t)
+    agree = _all([column.sides_equal for column in columns], has_o & has_t)
     everywhere = has_b & has_o & has_t
-    disputes = {column.name: everywhere & column.disputed for column in columns}
+    disputes = {column.name: everywhere & column.conflicting for column in columns}
     for name, (ours_leads, theirs_leads) in following.items():
         disputes[name] &= ~(ours_leads | theirs_leads)
     disputed = ~_all([~mask for mask in disputes.values()], np.ones(len(ids), bool))
@@ -111,19 +111,19 @@ def decide_rows(base: "pa.Table", ours: "pa.Table", theirs: "pa.Table", definiti
     delete_vs_update = (has_b & has_o & ~has_t & ~ours_kept) | (has_b & ~has_o & has_t & ~theirs_kept)
     updated = everywhere & ~theirs_kept & ~agree & ~disputed
 
-    rows = _images(sides, columns, following, inserted, updated)
-    changed = _differing(sides, rows, np.flatnonzero(updated), int(inserted.sum()))
+    rows = _combine(sides, columns, following, inserted, updated)
+    changed = _really_updated(sides, rows, np.flatnonzero(updated), int(inserted.sum()))
     gone = np.flatnonzero(removed)
-    before = ours.take(np.concatenate([sides.o[changed], sides.o[gone]]))
-    rows = rows.filter(pa.array(_kept_rows(np.flatnonzero(updated), changed, int(inserted.sum()))))
-    unlike = {column.name: ~column.agree for column in columns}
+    before = ours.take(np.concatenate([sides.ours_at[changed], sides.ours_at[gone]]))
+    rows = rows.filter(pa.array(_written_mask(np.flatnonzero(updated), changed, int(inserted.sum()))))
+    unlike = {column.name: ~column.sides_equal for column in columns}
     conflicts = [
-        *_divergences(DIVERGENT_INSERT, np.flatnonzero(divergent_insert), sides, unlike, definition, ids),
-        *_divergences(DIVERGENT_UPDATE, np.flatnonzero(disputed), sides, disputes, definition, ids),
-        *_deletions(np.flatnonzero(delete_vs_update), sides, definition, ids),
+        *_divergence_conflicts(DIVERGENT_INSERT, np.flatnonzero(divergent_insert), sides, unlike, definition, ids),
+        *_divergence_conflicts(DIVERGENT_UPDATE, np.flatnonzero(disputed), sides, disputes, definition, ids),
+        *_deletion_conflicts(np.flatnonzero(delete_vs_update), sides, definition, ids),
     ]
     conflicts.sort(key=lambda conflict: conflict.entity_id)
-    return Decided(rows, tuple(ids.take(pa.array(gone)).to_pylist()), before, tuple(conflicts))
+    return MergedRows(rows, tuple(ids.take(pa.array(gone)).to_pylist()), before, tuple(conflicts))
 
 
 def _all_ids(*tables: "pa.Table") -> Any:
@@ -132,7 +132,7 @@ def _all_ids(*tables: "pa.Table") -> Any:
     return pa.chunked_array([chunk for rows in tables for chunk in rows.column(ID).chunks], pa.string()).unique()
 
 
-def _places(ids: Any, rows: "pa.Table") -> "Places":
+def _row_numbers(ids: Any, rows: "pa.Table") -> "RowNumbers":
     import numpy as np
     import pyarrow.compute as pc
 
@@ -140,8 +140,8 @@ def _places(ids: Any, rows: "pa.Table") -> "Places":
     return np.asarray(found).astype(np.int64)
 
 
-def _compared(sides: _Sides, name: str) -> _Column:
-    return _Column(name, sides.base_ours(name), sides.base_theirs(name), sides.ours_theirs(name))
+def _compare_column(sides: _Sides, name: str) -> _ColumnComparison:
+    return _ColumnComparison(name, sides.base_ours(name), sides.base_theirs(name), sides.ours_theirs(name))
 
 
 def _all(masks: "Sequence[Mask]", where: "Mask") -> "Mask":
@@ -152,7 +152,7 @@ def _all(masks: "Sequence[Mask]", where: "Mask") -> "Mask":
     return same
 
 
-def _following(definition: TypeDef, columns: "dict[str, _Column]") -> "dict[str, tuple[Mask, Mask]]":
+def _vector_sources(definition: TypeDef, columns: "dict[str, _ColumnComparison]") -> "dict[str, tuple[Mask, Mask]]":
     """Vectors that are made from a text go with it: a vector of the one text beside the other would be found wrongly.
 
     For each, where exactly one side changed the text: (ours did, theirs did). Elsewhere it is a property like others.
@@ -161,13 +161,16 @@ def _following(definition: TypeDef, columns: "dict[str, _Column]") -> "dict[str,
     for prop in definition.properties:
         if prop.embed is not None:
             text = columns[definition.column(prop.embed.source)]
-            found[prop.column] = (~text.ours_kept & text.theirs_kept, text.ours_kept & ~text.theirs_kept)
+            found[prop.column] = (
+                ~text.ours_unchanged & text.theirs_unchanged,
+                text.ours_unchanged & ~text.theirs_unchanged,
+            )
     return found
 
 
-def _images(
+def _combine(
     sides: _Sides,
-    columns: Sequence[_Column],
+    columns: Sequence[_ColumnComparison],
     following: "dict[str, tuple[Mask, Mask]]",
     inserted: "Mask",
     updated: "Mask",
@@ -178,17 +181,17 @@ def _images(
 
     count = sides.ours.num_rows
     both = np.flatnonzero(updated)
-    new = count + sides.t[np.flatnonzero(inserted)]
+    new = count + sides.theirs_at[np.flatnonzero(inserted)]
     arrays = []
     by_name = {column.name: column for column in columns}
     for field in sides.theirs.schema:
         takes_theirs = np.zeros(len(both), bool)
         if field.name != ID:
-            takes_theirs = ~by_name[field.name].theirs_kept[both]
+            takes_theirs = ~by_name[field.name].theirs_unchanged[both]
         if field.name in following:
             ours_leads, theirs_leads = (mask[both] for mask in following[field.name])
             takes_theirs = (takes_theirs & ~ours_leads) | theirs_leads
-        places = np.concatenate([np.where(takes_theirs, count + sides.t[both], sides.o[both]), new])
+        places = np.concatenate([np.where(takes_theirs, count + sides.theirs_at[both], sides.ours_at[both]), new])
         values = pa.chunked_array(
             [*sides.ours.column(field.name).chunks, *sides.theirs.column(field.name).chunks], field.type
         )
@@ -196,25 +199,25 @@ def _images(
     return pa.table(arrays, schema=sides.theirs.schema)
 
 
-def _differing(sides: _Sides, rows: "pa.Table", updated: "Places", inserted: int) -> "Places":
+def _really_updated(sides: _Sides, rows: "pa.Table", updated: "RowNumbers", inserted: int) -> "RowNumbers":
     """Of the updated rows those that are another than ours: what only repeats it need not be written."""
     import numpy as np
 
     same = np.ones(len(updated), bool)
-    was = sides.ours.take(sides.o[updated])
+    was = sides.ours.take(sides.ours_at[updated])
     for name in rows.column_names:
         same &= equal_values(rows.column(name).slice(0, rows.num_rows - inserted), was.column(name))
     return updated[~same]
 
 
-def _kept_rows(updated: "Places", changed: "Places", inserted: int) -> "Mask":
+def _written_mask(updated: "RowNumbers", changed: "RowNumbers", inserted: int) -> "Mask":
     import numpy as np
 
     return np.concatenate([np.isin(updated, changed), np.ones(inserted, bool)])
 
 
-def _divergences(
-    kind: str, places: "Places", sides: _Sides, blamed: "Mapping[str, Mask]", definition: TypeDef, ids: Any
+def _divergence_conflicts(
+    kind: str, places: "RowNumbers", sides: _Sides, blamed: "Mapping[str, Mask]", definition: TypeDef, ids: Any
 ) -> list[MergeConflict]:
     """Rows that both sides have with different values, with the properties that are to blame."""
     names = {definition.column(name): name for name in (*definition.physical_columns, *definition.by_name)}
@@ -231,12 +234,12 @@ def _divergences(
     return found
 
 
-def _deletions(places: "Places", sides: _Sides, definition: TypeDef, ids: Any) -> list[MergeConflict]:
+def _deletion_conflicts(places: "RowNumbers", sides: _Sides, definition: TypeDef, ids: Any) -> list[MergeConflict]:
     found = []
     for place in places.tolist():
         message = (
             "the branch that is merged deleted it and the other one changed it"
-            if sides.o[place] >= 0
+            if sides.ours_at[place] >= 0
             else "the branch that is merged changed it and the other one deleted it"
         )
         found.append(_conflict(definition, str(ids[place].as_py()), DELETE_VS_UPDATE, message))
@@ -248,5 +251,5 @@ def _conflict(definition: TypeDef, entity: str, kind: str, message: str) -> Merg
 
 
 def _values(sides: _Sides, column: str, place: int) -> list[str]:
-    found = ((sides.ours, sides.o[place]), (sides.theirs, sides.t[place]))
+    found = ((sides.ours, sides.ours_at[place]), (sides.theirs, sides.theirs_at[place]))
     return [format_value(rows.column(column)[int(at)].as_py()) for rows, at in found]

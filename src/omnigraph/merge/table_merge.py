@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from omnigraph.diff.align_rows import converted
-from omnigraph.diff.graph_state import TypeState, self_contained
+from omnigraph.diff.align_rows import align_rows
+from omnigraph.diff.graph_state import TypeState, without_tail
 from omnigraph.errors import MergeConflict
-from omnigraph.merge.row_merge import Decided, decide_rows
+from omnigraph.merge.row_merge import MergedRows, merge_rows
 from omnigraph.schema.definitions import ID, TypeDef
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.diff.row_diff import Difference, diff_in_memory
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
     Batches: TypeAlias = Iterable[pa.RecordBatch]
 
-ROWS_A_PART = 250_000  # of changed rows; a task holds those of both sides in memory
-ROWS_ASKED_ABOUT = 131_072  # at once, whether they belong to a share
+ROWS_PER_TASK = 250_000  # of changed rows; a task holds those of both sides in memory
+ROWS_HASHED_AT_ONCE = 131_072  # at once, whether they belong to a share
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Contest:
+class ContestedTable:
     """One type that both sides changed: its three states, and the definition that the merged graph has of it."""
 
     wanted: TypeDef
@@ -39,22 +39,22 @@ class Contest:
     ours: TypeState
     theirs: TypeState
 
-    def self_contained(self, tables: Tables) -> "Contest":
+    def without_tails(self, tables: Tables) -> "ContestedTable":
         """The same for tasks elsewhere: rows that ride in manifests go with it."""
-        base, ours, theirs = (self_contained(tables, state) for state in (self.base, self.ours, self.theirs))
+        base, ours, theirs = (without_tail(tables, state) for state in (self.base, self.ours, self.theirs))
         assert ours is not None
         assert theirs is not None
-        return Contest(self.wanted, base, ours, theirs)
+        return ContestedTable(self.wanted, base, ours, theirs)
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class IdPartition:
     """Which part of the ids a task decides about."""
 
     part: int
     parts: int
 
-    def of(self, rows: "pa.Table") -> "pa.Table":
+    def select(self, rows: "pa.Table") -> "pa.Table":
         """The rows whose ids are in this part: the same on every machine that has the same DuckDB."""
         import duckdb
         import pyarrow as pa
@@ -69,32 +69,32 @@ class Share:
         return rows.filter(pa.array(found))
 
 
-ALL = Share(0, 1)
+ALL = IdPartition(0, 1)
 
 
-def merge_rows(tables: Tables, contest: Contest, share: Share = ALL) -> Decided:
+def merge_table(tables: Tables, contest: ContestedTable, share: IdPartition = ALL) -> MergedRows:
     """What the merge does to our rows of one type."""
     ours, theirs = gather(
         [
-            partial(changed_rows, tables, contest.base, side, contest.wanted, share)
+            partial(read_changes, tables, contest.base, side, contest.wanted, share)
             for side in (contest.ours, contest.theirs)
         ]
     )
-    return decide_changes(ours, theirs, contest.wanted)
+    return merge_changes(ours, theirs, contest.wanted)
 
 
-def decide_changes(ours: Difference, theirs: Difference, wanted: TypeDef) -> Decided:
+def merge_changes(ours: Difference, theirs: Difference, wanted: TypeDef) -> MergedRows:
     """Only rows that they changed can change ours; one that we left alone is as it was in the base."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    changed = ours.after.filter(_among(ours.after, theirs))
-    untouched = theirs.before.filter(pc.invert(_among(theirs.before, ours)))
-    return decide_rows(theirs.before, pa.concat_tables([changed, untouched]), theirs.after, wanted)
+    changed = ours.after.filter(_is_changed(ours.after, theirs))
+    untouched = theirs.before.filter(pc.invert(_is_changed(theirs.before, ours)))
+    return merge_rows(theirs.before, pa.concat_tables([changed, untouched]), theirs.after, wanted)
 
 
-def changed_rows(
-    tables: Tables, base: TypeState | None, side: TypeState | None, wanted: TypeDef, share: Share = ALL
+def read_changes(
+    tables: Tables, base: TypeState | None, side: TypeState | None, wanted: TypeDef, share: IdPartition = ALL
 ) -> Difference:
     """What one side changed since the base, in the columns of the merged schema."""
     import pyarrow as pa
@@ -103,34 +103,34 @@ def changed_rows(
 
     known = [state.definition for state in (base, side) if state is not None]
     shape = pa.unify_schemas([arrow_schema(one) for one in known or [wanted]], promote_options="permissive")
-    stored = _stored_difference(tables, base, side, shape, share)
+    stored = _read_stored_changes(tables, base, side, shape, share)
     before, after = stored.before, stored.after
     above = frozenset(entity for state in (base, side) if state is not None for entity in state.overlay.decided_ids)
     if above:
         before, after = (
-            pa.concat_tables([without_ids(rows, above), share.of(_images(tables, state, above, shape))])
+            pa.concat_tables([without_ids(rows, above), share.select(_read_rows(tables, state, above, shape))])
             for rows, state in ((before, base), (after, side))
         )
     if not above and all(one == wanted for one in known):
         return Difference(before, after)
     return diff_in_memory(
-        converted(before, wanted if base is None else base.definition, wanted),
-        converted(after, wanted if side is None else side.definition, wanted),
+        align_rows(before, wanted if base is None else base.definition, wanted),
+        align_rows(after, wanted if side is None else side.definition, wanted),
     )
 
 
-def _stored_difference(
-    tables: Tables, base: TypeState | None, side: TypeState | None, shape: "pa.Schema", share: Share
+def _read_stored_changes(
+    tables: Tables, base: TypeState | None, side: TypeState | None, shape: "pa.Schema", share: IdPartition
 ) -> Difference:
     """As the tables differ, whatever lies on top of the base."""
     older, newer = (None if state is None else state.content for state in (base, side))
     if share.parts == 1:
         return tables.difference(older, newer, shape)
-    before, after = (_table(batches, shape, share) for batches in tables.differing_batches(older, newer, shape))
+    before, after = (_collect(batches, shape, share) for batches in tables.differing_batches(older, newer, shape))
     return diff_in_memory(before, after)
 
 
-def _table(batches: "Batches", shape: "pa.Schema", share: Share) -> "pa.Table":
+def _collect(batches: "Batches", shape: "pa.Schema", share: IdPartition) -> "pa.Table":
     """The rows of a share, of batches that are put together to be asked about not one by one."""
     import pyarrow as pa
 
@@ -138,19 +138,19 @@ def _table(batches: "Batches", shape: "pa.Schema", share: Share) -> "pa.Table":
     for batch in batches:
         waiting.append(batch)
         count += batch.num_rows
-        if count >= ROWS_ASKED_ABOUT:
-            kept.append(share.of(pa.Table.from_batches(waiting, shape)))
+        if count >= ROWS_HASHED_AT_ONCE:
+            kept.append(share.select(pa.Table.from_batches(waiting, shape)))
             waiting, count = [], 0
-    return pa.concat_tables([*kept, share.of(pa.Table.from_batches(waiting, shape))])
+    return pa.concat_tables([*kept, share.select(pa.Table.from_batches(waiting, shape))])
 
 
-def _images(tables: Tables, state: TypeState | None, ids: Iterable[str], shape: "pa.Schema") -> "pa.Table":
+def _read_rows(tables: Tables, state: TypeState | None, ids: Iterable[str], shape: "pa.Schema") -> "pa.Table":
     if state is None:
         return shape.empty_table()
     return tables.lookup(state.content, ids, shape.names, state.overlay, shape)
 
 
-def _among(rows: "pa.Table", changes: Difference) -> Any:
+def _is_changed(rows: "pa.Table", changes: Difference) -> Any:
     """Which of the rows are about ids that a side changed."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -165,12 +165,12 @@ def _among(rows: "pa.Table", changes: Difference) -> Any:
 @dataclass(frozen=True, slots=True)
 class _Task:
     location: Location
-    contest: Contest
-    share: Share
+    contest: ContestedTable
+    share: IdPartition
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _TaskResult:
     """What a task decided, small enough to travel: compressed columns."""
 
     rows: bytes
@@ -179,28 +179,28 @@ class _Answer:
     conflicts: tuple[MergeConflict, ...]
 
 
-def merge_rows_on(runner: Runner, location: Location, contest: Contest, changed: int) -> Decided:
+def merge_table_on(runner: Runner, location: Location, contest: ContestedTable, changed: int) -> MergedRows:
     """As `merge_rows`, for about so many changed rows, by as many tasks as that takes."""
     import pyarrow as pa
 
-    parts = max(runner.parallelism, -(-changed // ROWS_A_PART), 1)
-    tasks = [_Task(location, contest, Share(part, parts)) for part in range(parts)]
-    answers = runner.run(_decide_part, tasks, stage=f"merge {contest.wanted.name}")
+    parts = max(runner.parallelism, -(-changed // ROWS_PER_TASK), 1)
+    tasks = [_Task(location, contest, IdPartition(part, parts)) for part in range(parts)]
+    answers = runner.run(_run_task, tasks, stage=f"merge {contest.wanted.name}")
     conflicts = sorted((c for answer in answers for c in answer.conflicts), key=lambda c: c.entity_id)
-    return Decided(
-        pa.concat_tables([_decoded(answer.rows) for answer in answers]),
+    return MergedRows(
+        pa.concat_tables([_decode(answer.rows) for answer in answers]),
         tuple(entity for answer in answers for entity in answer.removed),
-        pa.concat_tables([_decoded(answer.before) for answer in answers]),
+        pa.concat_tables([_decode(answer.before) for answer in answers]),
         tuple(conflicts),
     )
 
 
-def _decide_part(task: _Task) -> _Answer:
-    decided = merge_rows(Tables(task.location), task.contest, task.share)
-    return _Answer(_encoded(decided.rows), _encoded(decided.before), decided.removed, decided.conflicts)
+def _run_task(task: _Task) -> _TaskResult:
+    decided = merge_table(Tables(task.location), task.contest, task.share)
+    return _TaskResult(_encode(decided.rows), _encode(decided.before), decided.removed, decided.conflicts)
 
 
-def _encoded(rows: "pa.Table") -> bytes:
+def _encode(rows: "pa.Table") -> bytes:
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
@@ -209,7 +209,7 @@ def _encoded(rows: "pa.Table") -> bytes:
     return bytes(sink.getvalue())
 
 
-def _decoded(data: bytes) -> "pa.Table":
+def _decode(data: bytes) -> "pa.Table":
     import pyarrow as pa
 
     with pa.ipc.open_stream(data) as reader:

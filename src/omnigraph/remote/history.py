@@ -148,7 +148,7 @@ class RemoteHistory:
         params = {"cursor": cursor, "start": start, "limit": limit, "branch": branch}
         answer = self._session.get("/changes", params)
         document = answer.document
-        changes = tuple(self._told(document["changes"], Cursor.decoded(document["cursor"]).branch))
+        changes = tuple(self._told(document["changes"], Cursor.decode(document["cursor"]).branch))
         cost = results.cost_in(answer.headers.get("omnigraph-cost"))
         return FeedPage(changes, document["cursor"], document["more"], cost)
 

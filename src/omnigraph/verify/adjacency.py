@@ -19,7 +19,7 @@ def check_adjacency(found: Findings, repository: Repository, snapshot: Snapshot,
     if ref.stored is None or max(sizes) > ROWS_MAX or repository.store.head(adjacency_key(ref.stored)) is None:
         return
     found.count("adjacencies")
-    told = _compared(repository, snapshot, keys)
+    told = _equals_rebuilt(repository, snapshot, keys)
     where = f"{edge.table_key}, {adjacency_key(ref.stored)}"
     if told is None:
         found.add(where, "the saved adjacency can't be used: it is damaged or of another format", REMOVE, NOTICE)
@@ -27,7 +27,7 @@ def check_adjacency(found: Findings, repository: Repository, snapshot: Snapshot,
         found.add(where, "the saved adjacency is not that of the edges", REMOVE)
 
 
-def _compared(repository: Repository, snapshot: Snapshot, keys: tuple[str, str, str]) -> bool | None:
+def _equals_rebuilt(repository: Repository, snapshot: Snapshot, keys: tuple[str, str, str]) -> bool | None:
     """Whether the saved adjacency equals a built one; None where it is of no use."""
     import numpy as np
 

@@ -43,7 +43,7 @@ class StreamedRows:
             raise
 
 
-class Scratch:
+class ScratchDatabase:
     """One DuckDB connection whose tables live as long as it does."""
 
     def __init__(self, connection: Any) -> None:
@@ -74,7 +74,7 @@ class Scratch:
 
 
 @contextmanager
-def scratch() -> Iterator[Scratch]:
+def open_scratch() -> Iterator[ScratchDatabase]:
     """One for a whole verification: opening it takes longer than most questions."""
     import duckdb
 
@@ -82,11 +82,11 @@ def scratch() -> Iterator[Scratch]:
         settings: dict[str, Any] = {"memory_limit": MEMORY_MAX, "temp_directory": folder}
         connection: Any = duckdb.connect(config=settings)
         try:
-            yield Scratch(connection)
+            yield ScratchDatabase(connection)
         finally:
             connection.close()
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     doubled = name.replace('"', '""')
     return f'"{doubled}"'

@@ -29,15 +29,17 @@ class FileChecks:
 
     def check(self, found: Findings, place: str, file: NamedFile, listed: ObjectInfo) -> None:
         """Add a problem where the file is not what was written."""
-        record = self._record_of(found, file.key)
+        record = self._find_record(found, file.key)
         if record is None:
             found.count("files_not_recorded")
         elif record.size != listed.size:
             found.add(place, f"the {file.what} {file.key} has {listed.size:,} bytes instead of {record.size:,}")
         else:
-            self._compare(found, place, file, listed, record)
+            self._compare_checksum(found, place, file, listed, record)
 
-    def _compare(self, found: Findings, place: str, file: NamedFile, listed: ObjectInfo, record: FileRecord) -> None:
+    def _compare_checksum(
+        self, found: Findings, place: str, file: NamedFile, listed: ObjectInfo, record: FileRecord
+    ) -> None:
         local = self._repository.location.is_local
         if not record.checksum.startswith(SHA256 if local else ETAG):
             found.count("files_not_recorded")  # the graph was copied here from another kind of store
@@ -54,7 +56,7 @@ class FileChecks:
                 f"the {file.what} {file.key} has changed since it was written: its {what} is not the recorded one",
             )
 
-    def _record_of(self, found: Findings, key: str) -> FileRecord | None:
+    def _find_record(self, found: Findings, key: str) -> FileRecord | None:
         if self._history is None:
             self._history = self._newest_first()
         while key not in self._records and (points := next(self._history, None)) is not None:
@@ -78,6 +80,6 @@ class FileChecks:
 
     def _read(self, point: Point) -> tuple[Entry | None, Findings]:
         problems = Findings()
-        with problems.trying(f"manifest {point.manifest_version} of branch id {point.branch_id}"):
+        with problems.catching(f"manifest {point.manifest_version} of branch id {point.branch_id}"):
             return self._repository.manifests.read(point), problems
         return None, problems

@@ -15,7 +15,7 @@ from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.maintain import inspect as checking
 from omnigraph.storage.table.read.search import words
 from omnigraph.storage.table.tables import Tables
-from omnigraph.verify.duckdb_scratch import Scratch, StreamedRows
+from omnigraph.verify.duckdb_scratch import ScratchDatabase, StreamedRows
 from omnigraph.verify.report import Findings
 from omnigraph.write.validate.lookups import sql_in
 
@@ -39,7 +39,7 @@ REBUILD = "drop the index and build it again with `optimize`"
 class IndexChecks:
     """The indexes of stored versions, each once."""
 
-    def __init__(self, tables: Tables, query: Scratch, *, full: bool, seed: int) -> None:
+    def __init__(self, tables: Tables, query: ScratchDatabase, *, full: bool, seed: int) -> None:
         self._tables = tables
         self._query = query
         self._full = full
@@ -51,39 +51,39 @@ class IndexChecks:
             found.count("indexes")
             found.count("unindexed_rows", segmented.unindexed_rows)
             where = f"{place}, index {segmented.index.name}"
-            with found.trying(where, REBUILD):
-                on = _Indexed(at, dataset, segmented.index)
+            with found.catching(where, REBUILD):
+                on = _StoredIndex(at, dataset, segmented.index)
                 match segmented.index.kind:
                     case "btree":
-                        self._values(found, where, on)
+                        self._check_values(found, where, on)
                     case "full_text":
-                        self._words(found, where, on)
+                        self._check_words(found, where, on)
                     case "vector":
-                        self._vectors(found, where, on)
+                        self._check_vectors(found, where, on)
 
     # By value.
 
-    def _values(self, found: Findings, where: str, on: "_Indexed") -> None:
+    def _check_values(self, found: Findings, where: str, on: "_StoredIndex") -> None:
         """Rows by their value, those without one included."""
         import numpy as np
 
         self._compare(found, where, on, f"`{on.column}` IS NULL", "without a value", None)
         if self._full:
             self._query("CREATE OR REPLACE TABLE found AS SELECT * FROM rows", {"rows": on.rows()})
-            for rows in _helpings(self._query, on.numbers):
+            for rows in _groups_by_value(self._query, on.numbers):
                 values, true = rows.column(0).unique().to_pylist(), np.sort(rows.column(1).to_numpy())
-                self._compare(found, where, on, sql_in(on.column, values), f"of {_shown(values)}", true)
+                self._compare(found, where, on, sql_in(on.column, values), f"of {_format_values(values)}", true)
             return
         seen: set[Any] = set()
-        for batch in on.batches(self._fragments(on)):
+        for batch in on.batches(self._sample_fragments(on)):
             given = [value for value in batch.column(on.column).unique().to_pylist() if value is not None]
-            seen.update(value for value in self._some(on, given, VALUES_SAMPLED) if value == value)
-        values = self._some(on, sorted(seen), VALUES_SAMPLED)
+            seen.update(value for value in self._sample(on, given, VALUES_SAMPLED) if value == value)
+        values = self._sample(on, sorted(seen), VALUES_SAMPLED)
         if values:
-            self._compare(found, where, on, sql_in(on.column, values), f"of {_shown(values)}", None)
+            self._compare(found, where, on, sql_in(on.column, values), f"of {_format_values(values)}", None)
 
     def _compare(
-        self, found: Findings, where: str, on: "_Indexed", condition: str, of: str, true: "Addresses | None"
+        self, found: Findings, where: str, on: "_StoredIndex", condition: str, of: str, true: "Addresses | None"
     ) -> None:
         """What the index finds beside what is there; `true` where that is known already."""
         import numpy as np
@@ -99,32 +99,32 @@ class IndexChecks:
 
     # By words.
 
-    def _words(self, found: Findings, where: str, on: "_Indexed") -> None:
+    def _check_words(self, found: Findings, where: str, on: "_StoredIndex") -> None:
         """Rows by the words of their text, split as the index splits them."""
         import numpy as np
 
         if not self._full:
-            self._words_of_some(found, where, on)
+            self._check_sampled_words(found, where, on)
             return
         self._query("CREATE OR REPLACE TABLE found AS SELECT * FROM rows", {"rows": on.rows_of_words()})
-        for rows in _helpings(self._query, on.numbers):
+        for rows in _groups_by_value(self._query, on.numbers):
             by_word = rows.group_by("value").aggregate([("address", "list")])
             pairs: Any = zip(by_word.column("value").to_pylist(), by_word.column("address_list"), strict=True)
             for word, addresses in pairs:
                 if words(word) != [word]:
                     continue  # it would be stemmed once more
-                answered, true = np.sort(self._searched(found, on, word)), np.sort(addresses.values.to_numpy())
+                answered, true = np.sort(self._search_word(found, on, word)), np.sort(addresses.values.to_numpy())
                 if not np.array_equal(answered, true):
                     told = f"it finds {len(answered):,} rows with {word!r}, there are {len(true):,}"
                     found.add(where, told, REBUILD)
 
-    def _words_of_some(self, found: Findings, where: str, on: "_Indexed") -> None:
+    def _check_sampled_words(self, found: Findings, where: str, on: "_StoredIndex") -> None:
         """Some rows are found by a word of theirs, and what else is found has that word too."""
         import numpy as np
 
         dice = Random(f"{self._seed} {on.at} {on.column}")
         texts: dict[int, str] = {}
-        for batch in on.batches(self._fragments(on)):
+        for batch in on.batches(self._sample_fragments(on)):
             pairs: Any = zip(batch.column("_rowaddr").to_pylist(), batch.column(on.column).to_pylist(), strict=True)
             given = [(address, text) for address, text in pairs if text]
             texts |= dict(dice.sample(given, min(len(given), WORDS_SAMPLED)))
@@ -133,7 +133,7 @@ class IndexChecks:
             if not own:
                 continue
             word = dice.choice(own)
-            answered = self._searched(found, on, word)
+            answered = self._search_word(found, on, word)
             if address not in answered:
                 found.add(where, f"it does not find a row by its word {word!r}", REBUILD)
             others = np.sort(answered)[:FOUND_READ_MAX]
@@ -141,21 +141,21 @@ class IndexChecks:
             if not all(text is not None and word in words(text) for text in read):
                 found.add(where, f"it finds rows with {word!r} that do not have it", REBUILD)
 
-    def _searched(self, found: Findings, on: "_Indexed", word: str) -> "Addresses":
+    def _search_word(self, found: Findings, on: "_StoredIndex", word: str) -> "Addresses":
         found.count("lookups")
         answered: Addresses = self._tables.search_text(on.at, on.column, "search", word).addresses
         return answered
 
     # By vector.
 
-    def _vectors(self, found: Findings, where: str, on: "_Indexed") -> None:
+    def _check_vectors(self, found: Findings, where: str, on: "_StoredIndex") -> None:
         """The nearest row of a stored vector, usually its own, is among the first that the index finds."""
         import numpy as np
 
         metric = on.index.metric
         assert metric is not None
         missed = asked = 0
-        for vector in self._stored_vectors(on):
+        for vector in self._sample_vectors(on):
             addresses, distances = checking.nearest_addresses(on.at, on.dataset, on.index, vector, NEAREST)
             nearest = addresses[distances <= distances.min()] if len(distances) else addresses
             if len(nearest) == NEAREST or not len(nearest):
@@ -167,13 +167,13 @@ class IndexChecks:
         if missed * 10 > asked:
             found.add(where, f"it misses the nearest row of {missed:,} of {asked:,} stored vectors", REBUILD)
 
-    def _stored_vectors(self, on: "_Indexed") -> Iterator[Any]:
+    def _sample_vectors(self, on: "_StoredIndex") -> Iterator[Any]:
         """Every one or, unless everything is asked for, some of the first rows of some fragments."""
         import numpy as np
 
         dice = Random(f"{self._seed} {on.at} {on.column}")
         left = VECTORS_SAMPLED
-        for batch in on.batches(self._fragments(on)):
+        for batch in on.batches(self._sample_fragments(on)):
             vectors = [np.asarray(one, np.float32) for one in batch.column(on.column).drop_null().to_pylist()]
             given = [one for one in vectors if np.isfinite(one).all() and one.any()]
             chosen = given if self._full else dice.sample(given, min(len(given), left))
@@ -182,21 +182,21 @@ class IndexChecks:
             if not self._full and not left:
                 return
 
-    def _fragments(self, on: "_Indexed") -> list[int] | None:
+    def _sample_fragments(self, on: "_StoredIndex") -> list[int] | None:
         """Of which values are taken; None for all."""
         ids = [int(fragment.fragment_id) for fragment in on.dataset.get_fragments()]
         if self._full or len(ids) <= FRAGMENTS_SAMPLED:
             return None
         return sorted(Random(f"{self._seed} {on.at}").sample(ids, FRAGMENTS_SAMPLED))
 
-    def _some(self, on: "_Indexed", values: Sequence[Any], count: int) -> list[Any]:
+    def _sample(self, on: "_StoredIndex", values: Sequence[Any], count: int) -> list[Any]:
         if len(values) <= count:
             return list(values)
         return list(Random(f"{self._seed} {on.at} {on.column}").sample(values, count))
 
 
 @dataclass(frozen=True, slots=True)
-class _Indexed:
+class _StoredIndex:
     """One index of one stored version."""
 
     at: TableVersion
@@ -248,7 +248,7 @@ class _Indexed:
         return StreamedRows(schema, read)
 
 
-def _helpings(query: Scratch, numbers: str) -> "Iterator[pa.Table]":
+def _groups_by_value(query: ScratchDatabase, numbers: str) -> "Iterator[pa.Table]":
     """The values in order, some hundred at a time, each with all its rows; what is no number is left out."""
     import pyarrow as pa
 
@@ -267,6 +267,6 @@ def _helpings(query: Scratch, numbers: str) -> "Iterator[pa.Table]":
         yield pa.Table.from_batches(kept)
 
 
-def _shown(values: Sequence[Any]) -> str:
+def _format_values(values: Sequence[Any]) -> str:
     named = ", ".join(repr(value) for value in values[:2])
     return named if len(values) <= 2 else f"{named} and {len(values) - 2:,} more values"

@@ -28,7 +28,7 @@ from omnigraph.storage.table.table_content import Tail
 _FOLDING = ("fold", "optimize")  # the kinds of commits that write tails into stored versions
 
 
-def own_problems(manifest: Manifest, branch: str) -> Iterator[str]:
+def manifest_problems(manifest: Manifest, branch: str) -> Iterator[str]:
     """What one manifest says wrongly, whatever came before it."""
     if manifest.branch != branch:
         yield f"it says that its branch is {manifest.branch!r}, not {branch!r}"
@@ -157,10 +157,10 @@ def _table_problems(before: Manifest, after: Manifest, key: TableKey, old: Table
         yield f"{key} has {new.rows:,} rows instead of {old.rows:,}, though no commit changed it"
     merged = any(commit.merged_parent is not None for commit in after.commits)
     if not merged and after.schema == before.schema:
-        yield from _tail_follows(after, key, old, new)
+        yield from _tail_step_problems(after, key, old, new)
 
 
-def _tail_follows(after: Manifest, key: TableKey, old: TableRef, new: TableRef) -> Iterator[str]:
+def _tail_step_problems(after: Manifest, key: TableKey, old: TableRef, new: TableRef) -> Iterator[str]:
     """`whole-tail`: what a stored version has in it is no longer in the tail, and nothing else leaves it."""
     rest: Tail = new.tail
     if rest and (rest[-1].branch_id, rest[-1].manifest_version) == (after.branch_id, after.manifest_version):

@@ -46,14 +46,16 @@ class LostHeads:
         names = {ref.branch_id: ref.branch for ref in refs}
         for branch_id, used in sorted(self._named.items()):
             if only is None or branch_id == only:
-                with found.trying(f"branch {names.get(branch_id, branch_id)!r}"):
-                    self._compare(found, names, branch_id, used)
+                with found.catching(f"branch {names.get(branch_id, branch_id)!r}"):
+                    self._check_branch(found, names, branch_id, used)
         for ref in refs:
             if ref.branch_id in self._ended and (only is None or ref.branch_id == only):
-                with found.trying(f"branch {ref.branch!r}"):
-                    self._compare_end(found, ref)
+                with found.catching(f"branch {ref.branch!r}"):
+                    self._check_dead_branch(found, ref)
 
-    def _compare(self, found: Findings, names: Mapping[BranchId, str], branch_id: BranchId, used: UsedNumber) -> None:
+    def _check_branch(
+        self, found: Findings, names: Mapping[BranchId, str], branch_id: BranchId, used: UsedNumber
+    ) -> None:
         if self._manifests.read(Point(branch_id, used.number), cached=False) is not None:
             return
         head = self._highest_number(branch_id)
@@ -75,7 +77,7 @@ class LostHeads:
         listed = self._repository.store.list(manifest_folder(branch_id))
         return max((number for one in listed if (number := manifest_number(one.key)) is not None), default=0)
 
-    def _compare_end(self, found: Findings, ref: Ref) -> None:
+    def _check_dead_branch(self, found: Findings, ref: Ref) -> None:
         left = self._manifests.find_remaining_head(ref.branch_id)
         if left is not None and left.tombstone is None:
             found.add(
@@ -162,7 +164,7 @@ class LostHeads:
 
 
 def _silent() -> AbstractContextManager[None]:
-    return Findings().trying("")
+    return Findings().catching("")
 
 
 def _remedy(branch_id: BranchId, left: Entry | None, used: UsedNumber | None) -> str:

@@ -10,10 +10,10 @@ from omnigraph.errors import BadRequest, Damaged, NotFound, OmnigraphError, Unsu
 from omnigraph.storage.meter import Cost
 
 PROBLEMS_KEPT_MAX = 1_000
-DAMAGE: "Severity" = "damage"
-NOTICE: "Severity" = "notice"
+DAMAGE: "ProblemSeverity" = "damage"
+NOTICE: "ProblemSeverity" = "notice"
 
-Severity: TypeAlias = Literal["damage", "notice"]  # a notice is about what nobody relies on
+ProblemSeverity: TypeAlias = Literal["damage", "notice"]  # a notice is about what nobody relies on
 
 RESTORE = (
     "restore it from a copy of the store, or go on from a state without damage (`branch create NAME --from COMMIT`)"
@@ -22,13 +22,13 @@ REWRITE = "write the rows again that should be there, or go back with `revert`, 
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class VerifyProblem:
     """One thing that is not as it should be: where, what, and what can be done about it."""
 
     where: str
     what: str
     remedy: str
-    severity: Severity = "damage"
+    severity: ProblemSeverity = "damage"
 
     @property
     def sentence(self) -> str:
@@ -70,7 +70,7 @@ class VerifyReport:
     full: bool
     seed: int
     checked: Checked
-    problems: tuple[Problem, ...]
+    problems: tuple[VerifyProblem, ...]
     more: int = 0  # problems beyond those that are listed
     cost: Cost = field(default_factory=Cost)
 
@@ -79,7 +79,7 @@ class VerifyReport:
         return not self.more and all(problem.severity != DAMAGE for problem in self.problems)
 
     @property
-    def damage(self) -> tuple[Problem, ...]:
+    def damage(self) -> tuple[VerifyProblem, ...]:
         return tuple(problem for problem in self.problems if problem.severity == DAMAGE)
 
 
@@ -87,14 +87,14 @@ class Findings:
     """Problems and counts as they come together. Whatever may turn out to be a false alarm is collected aside."""
 
     def __init__(self) -> None:
-        self._problems: dict[Problem, None] = {}  # each once, in order
+        self._problems: dict[VerifyProblem, None] = {}  # each once, in order
         self._more = 0
         self._counts: Counter[str] = Counter()
         self._seen: set[object] = set()
         self._outer: Findings | None = None
 
-    def add(self, where: str, what: str, remedy: str = RESTORE, severity: Severity = DAMAGE) -> None:
-        problem = Problem(where, what, remedy, severity)
+    def add(self, where: str, what: str, remedy: str = RESTORE, severity: ProblemSeverity = DAMAGE) -> None:
+        problem = VerifyProblem(where, what, remedy, severity)
         if problem in self._problems:
             return
         if len(self._problems) < PROBLEMS_KEPT_MAX:
@@ -105,7 +105,7 @@ class Findings:
     def count(self, name: str, by: int = 1) -> None:
         self._counts[name] += by
 
-    def first(self, *key: object) -> bool:
+    def is_first(self, *key: object) -> bool:
         """Whether this is the first time that something is looked at: it need not be looked at again."""
         if key in self:
             return False
@@ -115,7 +115,7 @@ class Findings:
     def __contains__(self, key: tuple[object, ...]) -> bool:
         return key in self._seen or (self._outer is not None and key in self._outer)
 
-    def aside(self) -> "Findings":
+    def tentative(self) -> "Findings":
         """A tray for what is kept with `absorb`, or forgotten as if nobody had looked."""
         made = Findings()
         made._outer = self
@@ -133,7 +133,7 @@ class Findings:
         return any(problem.severity == DAMAGE for problem in self._problems)
 
     @contextmanager
-    def trying(self, where: str, remedy: str = RESTORE) -> Iterator[None]:
+    def catching(self, where: str, remedy: str = RESTORE) -> Iterator[None]:
         """Take down as damage what can't be read; a store that can't be asked is an error all the same."""
         try:
             yield

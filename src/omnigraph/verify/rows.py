@@ -14,7 +14,7 @@ from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.constraints import Cardinality, Endpoint, Key, Unique, type_constraints
 from omnigraph.storage.table.table_content import TableContent
 from omnigraph.storage.table.tables import Tables
-from omnigraph.verify.duckdb_scratch import Scratch, StreamedRows, quoted
+from omnigraph.verify.duckdb_scratch import ScratchDatabase, StreamedRows, quote_identifier
 from omnigraph.verify.report import REWRITE, Findings, named
 from omnigraph.write.validate.row_checks import value_violations
 
@@ -25,7 +25,7 @@ KEPT_MAX = 100  # ids of one problem; the others are counted
 
 
 class RowChecks:
-    def __init__(self, tables: Tables, query: Scratch, *, full: bool) -> None:
+    def __init__(self, tables: Tables, query: ScratchDatabase, *, full: bool) -> None:
         self._tables = tables
         self._query = query
         self._full = full
@@ -35,35 +35,37 @@ class RowChecks:
         for key in sound:
             definition = snapshot.catalog.by_key[key]
             place = f"{where}, {key}"
-            if found.first("content", key, snapshot.content(key), snapshot.manifest.schema):
-                with found.trying(place):
-                    self._own(found, place, definition, snapshot)
-            for endpoint in _of(definition, Endpoint):
+            if found.is_first("content", key, snapshot.content(key), snapshot.manifest.schema):
+                with found.catching(place):
+                    self._check_table(found, place, definition, snapshot)
+            for endpoint in _constraints_of(definition, Endpoint):
                 ends = (snapshot.content(key), snapshot.content(endpoint.node_table))
                 nodes_read = endpoint.node_table in sound or endpoint.node_table not in snapshot.manifest.tables
-                if nodes_read and found.first("ends", endpoint.columns, *ends):
-                    with found.trying(place):
-                        self._ends(found, place, endpoint, snapshot)
+                if nodes_read and found.is_first("ends", endpoint.columns, *ends):
+                    with found.catching(place):
+                        self._check_ends(found, place, endpoint, snapshot)
 
-    def _own(self, found: Findings, place: str, definition: TypeDef, snapshot: Snapshot) -> None:
+    def _check_table(self, found: Findings, place: str, definition: TypeDef, snapshot: Snapshot) -> None:
         """Ids and values in one pass; then uniqueness and cardinality, each over its own columns."""
-        passing = _Passing(found, place, definition, self._full)
-        rows = self._rows(definition, snapshot, passing.columns, passing.seen)
+        passing = _BatchChecks(found, place, definition, self._full)
+        rows = self._rows(definition, snapshot, passing.columns, passing.check)
         twice = "SELECT id, count(*) FROM rows WHERE id IS NOT NULL GROUP BY id HAVING count(*) > 1 ORDER BY id"
         same = self._query(twice, {"rows": rows})
         if same:
             ids = [str(one) for one, _ in same[:KEPT_MAX]]
             found.add(place, f"ids occur more than once: {named(ids, len(same))}", REWRITE)
-        passing.tell()
-        for unique in _of(definition, Unique):
-            self._unique(found, place, definition, snapshot, unique)
-        for cardinality in _of(definition, Cardinality):
-            self._cardinality(found, place, definition, snapshot, cardinality)
+        passing.report()
+        for unique in _constraints_of(definition, Unique):
+            self._check_unique(found, place, definition, snapshot, unique)
+        for cardinality in _constraints_of(definition, Cardinality):
+            self._check_cardinality(found, place, definition, snapshot, cardinality)
 
-    def _unique(self, found: Findings, place: str, definition: TypeDef, snapshot: Snapshot, unique: Unique) -> None:
+    def _check_unique(
+        self, found: Findings, place: str, definition: TypeDef, snapshot: Snapshot, unique: Unique
+    ) -> None:
         found.count("constraints")
-        columns = ", ".join(map(quoted, unique.columns))
-        given = " AND ".join(f"{quoted(column)} IS NOT NULL" for column in unique.columns)
+        columns = ", ".join(map(quote_identifier, unique.columns))
+        given = " AND ".join(f"{quote_identifier(column)} IS NOT NULL" for column in unique.columns)
         sql = (
             f"SELECT min(id), max(id), count(*) FROM rows WHERE {given} GROUP BY {columns} HAVING count(*) > 1 "
             "ORDER BY 1"
@@ -75,12 +77,12 @@ class RowChecks:
             many = f", {len(same):,} values in all" if len(same) > 1 else ""
             found.add(place, f"{one!r} and {other!r} have the same {values}, which is unique{many}", REWRITE)
 
-    def _cardinality(
+    def _check_cardinality(
         self, found: Findings, place: str, definition: TypeDef, snapshot: Snapshot, bounds: Cardinality
     ) -> None:
         """A node without any edge is asked nothing, as in every write."""
         found.count("constraints")
-        source = quoted(bounds.columns[0])
+        source = quote_identifier(bounds.columns[0])
         beyond = f"count(*) < {bounds.minimum}" + ("" if bounds.maximum is None else f" OR count(*) > {bounds.maximum}")
         sql = f"SELECT {source}, count(*) FROM rows GROUP BY 1 HAVING {beyond} ORDER BY 1"
         odd = self._query(sql, {"rows": self._rows(definition, snapshot, bounds.columns)})
@@ -89,16 +91,16 @@ class RowChecks:
             bound = bounds.name.rpartition(" ")[2]
             found.add(place, f"{named(ids, len(odd))} have {odd[0][1]} edges, which is outside @card({bound})", REWRITE)
 
-    def _ends(self, found: Findings, place: str, endpoint: Endpoint, snapshot: Snapshot) -> None:
+    def _check_ends(self, found: Findings, place: str, endpoint: Endpoint, snapshot: Snapshot) -> None:
         """Every end is a node. A null end is the validator's to refuse, and is told with the values."""
-        column = quoted(endpoint.columns[0])
+        column = quote_identifier(endpoint.columns[0])
         edges = snapshot.catalog.by_key[endpoint.table_key]
         nodes = snapshot.catalog.by_key[endpoint.node_table]
         sql = (
             f"SELECT {column}, min(id), count(*) FROM rows WHERE {column} IS NOT NULL AND NOT EXISTS "
             f"(SELECT 1 FROM nodes WHERE nodes.id = rows.{column}) GROUP BY 1 ORDER BY 1"
         )
-        count = _Counting(found, "ends")
+        count = _RowCounter(found, "ends")
         rows = self._rows(edges, snapshot, ("id", *endpoint.columns), count)
         missing = self._query(sql, {"rows": rows, "nodes": self._rows(nodes, snapshot, ("id",))})
         if missing:
@@ -129,7 +131,7 @@ class RowChecks:
         return StreamedRows(schema, lambda: self._tables.batches(content, wanted, schema=whole), seen)
 
 
-class _Passing:
+class _BatchChecks:
     """What can be said of rows one batch at a time: null ids, keys and, where all is asked for, all values."""
 
     def __init__(self, found: Findings, place: str, definition: TypeDef, full: bool) -> None:
@@ -145,7 +147,7 @@ class _Passing:
         self._broken: dict[str, tuple[Violation, int]] = {}
         found.count("constraints", len(self._constraints))
 
-    def seen(self, batch: "pa.RecordBatch") -> None:
+    def check(self, batch: "pa.RecordBatch") -> None:
         import pyarrow as pa
 
         self._found.count("rows", batch.num_rows)
@@ -157,7 +159,7 @@ class _Passing:
             first, count = self._broken.get(violation.constraint, (violation, 0))
             self._broken[violation.constraint] = (first, count + len(violation.entity_ids))
 
-    def tell(self) -> None:
+    def report(self) -> None:
         for column, count in self._nulls.items():
             if count:
                 self._found.add(self._place, f"{count:,} rows have no {column}", REWRITE)
@@ -166,7 +168,7 @@ class _Passing:
             self._found.add(self._place, f"{named(ids, count)} {violation.problem}", REWRITE)
 
 
-class _Counting:
+class _RowCounter:
     def __init__(self, found: Findings, name: str) -> None:
         self._found, self._name = found, name
 
@@ -174,5 +176,5 @@ class _Counting:
         self._found.count(self._name, batch.num_rows)
 
 
-def _of(definition: TypeDef, kind: type[Any]) -> list[Any]:
+def _constraints_of(definition: TypeDef, kind: type[Any]) -> list[Any]:
     return [one for one in type_constraints(definition) if isinstance(one, kind)]

@@ -9,7 +9,7 @@ from omnigraph.manifest.repository import Repository
 from omnigraph.schema.catalog import Schema
 from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.verify.adjacency import check_adjacency
-from omnigraph.verify.duckdb_scratch import Scratch
+from omnigraph.verify.duckdb_scratch import ScratchDatabase
 from omnigraph.verify.indexes import IndexChecks
 from omnigraph.verify.lineage import schema_problems
 from omnigraph.verify.report import REWRITE, Findings
@@ -17,26 +17,26 @@ from omnigraph.verify.rows import RowChecks
 from omnigraph.verify.tables import TableChecks
 
 
-class StateChecks:
-    def __init__(self, repository: Repository, query: Scratch, *, full: bool, seed: int) -> None:
+class SnapshotChecks:
+    def __init__(self, repository: Repository, query: ScratchDatabase, *, full: bool, seed: int) -> None:
         self._repository = repository
         self._tables = TableChecks(repository, full=full, seed=seed)
         self._rows = RowChecks(repository.tables, query, full=full)
         self._indexes = IndexChecks(repository.tables, query, full=full, seed=seed)
 
-    def schema(self, found: Findings, where: str, manifest: Manifest) -> Schema | None:
+    def check_schema(self, found: Findings, where: str, manifest: Manifest) -> Schema | None:
         """The schema of a manifest, which exists, is what its name promises, and compiles."""
         schema: Schema | None = None
-        with found.trying(where):
+        with found.catching(where):
             schema = self._repository.schemas.read(manifest.schema)
-            if found.first("schema", manifest.schema):
+            if found.is_first("schema", manifest.schema):
                 found.count("schemas")
-                self._compiled(found, where, schema)
+                self._check_source(found, where, schema)
             for what in schema_problems(manifest, schema.catalog):
                 found.add(where, what, REWRITE)
         return schema
 
-    def _compiled(self, found: Findings, where: str, schema: Schema) -> None:
+    def _check_source(self, found: Findings, where: str, schema: Schema) -> None:
         """The text is what people read; the catalog beside it is what counts."""
         try:
             names = {one.name for one in compile_schema(schema.source).catalog.types} if schema.source else None
@@ -49,7 +49,7 @@ class StateChecks:
     def check(self, found: Findings, where: str, manifest: Manifest, *, rows: bool) -> None:
         """All tables of a manifest; with `rows` also what is in them, and what indexes make of it."""
         found.count("states")
-        schema = self.schema(found, where, manifest)
+        schema = self.check_schema(found, where, manifest)
         sound = [
             key
             for key, ref in sorted(manifest.tables.items())
@@ -64,21 +64,21 @@ class StateChecks:
         snapshot = Snapshot(manifest, schema)
         self._rows.check(found, where, snapshot, sound)
         for key in sound:
-            self._derived(found, f"{where}, {key}", snapshot, key, sound)
+            self._check_derived(found, f"{where}, {key}", snapshot, key, sound)
 
-    def _derived(self, found: Findings, place: str, snapshot: Snapshot, key: str, sound: list[str]) -> None:
+    def _check_derived(self, found: Findings, place: str, snapshot: Snapshot, key: str, sound: list[str]) -> None:
         definition = snapshot.catalog.by_key[key]
         stored = snapshot.manifest.tables[key].stored
         if stored is None:
             return
-        if found.first("indexes", stored):
-            with found.trying(place):
+        if found.is_first("indexes", stored):
+            with found.catching(place):
                 self._indexes.check(found, f"{place} ({stored})", definition, stored)
         if definition.kind != "edge" or not all(node in sound for node in _ends(snapshot, key)):
             return
         nodes = [snapshot.manifest.tables[node].stored for node in _ends(snapshot, key)]
-        if found.first("adjacency", stored, *nodes):
-            with found.trying(place):
+        if found.is_first("adjacency", stored, *nodes):
+            with found.catching(place):
                 check_adjacency(found, self._repository, snapshot, definition)
 
 

@@ -35,22 +35,22 @@ class TableChecks:
         """Whether all of it reads back: only then is it worth asking what the rows say."""
         stored = ref.stored
         place = f"{where}, {key}" + ("" if stored is None else f" ({stored})")
-        if stored is not None and found.first("version", stored) and not self._version(found, place, stored):
-            found.first("unsound", stored)
+        if stored is not None and found.is_first("version", stored) and not self._check_version(found, place, stored):
+            found.is_first("unsound", stored)
         sound = ("unsound", stored) not in found
-        overlay = self._tail(found, f"{where}, {key}", ref.tail)
-        if sound and overlay is not None and found.first("rows", stored, ref.tail, ref.rows):
-            with found.trying(place):
-                self._count(found, place, ref, overlay)
+        overlay = self._check_tail(found, f"{where}, {key}", ref.tail)
+        if sound and overlay is not None and found.is_first("rows", stored, ref.tail, ref.rows):
+            with found.catching(place):
+                self._check_row_count(found, place, ref, overlay)
         return sound and overlay is not None
 
     def check_columns(self, found: Findings, where: str, ref: TableRef, definition: TypeDef) -> None:
         """Every property has a column in the stored version, and the table's entry does not deny it."""
         stored = ref.stored
-        if stored is None or not found.first("columns", stored, ref.columns, definition):
+        if stored is None or not found.is_first("columns", stored, ref.columns, definition):
             return
         place = f"{where}, {definition.table_key} ({stored})"
-        with found.trying(place):
+        with found.catching(place):
             names = frozenset(self._repository.tables.open(stored).schema.names)
             missing = [prop for prop in definition.properties if prop.column not in names]
             for prop in missing:
@@ -61,55 +61,57 @@ class TableChecks:
                 if denied is not None:
                     found.add(place, f"its columns were made for a schema that has no {denied!r}", REWRITE)
 
-    def _version(self, found: Findings, place: str, at: TableVersion) -> bool:
+    def _check_version(self, found: Findings, place: str, at: TableVersion) -> bool:
         """Whether its rows can be read; an index that can't is told too, and searches go on without it."""
-        aside, unsound = found.aside(), True
-        with aside.trying(place):
+        aside, unsound = found.tentative(), True
+        with aside.catching(place):
             dataset = self._repository.tables.open(at)
             aside.count("table_versions")
             for file in checking.version_files(at, dataset):
-                if aside.first("file", file.key):
+                if aside.is_first("file", file.key):
                     aside.count("files")
-                    self._file(aside, place, file)
-            for fragment in self._chosen(at, checking.fragment_names(dataset), aside):
-                with aside.trying(place):
+                    self._check_file(aside, place, file)
+            for fragment in self._choose_fragments(at, checking.fragment_names(dataset), aside):
+                with aside.catching(place):
                     checking.check_fragment(at, dataset, fragment)
                     aside.count("fragments")
             unsound = aside.damaged
             for file in checking.index_files(self._repository.store, at, dataset):
-                if aside.first("file", file.key):
+                if aside.is_first("file", file.key):
                     aside.count("files")
-                    self._file(aside, place, file)
+                    self._check_file(aside, place, file)
         found.absorb(aside)
         return not unsound
 
-    def _chosen(self, at: TableVersion, fragments: dict[int, tuple[str, ...]], found: Findings) -> Sequence[int]:
+    def _choose_fragments(
+        self, at: TableVersion, fragments: dict[int, tuple[str, ...]], found: Findings
+    ) -> Sequence[int]:
         """All fragments that were not read yet or, unless everything is asked for, some of them."""
         fresh = [one for one, names in fragments.items() if ("fragment", at.table_id, names) not in found]
         if not self._full and len(fresh) > FRAGMENTS_SAMPLED:
             fresh = sorted(Random(f"{self._seed} {at}").sample(fresh, FRAGMENTS_SAMPLED))
-        return [one for one in fresh if found.first("fragment", at.table_id, fragments[one])]
+        return [one for one in fresh if found.is_first("fragment", at.table_id, fragments[one])]
 
-    def _file(self, found: Findings, place: str, file: NamedFile) -> None:
-        listed = self._listed_as(file.key)
+    def _check_file(self, found: Findings, place: str, file: NamedFile) -> None:
+        listed = self._find_listed(file.key)
         if listed is None:
             found.add(place, f"the {file.what} {file.key} is missing")
         elif file.size is not None and listed.size != file.size:
             found.add(place, f"the {file.what} {file.key} has {listed.size:,} bytes instead of {file.size:,}")
         elif self._full:
-            self._compare(found, place, file, listed)
+            self._compare_content(found, place, file, listed)
 
-    def _compare(self, found: Findings, place: str, file: NamedFile, listed: ObjectInfo) -> None:
+    def _compare_content(self, found: Findings, place: str, file: NamedFile, listed: ObjectInfo) -> None:
         """A version does not name every file of an index, so all that are in its folder are compared."""
         inside = {file: listed}
         if file.key.endswith("/"):
             known = self._listed["/".join(file.key.split("/")[:2])]
             inside = {NamedFile(key, None, "index file"): one for key, one in known.items() if key.startswith(file.key)}
         for one, seen in inside.items():
-            if found.first("compared", one.key):
+            if found.is_first("compared", one.key):
                 self._files.check(found, place, one, seen)
 
-    def _listed_as(self, key: str) -> ObjectInfo | None:
+    def _find_listed(self, key: str) -> ObjectInfo | None:
         """From one listing of each table; what is not in it may have come since, and is asked for."""
         folder = "/".join(key.split("/")[:2])
         if folder not in self._listed:
@@ -121,21 +123,21 @@ class TableChecks:
             return next(self._repository.store.list(key.rstrip("/")), None)
         return self._repository.store.head(key)
 
-    def _tail(self, found: Findings, place: str, tail: Tail) -> Overlay | None:
+    def _check_tail(self, found: Findings, place: str, tail: Tail) -> Overlay | None:
         """The rows of a tail; None where some can't be had."""
-        aside = found.aside()
+        aside = found.tentative()
         for entry in tail:
-            if aside.first("tail", entry):
-                with aside.trying(place):
-                    self._entry(aside, place, entry)
+            if aside.is_first("tail", entry):
+                with aside.catching(place):
+                    self._check_tail_entry(aside, place, entry)
         overlay = None
         if not aside.damaged:
-            with aside.trying(place):
+            with aside.catching(place):
                 overlay = self._repository.inline_rows.overlay(tail)
         found.absorb(aside)
         return overlay
 
-    def _entry(self, found: Findings, place: str, entry: TailEntry) -> None:
+    def _check_tail_entry(self, found: Findings, place: str, entry: TailEntry) -> None:
         point = Point(entry.branch_id, entry.manifest_version)
         name = f"manifest {commit_id(point)}, which has rows of its tail,"
         manifest = self._repository.manifests.read(point, cached=False)
@@ -145,16 +147,16 @@ class TableChecks:
         elif isinstance(manifest, Stub):
             found.add(place, f"{name} is a stub: its rows are gone")
         else:
-            self._inline(found, place, name, manifest, entry)
+            self._check_inline_rows(found, place, name, manifest, entry)
 
-    def _inline(self, found: Findings, place: str, name: str, manifest: Manifest, entry: TailEntry) -> None:
+    def _check_inline_rows(self, found: Findings, place: str, name: str, manifest: Manifest, entry: TailEntry) -> None:
         groups = manifest.inline if entry.commits is None else manifest.inline[: entry.commits]
         changes = [group[entry.table_key] for group in groups if entry.table_key in group]
         if not changes:
             found.add(place, f"{name} has no rows of {entry.table_key}", RESTORE)
         self._repository.inline_rows.overlay((entry,))
 
-    def _count(self, found: Findings, place: str, ref: TableRef, overlay: Overlay) -> None:
+    def _check_row_count(self, found: Findings, place: str, ref: TableRef, overlay: Overlay) -> None:
         """The stored rows that no later commit replaced or removed, and those of the tail."""
         tables = self._repository.tables
         rows = 0 if overlay.rows is None else overlay.rows.num_rows

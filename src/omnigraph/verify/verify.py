@@ -36,13 +36,13 @@ from omnigraph.manifest.repository import Repository
 from omnigraph.storage import meter
 from omnigraph.storage.table.maintain.inspect import fresh_session
 from omnigraph.storage.table.tables import Tables
-from omnigraph.verify.branches import BranchChecks, branch_named
-from omnigraph.verify.duckdb_scratch import scratch
+from omnigraph.verify.branches import BranchChecks, find_ref
+from omnigraph.verify.duckdb_scratch import open_scratch
 from omnigraph.verify.lost_heads import LostHeads
-from omnigraph.verify.report import Checked, Findings, Problem, VerifyReport
-from omnigraph.verify.snapshot_checks import StateChecks
+from omnigraph.verify.report import Checked, Findings, VerifyProblem, VerifyReport
+from omnigraph.verify.snapshot_checks import SnapshotChecks
 
-__all__ = ["Checked", "Problem", "VerifyReport", "verify"]
+__all__ = ["Checked", "VerifyProblem", "VerifyReport", "verify"]
 
 
 def verify(repository: Repository, *, branch: str | None = None, full: bool = False, seed: int = 0) -> VerifyReport:
@@ -54,17 +54,19 @@ def verify(repository: Repository, *, branch: str | None = None, full: bool = Fa
         raise BadRequest(f"A seed is a whole number, not {seed!r}.")
     if branch is not None:
         check_branch_name(branch)
-    eyes, found = _fresh(repository), Findings()
+    eyes, found = _open_uncached(repository), Findings()
     try:
-        with meter.operation("verify") as operation, scratch() as query:
+        with meter.operation("verify") as operation, open_scratch() as query:
             lost = LostHeads(eyes, repository.manifests.used_numbers())
-            branches = _verified(eyes, StateChecks(eyes, query, full=full, seed=seed), lost, found, branch, full, seed)
+            branches = _run_checks(
+                eyes, SnapshotChecks(eyes, query, full=full, seed=seed), lost, found, branch, full, seed
+            )
     finally:
         eyes.tables.close()
     return replace(found.report(branches, full, seed), cost=operation.cost)
 
 
-def _fresh(repository: Repository) -> Repository:
+def _open_uncached(repository: Repository) -> Repository:
     """The same graph, of which nothing was read yet."""
     tables = Tables(repository.location, session=fresh_session())
     return Repository(
@@ -77,9 +79,9 @@ def _fresh(repository: Repository) -> Repository:
     )
 
 
-def _verified(
+def _run_checks(
     repository: Repository,
-    states: StateChecks,
+    states: SnapshotChecks,
     lost: LostHeads,
     found: Findings,
     branch: str | None,
@@ -87,27 +89,27 @@ def _verified(
     seed: int,
 ) -> tuple[str, ...]:
     branches = BranchChecks(repository, states, full=full, seed=seed)
-    with found.trying("the stamp"):
-        _stamp(repository, found)
-    refs = branches.refs(found)
+    with found.catching("the stamp"):
+        _check_stamp(repository, found)
+    refs = branches.check_refs(found)
     if branch is not None:
-        own = branch_named(refs, branch, repository.stamp.main_id)
+        own = find_ref(refs, branch, repository.stamp.main_id)
         lost.check(found, refs, only=own.branch_id)
-        living = branches.living(found, [own])
+        living = branches.find_living(found, [own])
         if not living and not found.damaged:
             raise BranchNotFound(branch)
     else:
         lost.check(found, refs)
-        living = branches.living(found, refs)
+        living = branches.find_living(found, refs)
     for ref in living:
         branches.check(found, ref)
     if branch is None:
-        _tags(repository, found, states)
-        _intents(repository, found)
+        _check_tags(repository, found, states)
+        _check_intents(repository, found)
     return tuple(ref.branch for ref in living)
 
 
-def _stamp(repository: Repository, found: Findings) -> None:
+def _check_stamp(repository: Repository, found: Findings) -> None:
     stored = repository.store.get(STAMP)
     if stored is None:
         found.add("the stamp", f"{STAMP} is missing")
@@ -117,24 +119,24 @@ def _stamp(repository: Repository, found: Findings) -> None:
         found.add("the stamp", "it is not the one that the graph was opened with")
 
 
-def _tags(repository: Repository, found: Findings, states: StateChecks) -> None:
+def _check_tags(repository: Repository, found: Findings, states: SnapshotChecks) -> None:
     """Each names a commit that can be read."""
     names = [name for listed in repository.store.list(TAGS) if (name := tag_name(listed.key)) is not None]
     for name in sorted(names):
         where = f"tag {name!r}"
-        aside = found.aside()
+        aside = found.tentative()
         tag: Tag | None = None
-        with aside.trying(where):
+        with aside.catching(where):
             tag = repository.tags.find(name)
             if tag is not None:
                 aside.count("tags")
-                _tagged(repository, aside, states, where, tag)
+                _check_tag(repository, aside, states, where, tag)
         if aside.damaged and tag is not None and repository.tags.find(name) != tag:
             continue  # deleted meanwhile, so that cleanup need not keep it
         found.absorb(aside)
 
 
-def _tagged(repository: Repository, found: Findings, states: StateChecks, where: str, tag: Tag) -> None:
+def _check_tag(repository: Repository, found: Findings, states: SnapshotChecks, where: str, tag: Tag) -> None:
     entry = repository.manifests.read(parse_commit_id(tag.commit_id), cached=False)
     if not isinstance(entry, Manifest):
         found.add(where, f"its commit {tag.commit_id} is {'missing' if entry is None else 'a stub'}")
@@ -143,7 +145,7 @@ def _tagged(repository: Repository, found: Findings, states: StateChecks, where:
     states.check(found, f"{where} ({tag.commit_id})", state, rows=True)
 
 
-def _intents(repository: Repository, found: Findings) -> None:
+def _check_intents(repository: Repository, found: Findings) -> None:
     """Each can be read, and what it started from is there; one that ends meanwhile is none any more."""
     for listed in repository.store.list(RECOVERY):
         txn_id = intent_txn(listed.key)
@@ -152,7 +154,7 @@ def _intents(repository: Repository, found: Findings) -> None:
             continue
         where = f"the intent of {txn_id}"
         found.count("intents")
-        with found.trying(where, "discard it with `recover`, and run what it was begun for again"):
+        with found.catching(where, "discard it with `recover`, and run what it was begun for again"):
             intent = decode_intent(stored.data, txn_id)
             if repository.manifests.read(intent.base) is None:
                 found.add(where, f"its base {intent.base} is missing")

@@ -144,13 +144,13 @@ def tag_of(document: Document) -> "Tag":
 def merged(document: Document, txn_id: str, read: ReadCommit) -> "MergeResult":
     from omnigraph.errors import MergeConflict
     from omnigraph.merge.merge import MergeResult
-    from omnigraph.merge.plan import Outcome
+    from omnigraph.merge.plan import MergeOutcome
 
     cost = cost_of(document["cost"])
     return MergeResult(
         document["source"],
         document["into"],
-        Outcome(document["outcome"]),
+        MergeOutcome(document["outcome"]),
         published(document["commit"], cost, txn_id, read),
         {key: RowCounts(**touch) for key, touch in document["types"].items()},
         tuple(MergeConflict(**conflict) for conflict in document["conflicts"]),
@@ -316,7 +316,7 @@ def cleaned(document: Document) -> "Cleaned":
 
 
 def verified(document: Document) -> "VerifyReport":
-    from omnigraph.verify.report import Checked, Problem, VerifyReport
+    from omnigraph.verify.report import Checked, VerifyProblem, VerifyReport
 
     known = {entry.name for entry in fields(Checked)}
     return VerifyReport(
@@ -324,7 +324,7 @@ def verified(document: Document) -> "VerifyReport":
         document["full"],
         document["seed"],
         Checked(**{name: count for name, count in document["checked"].items() if name in known}),
-        tuple(Problem(**problem) for problem in document["problems"]),
+        tuple(VerifyProblem(**problem) for problem in document["problems"]),
         document["more"],
         cost_of(document["cost"]),
     )

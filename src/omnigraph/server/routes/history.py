@@ -154,7 +154,7 @@ async def changes(
 
 
 async def _feed(call: Call, branch: str | None, cursor: str | None, start: str | None, limit: int | None) -> Response:
-    call.require(Action.READ, branch or (None if cursor is None else Cursor.decoded(cursor).branch) or "main")
+    call.require(Action.READ, branch or (None if cursor is None else Cursor.decode(cursor).branch) or "main")
     wanted = min(1000 if limit is None else limit, call.service.settings.limits.changes)
 
     def work(graph: Graph) -> object:
