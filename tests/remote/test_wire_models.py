@@ -19,7 +19,7 @@ from omnigraph.manifest.model.manifest import Commit, CommitClass, Recovered, Ro
 from omnigraph.pipeline.embedding.embed import Estimate
 from omnigraph.schema.evolve.migration_step import Step
 from omnigraph.storage.meter import Cost
-from omnigraph.verify.report import Checked, Problem, VerifyReport
+from omnigraph.verify.report import Checked, VerifyProblem, VerifyReport
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -89,7 +89,7 @@ def test_a_model_reads_attributes_that_results_have(model: type[WireModel]) -> N
             OptimizeResult("main", None, {"node:Person": TypeReport("node:Person", 1, 2, 3, 4, 5, ("a",), (), True)}),
         ),
         (CleanupAnswer, Cleaned(False, {"main": 3}, 1, 2, 3, 4, 5, 6, ("t",), ("u",), Cost(1, 2, 3, 4))),
-        (VerifyAnswer, VerifyReport(("main",), True, 7, Checked(rows=3), (Problem("w", "x", "y", "notice"),), 1)),
+        (VerifyAnswer, VerifyReport(("main",), True, 7, Checked(rows=3), (VerifyProblem("w", "x", "y", "notice"),), 1)),
         (
             RecoverAnswer,
             Recovery(

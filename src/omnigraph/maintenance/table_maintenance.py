@@ -1,8 +1,8 @@
 """Compaction and indexes of one table version: the same rows in another version, which nobody was told of.
 
-What was finished is kept (`FinishedWork`): when the race is lost to a staged write, rewritten fragments and built segments
-are put in place on the new version as they are, if their input is in it unchanged (`maintenance-rebase`). So a long
-compaction is not starved by writers.
+Finished work is kept (`FinishedWork`): after a race lost to a staged write, rewritten fragments and built segments are
+put in place on the new version as they are, if their input is in it unchanged (`maintenance-rebase`). So writers do
+not starve a long compaction.
 """
 
 from collections.abc import Callable, Sequence

@@ -108,7 +108,9 @@ def _plan_inverse(tables: Tables, txn: WriteTxn, undone: _Undone) -> Changes:
     return Changes(delta.actions(), checks_for(txn, delta), frozenset(read))
 
 
-def _merge_inverse(tables: Tables, history: TypeHistory, definition: TypeDef, content: TableContent | None) -> MergedRows:
+def _merge_inverse(
+    tables: Tables, history: TypeHistory, definition: TypeDef, content: TableContent | None
+) -> MergedRows:
     """Merge "as it was before the commit" into the current rows, with "as the commit left it" as their base."""
     found = table_difference(tables, *history.comparisons()[0], definition)
     ids = sorted({*ids_of(found.before), *ids_of(found.after)})
