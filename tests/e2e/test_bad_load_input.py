@@ -514,7 +514,7 @@ WITHOUT_JAVA = """
 import sys
 from pathlib import Path
 from omnigraph.cli.main import main
-from omnigraph.pipeline.spark import java
+from omnigraph.pipeline.spark import launch as java
 java.SYSTEM_HOMES = Path("/nowhere")  # where a system keeps them; this one may have some
 sys.prefix = "/nowhere"
 sys.exit(main(sys.argv[1:]))

@@ -8,7 +8,7 @@ import pytest
 
 from omnigraph.errors import BadRequest, SparkNotReady
 from omnigraph.pipeline.compute import OPTIMIZE_LOCAL_ROWS_MAX, ComputeOptions, SparkProvider
-from omnigraph.pipeline.spark import session
+from omnigraph.pipeline.spark import launch, session
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> Path:
         raise SparkNotReady("Spark needs Java.")
 
-    monkeypatch.setattr(session, "java_home", none)
+    monkeypatch.setattr(launch, "java_home", none)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     monkeypatch.setattr(session, "_warm", None)
 

@@ -54,7 +54,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> Path:
         raise SparkNotReady("Spark needs Java.")
 
-    monkeypatch.setattr("omnigraph.pipeline.spark.session.java_home", none)
+    monkeypatch.setattr("omnigraph.pipeline.spark.launch.java_home", none)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     monkeypatch.setattr("omnigraph.pipeline.spark.session._warm", None)
 

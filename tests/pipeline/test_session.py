@@ -25,7 +25,7 @@ from omnigraph.errors import (
     Unavailable,
     Violation,
 )
-from omnigraph.pipeline.spark import java
+from omnigraph.pipeline.spark import launch as java
 from omnigraph.pipeline.spark import sizing as machine
 from omnigraph.pipeline.spark.session import Session, obtain
 

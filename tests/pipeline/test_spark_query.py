@@ -19,9 +19,9 @@ from omnigraph.errors import BadRequest, SparkNotReady
 from omnigraph.graph.graph import Graph
 from omnigraph.lexer import LanguageError
 from omnigraph.pipeline.querying import scan as query_scan
-from omnigraph.pipeline.querying.exact_sum import exact_sum
+from omnigraph.pipeline.querying.expressions import exact_sum
 from omnigraph.pipeline.querying.query import run_on_spark, session_for_queries
-from omnigraph.pipeline.spark.session_scope import given_back
+from omnigraph.pipeline.spark.session import given_back
 from omnigraph.query.ir import ReadQuery
 from omnigraph.read.execute import run_query
 from omnigraph.read.graph import csr
@@ -399,7 +399,7 @@ def test_the_session_of_the_caller_is_left_as_it_was(spark: Any, graph: Graph) -
 
 def test_importing_the_facade_does_not_import_spark() -> None:
     script = (
-        "import sys, omnigraph.graph.graph, omnigraph.pipeline.querying.engines; sys.exit('pyspark' in sys.modules)"
+        "import sys, omnigraph.graph.graph, omnigraph.pipeline.querying.dispatch; sys.exit('pyspark' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0
 

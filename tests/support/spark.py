@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from omnigraph.pipeline.spark.java import java_home
+from omnigraph.pipeline.spark.launch import java_home
 from omnigraph.pipeline.spark.session import Session, obtain
 
 if TYPE_CHECKING:

@@ -302,7 +302,7 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         """
         compute = ComputeOptions(engine, spark, master, on_start=on_start)
         _require_text(gq)
-        from omnigraph.pipeline.querying.engines import run_with
+        from omnigraph.pipeline.querying.dispatch import run_with
         from omnigraph.read.reader import SnapshotReader
 
         with meter.operation("query") as operation:

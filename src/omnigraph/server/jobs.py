@@ -23,7 +23,7 @@ from omnigraph.api.wire_model import Document
 from omnigraph.cancellation import Stopped, StopToken, stop_scope
 from omnigraph.errors import NotFound, OmnigraphError
 from omnigraph.pipeline.progress import Progress
-from omnigraph.pipeline.spark.shared_session import Warm
+from omnigraph.pipeline.spark.session import Warm
 from omnigraph.runtime import Runtime
 from omnigraph.server.auth.tokens import Grant
 from omnigraph.server.http.errors import Internal, Redaction, TooManyRequests, error_body

@@ -218,7 +218,7 @@ def _running(snapshot: Snapshot, question: Question, compute: ComputeOptions) ->
     if engine == "local" or (engine == "auto" and not compute.names_spark and _fits(snapshot, question)):
         yield _Where("local")
         return
-    from omnigraph.pipeline.spark.session_scope import given_back
+    from omnigraph.pipeline.spark.session import given_back
 
     with SparkProvider(compute) as provider, given_back(provider.session.spark):
         yield _Where("spark", provider.session.spark)

@@ -16,7 +16,7 @@ from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.analytics.spec import VALUE_NAMES, Question
 from omnigraph.pipeline.source.scans import ON_TOP, PART_ROWS, Pinned, divided, overlay_rows, pinned_in, read_part
 from omnigraph.pipeline.spark.runner import explained
-from omnigraph.pipeline.spark.session_scope import session_beside
+from omnigraph.pipeline.spark.session import session_beside
 from omnigraph.storage.table.write.column_updates import ROW_ADDRESS, addressed_batches, fragment_sizes
 
 if TYPE_CHECKING:

@@ -1,6 +1,5 @@
 """Vectors for texts, in batches: `embed`.
 
-embed.py  embed: the verb
+embed.py  rows without vectors are found, embedded and committed
 tasks.py  batches of requests to a provider
-rows.py   rows without vectors, and the schema of the column
 """

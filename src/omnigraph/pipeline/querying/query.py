@@ -1,16 +1,12 @@
-"""Queries on Spark: the IR as DataFrames, for graphs that one machine can't hold. The answers are those in-process.
+"""A query on Spark: the IR as DataFrames, for graphs that one machine can't hold. Results equal the in-process ones.
 
-    query_scan.py     tables: fragments read by Python tasks, filtered there, as few columns as possible
-    query_match.py    patterns: joins, negation by anti-joins    query_reach.py    traversals, hops by iterated joins
-    query_filters.py  comparisons between variables              query_sums.py     aggregates that are rounded once
-    query_output.py   columns back in their own types
-
-Search runs here, on the driver, through the in-process engine's own functions: what a text filter finds, and the rank
-of each entity that matches, are joined in as frames. The result comes to the driver as a whole.
+Search runs on the driver, through the functions of the in-process engine: what a text filter finds, and the rank of
+each entity that matches, are joined in as DataFrames. The result is collected on the driver as a whole, where its
+columns get their own types again and late columns are looked up.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,12 +22,11 @@ from pyspark.sql import functions as sf
 
 from omnigraph.cancellation import interruptible
 from omnigraph.errors import BadRequest
-from omnigraph.pipeline.querying.exact_sum import Argument, Grouping, is_float_sum
+from omnigraph.pipeline.querying.expressions import Argument, Grouping, is_float_sum
 from omnigraph.pipeline.querying.match import Bound, Context, Uses, matched, uses_of
-from omnigraph.pipeline.querying.output import Fetched, outputs
-from omnigraph.pipeline.querying.scan import FloatPart, Frames, Stored
+from omnigraph.pipeline.querying.scan import FloatPart, Frames, Stored, carried_back
 from omnigraph.pipeline.spark.runner import explained
-from omnigraph.pipeline.spark.session_scope import session_beside
+from omnigraph.pipeline.spark.session import session_beside
 from omnigraph.query.ir import (
     Aggregate,
     Bm25,
@@ -38,18 +34,21 @@ from omnigraph.query.ir import (
     Literal,
     Nearest,
     OrderKey,
+    Projection,
     Prop,
     ReadQuery,
     Rrf,
     WholeNode,
 )
 from omnigraph.read.explain import QueryPlan
-from omnigraph.read.match.filters import column_name
-from omnigraph.read.project.output import ResultTable, ranks_of, top_limit
+from omnigraph.read.match.filters import column_name, to_array
+from omnigraph.read.project.output import OutputColumn, ResultTable, ranks_of, top_limit
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.result import QueryResult
 from omnigraph.read.search import search
+from omnigraph.read.tables.arrow_numpy import ArrowArray
 from omnigraph.runtime import RandomIds
+from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.types import Scalar
 from omnigraph.storage.location import Location
 
@@ -312,3 +311,81 @@ class _Lowering:
         if key.descending:
             return column.desc_nulls_first() if key.nulls_first else column.desc_nulls_last()
         return column.asc_nulls_first() if key.nulls_first else column.asc_nulls_last()
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The rows of a result as they came."""
+
+    rows: pa.Table
+    reader: SnapshotReader
+
+    @property
+    def count(self) -> int:
+        return int(self.rows.num_rows)
+
+    def column(self, name: str, kind: pa.DataType) -> ArrowArray:
+        return carried_back(to_array(self.rows.column(name)), kind)
+
+    def looked_up(self, table_key: str, ids: ArrowArray, columns: Sequence[str]) -> dict[str, ArrowArray]:
+        """Stored columns of the entities with these ids, in their order."""
+        state = self.reader.state(table_key)
+        distinct: Any = pc.unique(ids)
+        found = self.reader.tables.lookup(
+            state.at, distinct.to_pylist(), ["id", *columns], state.overlay, schema=state.schema
+        ).combine_chunks()
+        places = pc.index_in(ids, value_set=to_array(found.column("id")))
+        return {name: to_array(found.column(name)).take(places) for name in columns}
+
+
+def outputs(query: ReadQuery, fetched: Fetched, names: Mapping[Any, str]) -> tuple[OutputColumn, ...]:
+    """The result's columns; `names` says where an expression, or a stored column of a variable, came."""
+    return tuple(_output(projection, fetched, names) for projection in query.returns)
+
+
+def _output(projection: Projection, fetched: Fetched, names: Mapping[Any, str]) -> OutputColumn:
+    name, expr = projection.name, projection.expr
+    match expr:
+        case Literal(value, kind):
+            constant: Any = pa.scalar(list(value) if isinstance(value, tuple) else value, arrow_type(kind))
+            return _made(name, kind, pa.repeat(constant, fetched.count))
+        case Aggregate(type=kind) | Nearest(type=kind) | Bm25(type=kind) | Rrf(type=kind):
+            return _made(name, kind, fetched.column(names[expr], arrow_type(kind)))
+        case EntityId(type=kind):
+            return _made(name, kind, fetched.column(names[expr], arrow_type(kind)))
+        case Prop(var, table_key, column):
+            stored = column_name(expr)
+            return _made(name, column.type, _values(fetched, names, var, table_key, [stored])[stored])
+        case WholeNode(var, table_key, columns):
+            schema = fetched.reader.state(table_key).schema
+            values = _values(fetched, names, var, table_key, [column.column for column in columns])
+            fields = [
+                pa.field("id", pa.string()),
+                *(pa.field(column.name, schema.field(column.column).type) for column in columns),
+            ]
+            ids = fetched.column(names[EntityId(var, table_key)], pa.string())
+            whole = pa.StructArray.from_arrays([ids, *(values[column.column] for column in columns)], fields=fields)
+            return OutputColumn(name, None, whole.type, lambda part: whole[part], expr)
+        case _:
+            raise AssertionError(f"{expr} was not bound")
+
+
+def _values(
+    fetched: Fetched, names: Mapping[Any, str], var: str, table_key: str, columns: Sequence[str]
+) -> dict[str, ArrowArray]:
+    """Stored columns of a variable: those that came, and those that are looked up only now."""
+    schema = fetched.reader.state(table_key).schema
+    came = {
+        column: fetched.column(names[var, column], schema.field(column).type)
+        for column in columns
+        if (var, column) in names
+    }
+    late = [column for column in columns if column not in came]
+    if not late:
+        return came
+    ids = fetched.column(names[EntityId(var, table_key)], pa.string())
+    return came | fetched.looked_up(table_key, ids, late)
+
+
+def _made(name: str, kind: Any, values: ArrowArray) -> OutputColumn:
+    return OutputColumn(name, kind, values.type, lambda part: values[part])

@@ -1,9 +1,7 @@
 """The Spark data source, and tables as DataFrames.
 
 datasource.py  spark.read and df.write with format("omnigraph")
-options.py     options of the data source
 scans.py       one type as a partitioned scan of a pinned snapshot
 pushdown.py    Spark filters as Lance filters
-datasink.py    writes of a DataFrame
 frames.py      (vertices, edges) as DataFrames
 """

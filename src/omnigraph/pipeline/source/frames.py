@@ -60,8 +60,7 @@ def read_type(
     columns: Sequence[str] | None = None,
 ) -> "DataFrame":
     """One type through the data source: what `spark.read.format("omnigraph")` gives with all options set."""
-    from omnigraph.pipeline.source.datasource import OmnigraphDataSource
-    from omnigraph.pipeline.source.options import STORAGE
+    from omnigraph.pipeline.source.datasource import STORAGE, OmnigraphDataSource
 
     spark.dataSource.register(OmnigraphDataSource)
     location = graph.repository.location

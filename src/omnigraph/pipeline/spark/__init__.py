@@ -1,10 +1,8 @@
-"""Spark as a place where tasks run: sessions, their Java, and how errors and answers come back.
+"""Spark as a place where tasks run: sessions, tasks on executors, and how results and errors come back.
 
-session.py           opens or sizes a Spark session
-shared_session.py    one local session of a process
-session_scope.py     a second session with settings of its own
-sizing.py            cores, memory and scratch of this machine
-java.py              finds Java
+session.py           the session of an operation, the session a process shares, a second one on the same executors
+launch.py            starts and stops Spark: Java, settings, scratch space
+sizing.py            cores, memory and scratch space of this machine
 runner.py            tasks on executors
 task_accumulator.py  results of tasks as they end
 dataframes.py        recognises DataFrames without importing Spark

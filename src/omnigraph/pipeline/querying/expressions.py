@@ -1,11 +1,16 @@
-"""Sums and averages that are rounded once, as the in-process engine's are: whatever the order Spark adds in.
+"""Filters and aggregates as Spark expressions whose results equal those of the in-process engine, value for value.
 
-Integers are added as decimals. Floats are added in parts (`query_scan.FloatPart`), a sum for each bucket of
-exponents, in two rounds: by group and bucket, then by group. What is left for the end is a few integers a group.
+A filter over one variable is evaluated where its table is read (`scan.py`), so both sides of a comparison are columns
+here. Text is compared by its bytes, which is the order of code points. Numbers are not compared through doubles where
+that would lose digits.
+
+Sums and averages are rounded once, whatever the order in which Spark adds. Integers are added as decimals. Floats are
+added in parts (`scan.FloatPart`): a sum for each bucket of exponents, by group and bucket first, then by group. A few
+integers of each group are left for the end.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,17 +20,35 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 
-from omnigraph.query.ir import F64, Aggregate, Prop
-from omnigraph.schema.types import INTEGER_BOUNDS, Scalar
+from omnigraph.query.ir import (
+    F64,
+    Aggregate,
+    Compare,
+    CompareOp,
+    Domain,
+    Filter,
+    ListContains,
+    Operand,
+    Prop,
+    TextContains,
+    TextSearch,
+    TextStartsWith,
+)
+from omnigraph.schema.types import INTEGER_BOUNDS, ListOf, PropertyType, Scalar
 
 if TYPE_CHECKING:
     Values: TypeAlias = pa.Array[Any]
 else:
     Values = pa.Array  # Spark reads it from the signatures below
 
+
 _FLOATS = (Scalar("F32"), Scalar("F64"))
 _BUCKET_BITS = 8
 _WHOLE = "decimal(38,0)"
+_U64 = Scalar("U64")
+_U64_CARRIER = "decimal(20,0)"
+_TWO_63 = 2.0**63
+_FLIPPED: Mapping[CompareOp, CompareOp] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def is_float_sum(aggregate: Aggregate) -> bool:
@@ -160,3 +183,79 @@ def exact_sum(parts: list[dict[str, Any]]) -> float:
         return float(total << shift) if shift >= 0 else total / (1 << -shift)
     except OverflowError:
         return math.inf
+
+
+def lowered(condition: Filter, column: Callable[[Operand], Column]) -> Column:
+    """The filter as a condition; null means that it does not hold."""
+    match condition:
+        case Compare(op, left, right, domain):
+            return compared(op, (column(left), _kind(left)), (column(right), _kind(right)), domain)
+        case TextContains(text, part):
+            return sf.contains(column(text), column(part))
+        case TextStartsWith(text, prefix):
+            return sf.startswith(column(text), column(prefix))
+        case ListContains(items, item, domain):
+            listed = _kind(items)
+            assert isinstance(listed, ListOf)
+            other = (column(item), _kind(item))
+            return sf.exists(column(items), lambda each: compared("=", (each, listed.item), other, domain))
+        case TextSearch():
+            raise AssertionError("a text search has one variable")
+
+
+def _kind(operand: Operand) -> PropertyType:
+    return operand.type
+
+
+def compared(
+    op: CompareOp, left: tuple[Column, PropertyType], right: tuple[Column, PropertyType], domain: Domain
+) -> Column:
+    """`left op right` in a domain."""
+    one, other = left[0], right[0]
+    if domain == "f32":
+        return _applied(op, one.cast("float"), other.cast("float"))
+    floats = (left[1] in _FLOATS, right[1] in _FLOATS)
+    if domain != "number" or floats[0] == floats[1]:
+        return _applied(op, one, other)  # integers of two widths meet in one that holds both
+    if floats[0]:
+        return compared(_FLIPPED[op], right, left, domain)
+    return _with_float(op, one, other, unsigned=left[1] == _U64)
+
+
+def _applied(op: CompareOp, left: Column, right: Column) -> Column:
+    found: Any = {
+        "=": lambda: left == right,
+        "!=": lambda: left != right,
+        "<": lambda: left < right,
+        "<=": lambda: left <= right,
+        ">": lambda: left > right,
+        ">=": lambda: left >= right,
+    }[op]()
+    return found  # type: ignore[no-any-return]
+
+
+def _with_float(op: CompareOp, whole: Column, real: Column, unsigned: bool) -> Column:
+    """An integer with a double, without turning the integer into one.
+
+    The double's floor is an integer, exactly, if 64 bits can hold it; where they are equal, the fraction decides.
+    """
+    if unsigned:
+        low, high = 0.0, 2.0 * _TWO_63
+        above = (real - sf.lit(_TWO_63)).try_cast("bigint").cast("decimal(20,0)") + sf.lit(Decimal(2**63)).cast(
+            "decimal(20,0)"
+        )
+        floor = sf.when(real < _TWO_63, sf.floor(real).cast("decimal(20,0)")).otherwise(above)
+    else:
+        low, high = -_TWO_63, _TWO_63
+        floor = sf.floor(real).try_cast("bigint")
+    fraction = sf.when(sf.abs(real) < 2.0**53, real > sf.floor(real)).otherwise(sf.lit(False))
+    sign = (
+        sf.when(whole.isNull() | real.isNull(), sf.lit(None).cast("int"))
+        .when(real < low, sf.lit(1))
+        .when(real >= high, sf.lit(-1))
+        .when(whole > floor, sf.lit(1))
+        .when(whole < floor, sf.lit(-1))
+        .when(fraction, sf.lit(-1))
+        .otherwise(sf.lit(0))
+    )
+    return _applied(op, sign, sf.lit(0))
