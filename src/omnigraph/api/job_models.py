@@ -77,7 +77,7 @@ class CleanupAnswer(WireModel, result="omnigraph.gc.cleanup.Cleaned"):
     cost: CostEntry
 
 
-class VerifyProblem(WireModel, result="omnigraph.verify.report.Problem"):
+class ProblemEntry(WireModel, openapi_name="VerifyProblem", result="omnigraph.verify.report.VerifyProblem"):
     where: str
     what: str
     remedy: str
@@ -99,7 +99,7 @@ class VerifyAnswer(WireModel, result="omnigraph.verify.report.VerifyReport"):
     full: bool
     seed: int
     checked: dict[str, int] = member(via=Converter(asdict, _checked_from))
-    problems: list[VerifyProblem]
+    problems: list[ProblemEntry]
     more: int
     cost: CostEntry
 

@@ -171,7 +171,7 @@ class MergeAnswer(WireModel, result="omnigraph.merge.merge.MergeResult"):
 
     source: str
     into: str
-    outcome: str = member(via=_enum("omnigraph.merge.plan.Outcome"))
+    outcome: str = member(via=_enum("omnigraph.merge.plan.MergeOutcome"))
     dry_run: bool
     types: dict[str, TouchCounts]
     conflicts: list[MergeConflictEntry]

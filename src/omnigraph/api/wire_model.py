@@ -5,7 +5,7 @@ the document of a result (`encode`: the command line and the server), the result
 and the schema in the server's OpenAPI document. Documents themselves are plain dicts; a model has no instances.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import cache
 from importlib import import_module
 from operator import attrgetter
@@ -109,7 +109,7 @@ class WireModel:
         return document
 
     @classmethod
-    def arguments(cls, document: Document, without: Document | None = None) -> dict[str, Any]:
+    def arguments(cls, document: Document, without: Container[str] = ()) -> dict[str, Any]:
         """The members as arguments of the result's class, but for those in `without`. Others are ignored: a server may
         be newer than its client."""
         found: dict[str, Any] = {}
@@ -117,7 +117,7 @@ class WireModel:
             if field.source.is_part:
                 found |= field.annotation.arguments(document[field.key], without)
                 continue
-            is_wanted = field.target and field.target not in (without or ())
+            is_wanted = field.target and field.target not in without
             if is_wanted and (field.key in document or not field.source.omit_empty):
                 found[field.target] = field.convert.decode(document[field.key])
         return found

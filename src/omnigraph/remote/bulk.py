@@ -9,11 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from omnigraph.api.models import ExportAnswer, LoadAnswer
 from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import BadRequest, ConstraintViolation, InvalidInput
 from omnigraph.remote.session import Session, refuse_actor, refuse_spark
 from omnigraph.remote.transport import IF_COMMIT, Ask, Readable, Write, header
-from omnigraph.remote.wire import decode as results
 from omnigraph.remote.wire.errors import error_from, renamed
 from omnigraph.remote.wire.upload import Sent, sent
 from omnigraph.remote.wire.values import wire_time
@@ -83,8 +83,14 @@ class RemoteBulk:
             with _called_as_here(body):
                 document = self._session.job(ask, progress).document
         quarantine = self._quarantined(document["quarantine"], body)
-        notes = [body.sentence(note) for note in document["notes"]]
-        return results.loaded({**document, "notes": notes}, write.txn_id, self._session.read_commit, job_id, quarantine)
+        result: LoadResult = LoadAnswer.decode(
+            document,
+            commit=self._session.commit_in(document, write.txn_id),
+            quarantine=quarantine,
+            job_id=job_id,
+            reports=tuple(body.sentence(note) for note in document["notes"]),
+        )
+        return result
 
     def _may_write(self) -> bool:
         """Whether the token writes anywhere in the graph.
@@ -215,7 +221,8 @@ class RemoteBulk:
                     continue
                 store.put(_part_key(member.name), content.read())
             place.finish(summary)
-        return Exported(done["rows"], done["bytes"], done["files"], done["engine"])
+        exported: Exported = ExportAnswer.decode(done)
+        return exported
 
 
 def _part_key(name: str) -> str:

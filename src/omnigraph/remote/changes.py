@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.api.models import ChangesExplained
 from omnigraph.diff.changes import Explained
 from omnigraph.diff.entity_changes import EntityChange, _printers
-from omnigraph.remote.wire import decode as results
+from omnigraph.remote.wire.decode import decode_cost
 from omnigraph.remote.wire.json_stream import Head, Item, read_list
 from omnigraph.remote.wire.values import python_value
 from omnigraph.storage.meter import Cost
@@ -64,10 +65,10 @@ class RemoteChanges:
         told = tail.get("explain")
         if told is None:
             return
-        found = results.explained(told)
+        found: Explained = ChangesExplained.decode(told)
         reads = () if self._nothing else (*self.explained.reads, *found.reads)
         self.explained = replace(found, reads=reads)
-        self.cost += results.cost_of({"retries": 0} | told["cost"])
+        self.cost += decode_cost({"retries": 0} | told["cost"])
 
     def __del__(self) -> None:
         first = getattr(self, "_first", None)

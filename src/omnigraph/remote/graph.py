@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.api.models import MergeAnswer
 from omnigraph.errors import BadRequest
 from omnigraph.remote.bulk import RemoteBulk
 from omnigraph.remote.history import RemoteHistory, RemoteTags
@@ -12,7 +13,7 @@ from omnigraph.remote.server_queries import RemoteJobs, RemoteQueries
 from omnigraph.remote.session import Session, refuse_actor, refuse_spark
 from omnigraph.remote.snapshots import RemoteSnapshot, snapshot_of
 from omnigraph.remote.transport import Ask, Transport, segment
-from omnigraph.remote.wire import decode as results
+from omnigraph.remote.wire.decode import decode_cost, decode_plan
 from omnigraph.remote.wire.values import wire_params, wire_time
 from omnigraph.storage.meter import Cost
 
@@ -52,14 +53,12 @@ class RemoteBranches:
         refuse_actor(actor)
         document = {"name": name, "from": from_, "at": wire_time(at)}
         write = self._session.an_act(name, txn_id)
-        return results.cost_of(self._session.write("POST", "/branches", document, write).document["cost"])
+        return decode_cost(self._session.write("POST", "/branches", document, write).document["cost"])
 
     def delete(self, name: str, *, actor: str | None = None, txn_id: "TxnId | None" = None) -> Cost:
         refuse_actor(actor)
         write = self._session.an_act(name, txn_id)
-        return results.cost_of(
-            self._session.write("DELETE", f"/branches/{segment(name)}", None, write).document["cost"]
-        )
+        return decode_cost(self._session.write("DELETE", f"/branches/{segment(name)}", None, write).document["cost"])
 
     def merge(
         self,
@@ -86,7 +85,9 @@ class RemoteBranches:
         }
         write = self._session.a_write(into, txn_id)
         answer = self._session.write("POST", "/branches/merge", document, write, if_commit=if_commit)
-        return results.merged(answer.document, write.txn_id, self._session.read_commit)
+        commit = self._session.commit_in(answer.document, write.txn_id)
+        result: MergeResult = MergeAnswer.decode(answer.document, commit=commit)
+        return result
 
     def list(self) -> list[str]:
         names: list[str] = self._session.get("/branches").document["branches"]
@@ -129,10 +130,9 @@ class RemoteSchema:
         write = self._session.a_write(branch, txn_id)
         document = {"schema": text, "branch": branch, "name": name, "allow_data_loss": allow_data_loss}
         answer = self._session.write("POST", "/schema/apply", document, write, if_commit=if_commit, text=text).document
-        cost = results.cost_of(answer["cost"])
-        commit = results.published(answer["commit"], cost, write.txn_id, self._session.read_commit)
+        commit = self._session.commit_in(answer, write.txn_id)
         before = self.show(branch) if commit is None else self.show(branch, commit.commit.parent)
-        return SchemaApplied(plan_of(before, text, name, answer), commit, cost)
+        return SchemaApplied(plan_of(before, text, name, answer), commit, decode_cost(answer["cost"]))
 
 
 class RemoteGraph(RemoteHistory, RemoteBulk, RemoteMaintenance):
@@ -201,7 +201,7 @@ class RemoteGraph(RemoteHistory, RemoteBulk, RemoteMaintenance):
     def _plan(self, document: Mapping[str, Any]) -> "QueryPlan":
         """Of the same state: it is run again, because a stream of rows has no place for its plan."""
         answer = self._session.post("/query", {**document, "explain": True}, document["query"])
-        return results.plan_of(answer.document["plan"])
+        return decode_plan(answer.document["plan"])
 
     def mutate(
         self,
@@ -225,8 +225,7 @@ class RemoteGraph(RemoteHistory, RemoteBulk, RemoteMaintenance):
         }
         write = self._session.a_write(branch, txn_id)
         answer = self._session.write("POST", "/mutate", document, write, if_commit=if_commit, text=gq).document
-        cost = results.cost_of(answer["cost"])
-        return results.published(answer["commit"], cost, write.txn_id, self._session.read_commit)
+        return self._session.commit_in(answer, write.txn_id)
 
 
 def _text(text: object, what: str, ending: str) -> str:

@@ -5,11 +5,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
+from omnigraph.api.models import CommitEntry, CommitInGraph, TagEntry
 from omnigraph.errors import BadRequest
 from omnigraph.remote.changes import RemoteChanges, Typed
 from omnigraph.remote.session import Session, refuse_actor
 from omnigraph.remote.transport import Answer, Ask, segment
-from omnigraph.remote.wire import decode as results
+from omnigraph.remote.wire.decode import cost_in_header
 from omnigraph.remote.wire.values import wire_time
 
 if TYPE_CHECKING:
@@ -43,14 +44,15 @@ class RemoteTags:
         refuse_actor(actor)
         document = {"name": name, "commit": commit, "branch": branch}
         write = self._session.an_act(branch, txn_id)
-        return results.tag_of(self._session.write("POST", "/tag", document, write).document["tag"])
+        tag: Tag = TagEntry.decode(self._session.write("POST", "/tag", document, write).document["tag"])
+        return tag
 
     def delete(self, name: str) -> None:
         write = self._session.an_act(MAIN, repeatable=False)
         self._session.write("DELETE", f"/tag/{segment(name)}", None, write)
 
     def list(self) -> "list[Tag]":
-        return [results.tag_of(entry) for entry in self._session.get("/tag").document["tags"]]
+        return [TagEntry.decode(entry) for entry in self._session.get("/tag").document["tags"]]
 
 
 class RemoteHistory:
@@ -82,7 +84,7 @@ class RemoteHistory:
         found: list[Commit] = []
         while True:
             answer = self._session.get("/commits", params)
-            found += map(results.commit_of, answer.document["commits"])
+            found += map(CommitEntry.decode, answer.document["commits"])
             following = _following(answer)
             if following is None or len(found) >= wanted:
                 return found
@@ -100,7 +102,7 @@ class RemoteHistory:
             "limit": _limit(limit),
             "all": maintenance,
         }
-        return [results.logged(entry) for entry in self._session.get("/commits", params).document["commits"]]
+        return [CommitInGraph.decode(entry) for entry in self._session.get("/commits", params).document["commits"]]
 
     def commit(self, commit_id: "CommitId") -> "Commit":
         return self.commit_details(commit_id).commit
@@ -149,7 +151,7 @@ class RemoteHistory:
         answer = self._session.get("/changes", params)
         document = answer.document
         changes = tuple(self._told(document["changes"], Cursor.decode(document["cursor"]).branch))
-        cost = results.cost_in(answer.headers.get("omnigraph-cost"))
+        cost = cost_in_header(answer.headers.get("omnigraph-cost"))
         return FeedPage(changes, document["cursor"], document["more"], cost)
 
     def follow_changes(
@@ -201,8 +203,7 @@ class RemoteHistory:
         write = self._session.a_write(branch, txn_id)
         document = {"commit": commit_id, "branch": branch}
         answer = self._session.write("POST", "/revert", document, write, if_commit=if_commit).document
-        cost = results.cost_of(answer["cost"])
-        return results.published(answer["commit"], cost, write.txn_id, self._session.read_commit)
+        return self._session.commit_in(answer, write.txn_id)
 
 
 def _limit(limit: int | None) -> int:

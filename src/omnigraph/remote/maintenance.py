@@ -4,11 +4,14 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.api.job_models import CleanupAnswer, OptimizeAnswer, RecoverAnswer, VerifyAnswer
+from omnigraph.api.models import EmbedAnswer
 from omnigraph.errors import BadRequest
 from omnigraph.remote.session import Session, refuse_actor, refuse_spark
 from omnigraph.remote.transport import IF_COMMIT, Ask, Write, header
-from omnigraph.remote.wire import decode as results
+from omnigraph.remote.wire.decode import decode_analysis, decode_commit
 from omnigraph.remote.wire.values import wire_time
+from omnigraph.storage.meter import NO_COST
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,9 +49,9 @@ class RemoteMaintenance:
         refuse_actor(actor)
         refuse_spark(spark, master)
         document = {"branch": branch, "types": None if types is None else list(types), "engine": engine}
-        return results.optimized(
-            self._run("/optimize", document, self._session.an_act(branch)), self._session.read_commit
-        )
+        answer = self._run("/optimize", document, self._session.an_act(branch))
+        result: OptimizeResult = OptimizeAnswer.decode(answer, commit=self._session.commit_in(answer))
+        return result
 
     def cleanup(
         self,
@@ -66,18 +69,24 @@ class RemoteMaintenance:
             "intent_ttl": _span(intent_ttl),
             "confirm": not dry_run,
         }
-        return results.cleaned(self._run("/cleanup", document, self._session.an_act(EVERY_BRANCH)))
+        done: Cleaned = CleanupAnswer.decode(self._run("/cleanup", document, self._session.an_act(EVERY_BRANCH)))
+        return done
 
     def recover(self, complete: Sequence[str] = (), discard: Sequence[str] = (), *, all: bool = False) -> "Recovery":
         named = [[txn_id] if isinstance(txn_id, str) else list(txn_id) for txn_id in (complete, discard)]
         document = {"complete": named[0], "discard": named[1], "all": all}
         if not (named[0] or named[1] or all):
-            return results.recovery(self._session.post("/recover", document).document)
-        write = self._session.an_act(EVERY_BRANCH, repeatable=False)
-        return results.recovery(self._session.write("POST", "/recover", document, write).document)
+            answer = self._session.post("/recover", document)
+        else:
+            write = self._session.an_act(EVERY_BRANCH, repeatable=False)
+            answer = self._session.write("POST", "/recover", document, write)
+        found: Recovery = RecoverAnswer.decode(answer.document)
+        return found
 
     def verify(self, branch: str | None = None, *, full: bool = False, seed: int = 0) -> "VerifyReport":
-        return results.verified(self._run("/verify", {"branch": branch, "full": full, "seed": seed}, None))
+        answer = self._run("/verify", {"branch": branch, "full": full, "seed": seed}, None)
+        report: VerifyReport = VerifyAnswer.decode(answer)
+        return report
 
     def analyze(
         self,
@@ -116,7 +125,8 @@ class RemoteMaintenance:
         }
         writes = self._session.a_write(branch, txn_id) if write is not None else None
         answer = self._run("/analyze", document, writes, if_commit)
-        return results.analysis(answer, "" if writes is None else writes.txn_id, self._session.read_commit)
+        commit = self._session.commit_in(answer, "" if writes is None else writes.txn_id)
+        return decode_analysis(answer, commit)
 
     def embed(
         self,
@@ -157,7 +167,9 @@ class RemoteMaintenance:
         answer = self._run("/embed", document, None if dry_run else self._session.an_act(branch))
         if on_progress is not None:
             on_progress(answer["embedded"], answer["embedded"])
-        return results.embedded(answer, price_per_1k, self._session.read_commit)
+        commits = tuple(decode_commit(made, NO_COST, "", self._session.read_commit) for made in answer["commits"])
+        result: EmbedResult = EmbedAnswer.decode(answer, price_per_1k=price_per_1k, commits=commits)
+        return result
 
     def _run(self, path: str, document: Any, write: Write | None, if_commit: str | None = None) -> Any:
         headers = {} if if_commit is None else {IF_COMMIT: header(if_commit, "A commit id")}

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.api.job_models import JobAnswer
+from omnigraph.api.models import StoredEntry
 from omnigraph.errors import BadRequest, NotFound, OmnigraphError
 from omnigraph.remote.session import Session
 from omnigraph.remote.transport import Ask, segment
-from omnigraph.remote.wire import decode as results
 from omnigraph.remote.wire.values import wire_params, wire_time
 
 if TYPE_CHECKING:
@@ -37,10 +38,7 @@ class ServerJob:
 
     @staticmethod
     def of(document: Mapping[str, Any]) -> "ServerJob":
-        times = ("created_at", "started_at", "ended_at")
-        moments = {name: None if document[name] is None else results.moment(document[name]) for name in times}
-        names = ("id", "kind", "state", "actor", "progress", "result", "error", "files")
-        return ServerJob(**{name: document[name] for name in names} | moments)
+        return ServerJob(**JobAnswer.arguments(document))
 
 
 class RemoteJobs:
@@ -109,8 +107,7 @@ class RemoteQueries:
         answer = self._session.write("POST", f"/queries/{segment(name)}", document, write, if_commit=if_commit).document
         if "commit" not in answer:
             raise BadRequest(f"{name} only reads: run it with queries.run.")
-        cost = results.cost_of(answer["cost"])
-        return results.published(answer["commit"], cost, write.txn_id, self._session.read_commit)
+        return self._session.commit_in(answer, write.txn_id)
 
     def _no_read(self, name: str) -> OmnigraphError:
         if any(entry.name == name for entry in self.list()):
@@ -119,5 +116,4 @@ class RemoteQueries:
 
     def list(self) -> list[StoredQuery]:
         found = self._session.get("/queries").document["queries"]
-        names = ("name", "kind", "description", "params", "error")
-        return [StoredQuery(**{name: entry[name] for name in names}) for entry in found]
+        return [StoredQuery(**StoredEntry.arguments(entry)) for entry in found]

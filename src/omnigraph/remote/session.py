@@ -6,14 +6,17 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.api.models import CommitAnswer
+from omnigraph.api.wire_model import Document
 from omnigraph.errors import AnswerLost, BadRequest, Forbidden, NotFound, OmnigraphError, Unauthorized
 from omnigraph.fork_safety import renew_after_fork
 from omnigraph.remote.transport import IF_COMMIT, JOB_WAIT_S, Answer, Ask, Readable, Transport, Write, header, segment
-from omnigraph.remote.wire.decode import cost_in, details_of
+from omnigraph.remote.wire.decode import cost_in_header, decode_write
 from omnigraph.remote.wire.errors import error_from
 
 if TYPE_CHECKING:
     from omnigraph.graph.history import CommitDetails
+    from omnigraph.manifest.commit.publish import PublishedCommit
     from omnigraph.manifest.model.manifest import Commit
     from omnigraph.pipeline.progress import Progress
     from omnigraph.read.result import QueryResult
@@ -67,7 +70,7 @@ class Session:
             headers = response.headers
         result = query_result(table, headers["omnigraph-commit"], None)
         result.branch, result.query = branch, headers["omnigraph-query"]
-        result.cost = cost_in(headers.get("omnigraph-cost"))
+        result.cost = cost_in_header(headers.get("omnigraph-cost"))
         return result
 
     def write(
@@ -118,10 +121,15 @@ class Session:
                 self._seen.popitem(last=False)
 
     def details(self, commit_id: str) -> "CommitDetails":
-        return details_of(self.get(f"/commits/{segment(commit_id)}").document)
+        found: CommitDetails = CommitAnswer.decode(self.get(f"/commits/{segment(commit_id)}").document)
+        return found
 
     def read_commit(self, commit_id: str) -> "Commit":
         return self.details(commit_id).commit
+
+    def commit_in(self, document: Document, txn_id: str = "") -> "PublishedCommit | None":
+        """The commit in the response to a write."""
+        return decode_write(document, txn_id, self.read_commit)
 
     # Jobs
 

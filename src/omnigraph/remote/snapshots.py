@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.api.models import TypeEntry
 from omnigraph.errors import BadRequest
 from omnigraph.remote.session import Session
 from omnigraph.remote.transport import Answer, Ask
-from omnigraph.remote.wire import decode as results
+from omnigraph.remote.wire.decode import cost_in_header
 from omnigraph.storage.meter import Cost
 
 if TYPE_CHECKING:
@@ -78,12 +79,7 @@ class RemoteSnapshot:
 
 
 def snapshot_of(session: Session, answer: Answer) -> RemoteSnapshot:
-    from omnigraph.graph.graph import TypeSummary
-
     document = answer.document
-    types = [
-        TypeSummary(entry["type_name"], entry["kind"], entry["rows"], entry["changed_at"])
-        for entry in document["types"]
-    ]
-    cost = results.cost_in(answer.headers.get("omnigraph-cost"))
+    types = [TypeEntry.decode(entry) for entry in document["types"]]
+    cost = cost_in_header(answer.headers.get("omnigraph-cost"))
     return RemoteSnapshot(document["branch"], document["commit_id"], document["manifest_version"], types, session, cost)
