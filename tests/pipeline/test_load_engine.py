@@ -38,7 +38,7 @@ def people(tmp_path: Path) -> Path:
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that should not load more than ten rows."""
-    monkeypatch.setattr(ndjson.Limits, "check", _check)
+    monkeypatch.setattr(ndjson.LoadLimits, "check", _check)
 
 
 def _check(_: Any, rows: int, __: int) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.lang.compile import compile_schema
-from omnigraph.write.load.parse.parse_rows import parse_carefully
-from omnigraph.write.load.parse.parsed import Minter, Parsed
+from omnigraph.write.load.parse.parse_rows import parse_one_by_one
+from omnigraph.write.load.parse.parsed import IdMinter, ParsedBlock
 
 EVERY_TYPE = """
 node Thing {
@@ -37,7 +37,7 @@ edge Knows: Thing -> Thing { since: Date?  from: String? }
 edge Likes: Thing -> Thing { much: F64? }
 """
 
-MINT = Minter(1_700_000_000_000, "salt", split=3)
+MINT = IdMinter(1_700_000_000_000, "salt", split=3)
 
 
 def every_type() -> Catalog:
@@ -51,11 +51,11 @@ def lines_of(data: bytes) -> list[tuple[int, bytes]]:
     return [(number, line) for number, line in enumerate(whole, 1) if not line.isspace()]
 
 
-def carefully(data: bytes, catalog: Catalog) -> Parsed:
-    return parse_carefully(lines_of(data), "line", catalog.by_name, MINT)
+def carefully(data: bytes, catalog: Catalog) -> ParsedBlock:
+    return parse_one_by_one(lines_of(data), "line", catalog.by_name, MINT)
 
 
-def summary(parsed: Parsed) -> dict[str, Any]:
+def summary(parsed: ParsedBlock) -> dict[str, Any]:
     """All that a parse says, in a form that compares."""
     return {
         "types": {key: _rows(rows) for key, rows in sorted(parsed.types.items())},

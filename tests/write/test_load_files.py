@@ -15,7 +15,7 @@ from omnigraph.errors import BadRequest, ConstraintViolation, InvalidInput, NotF
 from omnigraph.read.export.export_formats import FORMATS, write_rows
 from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects.object_store import open_store
-from omnigraph.write.load.input.load_input import UNLIMITED, Limits, TooLargeForProcess
+from omnigraph.write.load.input.load_input import UNLIMITED, LoadLimits, TooLargeForProcess
 from support.s3 import S3Location
 from write.writing import World, edge, make_world, person, touched
 
@@ -137,11 +137,11 @@ def test_the_rows_of_parquet_are_counted_before_they_are_read(world: World, tmp_
     path = parquet(tmp_path / "Note.parquet", {"text": ["x"] * 11})
 
     with pytest.raises(TooLargeForProcess, match='engine="spark"'):
-        world.load(path, limits=Limits(rows=10))
+        world.load(path, limits=LoadLimits(rows=10))
     with pytest.raises(TooLargeForProcess):
-        world.load(put(tmp_path / "Note.csv", b"text\n" + b"x\n" * 11), limits=Limits(rows=10))
+        world.load(put(tmp_path / "Note.csv", b"text\n" + b"x\n" * 11), limits=LoadLimits(rows=10))
     with pytest.raises(TooLargeForProcess):
-        world.load(path, limits=Limits(bytes=10))
+        world.load(path, limits=LoadLimits(bytes=10))
 
     assert world.load(path).counts == {"Note": 11}
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import BadRequest
 from omnigraph.write.load.input.chunks import LINE_BYTES_MAX
-from omnigraph.write.load.input.csv_records import csv_entities, csv_stretches, records
+from omnigraph.write.load.input.csv_records import parse_records, read_csv_entities, read_record_blocks
 from omnigraph.write.load.parse import parse_csv as module
 from omnigraph.write.load.parse.parse_csv import parse_csv
-from omnigraph.write.load.parse.parse_rows import parse_carefully, together
+from omnigraph.write.load.parse.parse_rows import combine_blocks, parse_one_by_one
 from write.parsing import MINT, every_type, summary
 
 CATALOG = every_type()
@@ -28,13 +28,13 @@ def chunks(data: bytes, size: int = 7) -> Any:
 
 def read(data: bytes, type_name: str = "Thing", size: int = 10**6) -> Any:
     definition = CATALOG.by_name[type_name]
-    return together(parse_csv(chunks(data, size), "x.csv", definition, CATALOG, MINT), 0)
+    return combine_blocks(parse_csv(chunks(data, size), "x.csv", definition, CATALOG, MINT), 0)
 
 
 def read_carefully(data: bytes, type_name: str = "Thing") -> Any:
     definition = CATALOG.by_name[type_name]
-    raws = [(number, raw) for number, raw, _ in csv_entities(chunks(data), "x.csv", definition)]
-    parsed = parse_carefully(raws, "line", CATALOG.by_name, MINT)
+    raws = [(number, raw) for number, raw, _ in read_csv_entities(chunks(data), "x.csv", definition)]
+    parsed = parse_one_by_one(raws, "line", CATALOG.by_name, MINT)
     parsed.seen.setdefault(definition.table_key, 0)
     return parsed
 
@@ -106,7 +106,7 @@ def test_a_record_longer_than_the_limit_is_rejected_in_bounded_memory() -> None:
     long = (b"id,text\na,x\nb," + b"y" * 2**20 if n == 0 else b"y" * 2**20 for n in range(LINE_BYTES_MAX // 2**20 + 4))
     parts = [*long, b"\nc,z\n"]
 
-    parsed = together(parse_csv(iter(parts), "x.csv", CATALOG.by_name["Note"], CATALOG, MINT), 0)
+    parsed = combine_blocks(parse_csv(iter(parts), "x.csv", CATALOG.by_name["Note"], CATALOG, MINT), 0)
 
     assert parsed.types["node:Note"].rows.column("id").to_pylist() == ["a", "c"]
     assert [(one.number, len(one.raw) <= 1000) for one in parsed.rejected] == [(3, True)]
@@ -120,7 +120,7 @@ def test_a_record_longer_than_the_limit_is_rejected_in_bounded_memory() -> None:
 def test_records_do_not_depend_on_how_the_file_comes_in(text: str, size: int) -> None:
     data = text.encode()
 
-    stretches = list(csv_stretches(chunks(data, size)))
+    stretches = list(read_record_blocks(chunks(data, size)))
 
     assert b"".join(stretch.data for stretch in stretches) == data
     if '"' not in re.sub(r'(?:(?<=[,\n])|^)"(?:[^"]|"")*"(?=,|\r?\n|$)', "", text):  # quotes only where they should be
@@ -131,8 +131,8 @@ def test_a_file_may_come_in_cut_between_a_closing_quote_and_the_end_of_its_line(
     data = b'"a\nb"\r\n"c"\r\n'
 
     for size in range(1, len(data)):
-        stretches = csv_stretches(chunks(data, size))
-        found = [record for stretch in stretches for record in records(stretch.data, stretch.line)]
+        stretches = read_record_blocks(chunks(data, size))
+        found = [record for stretch in stretches for record in parse_records(stretch.data, stretch.line)]
         assert [(record.line, record.fields, record.problem) for record in found] == [
             (1, ("a\nb",), None),
             (3, ("c",), None),
@@ -188,7 +188,7 @@ def test_a_column_that_is_not_there_gets_the_default_and_an_empty_field_does_not
 def test_plain_files_are_read_by_the_fast_way_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b'slug,small,day,flag,colour\n"a\nb",1,2026-01-31,true,red\n"say ""x""",,,,\n'
     expected = summary(read_carefully(data))
-    monkeypatch.setattr(module, "parse_carefully", None)
+    monkeypatch.setattr(module, "parse_one_by_one", None)
 
     assert summary(read(data)) == expected
 

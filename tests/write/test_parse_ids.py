@@ -17,8 +17,8 @@ from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.identity import id_of
 from omnigraph.schema.lang.compile import compile_schema
-from omnigraph.write.load.parse.keyed_ids import derived_ids
-from omnigraph.write.load.parse.parsed import Minter
+from omnigraph.write.load.parse.keyed_ids import derive_ids
+from omnigraph.write.load.parse.parsed import IdMinter
 
 KEYS = compile_schema(
     """
@@ -62,7 +62,7 @@ def one_by_one(definition: TypeDef, rows: list[dict[str, Any]]) -> list[str | No
 
 def all_at_once(definition: TypeDef, rows: list[dict[str, Any]]) -> list[str | None]:
     named = [{definition.column(name): value for name, value in row.items()} for row in rows]
-    found: list[str | None] = derived_ids(definition, pa.Table.from_pylist(named, arrow_schema(definition))).to_pylist()
+    found: list[str | None] = derive_ids(definition, pa.Table.from_pylist(named, arrow_schema(definition))).to_pylist()
     return found
 
 
@@ -91,17 +91,17 @@ def test_a_key_of_several_properties_gives_the_same_id_both_ways(rows: list[dict
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=5), st.integers(0, 10**6), st.lists(st.integers(0, 2**40), max_size=5))
 def test_ids_minted_together_are_those_minted_one_by_one(salt: str, split: int, numbers: list[int]) -> None:
-    mint = Minter(1_700_000_000_000, salt, split)
+    mint = IdMinter(1_700_000_000_000, salt, split)
 
-    assert mint.many(np.array(numbers, np.int64)).to_pylist() == [mint(number) for number in numbers]
+    assert mint.mint_many(np.array(numbers, np.int64)).to_pylist() == [mint(number) for number in numbers]
 
 
 def test_minted_ids_look_like_others_and_never_meet_within_a_job() -> None:
-    mint = Minter(1_700_000_000_000, "job")
+    mint = IdMinter(1_700_000_000_000, "job")
     ids = [mint.for_split(split)(number) for split in range(50) for number in range(1, 51)]
 
     assert len(set(ids)) == 2500
     assert ids == sorted(ids)
     assert {len(one) for one in ids} == {26}
     assert pickle.loads(pickle.dumps(mint))(7) == mint(7)
-    assert Minter(1_700_000_000_000, "other")(7) != mint(7)
+    assert IdMinter(1_700_000_000_000, "other")(7) != mint(7)

@@ -182,7 +182,7 @@ def test_plain_lines_are_read_by_the_fast_way_alone(monkeypatch: pytest.MonkeyPa
     compact = b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in entities)
     spaced = b"".join(json.dumps(one).encode() + b"\r\n" for one in entities)
     expected = summary(carefully(compact + spaced, CATALOG))
-    monkeypatch.setattr(parse_ndjson, "parse_carefully", never)
+    monkeypatch.setattr(parse_ndjson, "parse_one_by_one", never)
 
     assert summary(parse_lines(compact + spaced, 0, CATALOG, MINT)) == expected
 

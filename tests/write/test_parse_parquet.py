@@ -12,11 +12,11 @@ import pytest
 
 from omnigraph.errors import BadRequest
 from omnigraph.write.load.input.input_splits import plan_splits
-from omnigraph.write.load.input.sources import resolve
-from omnigraph.write.load.input.table_rows import end_columns, table_entities
+from omnigraph.write.load.input.sources import resolve_files
+from omnigraph.write.load.input.table_rows import edge_end_columns, read_table_entities
 from omnigraph.write.load.parse import parse_parquet as module
 from omnigraph.write.load.parse.parse import parse_split, parse_table
-from omnigraph.write.load.parse.parse_rows import parse_carefully, together
+from omnigraph.write.load.parse.parse_rows import combine_blocks, parse_one_by_one
 from write.parsing import MINT, every_type, summary
 
 CATALOG = every_type()
@@ -25,8 +25,8 @@ CATALOG = every_type()
 def carefully(rows: pa.Table, type_name: str) -> Any:
     definition = CATALOG.by_name[type_name]
     is_edge = definition.kind == "edge"
-    entities = table_entities(rows, type_name, end_columns(definition), is_edge=is_edge)
-    return parse_carefully(list(enumerate(entities, 1)), "row", CATALOG.by_name, MINT)
+    entities = read_table_entities(rows, type_name, edge_end_columns(definition), is_edge=is_edge)
+    return parse_one_by_one(list(enumerate(entities, 1)), "row", CATALOG.by_name, MINT)
 
 
 def table(rows: pa.Table, type_name: str = "Thing", first_row: int = 0) -> Any:
@@ -112,7 +112,7 @@ def test_typed_rows_of_the_very_schema_are_taken_by_the_fast_way_alone(monkeypat
 
     definition = CATALOG.by_name["Thing"]
     rows = pa.Table.from_pylist([{"id": "a", "slug": "a", "vector": [1.0, 2.0]}], arrow_schema(definition))
-    monkeypatch.setattr(module, "parse_carefully", None)
+    monkeypatch.setattr(module, "parse_one_by_one", None)
 
     assert table(rows).types["node:Thing"].rows.equals(rows)
 
@@ -141,11 +141,11 @@ def test_splits_of_row_groups_give_every_row_once_with_its_number_in_the_file(tm
     rows = pa.table({"slug": [f"s{n}" for n in range(1000)], "small": list(range(1000))})
     pq.write_table(rows, path, row_group_size=100)
 
-    splits = plan_splits(resolve(path, CATALOG), split_bytes=2500)
+    splits = plan_splits(resolve_files(path, CATALOG), split_bytes=2500)
     parts = [part for split in splits for part in parse_split(split, CATALOG, None, MINT)]
 
     assert len(splits) > 2
-    whole = together(parts, 0).types["node:Thing"]
+    whole = combine_blocks(parts, 0).types["node:Thing"]
     assert whole.numbers.tolist() == list(range(1, 1001))
     assert whole.rows.column("small").to_pylist() == list(range(1000))
     assert sum(part.lines for part in parts) == 1000
@@ -155,7 +155,7 @@ def test_a_file_without_rows_names_its_type(tmp_path: Path) -> None:
     path = tmp_path / "Thing.parquet"
     pq.write_table(pa.table({"slug": pa.array([], pa.string())}), path)
 
-    (split,) = plan_splits(resolve(path, CATALOG))
+    (split,) = plan_splits(resolve_files(path, CATALOG))
 
     assert [part.seen for part in parse_split(split, CATALOG, None, MINT)] == [{"node:Thing": 0}]
 
@@ -166,4 +166,4 @@ def test_a_file_that_is_no_parquet_is_one_sentence(tmp_path: Path, content: byte
     path.write_bytes(content)
 
     with pytest.raises(BadRequest, match=r"Thing\.parquet can't be read as Parquet"):
-        plan_splits(resolve(path, CATALOG))
+        plan_splits(resolve_files(path, CATALOG))

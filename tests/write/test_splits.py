@@ -18,16 +18,16 @@ from omnigraph.errors import BadRequest
 from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects.object_store import open_store
 from omnigraph.write.load.input import chunks as input_files
-from omnigraph.write.load.input.chunks import LINE_BYTES_MAX, Stretch, line_stretches, owned_stretches
+from omnigraph.write.load.input.chunks import LINE_BYTES_MAX, LineBlock, read_line_range, split_lines
 from omnigraph.write.load.input.input_splits import Split, plan_splits
-from omnigraph.write.load.input.sources import resolve
+from omnigraph.write.load.input.sources import resolve_files
 from omnigraph.write.load.parse.parse import parse_split
-from omnigraph.write.load.parse.parsed import Minter
+from omnigraph.write.load.parse.parsed import IdMinter
 from support.s3 import S3Location
 from write.parsing import every_type
 
 CATALOG = every_type()
-MINT = Minter(1_700_000_000_000, "job")
+MINT = IdMinter(1_700_000_000_000, "job")
 
 
 def notes(count: int) -> bytes:
@@ -36,7 +36,7 @@ def notes(count: int) -> bytes:
 
 def read(source: Any, split_bytes: int = 2**25, options: Any = None, type_name: str | None = None) -> tuple[Any, ...]:
     """Texts with the line numbers that they have in the file, and what was rejected."""
-    splits = plan_splits(resolve(source, CATALOG, type_name, options), split_bytes, options)
+    splits = plan_splits(resolve_files(source, CATALOG, type_name, options), split_bytes, options)
     found, rejected, ids, before = [], [], [], {0: 0}
     for split in splits:
         lines = before.setdefault(split.file, 0)
@@ -67,7 +67,7 @@ def test_each_line_is_in_the_split_in_which_it_begins(
         parts = [
             b"".join(
                 one.data
-                for one in owned_stretches(str(path), "cut", len(content), at, min(length, len(content) - at), None)
+                for one in read_line_range(str(path), "cut", len(content), at, min(length, len(content) - at), None)
             )
             for at in range(0, len(content), length)
         ]
@@ -89,7 +89,7 @@ def test_rows_and_line_numbers_do_not_depend_on_the_splits(tmp_path: Path) -> No
     small = read(path, split_bytes=1000)
 
     assert small[:2] == whole[:2]
-    assert len(plan_splits(resolve(path, CATALOG), 1000)) > 15
+    assert len(plan_splits(resolve_files(path, CATALOG), 1000)) > 15
     assert len(set(small[2])) == 500
     assert [number for number, _ in whole[1]] == [301]
 
@@ -105,7 +105,7 @@ def test_a_gzipped_file_is_one_split_of_all_its_members(tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl.gz"
     path.write_bytes(gzip.compress(b"\xef\xbb\xbf" + notes(100)[:-10]) + gzip.compress(notes(100)[-10:] + notes(50)))
 
-    assert len(plan_splits(resolve(path, CATALOG), 100)) == 1
+    assert len(plan_splits(resolve_files(path, CATALOG), 100)) == 1
     assert [number for number, _ in read(path, 100)[0]] == list(range(1, 151))
 
 
@@ -149,10 +149,10 @@ def test_a_line_of_any_length_takes_no_more_memory_than_the_limit() -> None:
     """In a process of its own: of 200 MB without a newline never more than a few times the limit is held."""
     code = """
 import resource
-from omnigraph.write.load.input.chunks import line_stretches
+from omnigraph.write.load.input.chunks import split_lines
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 chunks = (b"x" * 2**22 for _ in range(50))
-found = list(line_stretches(chunks))
+found = list(split_lines(chunks))
 assert [one.too_long for one in found] == [True] and len(found[0].data) == 1000
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
@@ -164,7 +164,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 def test_lines_are_cut_at_newlines_alone() -> None:
     data = "a\x0bb\x0cc\u2028d\x85e\r\nf".encode()
 
-    assert list(line_stretches(iter([data]))) == [Stretch(data[:-1]), Stretch(b"f")]
+    assert list(split_lines(iter([data]))) == [LineBlock(data[:-1]), LineBlock(b"f")]
 
 
 def test_a_split_goes_through_pickle_and_json(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_csv_is_one_split_a_file_and_numbered_by_lines(tmp_path: Path) -> None:
 def test_a_file_that_changes_while_it_is_read_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl"
     path.write_bytes(notes(10))
-    files = resolve(path, CATALOG)
+    files = resolve_files(path, CATALOG)
     path.write_bytes(notes(5))
 
     with pytest.raises(BadRequest, match="has become shorter while it was read"):

@@ -16,7 +16,7 @@ from omnigraph.manifest.repository import init_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.storage.table.read import point_lookup as asking
-from omnigraph.write.load.input.load_input import UNLIMITED, Limits, TooLargeForProcess
+from omnigraph.write.load.input.load_input import UNLIMITED, LoadLimits, TooLargeForProcess
 from write.writing import World, edge, make_world, person, touched
 
 
@@ -117,7 +117,7 @@ def test_a_source_that_can_not_be_read_is_refused(world: World, tmp_path: Path, 
 def test_more_than_a_process_should_load_is_refused_with_what_to_do(world: World, tmp_path: Path) -> None:
     path = lines(tmp_path / "people.jsonl", ADA, BOB)
 
-    for limits in (Limits(rows=1), Limits(bytes=50)):
+    for limits in (LoadLimits(rows=1), LoadLimits(bytes=50)):
         with pytest.raises(TooLargeForProcess, match="bulk engine"):
             world.load(path, limits=limits)
     with pytest.raises(TooLargeForProcess):

@@ -156,9 +156,9 @@ ANYTHING = PLAIN | st.sampled_from([*ODD, *ODD_LISTS])
 def test_a_column_read_at_once_is_the_one_read_value_by_value(kind: str, values: list[Any], plain: bool) -> None:
     wanted = parse_type(kind)
     if plain:  # mostly values that fit, so that the quick way is taken
-        values = [value for value in values if not columns._one_by_one([value], wanted)[1]]
+        values = [value for value in values if not columns._build_value_by_value([value], wanted)[1]]
 
-    slow, problems = columns._one_by_one(values, wanted)
+    slow, problems = columns._build_value_by_value(values, wanted)
     quick, found = columns.build_column(values, wanted)
 
     assert found == problems
@@ -170,4 +170,4 @@ def test_ordinary_columns_are_read_at_once(kind: str) -> None:
     ordinary: dict[str, Any] = {"String": "a", "Bool": True, "F32": 0.5, "F64": 1, "[String]": ["a"], "[Bool]": [True]}
     ordinary |= {"Vector(3)": [1, 2.0, 3], "[I32]": [1], "[U64]": [1]} | dict.fromkeys(["I32", "I64", "U32", "U64"], 3)
     if kind in ordinary:
-        assert columns._quickly([ordinary[kind], None], parse_type(kind)) is not None
+        assert columns._build_fast([ordinary[kind], None], parse_type(kind)) is not None

@@ -117,11 +117,11 @@ class RemoteBulk:
 
     def _quarantined(self, address: str | None, body: Sent) -> Path | None:
         """Fetch what was left out, to where the embedded graph would have put it."""
-        from omnigraph.write.load.quarantine import default_path
+        from omnigraph.write.load.quarantine import default_quarantine_path
 
         if address is None:
             return None
-        path = default_path(body.files, self._session.transport.runtime.ids.short_id())
+        path = default_quarantine_path(body.files, self._session.transport.runtime.ids.short_id())
         with self._session.transport.stream(Ask("GET", address)) as response:
             pieces = self._session.transport.pieces(response)
             try:

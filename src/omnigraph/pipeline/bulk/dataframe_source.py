@@ -28,7 +28,7 @@ from omnigraph.pipeline.source.scans import type_named
 from omnigraph.pipeline.spark.dataframes import is_frame
 from omnigraph.pipeline.spark.runner import Outcome, attempted, run_job
 from omnigraph.storage.util.runner import Runner
-from omnigraph.write.load.input.load_input import arrow_table
+from omnigraph.write.load.input.load_input import to_arrow_table
 from omnigraph.write.load.load import LoadResult
 from omnigraph.write.load.load_options import LoadOptions
 
@@ -85,7 +85,7 @@ class _Spooling:
 
             schema = arrow_for_spark(value.schema)
         else:
-            value = arrow_table(name, value)
+            value = to_arrow_table(name, value)
             schema = value.schema
         check_rows(self._spool, name, schema, name)
         return name, value, schema
@@ -161,4 +161,4 @@ def _landed(repository: Repository, branch: str, txn_id: TxnId) -> bool:
 
 
 def _count(name: str, value: Any) -> int:
-    return int(value.count()) if is_frame(value) else int(arrow_table(name, value).num_rows)
+    return int(value.count()) if is_frame(value) else int(to_arrow_table(name, value).num_rows)

@@ -11,7 +11,7 @@ from omnigraph.storage.location import Location
 from omnigraph.storage.table.file_records import FileRecord
 from omnigraph.storage.table.write.fragments import TargetTable, WrittenFragment
 from omnigraph.write.load.load_options import Mode
-from omnigraph.write.load.parse.parsed import Minter
+from omnigraph.write.load.parse.parsed import IdMinter
 
 RESULT_FORMAT = 1
 
@@ -24,7 +24,7 @@ class BulkJob:
     catalog: Catalog
     mode: Mode
     targets: Mapping[TableKey, TargetTable]
-    minter: Minter
+    minter: IdMinter
     folder: str  # where the answers of finished splits are put, below the root
     source_options: Mapping[str, str] = field(default_factory=dict)
 

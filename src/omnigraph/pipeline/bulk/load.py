@@ -53,10 +53,10 @@ from omnigraph.storage.objects.input_files import content_version, is_remote
 from omnigraph.storage.util.parallel import gather
 from omnigraph.storage.util.runner import Runner
 from omnigraph.write.load.input.input_splits import Split, plan_splits, split_size
-from omnigraph.write.load.input.sources import SourceFile, resolve
+from omnigraph.write.load.input.sources import SourceFile, resolve_files
 from omnigraph.write.load.load import LoadResult
 from omnigraph.write.load.load_options import LoadOptions
-from omnigraph.write.load.quarantine import default_path
+from omnigraph.write.load.quarantine import default_quarantine_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class BulkLoad:
         if isinstance(source, Spooled):
             self._spooled, self._files = source, source.files
         else:
-            self._files = resolve(source, base.catalog, options.type_name, self.repository.location.options)
+            self._files = resolve_files(source, base.catalog, options.type_name, self.repository.location.options)
         fingerprint = self._fingerprint()
         if options.txn_id is not None and not self._is_new_branch:
             # Whenever the job is started again: a bulk load can afford to look through the whole branch.
@@ -138,7 +138,7 @@ class BulkLoad:
         if options.quarantines and options.quarantine is None:
             named = [] if self._spooled is not None else self._files
             local = [Path(file.path) for file in named if not is_remote(file.path)]
-            path = default_path(local, self.repository.runtime.ids.short_id())
+            path = default_quarantine_path(local, self.repository.runtime.ids.short_id())
             self.options = options = replace(options, quarantine=path)
         begun = None if self._spooled is None else self._spooled.intent
         job = Job(options.job_id, options.txn_id, options.actor, options.branch, begun)

@@ -44,7 +44,7 @@ from omnigraph.write.delta import texts
 from omnigraph.write.load.input.input_splits import Split
 from omnigraph.write.load.load_options import LoadOptions
 from omnigraph.write.load.load_rows import match_constraint
-from omnigraph.write.load.quarantine import over_limit
+from omnigraph.write.load.quarantine import max_errors_exceeded
 from omnigraph.write.validate.validate import constraints_for
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Planner:
             raise rejects.error()
         allowed, quarantine = self._options.max_errors, self._options.quarantine
         if allowed is not None and len(rejects) > allowed:
-            raise over_limit(rejects.error(), len(rejects), allowed)
+            raise max_errors_exceeded(rejects.error(), len(rejects), allowed)
         if quarantine is not None and len(rejects):
             rejects.write(quarantine)  # before the commit: after it nothing may fail
         return round_.planned()
@@ -291,11 +291,13 @@ class _Round:
         return known is not None or not minted_only(self._results, key)
 
     def _reports(self, taken: Mapping[TableKey, int]) -> list[str]:
-        from omnigraph.write.load.load_modes import left_as_it_is, new_each_time
+        from omnigraph.write.load.load_modes import unchanged_type_note, unmatched_rows_notes
 
         if self._job.mode == "overwrite":
             seen = counted(self._results, "seen")
-            return [left_as_it_is(key, count) for key, count in sorted(seen.items()) if count and not taken.get(key)]
+            return [
+                unchanged_type_note(key, count) for key, count in sorted(seen.items()) if count and not taken.get(key)
+            ]
         if self._job.mode != "merge":
             return []
         minted = dict(counted(self._results, "minted"))
@@ -304,7 +306,7 @@ class _Round:
                 for key, count in told.minted.items():
                     minted[key] -= count
         every = sorted(minted.items(), reverse=True)
-        return [text for key, count in every for text in new_each_time(self._job.catalog.type_of(key), count)]
+        return [text for key, count in every for text in unmatched_rows_notes(self._job.catalog.type_of(key), count)]
 
     def _delete(self, by_table: Mapping[TableKey, Sequence[Any]]) -> None:
         import numpy as np

@@ -21,7 +21,7 @@ from omnigraph.storage.table.write.fragments import TargetTable
 from omnigraph.storage.util.parallel import gather
 from omnigraph.write.load.input.input_splits import Split
 from omnigraph.write.load.load_options import Mode
-from omnigraph.write.load.parse.parsed import Minter
+from omnigraph.write.load.parse.parsed import IdMinter
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
@@ -121,7 +121,7 @@ def job_for(
         txn.catalog,
         mode,
         dict(zip(keys, gather([partial(target, key) for key in keys]), strict=True)),
-        Minter(details.milliseconds, details.salt),
+        IdMinter(details.milliseconds, details.salt),
         folder_of(held.intent.prefix, point),
         options,
     )

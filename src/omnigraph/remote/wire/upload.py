@@ -18,7 +18,7 @@ from omnigraph.errors import BadRequest
 from omnigraph.remote.transport import Body, OneTime
 from omnigraph.remote.wire.values import wire_value
 from omnigraph.write.load.input.chunks import FileChunks
-from omnigraph.write.load.input.sources import TYPED_KINDS, SourceFile, check_type, find_files, is_files, typed
+from omnigraph.write.load.input.sources import TYPED_KINDS, SourceFile, assign_type, check_type, find_files, is_files
 
 if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog
@@ -108,7 +108,7 @@ def _files(found: list[SourceFile], type_name: str | None, catalog: "Callable[[]
     if type_name is not None or any(file.kind in TYPED_KINDS for file in found):
         types = catalog()
         check_type(types, type_name)
-        found = [typed(file, types, type_name) for file in found]
+        found = [assign_type(file, types, type_name) for file in found]
     if len(found) == 1 and found[0].type_name is None:
         return _one_file(found[0], local)
     members = _Members(stack)
@@ -126,14 +126,14 @@ def _one_file(file: SourceFile, local: Sequence[Path]) -> Sent:
 
 def _bytes_of(file: SourceFile, *, unpacked: bool = False) -> Iterator[bytes]:
     chunks = FileChunks(file.path, file.shown, file.size, None)
-    return chunks.unpacked() if unpacked else chunks.plain()
+    return chunks.read_decompressed() if unpacked else chunks.read()
 
 
 def _tables(source: Mapping[str, Any], stack: ExitStack) -> Sent:
     """Each as a Parquet file named after its type: so a table without rows is one too."""
     import pyarrow.parquet as pq
 
-    from omnigraph.write.load.input.load_input import arrow_table
+    from omnigraph.write.load.input.load_input import to_arrow_table
 
     if not source:
         return Sent(lambda: iter([b""]), {"Content-Type": NDJSON}, {})
@@ -147,7 +147,7 @@ def _tables(source: Mapping[str, Any], stack: ExitStack) -> Sent:
                 f"{name} is a Spark DataFrame, which a server can't read: write it to files and load those."
             )
         path = folder / f"{name}.parquet"
-        pq.write_table(arrow_table(name, given), path)
+        pq.write_table(to_arrow_table(name, given), path)
         members.put(path.name, path, [Stretch(1, name)])
     return Sent(members.body, {"Content-Type": TAR}, members.names)
 

@@ -22,11 +22,11 @@ from omnigraph.storage.meter import Cost
 from omnigraph.storage.objects.input_files import is_remote
 from omnigraph.write.commit import Changes, land_changes
 from omnigraph.write.delta import texts
-from omnigraph.write.load.input.load_input import Input, Limits, Place, Source, read_input
-from omnigraph.write.load.load_modes import Lowered, lower
+from omnigraph.write.load.input.load_input import InputPlace, LoadInput, LoadLimits, Source, read_input
+from omnigraph.write.load.load_modes import LoadPlan, plan_load
 from omnigraph.write.load.load_options import LoadOptions
-from omnigraph.write.load.load_rows import Incoming, TypeRows, understood
-from omnigraph.write.load.quarantine import Rejects, default_path, over_limit
+from omnigraph.write.load.load_rows import LoadRows, TypeRows, build_rows
+from omnigraph.write.load.quarantine import Quarantine, default_quarantine_path, max_errors_exceeded
 from omnigraph.write.validate.checks import run_checks
 from omnigraph.write.validate.validate import checks_for
 from omnigraph.write.validate.violations import add_places, violations_of
@@ -48,7 +48,7 @@ class LoadResult:
 
 
 def load(
-    repository: Repository, source: Source, options: LoadOptions | None = None, *, limits: Limits | None = None
+    repository: Repository, source: Source, options: LoadOptions | None = None, *, limits: LoadLimits | None = None
 ) -> LoadResult:
     """Load everything or nothing; with `on_error="quarantine"` everything that can be taken."""
     options = options or LoadOptions()
@@ -57,7 +57,7 @@ def load(
     with meter.operation("load") as operation:
         found = read_input(
             source,
-            limits or Limits(),
+            limits or LoadLimits(),
             catalog=partial(_catalog, repository, options),
             type_name=options.type_name,
             storage_options=repository.location.options,
@@ -65,10 +65,12 @@ def load(
         run = _Load(repository, found, options)
         if options.quarantines:
             local = [Path(file.path) for file in found.files if not is_remote(file.path)]
-            run.quarantine = options.quarantine or default_path(local, repository.runtime.ids.short_id())
+            run.quarantine_path = options.quarantine or default_quarantine_path(
+                local, repository.runtime.ids.short_id()
+            )
         if options.from_ is not None:
             _fork_if_missing(repository, run, options, options.from_)
-        commit = run.land()
+        commit = run.commit()
     commit = None if commit is None else replace(commit, cost=operation.cost)
     return replace(run.result(), commit=commit, cost=operation.cost)
 
@@ -93,7 +95,7 @@ def _fork_if_missing(repository: Repository, run: "_Load", options: LoadOptions,
     base = WriteTxn(fork, repository.schemas.read(fork.schema))
     if options.if_commit not in (None, base.commit_id):
         raise PreconditionFailed(str(options.if_commit), base.commit_id)
-    run.dry(base)
+    run.dry_run(base)
     try:
         repository.branches.create(options.branch, fork, options.actor)
     except AlreadyExists:
@@ -103,16 +105,16 @@ def _fork_if_missing(repository: Repository, run: "_Load", options: LoadOptions,
 class _Load:
     """One load: read once, understood once for each schema, lowered once for each base."""
 
-    def __init__(self, repository: Repository, found: Input, options: LoadOptions) -> None:
+    def __init__(self, repository: Repository, found: LoadInput, options: LoadOptions) -> None:
         self._repository = repository
-        self._found = found
+        self._input = found
         self._options = options
-        self._understood: tuple[str, Incoming] | None = None
-        self._rejects = Rejects()
-        self._lowered: Lowered | None = None
-        self.quarantine: Path | None = None
+        self._built: tuple[str, LoadRows] | None = None
+        self._quarantine = Quarantine()
+        self._planned: LoadPlan | None = None
+        self.quarantine_path: Path | None = None
 
-    def land(self) -> PublishedCommit | None:
+    def commit(self) -> PublishedCommit | None:
         options = self._options
         try:
             return land_changes(
@@ -127,76 +129,76 @@ class _Load:
                 on_conflict="fail" if options.mode == "overwrite" else "retry",
             )
         except ConstraintViolation as error:
-            raise add_places(error, self._places()) from None
+            raise add_places(error, self._row_places()) from None
 
     def result(self) -> LoadResult:
-        lowered = self._lowered
-        taken = {} if lowered is None else lowered.taken
+        planned = self._planned
+        taken = {} if planned is None else planned.taken
         counts = {rows.definition.name: rows.rows.num_rows for rows in taken.values() if rows.rows.num_rows}
-        wrote = self.quarantine if len(self._rejects) else None
-        reports = () if lowered is None else tuple(lowered.reports)
-        return LoadResult(None, counts, len(self._rejects), wrote, reports)
+        wrote = self.quarantine_path if len(self._quarantine) else None
+        reports = () if planned is None else tuple(planned.reports)
+        return LoadResult(None, counts, len(self._quarantine), wrote, reports)
 
-    def incoming(self, schema: str, catalog: Catalog) -> Incoming:
+    def rows_for(self, schema: str, catalog: Catalog) -> LoadRows:
         """The input in the terms of a schema; in a load that takes all or nothing, lines that are no rows end it."""
-        if self._understood is None or self._understood[0] != schema:
+        if self._built is None or self._built[0] != schema:
             ids = self._repository.runtime.ids
-            self._understood = (schema, understood(self._found, catalog.by_name, lambda _: ids.txn_id()))
-        incoming = self._understood[1]
-        if incoming.misformed and not self._options.quarantines:
-            rejects = Rejects()
-            rejects.misformed(incoming.misformed)
-            rejects.refused(incoming.refused)
-            raise rejects.error()
-        return incoming
+            self._built = (schema, build_rows(self._input, catalog.by_name, lambda _: ids.txn_id()))
+        rows = self._built[1]
+        if rows.malformed and not self._options.quarantines:
+            quarantine = Quarantine()
+            quarantine.add_malformed(rows.malformed)
+            quarantine.add_violations(rows.refused)
+            raise quarantine.error()
+        return rows
 
-    def dry(self, txn: WriteTxn) -> None:
+    def dry_run(self, txn: WriteTxn) -> None:
         """Raise what landing on this base would; writes nothing but a quarantine."""
         try:
             run_checks(self.plan(txn).checks, txn, self._repository.tables)
         except ConstraintViolation as error:
-            raise add_places(error, self._places()) from None
+            raise add_places(error, self._row_places()) from None
 
     def plan(self, txn: WriteTxn) -> Changes:
-        incoming = self.incoming(txn.base.schema, txn.catalog)
+        rows = self.rows_for(txn.base.schema, txn.catalog)
         if self._options.quarantines:
-            return self._plan_what_can_be_taken(txn, incoming)
-        lowered = self._lowered = lower(self._options.mode, txn, self._repository.tables, incoming)
-        refused = _by_place([*incoming.refused, *lowered.refused])
+            return self._plan_with_quarantine(txn, rows)
+        planned = self._planned = plan_load(self._options.mode, txn, self._repository.tables, rows)
+        refused = _in_input_order([*rows.refused, *planned.refused])
         broken = [replace(v, places=(str(place),)) for place, v in refused]
-        return Changes(lowered.delta.actions(), checks_for(txn, lowered.delta, broken), lowered.read_rows)
+        return Changes(planned.delta.actions(), checks_for(txn, planned.delta, broken), planned.read_rows)
 
-    def _plan_what_can_be_taken(self, txn: WriteTxn, incoming: Incoming) -> Changes:
+    def _plan_with_quarantine(self, txn: WriteTxn, rows: LoadRows) -> Changes:
         """Leave out what breaks a constraint, and then what breaks one without that, until the rest holds."""
-        rejects = self._rejects = Rejects()
-        rejects.misformed(incoming.misformed)
-        rejects.refused(_by_place(incoming.refused))
-        left = incoming
+        quarantine = self._quarantine = Quarantine()
+        quarantine.add_malformed(rows.malformed)
+        quarantine.add_violations(_in_input_order(rows.refused))
+        left = rows
         while True:
-            lowered = self._lowered = lower(self._options.mode, txn, self._repository.tables, left)
-            rejects.refused(lowered.refused)
-            left = replace(left, types=lowered.taken)
-            checks = checks_for(txn, lowered.delta)
+            planned = self._planned = plan_load(self._options.mode, txn, self._repository.tables, left)
+            quarantine.add_violations(planned.refused)
+            left = replace(left, types=planned.taken)
+            checks = checks_for(txn, planned.delta)
             try:
                 run_checks(checks, txn, self._repository.tables)
                 break
             except ConstraintViolation as error:
-                left, refused = _without(left, error)
+                left, refused = _remove_rejected(left, error)
                 if not refused:
                     raise
-                rejects.refused(refused)
+                quarantine.add_violations(refused)
         allowed = self._options.max_errors
-        if allowed is not None and len(rejects) > allowed:
-            raise over_limit(rejects.error(), len(rejects), allowed)
-        if len(rejects) and self.quarantine is not None:
-            rejects.write(self.quarantine, self._found.raw)  # before the commit: after it nothing may fail
-        read = lowered.read_rows.union(*(check.reads for check in checks))  # which rows stay depends on them all
-        return Changes(lowered.delta.actions(), checks, read)
+        if allowed is not None and len(quarantine) > allowed:
+            raise max_errors_exceeded(quarantine.error(), len(quarantine), allowed)
+        if len(quarantine) and self.quarantine_path is not None:
+            quarantine.write(self.quarantine_path, self._input.raw)  # before the commit: after it nothing may fail
+        read = planned.read_rows.union(*(check.reads for check in checks))  # which rows stay depends on them all
+        return Changes(planned.delta.actions(), checks, read)
 
-    def _places(self) -> Callable[[TableKey, str], str | None]:
+    def _row_places(self) -> Callable[[TableKey, str], str | None]:
         """Where the row of an id stands in the input."""
-        taken = {} if self._lowered is None else self._lowered.taken
-        numbers = {key: _numbers(rows) for key, rows in taken.items()}
+        taken = {} if self._planned is None else self._planned.taken
+        numbers = {key: _row_numbers(rows) for key, rows in taken.items()}
 
         def place(table_key: TableKey, entity: str) -> str | None:
             number = numbers.get(table_key, {}).get(entity)
@@ -205,31 +207,31 @@ class _Load:
         return place
 
 
-def _without(incoming: Incoming, error: ConstraintViolation) -> tuple[Incoming, list[tuple[Place, Violation]]]:
-    """The input without the rows that an error is about, and those rows' places."""
+def _remove_rejected(rows: LoadRows, error: ConstraintViolation) -> tuple[LoadRows, list[tuple[InputPlace, Violation]]]:
+    """The rows without those that an error is about, and the places of those."""
     import numpy as np
 
-    types = dict(incoming.types)
-    refused: list[tuple[Place, Violation]] = []
-    gone: dict[TableKey, set[int]] = {}
+    types = dict(rows.types)
+    refused: list[tuple[InputPlace, Violation]] = []
+    removed: dict[TableKey, set[int]] = {}
     for violation in violations_of(error):
-        rows = types.get(violation.table_key)
-        numbers = {} if rows is None else _numbers(rows)
+        type_rows = types.get(violation.table_key)
+        numbers = {} if type_rows is None else _row_numbers(type_rows)
         for entity in violation.offenders:
-            if rows is not None and entity in numbers:
-                gone.setdefault(violation.table_key, set()).add(numbers[entity])
-                refused.append((rows.places[numbers[entity]], violation))
-    for key, numbers_gone in gone.items():
+            if type_rows is not None and entity in numbers:
+                removed.setdefault(violation.table_key, set()).add(numbers[entity])
+                refused.append((type_rows.places[numbers[entity]], violation))
+    for key, positions in removed.items():
         keep = np.ones(types[key].rows.num_rows, np.bool_)
-        keep[list(numbers_gone)] = False
+        keep[list(positions)] = False
         types[key] = types[key].where(keep)
-    return replace(incoming, types=types), refused
+    return replace(rows, types=types), refused
 
 
-def _by_place(refused: Iterable[tuple[Place, Violation]]) -> list[tuple[Place, Violation]]:
+def _in_input_order(refused: Iterable[tuple[InputPlace, Violation]]) -> list[tuple[InputPlace, Violation]]:
     """In the order of the input, whatever the order in which it was read: a bulk load has another."""
     return sorted(refused, key=lambda one: (one[0].source, one[0].number))
 
 
-def _numbers(rows: TypeRows) -> dict[str, int]:
+def _row_numbers(rows: TypeRows) -> dict[str, int]:
     return {entity: number for number, entity in enumerate(texts(rows.rows, "id"))}

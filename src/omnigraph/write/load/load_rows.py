@@ -14,7 +14,7 @@ from omnigraph.query.values import format_value
 from omnigraph.schema.catalog import Property, TypeDef
 from omnigraph.schema.constraints import Constraint, Key, Required, Unique, ValueType, type_constraints
 from omnigraph.schema.identity import id_of
-from omnigraph.write.load.input.load_input import Entity, Input, Place
+from omnigraph.write.load.input.load_input import InputEntity, InputPlace, LoadInput
 from omnigraph.write.load.parse.arrow_builder import build_column
 from omnigraph.write.validate.row_images import default_of
 
@@ -35,7 +35,7 @@ class TypeRows:
     rows: "pa.Table"
     given: "dict[str, Mask]"  # by column: in which rows it was said
     minted: "Mask"  # rows whose id was made here
-    places: tuple[Place, ...]
+    places: tuple[InputPlace, ...]
 
     def where(self, mask: "Mask") -> "TypeRows":
         """Some of the rows."""
@@ -57,35 +57,35 @@ class TypeRows:
 
 
 @dataclass
-class Incoming:
+class LoadRows:
     """A load in the terms of one schema."""
 
     types: dict[TableKey, TypeRows] = field(default_factory=dict)
     seen: dict[TableKey, int] = field(default_factory=dict)  # entities of each type that the input names, taken or not
-    misformed: list[tuple[Place, str]] = field(default_factory=list)
-    refused: list[tuple[Place, Violation]] = field(default_factory=list)
+    malformed: list[tuple[InputPlace, str]] = field(default_factory=list)
+    refused: list[tuple[InputPlace, Violation]] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
         return sum(one.rows.num_rows for one in self.types.values())
 
 
-def understood(
-    found: Input, types: Mapping[str, TypeDef], mint: Callable[[int], str], *, each_once: bool = True
-) -> Incoming:
+def build_rows(
+    found: LoadInput, types: Mapping[str, TypeDef], mint: Callable[[int], str], *, each_once: bool = True
+) -> LoadRows:
     """The input as rows of the schema's types; `mint` makes the id of a row from its number, or in any other way.
 
     An id that came before is refused here only with `each_once`: a part of an input can't tell.
     """
-    incoming = Incoming()
-    groups: dict[str, list[Entity]] = {name: [] for name in found.tables if name in types}
+    incoming = LoadRows()
+    groups: dict[str, list[InputEntity]] = {name: [] for name in found.tables if name in types}
     fields: dict[str, frozenset[str]] = {}
     for place, entity in found.entities():
-        problem = entity if isinstance(entity, str) else _misformed(entity, types, fields)
+        problem = entity if isinstance(entity, str) else _find_problem(entity, types, fields)
         if not isinstance(entity, str) and (definition := types.get(entity.type_name)) is not None:
             incoming.seen[definition.table_key] = incoming.seen.get(definition.table_key, 0) + 1
         if problem is not None:
-            incoming.misformed.append((place, problem))
+            incoming.malformed.append((place, problem))
         elif not isinstance(entity, str):
             groups.setdefault(entity.type_name, []).append(entity)
     while groups:  # what has become columns need not be kept as dicts
@@ -93,15 +93,15 @@ def understood(
         definition = types[name]
         incoming.seen.setdefault(definition.table_key, 0)
         if entities:
-            rows = _type_rows(definition, entities, mint, incoming.refused)
-            incoming.types[definition.table_key] = each_id_once(rows, incoming.refused) if each_once else rows
+            rows = _build_type_rows(definition, entities, mint, incoming.refused)
+            incoming.types[definition.table_key] = reject_repeated_ids(rows, incoming.refused) if each_once else rows
     incoming.types = dict(
         sorted(incoming.types.items(), reverse=True)
     )  # nodes first: what is wrong with them is told first
     return incoming
 
 
-def _misformed(entity: Entity, types: Mapping[str, TypeDef], fields: dict[str, frozenset[str]]) -> str | None:
+def _find_problem(entity: InputEntity, types: Mapping[str, TypeDef], fields: dict[str, frozenset[str]]) -> str | None:
     """Why an entity can't be a row of its type at all; `fields` are the names that a type's `data` may have, kept."""
     definition = types.get(entity.type_name)
     if definition is None:
@@ -116,20 +116,20 @@ def _misformed(entity: Entity, types: Mapping[str, TypeDef], fields: dict[str, f
         unknown = next(name for name in data if name not in known)
         names = ", ".join(definition.by_name) or "none"
         return f"{entity.type_name} has no property {unknown!r}: its properties are {names}"
-    if "id" in data and (not isinstance(data["id"], str) or _half(data["id"])):
+    if "id" in data and (not isinstance(data["id"], str) or _has_lone_surrogate(data["id"])):
         return f"the id {format_value(data['id'])} is no text: give one, or leave it out"
     return None
 
 
-def _half(text: str) -> bool:
+def _has_lone_surrogate(text: str) -> bool:
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _type_rows(
+def _build_type_rows(
     definition: TypeDef,
-    entities: Sequence[Entity],
+    entities: Sequence[InputEntity],
     mint: Callable[[int], str],
-    refused: list[tuple[Place, Violation]],
+    refused: list[tuple[InputPlace, Violation]],
 ) -> TypeRows:
     """The rows of one type, without those that have a value of another type or no key."""
     import numpy as np
@@ -146,11 +146,11 @@ def _type_rows(
     given: dict[str, Mask] = {}
     good = np.ones(len(entities), np.bool_)
     for prop in definition.properties:
-        columns[prop.column], given[prop.column], problems = _property(prop, entities)
+        columns[prop.column], given[prop.column], problems = _build_property(prop, entities)
         for number, problem in problems.items():
             good[number] = False
-            name = entities[number].data.get("id") or _key_text(definition, entities[number])
-            refused.append((entities[number].place, _ill_typed(definition, prop, name, problem)))
+            name = entities[number].data.get("id") or _name_by_key(definition, entities[number])
+            refused.append((entities[number].place, _type_violation(definition, prop, name, problem)))
     _derive_ids(definition, entities, columns, ids, good, refused)
     minted = np.array([entity is None for entity in ids], np.bool_)
     pairs = zip(ids, entities, strict=True)
@@ -160,7 +160,7 @@ def _type_rows(
     return result if good.all() else result.where(good)
 
 
-def _property(prop: Property, entities: Sequence[Entity]) -> "tuple[pa.Array[Any], Mask, dict[int, str]]":
+def _build_property(prop: Property, entities: Sequence[InputEntity]) -> "tuple[pa.Array[Any], Mask, dict[int, str]]":
     import numpy as np
 
     values = [entity.data.get(prop.name, _ABSENT) for entity in entities]
@@ -175,11 +175,11 @@ def _property(prop: Property, entities: Sequence[Entity]) -> "tuple[pa.Array[Any
 
 def _derive_ids(
     definition: TypeDef,
-    entities: Sequence[Entity],
+    entities: Sequence[InputEntity],
     columns: dict[str, Any],
     ids: list[str | None],
     good: "Mask",
-    refused: list[tuple[Place, Violation]],
+    refused: list[tuple[InputPlace, Violation]],
 ) -> None:
     """Ids from keys, where none was given: one that was is compared by the validator."""
     if not definition.key:
@@ -190,12 +190,12 @@ def _derive_ids(
             continue
         if None in values:
             good[number] = False
-            refused.append((entities[number].place, _without_key(definition, values)))
+            refused.append((entities[number].place, _missing_key_violation(definition, values)))
         elif ids[number] is None:
             ids[number] = id_of(definition, dict(zip(definition.key, values, strict=True)))
 
 
-def each_id_once(rows: TypeRows, refused: list[tuple[Place, Violation]]) -> TypeRows:
+def reject_repeated_ids(rows: TypeRows, refused: list[tuple[InputPlace, Violation]]) -> TypeRows:
     """The first row of each id; the others are errors."""
     import numpy as np
 
@@ -206,7 +206,9 @@ def each_id_once(rows: TypeRows, refused: list[tuple[Place, Violation]]) -> Type
         before = first.setdefault(entity, number)
         if before != number:
             good[number] = False
-            refused.append((rows.places[number], twice(rows.definition, entity, str(rows.places[before]))))
+            refused.append(
+                (rows.places[number], repeated_id_violation(rows.definition, entity, str(rows.places[before])))
+            )
     return rows if good.all() else rows.where(good)
 
 
@@ -218,7 +220,7 @@ def match_constraint(definition: TypeDef) -> Unique | None:
     return None
 
 
-def _key_text(definition: TypeDef, entity: Entity) -> str | None:
+def _name_by_key(definition: TypeDef, entity: InputEntity) -> str | None:
     """A name for a row that has no id yet."""
     values = [entity.data.get(name) for name in definition.key]
     return str(values[0]) if len(values) == 1 and isinstance(values[0], str) else None
@@ -229,7 +231,7 @@ def _violation(constraint: Constraint, ids: tuple[str, ...], problem: str, remed
     return Violation(constraint.name, constraint.type_name, name, ids, problem, remedy, constraint.table_key)
 
 
-def _ill_typed(definition: TypeDef, prop: Property, name: str | None, problem: str) -> Violation:
+def _type_violation(definition: TypeDef, prop: Property, name: str | None, problem: str) -> Violation:
     for constraint in type_constraints(definition):
         if isinstance(constraint, ValueType) and constraint.properties == (prop.name,):
             what, _, remedy = problem.partition(": ")
@@ -238,7 +240,7 @@ def _ill_typed(definition: TypeDef, prop: Property, name: str | None, problem: s
     raise AssertionError(f"{definition.name}.{prop.name} has no type")
 
 
-def _without_key(definition: TypeDef, values: Sequence[Any]) -> Violation:
+def _missing_key_violation(definition: TypeDef, values: Sequence[Any]) -> Violation:
     missing = definition.key[list(values).index(None)]
     for constraint in type_constraints(definition):
         if isinstance(constraint, Required) and constraint.properties == (missing,):
@@ -246,7 +248,7 @@ def _without_key(definition: TypeDef, values: Sequence[Any]) -> Violation:
     raise AssertionError(f"the key {definition.name}.{missing} may be null")
 
 
-def twice(definition: TypeDef, entity: str, first: str) -> Violation:
+def repeated_id_violation(definition: TypeDef, entity: str, first: str) -> Violation:
     """An id that was given before, at the place `first`."""
     problem, remedy = f"occurs twice, first at {first}", "keep one of them"
     for constraint in type_constraints(definition):

@@ -8,55 +8,55 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import BadRequest, ConstraintViolation, InvalidInput, Violation
-from omnigraph.write.load.input.chunks import Unreadable
-from omnigraph.write.load.input.load_input import Place
+from omnigraph.write.load.input.chunks import MalformedRecord
+from omnigraph.write.load.input.load_input import InputPlace
 from omnigraph.write.validate.violations import combine_violations, truncate_violations
 
 PROBLEMS_SHOWN_MAX = 20
 
 
-class Rejects:
+class Quarantine:
     """Places that can't be taken, and why; a place may have several reasons."""
 
     def __init__(self) -> None:
-        self._reasons: dict[Place, list[str]] = {}
-        self._misformed: list[tuple[Place, str]] = []
+        self._reasons: dict[InputPlace, list[str]] = {}
+        self._malformed: list[tuple[InputPlace, str]] = []
         self._violations: list[Violation] = []
 
     def __len__(self) -> int:
         return len(self._reasons)
 
-    def misformed(self, problems: Iterable[tuple[Place, str]]) -> None:
+    def add_malformed(self, problems: Iterable[tuple[InputPlace, str]]) -> None:
         for place, problem in problems:
-            self._misformed.append((place, problem))
+            self._malformed.append((place, problem))
             self._reasons.setdefault(place, []).append(problem)
 
-    def refused(self, refusals: Iterable[tuple[Place, Violation]]) -> None:
+    def add_violations(self, refusals: Iterable[tuple[InputPlace, Violation]]) -> None:
         groups: dict[
             int, tuple[Violation, str, list[str]]
         ] = {}  # a violation may have as many places as there are rows
         for place, violation in refusals:
-            _, text, places = groups.setdefault(id(violation), (violation, reason(violation), []))
+            _, text, places = groups.setdefault(id(violation), (violation, rejection_reason(violation), []))
             places.append(str(place))
             self._reasons.setdefault(place, []).append(text)
         self._violations += [replace(violation, places=tuple(places)) for violation, _, places in groups.values()]
 
     def error(self) -> InvalidInput | ConstraintViolation:
         """All of it as one error: lines that are no rows at all make it the input's fault."""
-        if self._misformed:
+        if self._malformed:
             listed = [(str(place), problem) for place, reasons in self._in_order() for problem in reasons[:1]]
             return InvalidInput(tuple(listed[:PROBLEMS_SHOWN_MAX]), len(self._reasons))
         error = combine_violations(self._violations)
         assert error is not None, "nothing was rejected"
         return truncate_violations(error)
 
-    def write(self, path: Path, raw: Iterable[tuple[Place, Any]]) -> None:
+    def write(self, path: Path, raw: Iterable[tuple[InputPlace, Any]]) -> None:
         """One JSON object a line: where it stood, why it was left out, and what it was."""
         try:
             with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
                 for place, original in raw:
                     if place in self._reasons:
-                        entry = {"place": str(place), "reasons": self._reasons[place]} | original_of(original)
+                        entry = {"place": str(place), "reasons": self._reasons[place]} | original_to_json(original)
                         file.write(json.dumps(entry, ensure_ascii=False) + "\n")
         except OSError as error:
             raise BadRequest(
@@ -64,11 +64,11 @@ class Rejects:
                 "name another file for them."
             ) from error
 
-    def _in_order(self) -> Sequence[tuple[Place, list[str]]]:
+    def _in_order(self) -> Sequence[tuple[InputPlace, list[str]]]:
         return sorted(self._reasons.items(), key=lambda entry: (entry[0].source, entry[0].number))
 
 
-def over_limit(
+def max_errors_exceeded(
     error: InvalidInput | ConstraintViolation, rejected: int, allowed: int
 ) -> InvalidInput | ConstraintViolation:
     """The error of a load whose quarantine would have to take more rows than it may: it says so."""
@@ -79,12 +79,12 @@ def over_limit(
     return ConstraintViolation(error.constraint, error.type_name, error.entity_ids, message, *fields)
 
 
-def reason(violation: Violation) -> str:
+def rejection_reason(violation: Violation) -> str:
     """Why one row was left out; that nothing was written is not true of a quarantine."""
     return f"{violation.type_name} {violation.problem} ({violation.constraint}): {violation.remedy}"
 
 
-def default_path(paths: Sequence[Path], token: str) -> Path:
+def default_quarantine_path(paths: Sequence[Path], token: str) -> Path:
     """Beside what was loaded, or else in the working directory.
 
     It does not end like the files of a load: loading the same directory again must not take it for one of them.
@@ -97,9 +97,9 @@ def default_path(paths: Sequence[Path], token: str) -> Path:
     return folder / f"{stem}.rejected-{token}.json"
 
 
-def original_of(raw: Any) -> dict[str, Any]:
+def original_to_json(raw: Any) -> dict[str, Any]:
     """A line or an entity as a quarantine keeps it."""
-    if isinstance(raw, Unreadable):
+    if isinstance(raw, MalformedRecord):
         raw = raw.raw
     if isinstance(raw, bytes):
         return {"line": raw.decode("utf-8", "backslashreplace").rstrip("\r\n")}

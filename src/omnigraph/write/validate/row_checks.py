@@ -27,7 +27,7 @@ from omnigraph.schema.identity import id_of
 from omnigraph.schema.ipc_row import RowValues
 from omnigraph.schema.types import ListOf, Scalar, Vector
 from omnigraph.write.delta import texts
-from omnigraph.write.load.parse.keyed_ids import derived_ids
+from omnigraph.write.load.parse.keyed_ids import derive_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -204,7 +204,7 @@ def _check_key(constraint: Key, definition: TypeDef, rows: "pa.Table") -> Violat
     import pyarrow.compute as compute
 
     pc: Any = compute
-    derived = derived_ids(definition, rows)
+    derived = derive_ids(definition, rows)
     ids: Any = rows.column("id")
     ids = ids.chunk(0) if ids.num_chunks == 1 else ids.combine_chunks()
     if ids.equals(derived):

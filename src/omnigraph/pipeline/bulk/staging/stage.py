@@ -23,7 +23,7 @@ from omnigraph.storage.table.write.fragments import WrittenFragment, write_rows
 from omnigraph.write.delta import texts
 from omnigraph.write.load.input.input_splits import Split
 from omnigraph.write.load.parse.parse import parse_split
-from omnigraph.write.load.parse.parsed import Parsed, ParsedRows, Rejected
+from omnigraph.write.load.parse.parsed import ParsedBlock, ParsedRows, RejectedLine
 from omnigraph.write.validate.row_checks import value_violations
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def stage_split(job: BulkJob, split: Split) -> SplitResult:
     return stage_parsed(job, split.number, parse_split(split, job.catalog, job.source_options, job.minter), store)
 
 
-def stage_parsed(job: BulkJob, number: int, stretches: Iterable[Parsed], store: ObjectStore) -> SplitResult:
+def stage_parsed(job: BulkJob, number: int, stretches: Iterable[ParsedBlock], store: ObjectStore) -> SplitResult:
     """As `stage_split`, of stretches that come from wherever."""
     staging = _Staging(job, number)
     clock = staging.clock
@@ -104,11 +104,11 @@ class _Staging:
         self._job = job
         self._number = number
         self._tables: dict[TableKey, _Table] = {}
-        self._rejected: list[Rejected] = []
+        self._rejected: list[RejectedLine] = []
         self._lines = 0
         self.clock = Clock()
 
-    def take(self, parsed: Parsed) -> None:
+    def take(self, parsed: ParsedBlock) -> None:
         self._lines += parsed.lines
         self._rejected += parsed.rejected
         for key, seen in parsed.seen.items():
@@ -303,7 +303,7 @@ def unchanged_rows(
     return pa.concat_tables(parts) if parts else None
 
 
-def encode_rejected(rejected: Iterable[Rejected]) -> bytes:
+def encode_rejected(rejected: Iterable[RejectedLine]) -> bytes:
     lines = []
     for one in rejected:
         reason: Any = one.reason
@@ -324,7 +324,7 @@ def encode_rejected(rejected: Iterable[Rejected]) -> bytes:
     return compress("\n".join(lines).encode("utf-8", "surrogatepass"), 1)
 
 
-def read_rejected(store: ObjectStore, job: BulkJob, split: int) -> Iterator[Rejected]:
+def read_rejected(store: ObjectStore, job: BulkJob, split: int) -> Iterator[RejectedLine]:
     stored = store.get(job.side_key(split, REJECTED))
     if stored is None:
         raise Unavailable(job.side_key(split, REJECTED), "it is gone")
@@ -335,4 +335,4 @@ def read_rejected(store: ObjectStore, job: BulkJob, split: int) -> Iterator[Reje
             constraint, type_name, name, ids, problem, remedy, key = reason
             reason = Violation(constraint, type_name, name, tuple(ids), problem, remedy, key)
         raw = b64decode(document["line"]) if "line" in document else document["entity"]
-        yield Rejected(int(document["number"]), reason, raw)
+        yield RejectedLine(int(document["number"]), reason, raw)

@@ -15,11 +15,11 @@ from omnigraph.pipeline.bulk.job import BulkJob, SplitResult
 from omnigraph.pipeline.bulk.staging.assemble import Positions
 from omnigraph.pipeline.bulk.staging.stage import BUFFER_BYTES_MAX, joined, prepared, stretches_of
 from omnigraph.storage.util.runner import Runner
-from omnigraph.write.load.input.chunks import FileChunks, gzip_stretches, open_parquet, owned_stretches
-from omnigraph.write.load.input.csv_records import csv_entities
+from omnigraph.write.load.input.chunks import FileChunks, open_parquet, read_gzip_lines, read_line_range
+from omnigraph.write.load.input.csv_records import read_csv_entities
 from omnigraph.write.load.input.input_splits import Split
-from omnigraph.write.load.input.load_input import Place
-from omnigraph.write.load.input.table_rows import end_columns, table_entities
+from omnigraph.write.load.input.load_input import InputPlace
+from omnigraph.write.load.input.table_rows import edge_end_columns, read_table_entities
 from omnigraph.write.load.parse.parse import parse_split
 from omnigraph.write.load.parse.parsed import ParsedRows
 
@@ -73,12 +73,12 @@ class Inquiry:
         told = self._runner.run(partial(tell, self._job), items, stage="finding rejected rows")
         return {one.split: one for one in told}
 
-    def place(self, split: int, number: int) -> Place:
+    def place(self, split: int, number: int) -> InputPlace:
         """A line of a split as a place in its file."""
         of = self._splits[split]
-        return Place(of.shown, "row" if of.kind == "parquet" else "line", self._before[split] + number)
+        return InputPlace(of.shown, "row" if of.kind == "parquet" else "line", self._before[split] + number)
 
-    def places(self, key: TableKey, positions: Positions) -> list[Place]:
+    def places(self, key: TableKey, positions: Positions) -> list[InputPlace]:
         """Where these rows stand, in their order."""
         told = self.ask({key: positions})
         every = zip(positions.splits.tolist(), positions.stretches.tolist(), positions.ordinals.tolist(), strict=True)
@@ -147,9 +147,9 @@ def raw_rows(job: BulkJob, split: Split) -> Iterator[tuple[int, Any]]:
     if split.kind in ("ndjson", "ndjson.gz"):
         number = 0
         stretches = (
-            owned_stretches(*where, split.offset, split.length, options)
+            read_line_range(*where, split.offset, split.length, options)
             if split.kind == "ndjson"
-            else gzip_stretches(*where, options)
+            else read_gzip_lines(*where, options)
         )
         for stretch in stretches:
             for line in [stretch.data] if stretch.too_long else io.BytesIO(stretch.data):
@@ -161,16 +161,16 @@ def raw_rows(job: BulkJob, split: Split) -> Iterator[tuple[int, Any]]:
         import pyarrow as pa
 
         number = split.first_row
-        ends, is_edge = end_columns(definition), definition.kind == "edge"
+        ends, is_edge = edge_end_columns(definition), definition.kind == "edge"
         with open_parquet(*where, options) as file:
             for batch in file.iter_batches(row_groups=list(split.row_groups)):
-                for entity in table_entities(pa.table(batch), definition.name, ends, is_edge=is_edge):
+                for entity in read_table_entities(pa.table(batch), definition.name, ends, is_edge=is_edge):
                     number += 1
                     yield number, entity
         return
     chunks = FileChunks(*where, options)
-    opened = chunks.unpacked() if split.kind == "csv.gz" else chunks.plain()
-    for number, raw, _ in csv_entities(opened, split.shown, definition):
+    opened = chunks.read_decompressed() if split.kind == "csv.gz" else chunks.read()
+    for number, raw, _ in read_csv_entities(opened, split.shown, definition):
         yield number, raw
 
 

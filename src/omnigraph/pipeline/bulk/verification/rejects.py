@@ -26,10 +26,10 @@ from omnigraph.pipeline.bulk.verification.reject_locations import Inquiry, Told
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.objects.object_store import ObjectStore
 from omnigraph.write.load.input.input_splits import Split
-from omnigraph.write.load.input.load_input import Place
-from omnigraph.write.load.load_rows import twice
-from omnigraph.write.load.parse.parsed import Rejected
-from omnigraph.write.load.quarantine import PROBLEMS_SHOWN_MAX, original_of, reason
+from omnigraph.write.load.input.load_input import InputPlace
+from omnigraph.write.load.load_rows import repeated_id_violation
+from omnigraph.write.load.parse.parsed import RejectedLine
+from omnigraph.write.load.quarantine import PROBLEMS_SHOWN_MAX, original_to_json, rejection_reason
 from omnigraph.write.validate.violations import combine_violations, truncate_violations
 
 TWICE_TOLD_MAX = 10_000  # rows whose id occurred before, of which each is told with its place and the other's
@@ -40,7 +40,7 @@ class Rejection(NamedTuple):
     """A line of the summary: so many rows of a type were left out for one reason."""
 
     type_name: str
-    reason: str
+    rejection_reason: str
     rows: int
 
 
@@ -130,14 +130,14 @@ class Rejects:
     # As an error.
 
     def _invalid_input(self) -> InvalidInput:
-        told: dict[Place, str] = {}
+        told: dict[InputPlace, str] = {}
         for place, why in self._at_places(TWICE_TOLD_MAX):
-            told.setdefault(place, why if isinstance(why, str) else reason(why))
+            told.setdefault(place, why if isinstance(why, str) else rejection_reason(why))
             if len(told) >= PROBLEMS_SHOWN_MAX:
                 break
         for rows in self.rows:
             for place in self._first_places(rows):
-                told.setdefault(place, reason(rows.violation))
+                told.setdefault(place, rejection_reason(rows.violation))
         listed = sorted(told.items(), key=lambda one: (one[0].source, one[0].number))[:PROBLEMS_SHOWN_MAX]
         return InvalidInput(tuple((str(place), why) for place, why in listed), len(self))
 
@@ -159,7 +159,7 @@ class Rejects:
         some = rows.positions.at(slice(0, IDS_KEPT_MAX))
         return replace(rows.violation, places=tuple(map(str, self.inquiry.places(rows.key, some))))
 
-    def _first_places(self, rows: RejectedRows) -> list[Place]:
+    def _first_places(self, rows: RejectedRows) -> list[InputPlace]:
         """Where the rows are that come first in the input, as many as an error lists; some more do no harm."""
         import numpy as np
 
@@ -175,27 +175,27 @@ class Rejects:
         ]
         return self.inquiry.places(rows.key, where.at(np.concatenate(first))) if first else []
 
-    def _at_places(self, twice_max: int) -> Iterator[tuple[Place, str | Violation]]:
+    def _at_places(self, twice_max: int) -> Iterator[tuple[InputPlace, str | Violation]]:
         """Everything that was found about single lines, in the order of the files' names and of their lines."""
         repeated = self._repeated(twice_max)
         order = sorted(self.splits, key=lambda split: (split.shown, split.number))
         unparsed = {result.split for result in self.results if result.misformed or result.refused}
         for split in order:
-            entries: list[tuple[Place, str | Violation]] = list(repeated.get(split.number, ()))
+            entries: list[tuple[InputPlace, str | Violation]] = list(repeated.get(split.number, ()))
             if split.number in unparsed:
                 for one in read_rejected(self.store, self.job, split.number):
                     entries.append((self.inquiry.place(split.number, one.number), one.reason))
             yield from sorted(entries, key=lambda entry: entry[0].number)
 
-    def _repeated(self, at_most: int) -> dict[int, list[tuple[Place, Violation]]]:
+    def _repeated(self, at_most: int) -> dict[int, list[tuple[InputPlace, Violation]]]:
         """Rows whose id occurred before, by split, each with its own violation."""
-        found: dict[int, list[tuple[Place, Violation]]] = {}
+        found: dict[int, list[tuple[InputPlace, Violation]]] = {}
         for two in self.twice:
             some, firsts = two.positions.at(slice(0, at_most)), two.firsts.at(slice(0, at_most))
             places = self.inquiry.places(two.key, Positions.together([some, firsts]))
             own, others = places[: len(some)], places[len(some) :]
             for split, entity, place, other in zip(some.splits.tolist(), two.ids, own, others, strict=False):
-                found.setdefault(split, []).append((place, twice(two.definition, entity, str(other))))
+                found.setdefault(split, []).append((place, repeated_id_violation(two.definition, entity, str(other))))
         return found
 
     # As a file.
@@ -225,17 +225,17 @@ class Rejects:
                 yield from self._entries_of(split, unread, told.get(split), reasons)
 
     def _entries_of(
-        self, split: int, unread: Iterator[Rejected], told: Told | None, reasons: Mapping[Any, list[str]]
+        self, split: int, unread: Iterator[RejectedLine], told: Told | None, reasons: Mapping[Any, list[str]]
     ) -> Iterator[dict[str, Any]]:
         lines: dict[int, tuple[list[str], Any]] = {}
         for one in unread:
-            why = one.reason if isinstance(one.reason, str) else reason(one.reason)
+            why = one.reason if isinstance(one.reason, str) else rejection_reason(one.reason)
             lines.setdefault(one.number, ([], one.raw))[0].append(why)
         for (key, stretch, ordinal), number in ({} if told is None else told.numbers).items():
             why_not = reasons[key, split, stretch, ordinal]
             lines.setdefault(number, ([], told.texts.get(number) if told else None))[0].extend(why_not)
         for number, (why_all, raw) in sorted(lines.items()):
-            yield {"place": str(self.inquiry.place(split, number)), "reasons": why_all} | original_of(raw)
+            yield {"place": str(self.inquiry.place(split, number)), "reasons": why_all} | original_to_json(raw)
 
     def _reasons(self) -> dict[Any, list[str]]:
         """Why each row was left out, by its position."""
@@ -243,9 +243,11 @@ class Rejects:
         for two in self.twice:
             others = self.inquiry.places(two.key, two.firsts)
             for where, other in zip(_each(two.positions), others, strict=True):
-                found.setdefault((two.key, *where), []).append(reason(twice(two.definition, "", str(other))))
+                found.setdefault((two.key, *where), []).append(
+                    rejection_reason(repeated_id_violation(two.definition, "", str(other)))
+                )
         for rows in self.rows:
-            text = reason(rows.violation)
+            text = rejection_reason(rows.violation)
             for where in _each(rows.positions):
                 found.setdefault((rows.key, *where), []).append(text)
         return found

@@ -28,7 +28,7 @@ SHOWN_BYTES = 1000  # of a line that is too long, in a quarantine
 BOM = b"\xef\xbb\xbf"
 
 
-class Unreadable(NamedTuple):
+class MalformedRecord(NamedTuple):
     """A line or record that is none by its form, known before anyone looks for an entity in it."""
 
     raw: bytes
@@ -36,7 +36,7 @@ class Unreadable(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class LineBlock:
     """Some whole lines; `too_long` if it is the beginning of one line that nobody should hold."""
 
     data: bytes
@@ -50,7 +50,7 @@ class FileChunks:
         self._file: InputFile = files.known_file(path, size, options)
         self._shown, self._size = shown, size
 
-    def plain(self, offset: int = 0, end: int | None = None) -> Iterator[bytes]:
+    def read(self, offset: int = 0, end: int | None = None) -> Iterator[bytes]:
         """All from the offset on. Beyond `end` only the rest of a line is wanted, so little is read at once."""
         more = TAIL_BYTES
         while offset < self._size:
@@ -62,24 +62,24 @@ class FileChunks:
             yield data
             offset += len(data)
 
-    def unpacked(self) -> Iterator[bytes]:
+    def read_decompressed(self) -> Iterator[bytes]:
         """What a gzipped file holds, of all its members."""
         try:
             with self._file.open() as packed, gzip.GzipFile(fileobj=packed, mode="rb") as file:
                 while data := file.read(CHUNK_BYTES):
                     yield data
         except EOFError as error:
-            raise self._unreadable("is cut off and can't be read to its end", "give a whole file") from error
+            raise self._error("is cut off and can't be read to its end", "give a whole file") from error
         except gzip.BadGzipFile as error:
-            raise self._unreadable("is not gzipped", "gzip it, or name it without .gz") from error
+            raise self._error("is not gzipped", "gzip it, or name it without .gz") from error
         except zlib.error as error:
-            raise self._unreadable("is damaged and can't be read to its end", "give a whole file") from error
+            raise self._error("is damaged and can't be read to its end", "give a whole file") from error
 
-    def _unreadable(self, what: str, remedy: str) -> BadRequest:
+    def _error(self, what: str, remedy: str) -> BadRequest:
         return BadRequest(f"{self._shown} {what}: nothing was written, {remedy}.")
 
 
-def line_stretches(chunks: Iterator[bytes], owned: int | None = None) -> Iterator[Stretch]:
+def split_lines(chunks: Iterator[bytes], owned: int | None = None) -> Iterator[LineBlock]:
     """The lines of the chunks, each with its newline; with `owned`, those that begin within so many bytes."""
     rest, before, skipping = b"", 0, False  # `before`: where `rest` begins
     for chunk in chunks:
@@ -92,21 +92,21 @@ def line_stretches(chunks: Iterator[bytes], owned: int | None = None) -> Iterato
         if owned is not None and before >= owned:
             return
         data = rest + chunk
-        cut = _cut(data, None if owned is None else owned - before)
+        cut = _last_line_end(data, None if owned is None else owned - before)
         if cut:
-            yield Stretch(data[:cut])
+            yield LineBlock(data[:cut])
             before += cut
         rest = data[cut:]
         if owned is not None and before >= owned:
             return
         if len(rest) > LINE_BYTES_MAX:
-            yield Stretch(rest[:SHOWN_BYTES], too_long=True)
+            yield LineBlock(rest[:SHOWN_BYTES], too_long=True)
             before, rest, skipping = before + len(rest), b"", True
     if rest:
-        yield Stretch(rest)
+        yield LineBlock(rest)
 
 
-def _cut(data: bytes, owned: int | None) -> int:
+def _last_line_end(data: bytes, owned: int | None) -> int:
     """Where the last whole line ends, or the last of those that begin before `owned`; 0 if none does."""
     if owned is None or owned > len(data):
         return data.rfind(b"\n") + 1
@@ -114,15 +114,15 @@ def _cut(data: bytes, owned: int | None) -> int:
     return end or data.rfind(b"\n") + 1
 
 
-def owned_stretches(
+def read_line_range(
     path: str, shown: str, size: int, offset: int, length: int, options: Mapping[str, str] | None
-) -> Iterator[Stretch]:
+) -> Iterator[LineBlock]:
     """The lines that begin in a byte range of a plain file; the last one is read to its end, wherever that is."""
     source = FileChunks(path, shown, size, options)
     if offset == 0:
-        yield from _without_bom(line_stretches(source.plain(0, length), length))
+        yield from _strip_bom(split_lines(source.read(0, length), length))
         return
-    chunks = source.plain(offset - 1, offset + length)  # whether a line begins at the offset, the byte before it tells
+    chunks = source.read(offset - 1, offset + length)  # whether a line begins at the offset, the byte before it tells
     skipped = 0
     for chunk in chunks:
         end = chunk.find(b"\n") + 1
@@ -131,23 +131,23 @@ def owned_stretches(
             return
         if end:
             rest = chunk[end:]
-            yield from line_stretches(_followed(rest, chunks), length + 1 - skipped)
+            yield from split_lines(_prepend(rest, chunks), length + 1 - skipped)
             return
 
 
-def gzip_stretches(path: str, shown: str, size: int, options: Mapping[str, str] | None) -> Iterator[Stretch]:
-    return _without_bom(line_stretches(FileChunks(path, shown, size, options).unpacked()))
+def read_gzip_lines(path: str, shown: str, size: int, options: Mapping[str, str] | None) -> Iterator[LineBlock]:
+    return _strip_bom(split_lines(FileChunks(path, shown, size, options).read_decompressed()))
 
 
-def _followed(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+def _prepend(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     if first:
         yield first
     yield from rest
 
 
-def _without_bom(stretches: Iterator[Stretch]) -> Iterator[Stretch]:
-    for number, stretch in enumerate(stretches):
-        yield stretch if number else Stretch(stretch.data.removeprefix(BOM), stretch.too_long)
+def _strip_bom(blocks: Iterator[LineBlock]) -> Iterator[LineBlock]:
+    for number, block in enumerate(blocks):
+        yield block if number else LineBlock(block.data.removeprefix(BOM), block.too_long)
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from omnigraph.errors import BadRequest
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.types import INTEGER_BOUNDS, ListOf, PropertyType, Scalar, Vector
-from omnigraph.write.load.input.chunks import BOM, LINE_BYTES_MAX, LINE_TOO_LONG, SHOWN_BYTES, Unreadable
+from omnigraph.write.load.input.chunks import BOM, LINE_BYTES_MAX, LINE_TOO_LONG, SHOWN_BYTES, MalformedRecord
 from omnigraph.write.load.input.strict_json import DIGITS_MAX, parse_json
-from omnigraph.write.load.input.table_rows import check_columns, end_columns
+from omnigraph.write.load.input.table_rows import check_columns, edge_end_columns
 
 HEADER_HINT = "; the first line must be a header"
 _FIELD = re.compile(rb'(?:"([^"]*+(?:""[^"]*+)*+)"|([^,"\n]*+))(,|\r?\n|\Z)')
@@ -27,7 +27,7 @@ _NOT_CLOSED = "a quote is opened and never closed: close it, and double the quot
 _NOT_UTF8 = "the line is not UTF-8: write it in that encoding"
 
 
-class Record(NamedTuple):
+class CsvRecord(NamedTuple):
     """Fields, where an unquoted empty one is None; or the problem with the record."""
 
     line: int
@@ -40,7 +40,7 @@ class Record(NamedTuple):
         return self.problem is None and self.raw.isspace() and len(self.fields) == 1
 
 
-class CsvStretch(NamedTuple):
+class RecordBlock(NamedTuple):
     """Some whole records; `regular` if all quotes stand where they should, so that any reader reads them alike."""
 
     data: bytes
@@ -54,7 +54,7 @@ class CsvStretch(NamedTuple):
         return newlines if self.data.endswith(b"\n") else newlines + 1
 
 
-def csv_stretches(chunks: Iterator[bytes]) -> Iterator[CsvStretch]:
+def read_record_blocks(chunks: Iterator[bytes]) -> Iterator[RecordBlock]:
     """Whole records in bounded memory."""
     rest, line, skipping, first = b"", 1, False, True
     for chunk in chunks:
@@ -65,46 +65,46 @@ def csv_stretches(chunks: Iterator[bytes]) -> Iterator[CsvStretch]:
             chunk, skipping = chunk[end:], False
         data = rest + (chunk.removeprefix(BOM) if first else chunk)
         first = False
-        cut, regular = whole_records(data)
+        cut, regular = find_last_record_end(data)
         if cut:
-            stretch = CsvStretch(data[:cut], line, regular)
-            yield stretch
-            line += stretch.lines
+            block = RecordBlock(data[:cut], line, regular)
+            yield block
+            line += block.lines
         rest = data[cut:]
         if len(rest) > LINE_BYTES_MAX:
-            yield CsvStretch(rest[:SHOWN_BYTES], line, too_long=True)
+            yield RecordBlock(rest[:SHOWN_BYTES], line, too_long=True)
             line += 1 + rest.count(b"\n")
             rest, skipping = b"", True
     if rest:
-        yield CsvStretch(rest, line)
+        yield RecordBlock(rest, line)
 
 
-def whole_records(data: bytes) -> tuple[int, bool]:
+def find_last_record_end(data: bytes) -> tuple[int, bool]:
     """Where the last whole record ends, and whether quotes stand only where they should up to there."""
     import numpy as np
 
     if b'"' not in data:
         cut = data.rfind(b"\n") + 1
-        return cut, _plain(data, cut)
+        return cut, _is_unambiguous(data, cut)
     text = np.frombuffer(data, np.uint8)
     quotes, newlines = np.flatnonzero(text == 34), np.flatnonzero(text == 10)
     ends = newlines[np.searchsorted(quotes, newlines) % 2 == 0]
     if len(ends):
         cut = int(ends[-1]) + 1
-        if _well_quoted(text, quotes[quotes < cut]) and _plain(data, cut):
+        if _has_regular_quotes(text, quotes[quotes < cut]) and _is_unambiguous(data, cut):
             return cut, True
     last = 0
-    for record_end in _ends(data):
+    for record_end in _record_ends(data):
         last = record_end
     return last, False
 
 
-def _plain(data: bytes, cut: int) -> bool:
+def _is_unambiguous(data: bytes, cut: int) -> bool:
     """No characters over which readers of CSV differ: carriage returns within a line, and NUL."""
     return data.count(b"\r", 0, cut) == data.count(b"\r\n", 0, cut) and data.find(b"\0", 0, cut) < 0
 
 
-def _well_quoted(text: Any, quotes: Any) -> bool:
+def _has_regular_quotes(text: Any, quotes: Any) -> bool:
     """Every quote opens a field at its beginning, closes it at its end, or is one of two that stand for one."""
     import numpy as np
 
@@ -118,36 +118,36 @@ def _well_quoted(text: Any, quotes: Any) -> bool:
     return bool((good_open | (opens == 0)).all() and good_close.all())
 
 
-def _ends(data: bytes) -> Iterator[int]:
+def _record_ends(data: bytes) -> Iterator[int]:
     """Where each record ends that is whole, whatever follows."""
     at = 0
     while at < len(data):
-        end, _, problem = _record(data, at, final=False)
+        end, _, problem = _parse_record(data, at, final=False)
         if problem is None and end == at:
             return
         at = end
         yield at
 
 
-def records(data: bytes, line: int) -> Iterator[Record]:
+def parse_records(data: bytes, line: int) -> Iterator[CsvRecord]:
     """The records of whole ones; the last may lack its newline."""
     at = 0
     while at < len(data):
-        end, fields, problem = _record(data, at, final=True)
+        end, fields, problem = _parse_record(data, at, final=True)
         raw = data[at:end]
         if problem is None:
             try:
                 texts = tuple(None if one is None else one.decode() for one in fields)
-                yield Record(line, raw, texts)
+                yield CsvRecord(line, raw, texts)
             except UnicodeDecodeError:
-                yield Record(line, raw, (), _NOT_UTF8)
+                yield CsvRecord(line, raw, (), _NOT_UTF8)
         else:
-            yield Record(line, raw, (), problem)
+            yield CsvRecord(line, raw, (), problem)
         line += raw.count(b"\n")
         at = end
 
 
-def _record(data: bytes, at: int, *, final: bool) -> tuple[int, list[bytes | None], str | None]:
+def _parse_record(data: bytes, at: int, *, final: bool) -> tuple[int, list[bytes | None], str | None]:
     """Where the record ends, its fields, and what is wrong with it; not `final`: where it begins, if more must come."""
     start, fields = at, list[bytes | None]()
     while True:
@@ -181,40 +181,40 @@ class Header(NamedTuple):
     kinds: tuple[PropertyType, ...]
 
 
-def header_of(record: Record | None, shown: str, definition: TypeDef) -> Header:
+def parse_header(record: CsvRecord | None, shown: str, definition: TypeDef) -> Header:
     if record is None or record.is_blank or record.problem is not None:
         what = "is empty" if record is None else f"does not begin with a header ({record.problem or 'a blank line'})"
         raise BadRequest(f"{shown} {what}: the first line of CSV names the columns.")
     names = tuple("" if name is None else name.strip() for name in record.fields)
     check_columns(shown, definition, names, HEADER_HINT)
-    ends = end_columns(definition)
+    ends = edge_end_columns(definition)
     text = Scalar("String")
     kinds = tuple(text if name == "id" or name in ends else definition.by_name[name].type for name in names)
     return Header(names, kinds)
 
 
-def record_entity(record: Record, header: Header, definition: TypeDef) -> "dict[str, Any] | Unreadable":
+def to_entity(record: CsvRecord, header: Header, definition: TypeDef) -> "dict[str, Any] | MalformedRecord":
     """A record as the entity that it means."""
     if record.problem is not None:
-        return Unreadable(record.raw, record.problem)
+        return MalformedRecord(record.raw, record.problem)
     if len(record.fields) != len(header.names):
         count, wanted = len(record.fields), len(header.names)
         reason = f"the line has {count} field{'s' if count > 1 else ''}, the header {wanted}: give each column one"
-        return Unreadable(record.raw, reason)
-    ends = end_columns(definition)
+        return MalformedRecord(record.raw, reason)
+    ends = edge_end_columns(definition)
     entity: dict[str, Any] = {"edge" if ends else "type": definition.name}
     data: dict[str, Any] = {}
     for name, kind, text in zip(header.names, header.kinds, record.fields, strict=True):
         if name in ends:
             entity[ends[name]] = text  # a node's id may be the empty text, if it is in quotes
         elif name != "id":
-            data[name] = field_value(text, kind)
+            data[name] = parse_field(text, kind)
         elif text:
             data["id"] = text
     return entity | {"data": data}
 
 
-def field_value(text: str | None, kind: PropertyType) -> Any:
+def parse_field(text: str | None, kind: PropertyType) -> Any:
     """The value of a field in the form of load data; a text that is none of the type's stays one, to be refused."""
     if text is None or kind == Scalar("String"):
         return text
@@ -239,19 +239,19 @@ def field_value(text: str | None, kind: PropertyType) -> Any:
             return text
 
 
-def csv_entities(
+def read_csv_entities(
     chunks: Iterator[bytes], shown: str, definition: TypeDef
-) -> "Iterator[tuple[int, dict[str, Any] | Unreadable, int]]":
+) -> "Iterator[tuple[int, dict[str, Any] | MalformedRecord, int]]":
     """Each record with its line, as the entity that it means, and its length."""
     header: Header | None = None
-    for stretch in csv_stretches(chunks):
-        found: Sequence[Record] | Iterator[Record] = records(stretch.data, stretch.line)
-        if stretch.too_long:
-            found = [Record(stretch.line, stretch.data, (), LINE_TOO_LONG)]
+    for block in read_record_blocks(chunks):
+        found: Sequence[CsvRecord] | Iterator[CsvRecord] = parse_records(block.data, block.line)
+        if block.too_long:
+            found = [CsvRecord(block.line, block.data, (), LINE_TOO_LONG)]
         for record in found:
             if header is None:
-                header = header_of(record, shown, definition)
+                header = parse_header(record, shown, definition)
             elif not record.is_blank:
-                yield record.line, record_entity(record, header, definition), len(record.raw)
+                yield record.line, to_entity(record, header, definition), len(record.raw)
     if header is None:
-        header_of(None, shown, definition)
+        parse_header(None, shown, definition)

@@ -19,16 +19,16 @@ from omnigraph.write.load.input.chunks import (
     LINE_TOO_LONG,
     SHOWN_BYTES,
     FileChunks,
-    Stretch,
-    Unreadable,
-    gzip_stretches,
+    LineBlock,
+    MalformedRecord,
     open_parquet,
-    owned_stretches,
+    read_gzip_lines,
+    read_line_range,
 )
-from omnigraph.write.load.input.csv_records import csv_entities
-from omnigraph.write.load.input.sources import TYPED_KINDS, SourceFile, check_type, find_files, is_files, typed
+from omnigraph.write.load.input.csv_records import read_csv_entities
+from omnigraph.write.load.input.sources import TYPED_KINDS, SourceFile, assign_type, check_type, find_files, is_files
 from omnigraph.write.load.input.strict_json import parse_json
-from omnigraph.write.load.input.table_rows import check_columns, check_types, end_columns, table_entities
+from omnigraph.write.load.input.table_rows import check_columns, check_types, edge_end_columns, read_table_entities
 
 ROWS_MAX = 100_000
 BYTES_MAX = 64 * 1024 * 1024
@@ -45,7 +45,7 @@ class TooLargeForProcess(BadRequest):
     """More than one process should load. The bulk engine takes it, or `engine="local"` insists."""
 
 
-class Place(NamedTuple):
+class InputPlace(NamedTuple):
     """Where an entity stands: a file's line, an iterable's entity, a table's row."""
 
     source: str
@@ -56,10 +56,10 @@ class Place(NamedTuple):
         return f"{self.source} {self.unit} {self.number}".strip()
 
 
-class Entity(NamedTuple):
+class InputEntity(NamedTuple):
     """A node or an edge as it is written."""
 
-    place: Place
+    place: InputPlace
     type_name: str
     is_edge: bool
     source: str
@@ -68,24 +68,24 @@ class Entity(NamedTuple):
 
 
 @dataclass
-class Input:
+class LoadInput:
     """All of one load as it was read: lines stay text until they are asked for, which takes a fifth of the memory."""
 
-    raw: list[tuple[Place, Any]] = field(default_factory=list)
+    raw: list[tuple[InputPlace, Any]] = field(default_factory=list)
     tables: tuple[str, ...] = ()  # types that tables were given for, with rows or without
     files: tuple[SourceFile, ...] = ()
 
-    def entities(self) -> "Iterator[tuple[Place, Entity | str]]":
+    def entities(self) -> "Iterator[tuple[InputPlace, InputEntity | str]]":
         """Each entity, or why it can't be read as one."""
         for place, raw in self.raw:
             try:
-                yield place, entity_of(place, raw)
+                yield place, parse_entity(place, raw)
             except ValueError as error:
                 yield place, str(error)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LoadLimits:
     """What one process loads."""
 
     rows: int = ROWS_MAX
@@ -99,26 +99,26 @@ class Limits:
             )
 
 
-UNLIMITED = Limits(2**62, 2**62)
+UNLIMITED = LoadLimits(2**62, 2**62)
 
 
 def read_input(
     source: Source,
-    limits: Limits | None = None,
+    limits: LoadLimits | None = None,
     *,
     catalog: Callable[[], Catalog] | None = None,
     type_name: str | None = None,
     storage_options: Mapping[str, str] | None = None,
-) -> Input:
+) -> LoadInput:
     """Read everything, up to the limits. The catalog is asked for only if there are files that need a type."""
-    limits = limits or Limits()
+    limits = limits or LoadLimits()
     if is_files(source):
-        found, entities = _files(source, limits, catalog, type_name, storage_options)
+        found, entities = _read_files(source, limits, catalog, type_name, storage_options)
     elif type_name is not None:
         raise BadRequest("A type is for files of rows, CSV or Parquet: entities and tables say theirs.")
     else:
-        found = Input(tables=tuple(source) if isinstance(source, Mapping) else ())
-        entities = _given_entities(source, limits, catalog)
+        found = LoadInput(tables=tuple(source) if isinstance(source, Mapping) else ())
+        entities = _read_objects(source, limits, catalog)
     size = 0
     for place, raw, length in entities:
         size += length
@@ -127,24 +127,24 @@ def read_input(
     return found
 
 
-_Raw: TypeAlias = tuple[Place, Any, int]
+_PlacedRecord: TypeAlias = tuple[InputPlace, Any, int]
 
 
-def _given_entities(source: Any, limits: Limits, catalog: Callable[[], Catalog] | None) -> Iterator[_Raw]:
+def _read_objects(source: Any, limits: LoadLimits, catalog: Callable[[], Catalog] | None) -> Iterator[_PlacedRecord]:
     if isinstance(source, Mapping):
-        return chain.from_iterable(_table_rows(name, table, limits, catalog) for name, table in source.items())
+        return chain.from_iterable(_read_table(name, table, limits, catalog) for name, table in source.items())
     if not isinstance(source, Iterable):
         raise BadRequest(f"{type(source).__name__} can't be loaded: give a file, entities or tables.")
-    return ((Place("", "entity", number), entity, 0) for number, entity in enumerate(source, 1))
+    return ((InputPlace("", "entity", number), entity, 0) for number, entity in enumerate(source, 1))
 
 
-def _files(
+def _read_files(
     source: Any,
-    limits: Limits,
+    limits: LoadLimits,
     catalog: Callable[[], Catalog] | None,
     type_name: str | None,
     options: Mapping[str, str] | None,
-) -> tuple[Input, Iterator[_Raw]]:
+) -> tuple[LoadInput, Iterator[_PlacedRecord]]:
     found = find_files(source, options)
     limits.check(0, sum(file.size for file in found if not file.kind.endswith(".gz")))
     types: Catalog | None = None
@@ -153,71 +153,77 @@ def _files(
             raise BadRequest(f"{found[0].shown} has rows of one type, and no schema is known: load it into a graph.")
         types = catalog()
         check_type(types, type_name)
-        found = [typed(file, types, type_name) for file in found]
+        found = [assign_type(file, types, type_name) for file in found]
     names = dict.fromkeys(file.type_name for file in found if file.type_name is not None)
-    rows = chain.from_iterable(_file_rows(file, types, limits, options) for file in found)
-    return Input(tables=tuple(names), files=tuple(found)), rows
+    rows = chain.from_iterable(_read_file(file, types, limits, options) for file in found)
+    return LoadInput(tables=tuple(names), files=tuple(found)), rows
 
 
-def _file_rows(
-    file: SourceFile, catalog: Catalog | None, limits: Limits, options: Mapping[str, str] | None
-) -> Iterator[_Raw]:
+def _read_file(
+    file: SourceFile, catalog: Catalog | None, limits: LoadLimits, options: Mapping[str, str] | None
+) -> Iterator[_PlacedRecord]:
     where = (file.path, file.shown, file.size)
     if file.kind == "ndjson":
-        return _lines(owned_stretches(*where, 0, file.size, options), file.shown)
+        return _read_lines(read_line_range(*where, 0, file.size, options), file.shown)
     if file.kind == "ndjson.gz":
-        return _lines(gzip_stretches(*where, options), file.shown)
+        return _read_lines(read_gzip_lines(*where, options), file.shown)
     assert catalog is not None, "no file of this kind is without a type"
     assert file.type_name is not None, "no file of this kind is without a type"
     definition = catalog.by_name[file.type_name]
     if file.kind == "parquet":
-        return _parquet_rows(file, definition, limits, options)
+        return _read_parquet(file, definition, limits, options)
     chunks = FileChunks(*where, options)
-    records = csv_entities(chunks.unpacked() if file.kind == "csv.gz" else chunks.plain(), file.shown, definition)
-    return ((Place(file.shown, "line", number), raw, length) for number, raw, length in records)
+    records = read_csv_entities(
+        chunks.read_decompressed() if file.kind == "csv.gz" else chunks.read(), file.shown, definition
+    )
+    return ((InputPlace(file.shown, "line", number), raw, length) for number, raw, length in records)
 
 
-def _lines(stretches: Iterator[Stretch], shown: str) -> Iterator[_Raw]:
+def _read_lines(blocks: Iterator[LineBlock], shown: str) -> Iterator[_PlacedRecord]:
     number = 0
-    for stretch in stretches:
-        if stretch.too_long:
+    for block in blocks:
+        if block.too_long:
             number += 1
-            yield Place(shown, "line", number), Unreadable(stretch.data, LINE_TOO_LONG), len(stretch.data)
+            yield InputPlace(shown, "line", number), MalformedRecord(block.data, LINE_TOO_LONG), len(block.data)
             continue
-        for line in io.BytesIO(stretch.data):
+        for line in io.BytesIO(block.data):
             number += 1
             if len(line) > LINE_BYTES_MAX:
-                yield Place(shown, "line", number), Unreadable(line[:SHOWN_BYTES], LINE_TOO_LONG), len(line)
+                yield InputPlace(shown, "line", number), MalformedRecord(line[:SHOWN_BYTES], LINE_TOO_LONG), len(line)
             elif not line.isspace() and line:
-                yield Place(shown, "line", number), line, len(line)
+                yield InputPlace(shown, "line", number), line, len(line)
 
 
-def _parquet_rows(
-    file: SourceFile, definition: TypeDef, limits: Limits, options: Mapping[str, str] | None
-) -> Iterator[_Raw]:
+def _read_parquet(
+    file: SourceFile, definition: TypeDef, limits: LoadLimits, options: Mapping[str, str] | None
+) -> Iterator[_PlacedRecord]:
     with open_parquet(file.path, file.shown, file.size, options) as parquet:
         limits.check(parquet.metadata.num_rows, 0)
         check_columns(file.shown, definition, parquet.schema_arrow.names)
         check_types(file.shown, definition, parquet.schema_arrow)
         rows = parquet.read()
-    entities = table_entities(rows, definition.name, end_columns(definition), is_edge=definition.kind == "edge")
+    entities = read_table_entities(
+        rows, definition.name, edge_end_columns(definition), is_edge=definition.kind == "edge"
+    )
     for number, entity in enumerate(entities, 1):
-        yield Place(file.shown, "row", number), entity, 0
+        yield InputPlace(file.shown, "row", number), entity, 0
 
 
-def _table_rows(name: str, table: Any, limits: Limits, catalog: Callable[[], Catalog] | None) -> Iterator[_Raw]:
+def _read_table(
+    name: str, table: Any, limits: LoadLimits, catalog: Callable[[], Catalog] | None
+) -> Iterator[_PlacedRecord]:
     """The rows of an Arrow table or a pandas frame; which columns are ends, the type says if there may be any."""
-    rows = arrow_table(name, table)
+    rows = to_arrow_table(name, table)
     limits.check(rows.num_rows, rows.nbytes)
     ends, is_edge = _ENDS, bool(_ENDS.keys() & set(rows.column_names))
     definition = catalog().by_name.get(name) if is_edge and catalog is not None else None
     if definition is not None:
-        ends, is_edge = end_columns(definition), definition.kind == "edge"
-    for number, entity in enumerate(table_entities(rows, name, ends, is_edge=is_edge), 1):
-        yield Place(name, "row", number), entity, 0
+        ends, is_edge = edge_end_columns(definition), definition.kind == "edge"
+    for number, entity in enumerate(read_table_entities(rows, name, ends, is_edge=is_edge), 1):
+        yield InputPlace(name, "row", number), entity, 0
 
 
-def arrow_table(name: str, table: Any) -> Any:
+def to_arrow_table(name: str, table: Any) -> Any:
     import pyarrow as pa
 
     if type(table).__module__.startswith("pyspark"):
@@ -227,11 +233,11 @@ def arrow_table(name: str, table: Any) -> Any:
     elif not isinstance(table, pa.Table):
         if type(table).__module__.partition(".")[0] != "pandas":
             raise BadRequest(f"{name} is a {type(table).__name__}: give an Arrow table or a pandas DataFrame.")
-        table = _whole_numbers(pa.Table.from_pandas(table, preserve_index=False))
+        table = _restore_integers(pa.Table.from_pandas(table, preserve_index=False))
     return table
 
 
-def _whole_numbers(table: Any) -> Any:
+def _restore_integers(table: Any) -> Any:
     """Pandas makes floats of integers as soon as one is missing; here they are integers again."""
     import pyarrow as pa
 
@@ -244,9 +250,9 @@ def _whole_numbers(table: Any) -> Any:
     return table
 
 
-def entity_of(place: Place, raw: Any) -> Entity:
+def parse_entity(place: InputPlace, raw: Any) -> InputEntity:
     """The entity; ValueError with the reason where it is none."""
-    if isinstance(raw, Unreadable):
+    if isinstance(raw, MalformedRecord):
         raise ValueError(raw.reason)
     if isinstance(raw, bytes):
         try:
@@ -275,11 +281,11 @@ def entity_of(place: Place, raw: Any) -> Entity:
         raise ValueError("the type's name is no text")
     if not isinstance(data, Mapping):
         raise ValueError('"data" is no object: write {"property": value, …}')
-    source, target = (_end(raw, "from"), _end(raw, "to")) if is_edge else ("", "")
-    return Entity(place, name, is_edge, source, target, data if isinstance(data, dict) else dict(data))
+    source, target = (_parse_end(raw, "from"), _parse_end(raw, "to")) if is_edge else ("", "")
+    return InputEntity(place, name, is_edge, source, target, data if isinstance(data, dict) else dict(data))
 
 
-def _end(raw: Mapping[str, Any], name: str) -> str:
+def _parse_end(raw: Mapping[str, Any], name: str) -> str:
     value = raw.get(name)
     if value is None:
         raise ValueError(f"the edge has no {name!r}: give the id of a node as text")

@@ -42,7 +42,7 @@ class SourceFile:
     type_name: str | None = None  # None: every line says its type
 
 
-def resolve(
+def resolve_files(
     source: FilePath | Iterable[FilePath],
     catalog: Catalog,
     type_name: str | None = None,
@@ -55,7 +55,7 @@ def resolve(
     a store of the same kind, others are reached by what the environment says.
     """
     check_type(catalog, type_name)
-    return [typed(file, catalog, type_name) for file in find_files(source, storage_options)]
+    return [assign_type(file, catalog, type_name) for file in find_files(source, storage_options)]
 
 
 def find_files(
@@ -63,7 +63,7 @@ def find_files(
 ) -> list[SourceFile]:
     """The files, before anyone asks for their types."""
     places = [source] if isinstance(source, str | os.PathLike) else list(source)
-    found = [file for place in places for file in _found(os.fspath(place), storage_options)]
+    found = [file for place in places for file in _expand(os.fspath(place), storage_options)]
     names = Counter(file.shown for file in found)
     return [replace(file, shown=file.path) if names[file.shown] > 1 else file for file in found]
 
@@ -82,7 +82,7 @@ def check_type(catalog: Catalog, type_name: str | None) -> None:
         raise BadRequest(f"The schema has no type {type_name!r}: its types are {', '.join(sorted(catalog.by_name))}.")
 
 
-def typed(file: SourceFile, catalog: Catalog, type_name: str | None = None) -> SourceFile:
+def assign_type(file: SourceFile, catalog: Catalog, type_name: str | None = None) -> SourceFile:
     """The file with its type, if its lines don't say it."""
     if file.kind not in TYPED_KINDS:
         if type_name is not None:
@@ -111,18 +111,18 @@ def _suffix(name: str) -> str | None:
     return max((suffix for suffix in SUFFIXES if name.endswith(suffix)), key=len, default=None)
 
 
-def _found(place: str, options: Mapping[str, str] | None) -> list[SourceFile]:
+def _expand(place: str, options: Mapping[str, str] | None) -> list[SourceFile]:
     if not place.strip():
         raise BadRequest("An input to load is empty: give a path, a glob or a URI.")
     if files.is_remote(place):
-        return _remote(place, options)
+        return _list_remote(place, options)
     path = (
         place if not place.startswith("file://") else unquote(place.removeprefix("file://").removeprefix("localhost"))
     )
-    return _local(place, os.path.expanduser(path))
+    return _list_local(place, os.path.expanduser(path))
 
 
-def _file(path: str, size: int, asked: str | None = None) -> SourceFile:
+def _source_file(path: str, size: int, asked: str | None = None) -> SourceFile:
     name = path.rsplit("/", 1)[-1]
     suffix = _suffix(name)
     if suffix is None:
@@ -131,24 +131,24 @@ def _file(path: str, size: int, asked: str | None = None) -> SourceFile:
     return SourceFile(path, name, KINDS[suffix], size)
 
 
-def _in_folder(relative: str) -> bool:
+def _is_input_file(relative: str) -> bool:
     """Whether a directory's file is meant: known by its suffix, and no tool's own note (`_SUCCESS`, `.part.crc`)."""
     parts = relative.split("/")
     return _suffix(parts[-1]) is not None and not any(part.startswith((".", "_")) for part in parts)
 
 
-def _nothing_in(place: str) -> BadRequest:
+def _no_files_error(place: str) -> BadRequest:
     return BadRequest(f"{place} holds no {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file: nothing to load.")
 
 
 # Local disks
 
 
-def _local(place: str, text: str) -> list[SourceFile]:
+def _list_local(place: str, text: str) -> list[SourceFile]:
     path = Path(os.path.abspath(text))
     try:
         if path.is_dir():
-            return _directory(place, path)
+            return _list_directory(place, path)
         found = (
             [path] if path.is_file() else [Path(os.path.abspath(n)) for n in sorted(glob.glob(text, recursive=True))]
         )
@@ -158,53 +158,53 @@ def _local(place: str, text: str) -> list[SourceFile]:
         sized = [(one, one.stat().st_size) for one in found if not one.is_dir()]
         if not sized:
             raise BadRequest(f"{place} matches directories only: end it with /*, or name one of them.")
-        return [_file(str(one), size, place if one == path else None) for one, size in sized]
+        return [_source_file(str(one), size, place if one == path else None) for one, size in sized]
     except OSError as error:
         of = f"{error.filename}, which {place} matches," if _GLOB.search(text) and error.filename else place
         raise BadRequest(f"{of} can't be read ({error.strerror}): check the path and its permissions.") from error
 
 
-def _directory(place: str, folder: Path) -> list[SourceFile]:
+def _list_directory(place: str, folder: Path) -> list[SourceFile]:
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    found = [folder / name for name in names if _in_folder(name)]
+    found = [folder / name for name in names if _is_input_file(name)]
     if not found:
-        raise _nothing_in(place)
-    return [_file(str(path), path.stat().st_size) for path in found]
+        raise _no_files_error(place)
+    return [_source_file(str(path), path.stat().st_size) for path in found]
 
 
 # Object stores
 
 
-def _remote(uri: str, options: Mapping[str, str] | None) -> list[SourceFile]:
+def _list_remote(uri: str, options: Mapping[str, str] | None) -> list[SourceFile]:
     root, key = files.bucket_and_key(uri)
     magic = _GLOB.search(key)
     if magic is None:
         whole = None if key.endswith("/") or not key else files.find_file(uri, options)
         if whole is not None:
-            return [_file(uri, whole.size)]
+            return [_source_file(uri, whole.size)]
         prefix = f"{key.rstrip('/')}/" if key else ""
         listed = list(files.list_files(uri, options))
-        found = [(one.key, one.size) for one in listed if _in_folder(one.key.removeprefix(prefix))]
+        found = [(one.key, one.size) for one in listed if _is_input_file(one.key.removeprefix(prefix))]
         if not listed:
             raise BadRequest(f"{uri} does not exist: check the URI.")
         if not found:
-            raise _nothing_in(uri)
+            raise _no_files_error(uri)
     else:
         folder = key[: magic.start()].rpartition("/")[0]
-        wanted = re.compile(_pattern(key))
+        wanted = re.compile(_glob_to_regex(key))
         every = files.list_files(f"{root}/{folder}", options)
         found = [(one.key, one.size) for one in every if wanted.fullmatch(one.key)]
         if not found:
             raise BadRequest(f"{uri} matches no object: check the pattern.")
-    return [_file(f"{root}/{key}", size) for key, size in sorted(found)]
+    return [_source_file(f"{root}/{key}", size) for key, size in sorted(found)]
 
 
-def _pattern(text: str) -> str:
+def _glob_to_regex(text: str) -> str:
     """A glob as a regular expression: `*` and `?` stay within a folder, `**` goes through any number of them."""
-    return "".join(_pieces(text))
+    return "".join(_translate_glob(text))
 
 
-def _pieces(text: str) -> Iterator[str]:
+def _translate_glob(text: str) -> Iterator[str]:
     for piece in re.findall(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", text, re.DOTALL):
         match piece:
             case "**/":
@@ -216,10 +216,10 @@ def _pieces(text: str) -> Iterator[str]:
             case "?":
                 yield "[^/]"
             case _ if len(piece) > 1:
-                yield f"[^{re.escape(piece[2:-1])}]" if piece[1] == "!" else f"[{_ranges(piece[1:-1])}]"
+                yield f"[^{re.escape(piece[2:-1])}]" if piece[1] == "!" else f"[{_escape_class(piece[1:-1])}]"
             case _:
                 yield re.escape(piece)
 
 
-def _ranges(text: str) -> str:
+def _escape_class(text: str) -> str:
     return re.escape(text).replace(r"\-", "-")

@@ -6,7 +6,7 @@ from typing import Any
 DIGITS_MAX = 100  # of a number; a longer one is not worth reading
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose names are given once: of two values one would be lost without a word."""
     made = dict(pairs)
     if len(made) != len(pairs):
@@ -16,11 +16,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _number(digits: str) -> int:
+def _parse_int(digits: str) -> int:
     if len(digits) > DIGITS_MAX:
         raise ValueError(f"the number {digits[:20]}… has {len(digits)} digits: no type holds so many")
     return int(digits)
 
 
-parse_json = json.JSONDecoder(object_pairs_hook=_once, parse_int=_number).decode
+parse_json = json.JSONDecoder(object_pairs_hook=_reject_repeated_names, parse_int=_parse_int).decode
 """The value of a text; ValueError (often JSONDecodeError) or RecursionError where it is none."""

@@ -14,7 +14,7 @@ BATCH_ROWS = 10_000
 _TEXT = Scalar("String")
 
 
-def end_columns(definition: TypeDef) -> dict[str, str]:
+def edge_end_columns(definition: TypeDef) -> dict[str, str]:
     """Columns that are an edge's ends: only `src` and `dst` where the type has a property `from` or `to`."""
     if definition.kind == "node":
         return {}
@@ -24,13 +24,13 @@ def end_columns(definition: TypeDef) -> dict[str, str]:
 
 def check_columns(shown: str, definition: TypeDef, names: Iterable[str], hint: str = "") -> None:
     """BadRequest where a file has a column that its type has not, one twice, or an edge no ends."""
-    ends = end_columns(definition)
+    ends = edge_end_columns(definition)
     seen: set[str] = set()
     for name in names:
         if name != "id" and name not in ends and name not in definition.by_name:
             raise BadRequest(
                 f"{shown} has a column {name!r}, which {definition.name} has not: its columns are "
-                f"{', '.join(columns_of(definition))}{hint}."
+                f"{', '.join(allowed_columns(definition))}{hint}."
             )
         meant = f"{ends[name]}=" if name in ends else name
         if meant in seen:
@@ -41,23 +41,23 @@ def check_columns(shown: str, definition: TypeDef, names: Iterable[str], hint: s
             column = next(name for name, meant in ends.items() if meant == end)
             raise BadRequest(
                 f"{shown} has no column {end if end in ends else column!r}, but {definition.name} is an edge type: its "
-                f"columns are {', '.join(columns_of(definition))}{hint}."
+                f"columns are {', '.join(allowed_columns(definition))}{hint}."
             )
 
 
-def columns_of(definition: TypeDef) -> list[str]:
+def allowed_columns(definition: TypeDef) -> list[str]:
     """The columns that a file of this type may have."""
-    ends = end_columns(definition)
+    ends = edge_end_columns(definition)
     shown = [] if not ends else ["from", "to"] if "from" in ends else ["src", "dst"]
     return ["id", *shown, *definition.by_name]
 
 
 def check_types(shown: str, definition: TypeDef, schema: "pa.Schema") -> None:
     """BadRequest where a column's type can't be the property's, whatever its values are."""
-    ends = end_columns(definition)
+    ends = edge_end_columns(definition)
     for column in schema:
         kind = _TEXT if column.name == "id" or column.name in ends else definition.by_name[column.name].type
-        if not fits(column.type, kind):
+        if not is_convertible(column.type, kind):
             wanted = "text" if kind is _TEXT else str(kind)
             raise BadRequest(
                 f"{shown} has {column.type} in the column {column.name!r}, but {definition.name}.{column.name} is "
@@ -65,7 +65,7 @@ def check_types(shown: str, definition: TypeDef, schema: "pa.Schema") -> None:
             )
 
 
-def fits(held: Any, kind: PropertyType) -> bool:
+def is_convertible(held: Any, kind: PropertyType) -> bool:
     """Whether a column of this Arrow type may hold values of a property's type."""
     import pyarrow as pa
 
@@ -101,9 +101,9 @@ def fits(held: Any, kind: PropertyType) -> bool:
                 )
             )
         case ListOf(item):
-            return _is_list(held) and fits(held.value_type, item)
+            return _is_list(held) and is_convertible(held.value_type, item)
         case Vector():
-            return _is_list(held) and fits(held.value_type, Scalar("F32"))
+            return _is_list(held) and is_convertible(held.value_type, Scalar("F32"))
 
 
 def _is_list(held: Any) -> bool:
@@ -114,9 +114,11 @@ def _is_list(held: Any) -> bool:
     return any(check(held) for check in checks) or bool(is_type.is_large_list_view(held))
 
 
-def table_entities(rows: "pa.Table", name: str, ends: Mapping[str, str], *, is_edge: bool) -> Iterator[dict[str, Any]]:
+def read_table_entities(
+    rows: "pa.Table", name: str, ends: Mapping[str, str], *, is_edge: bool
+) -> Iterator[dict[str, Any]]:
     """Each row as an entity: a column that is not there says nothing about its property, nor does a null id."""
-    for batch in printable(rows).to_batches(max_chunksize=BATCH_ROWS):
+    for batch in limit_to_python_times(rows).to_batches(max_chunksize=BATCH_ROWS):
         for row in batch.to_pylist():
             given = {ends[column]: row.pop(column) for column in list(row) if column in ends} if is_edge else {}
             if row.get("id", "") is None:
@@ -124,7 +126,7 @@ def table_entities(rows: "pa.Table", name: str, ends: Mapping[str, str], *, is_e
             yield {"edge" if is_edge else "type": name, **given, "data": row}
 
 
-def printable(rows: "pa.Table") -> "pa.Table":
+def limit_to_python_times(rows: "pa.Table") -> "pa.Table":
     """The table with times that Python can hold: to the microsecond, and those beyond its years as text."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -135,12 +137,12 @@ def printable(rows: "pa.Table") -> "pa.Table":
             floored: Any = pc.floor_temporal(values, unit="microsecond")
             values = floored.cast(pa.timestamp("us", column.type.tz))
             rows = rows.set_column(index, column.name, values)
-        if (pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)) and not within_years(values):
+        if (pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)) and not is_within_python_years(values):
             rows = rows.set_column(index, column.name, values.cast(pa.string()))
     return rows
 
 
-def within_years(values: Any) -> bool:
+def is_within_python_years(values: Any) -> bool:
     """Whether all dates or times are of the years 1 to 9999, which Python's are."""
     import pyarrow.compute as pc
 

@@ -24,13 +24,13 @@ def build_column(values: Sequence[Any], kind: PropertyType) -> "tuple[pa.Array[A
     import pyarrow as pa
 
     try:
-        quick = _quickly(values, kind)
+        quick = _build_fast(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError, ValueError):
         quick = None
-    return (quick, {}) if quick is not None else _one_by_one(values, kind)
+    return (quick, {}) if quick is not None else _build_value_by_value(values, kind)
 
 
-def _one_by_one(values: Sequence[Any], kind: PropertyType) -> "tuple[pa.Array[Any], dict[int, str]]":
+def _build_value_by_value(values: Sequence[Any], kind: PropertyType) -> "tuple[pa.Array[Any], dict[int, str]]":
     import pyarrow as pa
 
     from omnigraph.schema.arrow import arrow_type
@@ -47,26 +47,26 @@ def _one_by_one(values: Sequence[Any], kind: PropertyType) -> "tuple[pa.Array[An
     return pa.array(typed, arrow_type(kind)), problems
 
 
-def _quickly(values: Sequence[Any], kind: PropertyType) -> "pa.Array[Any] | None":
+def _build_fast(values: Sequence[Any], kind: PropertyType) -> "pa.Array[Any] | None":
     """The column if all its values are plainly what they should be; None or an error to look closer."""
     match kind:
         case Enumeration() | Scalar("String"):
-            return _plain(values, Scalar("String"), {str, _NONE})
+            return _build_plain(values, Scalar("String"), {str, _NONE})
         case Scalar("Bool"):
-            return _plain(values, kind, {bool, _NONE})
+            return _build_plain(values, kind, {bool, _NONE})
         case Scalar(name) if name in INTEGER_BOUNDS:
-            return _plain(values, kind, {int, _NONE})  # Arrow refuses what does not fit
+            return _build_plain(values, kind, {int, _NONE})  # Arrow refuses what does not fit
         case Scalar("F32" | "F64"):
-            return _floats(values, kind)
+            return _build_floats(values, kind)
         case ListOf(Scalar("String" | "Bool" | "I32" | "I64" | "U32" | "U64" as item)):
-            return _lists(values, kind, {"String": str, "Bool": bool}.get(item, int))
+            return _build_lists(values, kind, {"String": str, "Bool": bool}.get(item, int))
         case Vector(dimension):
-            return _vectors(values, dimension)
+            return _build_vectors(values, dimension)
         case _:
             return None
 
 
-def _plain(values: Sequence[Any], kind: PropertyType, types: "set[type]") -> "pa.Array[Any] | None":
+def _build_plain(values: Sequence[Any], kind: PropertyType, types: "set[type]") -> "pa.Array[Any] | None":
     import pyarrow as pa
 
     from omnigraph.schema.arrow import arrow_type
@@ -74,29 +74,29 @@ def _plain(values: Sequence[Any], kind: PropertyType, types: "set[type]") -> "pa
     return pa.array(values, arrow_type(kind)) if set(map(type, values)) <= types else None
 
 
-def _floats(values: Sequence[Any], kind: PropertyType) -> "pa.Array[Any] | None":
+def _build_floats(values: Sequence[Any], kind: PropertyType) -> "pa.Array[Any] | None":
     import pyarrow as pa
     import pyarrow.compute as pc
 
     from omnigraph.schema.arrow import arrow_type
 
-    if not _exact_numbers(values):
+    if not _are_exact_numbers(values):
         return None
     column: Any = pa.array(values, pa.float64()).cast(arrow_type(kind), safe=False)
     return column if pc.all(pc.is_finite(column), min_count=0).as_py() else None
 
 
-def _exact_numbers(values: Sequence[Any]) -> bool:
+def _are_exact_numbers(values: Sequence[Any]) -> bool:
     """Whether all are numbers that an F64 holds as they are: a larger integer must be rounded but once."""
     types = set(map(type, values))
-    return types <= _NUMBERS and (int not in types or _small(values))
+    return types <= _NUMBERS and (int not in types or _are_small(values))
 
 
-def _small(values: Sequence[Any]) -> bool:
+def _are_small(values: Sequence[Any]) -> bool:
     return all(-EXACT_AS_F64 <= value <= EXACT_AS_F64 for value in values if type(value) is int)
 
 
-def _lists(values: Sequence[Any], kind: PropertyType, item: type) -> "pa.Array[Any] | None":
+def _build_lists(values: Sequence[Any], kind: PropertyType, item: type) -> "pa.Array[Any] | None":
     import pyarrow as pa
 
     from omnigraph.schema.arrow import arrow_type
@@ -107,7 +107,7 @@ def _lists(values: Sequence[Any], kind: PropertyType, item: type) -> "pa.Array[A
     return pa.array(values, arrow_type(kind))
 
 
-def _vectors(values: Sequence[Any], dimension: int) -> "pa.Array[Any] | None":
+def _build_vectors(values: Sequence[Any], dimension: int) -> "pa.Array[Any] | None":
     import numpy as np
     import pyarrow as pa
 
@@ -115,7 +115,7 @@ def _vectors(values: Sequence[Any], dimension: int) -> "pa.Array[Any] | None":
     if not set(map(type, given)) <= {list, tuple} or not set(map(len, given)) <= {dimension}:
         return None
     items = list(chain.from_iterable(given))
-    if not _exact_numbers(items) or None in items:
+    if not _are_exact_numbers(items) or None in items:
         return None
     with np.errstate(over="ignore"):
         numbers = np.array(items, np.float64).astype(np.float32)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _ESCAPED_IN_JSON = r'[\x00-\x1f"\\]'
 
 
-def derived_ids(definition: TypeDef, columns: "Mapping[str, Any] | pa.Table") -> Any:
+def derive_ids(definition: TypeDef, columns: "Mapping[str, Any] | pa.Table") -> Any:
     """The ids that keys give, from columns by their name in the table; null where a part of a key has no text.
 
     That is a null, or a number that is not finite. The type must have a key.
@@ -21,11 +21,11 @@ def derived_ids(definition: TypeDef, columns: "Mapping[str, Any] | pa.Table") ->
     texts: list[Any] = []
     for name in definition.key:
         prop = definition.by_name[name]
-        texts.append(_canonical(_array(columns, prop.column), prop.type))
-    return texts[0] if len(texts) == 1 else _composite(texts)
+        texts.append(_canonical_texts(_column_array(columns, prop.column), prop.type))
+    return texts[0] if len(texts) == 1 else _composite_ids(texts)
 
 
-def _array(columns: Any, name: str) -> Any:
+def _column_array(columns: Any, name: str) -> Any:
     import pyarrow as pa
 
     column = columns.column(name) if isinstance(columns, pa.Table) else columns[name]
@@ -34,7 +34,7 @@ def _array(columns: Any, name: str) -> Any:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _canonical(column: Any, kind: PropertyType) -> Any:
+def _canonical_texts(column: Any, kind: PropertyType) -> Any:
     """The canonical texts of a column's values."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -49,17 +49,17 @@ def _canonical(column: Any, kind: PropertyType) -> Any:
         case Scalar("DateTime"):
             return pc.replace_substring(column.cast(pa.string()), " ", "T")
         case _:
-            return pa.array([_text(value, kind) for value in column.to_pylist()], pa.string())
+            return pa.array([_canonical_or_none(value, kind) for value in column.to_pylist()], pa.string())
 
 
-def _text(value: Any, kind: PropertyType) -> str | None:
+def _canonical_or_none(value: Any, kind: PropertyType) -> str | None:
     try:
         return None if value is None else canonical_text(value, kind)
     except ValueError:
         return None
 
 
-def _composite(texts: list[Any]) -> Any:
+def _composite_ids(texts: list[Any]) -> Any:
     """JSON arrays of texts. Those with a character that JSON escapes are left to the encoder."""
     import pyarrow as pa
     import pyarrow.compute as compute

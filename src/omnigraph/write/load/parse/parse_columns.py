@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omnigraph.query.values import EXACT_AS_F64
 from omnigraph.schema.types import INTEGER_BOUNDS, Enumeration, ListOf, PropertyType, Scalar, Vector
-from omnigraph.write.load.input.csv_records import field_value
-from omnigraph.write.load.input.table_rows import printable, within_years
+from omnigraph.write.load.input.csv_records import parse_field
+from omnigraph.write.load.input.table_rows import is_within_python_years, limit_to_python_times
 from omnigraph.write.load.parse.arrow_builder import build_column
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ Converted: TypeAlias = "tuple[Any, Mask | None]"
 _TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
 _INTEGER = r"^-?[0-9]{1,18}$"
 _FLOAT = r"^-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?$"
-_DIGITS_SURE = 1e90  # a larger number may have been written with more digits than are read
+_EXACT_FLOAT_MAX = 1e90  # a larger number may have been written with more digits than are read
 
 
-def either(one: "Mask | None", other: "Mask | None") -> "Mask | None":
+def combine_masks(one: "Mask | None", other: "Mask | None") -> "Mask | None":
     if one is None or other is None:
         return other if one is None else one
     return one | other
@@ -55,32 +55,34 @@ def json_type(kind: PropertyType) -> "pa.DataType":
             return arrow_type(kind)
 
 
-def from_json(column: Any, kind: PropertyType) -> Converted:
+def convert_json(column: Any, kind: PropertyType) -> Converted:
     """A column that was read as `json_type`."""
     match kind:
         case Scalar("F32" | "F64"):
-            return _written_floats(column, kind)
+            return _convert_written_floats(column, kind)
         case Scalar("Date" | "DateTime" | "Blob"):
-            return _texts(column, kind)
+            return _convert_texts(column, kind)
         case ListOf(item):
-            return _lists(column, item, from_json)
+            return _convert_lists(column, item, convert_json)
         case Vector(dimension):
-            return _vectors(column, dimension, from_json)
+            return _convert_vectors(column, dimension, convert_json)
         case _:
             return column, None
 
 
-def _written_floats(column: Any, kind: PropertyType) -> Converted:
+def _convert_written_floats(column: Any, kind: PropertyType) -> Converted:
     """Numbers from text. Not certain: -0, which is 0 without a point, and what may have too many digits."""
     import numpy as np
 
     numbers = column.fill_null(0.0).to_numpy(zero_copy_only=False)
     size = np.abs(numbers)
-    bad = (size > (EXACT_AS_F64 if kind == Scalar("F32") else _DIGITS_SURE)) | ((numbers == 0) & np.signbit(numbers))
-    return _finite(column, numbers, kind, bad)
+    bad = (size > (EXACT_AS_F64 if kind == Scalar("F32") else _EXACT_FLOAT_MAX)) | (
+        (numbers == 0) & np.signbit(numbers)
+    )
+    return _check_finite(column, numbers, kind, bad)
 
 
-def _finite(column: Any, numbers: Any, kind: PropertyType, bad: Any) -> Converted:
+def _check_finite(column: Any, numbers: Any, kind: PropertyType, bad: Any) -> Converted:
     import numpy as np
     import pyarrow as pa
 
@@ -94,18 +96,24 @@ def _finite(column: Any, numbers: Any, kind: PropertyType, bad: Any) -> Converte
     return typed, bad if bad.any() else None
 
 
-def _texts(column: Any, kind: PropertyType) -> Converted:
+def _convert_texts(column: Any, kind: PropertyType) -> Converted:
     """Dates, times and blobs from text."""
     import pyarrow as pa
 
     try:
-        quick = _dates(column) if kind == Scalar("Date") else _times(column) if kind == Scalar("DateTime") else None
+        quick = (
+            _convert_dates(column)
+            if kind == Scalar("Date")
+            else _convert_times(column)
+            if kind == Scalar("DateTime")
+            else None
+        )
     except pa.ArrowInvalid:
         quick = None
-    return (quick, None) if quick is not None else _one_by_one(column.to_pylist(), kind)
+    return (quick, None) if quick is not None else _convert_one_by_one(column.to_pylist(), kind)
 
 
-def _dates(column: Any) -> Any:
+def _convert_dates(column: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as compute
 
@@ -114,10 +122,10 @@ def _dates(column: Any) -> Any:
     if lengths["min"].as_py() not in (10, None) or lengths["max"].as_py() not in (10, None):
         return None
     dates = column.cast(pa.date32())
-    return dates if within_years(dates) else None
+    return dates if is_within_python_years(dates) else None
 
 
-def _times(column: Any) -> Any:
+def _convert_times(column: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as compute
 
@@ -128,10 +136,10 @@ def _times(column: Any) -> Any:
         times = column.cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
     else:
         return None
-    return millis(times) if within_years(times) else None
+    return floor_to_millis(times) if is_within_python_years(times) else None
 
 
-def millis(times: Any) -> Any:
+def floor_to_millis(times: Any) -> Any:
     """Times cut, never rounded up, to the millisecond."""
     import pyarrow as pa
     import pyarrow.compute as compute
@@ -149,7 +157,7 @@ def millis(times: Any) -> Any:
     return counts.cast(pa.timestamp("ms", "UTC"))
 
 
-def _one_by_one(values: list[Any], kind: PropertyType) -> Converted:
+def _convert_one_by_one(values: list[Any], kind: PropertyType) -> Converted:
     import numpy as np
 
     column, problems = build_column(values, kind)
@@ -163,7 +171,7 @@ def _one_by_one(values: list[Any], kind: PropertyType) -> Converted:
 # CSV ----------------------------------------------------------------------------------------------------------
 
 
-def from_text(column: Any, kind: PropertyType) -> Converted:
+def convert_text(column: Any, kind: PropertyType) -> Converted:
     """A column of fields: null is null, and so is empty text where the type is no String."""
     import pyarrow as pa
     import pyarrow.compute as compute
@@ -182,14 +190,14 @@ def from_text(column: Any, kind: PropertyType) -> Converted:
             case Scalar(name) if name in INTEGER_BOUNDS and _all_match(column, _INTEGER):
                 return column.cast(_arrow(kind)), None
             case Scalar("F32" | "F64") if _all_match(column, _FLOAT):
-                return _written_floats(column.cast(pa.float64()), kind)
+                return _convert_written_floats(column.cast(pa.float64()), kind)
             case Scalar("Date" | "DateTime"):
-                quick = _dates(column) if kind == Scalar("Date") else _times(column)
+                quick = _convert_dates(column) if kind == Scalar("Date") else _convert_times(column)
                 if quick is not None:
                     return quick, None
     except pa.ArrowInvalid:
         pass  # a value that does not fit: found below
-    return _one_by_one([field_value(text, kind) for text in column.to_pylist()], kind)
+    return _convert_one_by_one([parse_field(text, kind) for text in column.to_pylist()], kind)
 
 
 def _all_match(column: Any, pattern: str) -> bool:
@@ -213,7 +221,7 @@ def _arrow(kind: PropertyType) -> "pa.DataType":
 # Arrow and Parquet --------------------------------------------------------------------------------------------
 
 
-def from_arrow(column: Any, kind: PropertyType) -> Converted:
+def convert_arrow(column: Any, kind: PropertyType) -> Converted:
     """A typed column, of a type for which `table_rows.fits` says yes."""
     import pyarrow as pa
 
@@ -221,21 +229,21 @@ def from_arrow(column: Any, kind: PropertyType) -> Converted:
         column = column.dictionary_decode()
     if pa.types.is_null(column.type):
         return nulls(len(column), _arrow(kind)), None
-    if column.type == _arrow(kind) and not isinstance(kind, ListOf | Vector) and kind not in _LOOKED_AT:
+    if column.type == _arrow(kind) and not isinstance(kind, ListOf | Vector) and kind not in _ALWAYS_CHECKED:
         return column, None
     try:
-        quick = _from_typed(column, kind)
+        quick = _convert_typed(column, kind)
     except pa.ArrowInvalid:
         quick = None
     if quick is not None:
         return quick
-    return _one_by_one(printable(pa.table({"v": column})).column(0).to_pylist(), kind)
+    return _convert_one_by_one(limit_to_python_times(pa.table({"v": column})).column(0).to_pylist(), kind)
 
 
-_LOOKED_AT = tuple(Scalar(name) for name in ("F32", "F64", "Date", "DateTime"))  # even of the very type
+_ALWAYS_CHECKED = tuple(Scalar(name) for name in ("F32", "F64", "Date", "DateTime"))  # even of the very type
 
 
-def _from_typed(column: Any, kind: PropertyType) -> "Converted | None":
+def _convert_typed(column: Any, kind: PropertyType) -> "Converted | None":
     """None, or ArrowInvalid, to look at each value."""
     import pyarrow as pa
 
@@ -247,23 +255,23 @@ def _from_typed(column: Any, kind: PropertyType) -> "Converted | None":
         case Scalar(name) if name in INTEGER_BOUNDS:
             return None if text else (column.cast(_arrow(kind)), None)
         case Scalar("F32" | "F64"):
-            return _typed_floats(column, kind)
+            return _convert_typed_floats(column, kind)
         case Scalar("Date") if not text:
-            return (column.cast(_arrow(kind)), None) if within_years(column) else None
+            return (column.cast(_arrow(kind)), None) if is_within_python_years(column) else None
         case Scalar("DateTime") if not text:
-            return (millis(column), None) if within_years(column) else None
+            return (floor_to_millis(column), None) if is_within_python_years(column) else None
         case Scalar("Date" | "DateTime"):
-            return _texts(column.cast(pa.string()), kind)
+            return _convert_texts(column.cast(pa.string()), kind)
         case Scalar("Blob"):
             return None if text else (column.cast(pa.binary()).cast(pa.large_binary()), None)
         case ListOf(item):
-            return _lists(column, item, from_arrow)
+            return _convert_lists(column, item, convert_arrow)
         case Vector(dimension):
-            return _vectors(column, dimension, from_arrow)
+            return _convert_vectors(column, dimension, convert_arrow)
     return None
 
 
-def _typed_floats(column: Any, kind: PropertyType) -> "Converted | None":
+def _convert_typed_floats(column: Any, kind: PropertyType) -> "Converted | None":
     import numpy as np
     import pyarrow as pa
 
@@ -271,38 +279,38 @@ def _typed_floats(column: Any, kind: PropertyType) -> "Converted | None":
     wide = column.cast(pa.float64(), safe=False)
     numbers = wide.fill_null(0.0).to_numpy(zero_copy_only=False)
     bad = np.abs(numbers) >= EXACT_AS_F64 if integers and kind == Scalar("F32") else None  # rounded once, not twice
-    return _finite(wide, numbers, kind, bad)
+    return _check_finite(wide, numbers, kind, bad)
 
 
 # Lists --------------------------------------------------------------------------------------------------------
 
 
-def _lists(column: Any, item: Scalar, convert: Callable[[Any, PropertyType], Converted]) -> Converted:
+def _convert_lists(column: Any, item: Scalar, convert: Callable[[Any, PropertyType], Converted]) -> Converted:
     import numpy as np
     import pyarrow as pa
 
-    lengths, items, parents = _flat(column)
+    lengths, items, parents = _flatten(column)
     typed, bad_items = convert(items, item)
     offsets = np.zeros(len(column) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     nulls = column.is_null() if column.null_count else None
     made = pa.ListArray.from_arrays(pa.array(offsets), typed, mask=nulls, type=pa.list_(_arrow(item)))  # type: ignore[call-overload]
-    return made, _bad_lists(len(column), parents, items, bad_items)
+    return made, _mark_lists(len(column), parents, items, bad_items)
 
 
-def _vectors(column: Any, dimension: int, convert: Callable[[Any, PropertyType], Converted]) -> Converted:
+def _convert_vectors(column: Any, dimension: int, convert: Callable[[Any, PropertyType], Converted]) -> Converted:
     import numpy as np
     import pyarrow as pa
 
-    lengths, items, parents = _flat(column)
+    lengths, items, parents = _flatten(column)
     typed, bad_items = convert(items, Scalar("F32"))
-    bad = _bad_lists(len(column), parents, items, bad_items)
+    bad = _mark_lists(len(column), parents, items, bad_items)
     valid = (
         np.ones(len(column), np.bool_) if not column.null_count else column.is_valid().to_numpy(zero_copy_only=False)
     )
     whole = lengths == dimension
     if not (whole | ~valid).all():
-        bad = either(bad, valid & ~whole)
+        bad = combine_masks(bad, valid & ~whole)
         typed = typed.filter(pa.array(whole[parents]))
     vectors: Any = pa.FixedSizeListArray.from_arrays(typed, dimension)
     if whole.all():
@@ -311,7 +319,7 @@ def _vectors(column: Any, dimension: int, convert: Callable[[Any, PropertyType],
     return vectors.take(pa.array(places, pa.int64(), mask=~whole)), bad
 
 
-def _flat(column: Any) -> tuple[Any, Any, Any]:
+def _flatten(column: Any) -> tuple[Any, Any, Any]:
     """Lengths of the lists, 0 of nulls, all their items, and the list of each item."""
     import numpy as np
     import pyarrow.compute as compute
@@ -323,11 +331,11 @@ def _flat(column: Any) -> tuple[Any, Any, Any]:
     return lengths, pc.list_flatten(column), np.repeat(np.arange(len(column)), lengths)
 
 
-def _bad_lists(count: int, parents: Any, items: Any, bad_items: "Mask | None") -> "Mask | None":
+def _mark_lists(count: int, parents: Any, items: Any, bad_items: "Mask | None") -> "Mask | None":
     """Lists with an item that is null or not certain."""
     import numpy as np
 
-    bad = either(bad_items, items.is_null().to_numpy(zero_copy_only=False) if items.null_count else None)
+    bad = combine_masks(bad_items, items.is_null().to_numpy(zero_copy_only=False) if items.null_count else None)
     if bad is None:
         return None
     lists = np.zeros(count, np.bool_)

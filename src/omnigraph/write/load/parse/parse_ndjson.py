@@ -10,10 +10,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.schema.catalog import Catalog, TypeDef
-from omnigraph.write.load.input.chunks import LINE_BYTES_MAX, LINE_TOO_LONG, SHOWN_BYTES, Stretch, Unreadable
-from omnigraph.write.load.parse.parse_columns import either, from_json, json_type
-from omnigraph.write.load.parse.parse_rows import Columns, finished, parse_carefully, together
-from omnigraph.write.load.parse.parsed import Mint, Parsed
+from omnigraph.write.load.input.chunks import LINE_BYTES_MAX, LINE_TOO_LONG, SHOWN_BYTES, LineBlock, MalformedRecord
+from omnigraph.write.load.parse.parse_columns import combine_masks, convert_json, json_type
+from omnigraph.write.load.parse.parse_rows import ParsedColumns, combine_blocks, finish_rows, parse_one_by_one
+from omnigraph.write.load.parse.parsed import MintId, ParsedBlock
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,46 +26,46 @@ FEW_LINES = 48  # that are not worth another attempt of the reader
 GROUPS_MAX = 256  # ways in which the lines of a stretch may begin
 _TYPE = r'"(?:type|edge)"[ \t]*:[ \t]*"(?P<name>[^"\\]{1,200})"'
 _ESCAPE = r"\\u00[2-7]"
-_OUTSIDE = {"node": frozenset({"type", "data"}), "edge": frozenset({"edge", "from", "to", "data"})}  # of `data`
+_OUTER_FIELDS = {"node": frozenset({"type", "data"}), "edge": frozenset({"edge", "from", "to", "data"})}  # of `data`
 
 
-def parse_stretches(stretches: Iterator[Stretch], catalog: Catalog, mint: Mint) -> Iterator[Parsed]:
+def parse_line_blocks(blocks: Iterator[LineBlock], catalog: Catalog, mint: MintId) -> Iterator[ParsedBlock]:
     """Each stretch of lines, numbered from 1."""
     before = 0
-    for stretch in stretches:
-        if stretch.too_long:
-            raws = [(before + 1, Unreadable(stretch.data, LINE_TOO_LONG))]
-            parsed = together([parse_carefully(raws, "line", catalog.by_name, mint)], 1)
+    for block in blocks:
+        if block.too_long:
+            raws = [(before + 1, MalformedRecord(block.data, LINE_TOO_LONG))]
+            parsed = combine_blocks([parse_one_by_one(raws, "line", catalog.by_name, mint)], 1)
         else:
-            parsed = parse_lines(stretch.data, before, catalog, mint)
+            parsed = parse_lines(block.data, before, catalog, mint)
         before += parsed.lines
         yield parsed
 
 
-def parse_lines(data: bytes, before: int, catalog: Catalog, mint: Mint) -> Parsed:
+def parse_lines(data: bytes, before: int, catalog: Catalog, mint: MintId) -> ParsedBlock:
     """Some whole lines, numbered after `before`."""
     import numpy as np
 
-    lines = _Lines.of(data, before)
+    lines = _LineTable.of(data, before)
     slow: list[Numbers] = []
-    parts: list[Parsed] = []
+    parts: list[ParsedBlock] = []
     fit = lines.whole_objects()
     if not fit.all():
         slow.append(np.flatnonzero(~fit))
-    for name, places in _by_type(lines, np.flatnonzero(fit)):
+    for name, places in _group_by_type(lines, np.flatnonzero(fit)):
         definition = None if name is None else catalog.by_name.get(name)
         if definition is None:
             slow.append(places)
         else:
-            _read(lines, places, definition, mint, parts, slow)
+            _read_type(lines, places, definition, mint, parts, slow)
     raws = [raw for places in slow for raw in lines.raws(places)]
     if raws:
-        parts.append(parse_carefully(sorted(raws), "line", catalog.by_name, mint))
-    return together(parts, len(lines.numbers))
+        parts.append(parse_one_by_one(sorted(raws), "line", catalog.by_name, mint))
+    return combine_blocks(parts, len(lines.numbers))
 
 
 @dataclass
-class _Lines:
+class _LineTable:
     """Lines, each with its newline, as an Arrow column over the bytes that were read."""
 
     data: bytes
@@ -74,7 +74,7 @@ class _Lines:
     has_escapes: bool  # of letters that a name may have
 
     @classmethod
-    def of(cls, data: bytes, before: int) -> "_Lines":
+    def of(cls, data: bytes, before: int) -> "_LineTable":
         import numpy as np
         import pyarrow as pa
 
@@ -113,17 +113,17 @@ class _Lines:
     def _utf8_lines(self) -> "Mask":
         import numpy as np
 
-        return np.array([_decodes(line) for line in self.column.to_pylist()], np.bool_)
+        return np.array([_is_utf8(line) for line in self.column.to_pylist()], np.bool_)
 
     def raws(self, places: "Numbers") -> list[tuple[int, Any]]:
         """Lines that are not blank, as the careful way takes them."""
         import pyarrow as pa
 
         found = zip(self.numbers[places].tolist(), self.column.take(pa.array(places)).to_pylist(), strict=True)
-        return [(number, _checked(line)) for number, line in found if not line.isspace() and line]
+        return [(number, _limit_length(line)) for number, line in found if not line.isspace() and line]
 
 
-def _decodes(line: bytes) -> bool:
+def _is_utf8(line: bytes) -> bool:
     try:
         line.decode()
     except UnicodeDecodeError:
@@ -131,11 +131,11 @@ def _decodes(line: bytes) -> bool:
     return True
 
 
-def _checked(line: bytes) -> Any:
-    return line if len(line) <= LINE_BYTES_MAX else Unreadable(line[:SHOWN_BYTES], LINE_TOO_LONG)
+def _limit_length(line: bytes) -> Any:
+    return line if len(line) <= LINE_BYTES_MAX else MalformedRecord(line[:SHOWN_BYTES], LINE_TOO_LONG)
 
 
-def _by_type(lines: _Lines, places: "Numbers") -> "Iterator[tuple[str | None, Numbers]]":
+def _group_by_type(lines: _LineTable, places: "Numbers") -> "Iterator[tuple[str | None, Numbers]]":
     """Lines by what seems to be their type: by how the first of them begins, and so on. The reader finds out."""
     import pyarrow as pa
     import pyarrow.compute as compute
@@ -146,7 +146,7 @@ def _by_type(lines: _Lines, places: "Numbers") -> "Iterator[tuple[str | None, Nu
         if not len(places):
             break
         column = lines.column if len(places) == len(lines.column) else lines.column.take(pa.array(places))
-        prefix, name = _beginning(column[0].as_py())
+        prefix, name = _line_prefix(column[0].as_py())
         if prefix is None:
             break
         mask = pc.starts_with(column, prefix).to_numpy(zero_copy_only=False)
@@ -159,16 +159,16 @@ def _by_type(lines: _Lines, places: "Numbers") -> "Iterator[tuple[str | None, Nu
         known = [found.decode("utf-8", "replace") for found in names.dictionary.to_pylist()]
         for index, name in ((-1, None), *enumerate(known)):
             groups.setdefault(name, []).append(places[which == index])
-    yield from ((name, places) for name, parts in groups.items() if len(places := _sorted(parts)))
+    yield from ((name, places) for name, parts in groups.items() if len(places := _concat_sorted(parts)))
 
 
-def _sorted(parts: list[Any]) -> Any:
+def _concat_sorted(parts: list[Any]) -> Any:
     import numpy as np
 
     return np.sort(np.concatenate(parts)).astype(np.int64)
 
 
-def _beginning(line: bytes) -> tuple[bytes | None, str | None]:
+def _line_prefix(line: bytes) -> tuple[bytes | None, str | None]:
     """How lines like this one begin, up to the end of the type's name: `{"type":"Person"`."""
     quotes = [at for at, byte in enumerate(line[:300]) if byte == 34][:4]
     if len(quotes) < 4 or line[quotes[0] + 1 : quotes[1]] not in (b"type", b"edge"):
@@ -176,34 +176,39 @@ def _beginning(line: bytes) -> tuple[bytes | None, str | None]:
     return line[: quotes[3] + 1], line[quotes[2] + 1 : quotes[3]].decode("utf-8", "replace")
 
 
-def _read(
-    lines: _Lines, places: "Numbers", definition: TypeDef, mint: Mint, parts: list[Parsed], slow: "list[Numbers]"
+def _read_type(
+    lines: _LineTable,
+    places: "Numbers",
+    definition: TypeDef,
+    mint: MintId,
+    parts: list[ParsedBlock],
+    slow: "list[Numbers]",
 ) -> None:
     """Rows of one type; lines that the reader does not take, or about which it leaves a doubt, become `slow`."""
     import pyarrow as pa
 
-    waiting = [places]
-    while waiting:
-        some = waiting.pop()
+    pending = [places]
+    while pending:
+        some = pending.pop()
         try:
-            columns = _columns(lines, some, definition)
+            columns = _read_columns(lines, some, definition)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
             columns = None
         if columns is None and len(some) > FEW_LINES:
             half = len(some) // 2
-            waiting += [some[half:], some[:half]]
+            pending += [some[half:], some[:half]]
         elif columns is None:
             slow.append(some)
         else:
-            rows, doubtful = finished(columns, mint)
-            if doubtful is not None:
-                slow.append(some[doubtful])
+            rows, uncertain = finish_rows(columns, mint)
+            if uncertain is not None:
+                slow.append(some[uncertain])
             if rows.rows.num_rows:  # a type is seen only in lines that are its rows
                 key = definition.table_key
-                parts.append(Parsed({key: rows}, seen={key: rows.rows.num_rows}))
+                parts.append(ParsedBlock({key: rows}, seen={key: rows.rows.num_rows}))
 
 
-def _columns(lines: _Lines, places: "Numbers", definition: TypeDef) -> Columns | None:
+def _read_columns(lines: _LineTable, places: "Numbers", definition: TypeDef) -> ParsedColumns | None:
     """The lines as the reader has them; None if it made anything but a row of each."""
     import numpy as np
     import pyarrow as pa
@@ -224,45 +229,45 @@ def _columns(lines: _Lines, places: "Numbers", definition: TypeDef) -> Columns |
     table = table.combine_chunks()
     flat = [table.column(index).chunk(0) for index in range(table.num_columns)]
     named, data = flat[0], flat[-1]
-    columns = Columns(definition, lines.numbers[places])
+    columns = ParsedColumns(definition, lines.numbers[places])
     right = pc.equal(named, definition.name).fill_null(False).to_numpy(zero_copy_only=False)
-    columns.doubt(None if right.all() else ~right)
-    columns.doubt(data.is_null().to_numpy(zero_copy_only=False) if data.null_count else None)
+    columns.mark_uncertain(None if right.all() else ~right)
+    columns.mark_uncertain(data.is_null().to_numpy(zero_copy_only=False) if data.null_count else None)
     if definition.kind == "edge":
         columns.ends = flat[1], flat[2]
-    _take_data(columns, data, _Said(lines, column, _OUTSIDE[definition.kind]))
+    _set_values(columns, data, _FieldPresence(lines, column, _OUTER_FIELDS[definition.kind]))
     return columns
 
 
-def _take_data(columns: Columns, data: Any, said: "_Said") -> None:
+def _set_values(columns: ParsedColumns, data: Any, presence: "_FieldPresence") -> None:
     definition = columns.definition
     for index, prop in enumerate(definition.properties, 1):
-        values, bad = from_json(data.field(index), prop.type)
-        columns.doubt(bad)
+        values, bad = convert_json(data.field(index), prop.type)
+        columns.mark_uncertain(bad)
         columns.values[prop.name] = values
-        absent, unsure = said.absent(prop.name, data.field(index))
-        columns.doubt(unsure)
+        absent, unsure = presence.absent(prop.name, data.field(index))
+        columns.mark_uncertain(unsure)
         if absent is not None:
             columns.absent[prop.name] = absent
             if absent.all():
                 del columns.values[prop.name], columns.absent[prop.name]
     ids = data.field(0)
-    absent, unsure = said.absent("id", ids)
-    columns.doubt(unsure)
+    absent, unsure = presence.absent("id", ids)
+    columns.mark_uncertain(unsure)
     if ids.null_count:
         null = ids.is_null().to_numpy(zero_copy_only=False)
-        columns.doubt(null if absent is None else null & ~absent)  # an id of null is refused
+        columns.mark_uncertain(null if absent is None else null & ~absent)  # an id of null is refused
     columns.ids = None if ids.null_count == len(ids) else ids
 
 
-class _Said:
+class _FieldPresence:
     """Whether a field that the reader has as null was null in its line, or not there: it does not tell.
 
     `"name":` in a line is a field's name, or the end of one that the reader would have refused. Where `"name"` is not
     in it the field is not there, unless one of its letters is written as an escape.
     """
 
-    def __init__(self, lines: _Lines, column: Any, outside: frozenset[str]) -> None:
+    def __init__(self, lines: _LineTable, column: Any, outside: frozenset[str]) -> None:
         self._lines, self._column, self._outside = lines, column, outside
 
     def absent(self, name: str, values: Any) -> "tuple[Mask | None, Mask | None]":
@@ -282,12 +287,12 @@ class _Said:
         if f'"{name}"'.encode() not in self._lines.data:
             return null, unsure
         outside = int(name in self._outside)  # every line of the type has it once there
-        mentioned, named = self._times(f'"{name}"', outside), self._times(f'"{name}":', outside)
+        mentioned, named = self._count_in_lines(f'"{name}"', outside), self._count_in_lines(f'"{name}":', outside)
         absent = null & (mentioned == outside)
         spaced = null & (mentioned > outside) & (named <= outside)  # `"name" :`, or a value that is the name
-        return absent if absent.any() else None, either(unsure, spaced if spaced.any() else None)
+        return absent if absent.any() else None, combine_masks(unsure, spaced if spaced.any() else None)
 
-    def _times(self, text: str, outside: int) -> Any:
+    def _count_in_lines(self, text: str, outside: int) -> Any:
         """How often a text is in each line; where once is enough to know, only whether it is."""
         import pyarrow.compute as compute
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.schema.catalog import Property, TypeDef
-from omnigraph.write.load.input.load_input import Input, Place
-from omnigraph.write.load.load_rows import TypeRows, understood
+from omnigraph.write.load.input.load_input import InputPlace, LoadInput
+from omnigraph.write.load.load_rows import TypeRows, build_rows
 from omnigraph.write.load.parse.arrow_builder import build_column
-from omnigraph.write.load.parse.keyed_ids import derived_ids
-from omnigraph.write.load.parse.parse_columns import either
-from omnigraph.write.load.parse.parsed import Mint, Parsed, ParsedRows, Rejected, minted_ids
+from omnigraph.write.load.parse.keyed_ids import derive_ids
+from omnigraph.write.load.parse.parse_columns import combine_masks
+from omnigraph.write.load.parse.parsed import MintId, ParsedBlock, ParsedRows, RejectedLine, mint_ids
 from omnigraph.write.validate.row_images import default_of
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Columns:
-    """Rows of one type, column by column, as a reader has them; `doubtful` rows are left to the careful way."""
+class ParsedColumns:
+    """Rows of one type, column by column, as a reader has them; `uncertain` rows are left to the careful way."""
 
     definition: TypeDef
     numbers: "Numbers"
@@ -31,13 +31,13 @@ class Columns:
     absent: "dict[str, Mask]" = field(default_factory=dict)  # rows without a property that others have
     ids: Any = None  # null where a row says none
     ends: tuple[Any, Any] | None = None
-    doubtful: "Mask | None" = None
+    uncertain: "Mask | None" = None
 
-    def doubt(self, mask: "Mask | None") -> None:
-        self.doubtful = either(self.doubtful, mask)
+    def mark_uncertain(self, mask: "Mask | None") -> None:
+        self.uncertain = combine_masks(self.uncertain, mask)
 
 
-def finished(columns: Columns, mint: Mint) -> "tuple[ParsedRows, Mask | None]":
+def finish_rows(columns: ParsedColumns, mint: MintId) -> "tuple[ParsedRows, Mask | None]":
     """The rows that are certain, and a mask of those that are not."""
     import pyarrow as pa
 
@@ -46,20 +46,20 @@ def finished(columns: Columns, mint: Mint) -> "tuple[ParsedRows, Mask | None]":
     definition = columns.definition
     table: dict[str, Any] = {}
     for prop in definition.properties:
-        table[prop.column] = _completed(columns, prop)
+        table[prop.column] = _add_defaults(columns, prop)
     for end, column in zip(columns.ends or (), ("src", "dst"), strict=False):
-        columns.doubt(_nulls(end))
+        columns.mark_uncertain(_null_mask(end))
         table[column] = end
-    table["id"], minted = _ids(columns, table, mint)
+    table["id"], minted = _build_ids(columns, table, mint)
     schema = arrow_schema(definition)
     rows = pa.table([table[name] for name in schema.names], schema=schema)
-    result = ParsedRows(definition, rows, _given(columns), minted, columns.numbers)
-    if columns.doubtful is None or not columns.doubtful.any():
+    result = ParsedRows(definition, rows, _given_masks(columns), minted, columns.numbers)
+    if columns.uncertain is None or not columns.uncertain.any():
         return result, None
-    return where(result, ~columns.doubtful), columns.doubtful
+    return filter_rows(result, ~columns.uncertain), columns.uncertain
 
 
-def where(rows: ParsedRows, mask: "Mask") -> ParsedRows:
+def filter_rows(rows: ParsedRows, mask: "Mask") -> ParsedRows:
     """Some of the rows."""
     import pyarrow as pa
 
@@ -67,12 +67,12 @@ def where(rows: ParsedRows, mask: "Mask") -> ParsedRows:
     return ParsedRows(rows.definition, rows.rows.filter(pa.array(mask)), given, rows.minted[mask], rows.numbers[mask])
 
 
-def _nulls(column: Any) -> "Mask | None":
+def _null_mask(column: Any) -> "Mask | None":
     mask: Mask | None = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
     return mask
 
 
-def _completed(columns: Columns, prop: Property) -> Any:
+def _add_defaults(columns: ParsedColumns, prop: Property) -> Any:
     """The property's column, with the default where it was not given."""
     import numpy as np
     import pyarrow as pa
@@ -92,7 +92,7 @@ def _completed(columns: Columns, prop: Property) -> Any:
     return every.take(np.where(absent, count, np.arange(count)))
 
 
-def _ids(columns: Columns, table: dict[str, Any], mint: Mint) -> "tuple[Any, Mask]":
+def _build_ids(columns: ParsedColumns, table: dict[str, Any], mint: MintId) -> "tuple[Any, Mask]":
     """Ids as they were given, else from the key, else new; a row without a whole key is not certain."""
     import numpy as np
     import pyarrow as pa
@@ -101,22 +101,22 @@ def _ids(columns: Columns, table: dict[str, Any], mint: Mint) -> "tuple[Any, Mas
     pc: Any = compute
     count, given = len(columns.numbers), columns.ids
     none = np.zeros(count, np.bool_)
-    lacking = np.ones(count, np.bool_) if given is None else _nulls(given)
+    lacking = np.ones(count, np.bool_) if given is None else _null_mask(given)
     if columns.definition.key:
-        derived = derived_ids(columns.definition, table)
+        derived = derive_ids(columns.definition, table)
         for name in columns.definition.key:
-            columns.doubt(_nulls(table[columns.definition.column(name)]))
+            columns.mark_uncertain(_null_mask(table[columns.definition.column(name)]))
         if lacking is not None:  # a given id is compared by the validator
             given = derived if given is None else pc.coalesce(given, derived)
-            columns.doubt(_nulls(given))
+            columns.mark_uncertain(_null_mask(given))
         return given, none
     if lacking is None:
         return given, none
-    fresh = minted_ids(mint, columns.numbers[lacking])
+    fresh = mint_ids(mint, columns.numbers[lacking])
     return (fresh if lacking.all() else pc.replace_with_mask(given, pa.array(lacking), fresh)), lacking
 
 
-def _given(columns: Columns) -> "dict[str, Mask] | None":
+def _given_masks(columns: ParsedColumns) -> "dict[str, Mask] | None":
     import numpy as np
 
     properties, count = columns.definition.properties, len(columns.numbers)
@@ -133,23 +133,27 @@ def _given(columns: Columns) -> "dict[str, Mask] | None":
 # The careful way ----------------------------------------------------------------------------------------------
 
 
-def parse_carefully(raws: Sequence[tuple[int, Any]], unit: str, types: Mapping[str, TypeDef], mint: Mint) -> Parsed:
+def parse_one_by_one(
+    raws: Sequence[tuple[int, Any]], unit: str, types: Mapping[str, TypeDef], mint: MintId
+) -> ParsedBlock:
     """Lines or entities one by one, by the code that every other load goes through."""
-    found = Input([(Place("", unit, number), raw) for number, raw in raws])
-    incoming = understood(found, types, mint, each_once=False)
+    found = LoadInput([(InputPlace("", unit, number), raw) for number, raw in raws])
+    incoming = build_rows(found, types, mint, each_once=False)
     by_number = dict(raws)
-    rejected = [Rejected(place.number, reason, _kept(by_number[place.number])) for place, reason in incoming.misformed]
-    rejected += [Rejected(place.number, broken, by_number[place.number]) for place, broken in incoming.refused]
-    taken = {key: _as_parsed(rows) for key, rows in incoming.types.items() if rows.rows.num_rows}
-    return Parsed(taken, sorted(rejected, key=lambda one: one.number), incoming.seen)
+    rejected = [
+        RejectedLine(place.number, reason, _raw_input(by_number[place.number])) for place, reason in incoming.malformed
+    ]
+    rejected += [RejectedLine(place.number, broken, by_number[place.number]) for place, broken in incoming.refused]
+    taken = {key: _to_parsed_rows(rows) for key, rows in incoming.types.items() if rows.rows.num_rows}
+    return ParsedBlock(taken, sorted(rejected, key=lambda one: one.number), incoming.seen)
 
 
-def _kept(raw: Any) -> Any:
+def _raw_input(raw: Any) -> Any:
     """What a quarantine keeps of a line or record that is no entity."""
     return raw.raw if hasattr(raw, "reason") else raw
 
 
-def _as_parsed(rows: TypeRows) -> ParsedRows:
+def _to_parsed_rows(rows: TypeRows) -> ParsedRows:
     import numpy as np
 
     every = all(mask.all() for mask in rows.given.values())
@@ -157,10 +161,10 @@ def _as_parsed(rows: TypeRows) -> ParsedRows:
     return ParsedRows(rows.definition, rows.rows, None if every else rows.given, rows.minted, numbers)
 
 
-def together(parts: Iterable[Parsed], lines: int) -> Parsed:
+def combine_blocks(parts: Iterable[ParsedBlock], lines: int) -> ParsedBlock:
     """Parts of one stretch as one, rows in the order of their lines."""
     types: dict[TableKey, list[ParsedRows]] = {}
-    rejected: list[Rejected] = []
+    rejected: list[RejectedLine] = []
     seen: dict[TableKey, int] = {}
     for part in parts:
         for key, rows in part.types.items():
@@ -169,11 +173,13 @@ def together(parts: Iterable[Parsed], lines: int) -> Parsed:
         for key, count in part.seen.items():
             seen[key] = seen.get(key, 0) + count
         rejected += part.rejected
-    merged = {key: _in_order(rows) for key, rows in sorted(types.items(), reverse=True)}  # nodes first, as everywhere
-    return Parsed(merged, sorted(rejected, key=lambda one: one.number), seen, lines)
+    merged = {
+        key: _concat_in_order(rows) for key, rows in sorted(types.items(), reverse=True)
+    }  # nodes first, as everywhere
+    return ParsedBlock(merged, sorted(rejected, key=lambda one: one.number), seen, lines)
 
 
-def _in_order(parts: list[ParsedRows]) -> ParsedRows:
+def _concat_in_order(parts: list[ParsedRows]) -> ParsedRows:
     import numpy as np
     import pyarrow as pa
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Mask = np.ndarray[Any, np.dtype[np.bool_]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-Mint: TypeAlias = Callable[[int], str]
+MintId: TypeAlias = Callable[[int], str]
 
 _CROCKFORD = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _HALF = 40  # bits: half of what a ULID has besides its time
@@ -45,7 +45,7 @@ class ParsedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedLine:
     """A line or row that can't be taken, and one reason: a row with two bad values is here twice."""
 
     number: int
@@ -54,17 +54,17 @@ class Rejected:
 
 
 @dataclass(frozen=True, eq=False)
-class Parsed:
+class ParsedBlock:
     """A stretch of the input: `lines` is how many lines (CSV: records, Parquet: rows) it went over."""
 
     types: dict[TableKey, ParsedRows] = field(default_factory=dict)
-    rejected: list[Rejected] = field(default_factory=list)
+    rejected: list[RejectedLine] = field(default_factory=list)
     seen: dict[TableKey, int] = field(default_factory=dict)  # entities of each type, taken or not
     lines: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Minter:
+class IdMinter:
     """Ids for rows without one, the same ones each time that a split is parsed.
 
     They look like the ULIDs of other writes: the job's time, then a number that starts at a hash of the job's salt and
@@ -76,13 +76,13 @@ class Minter:
     salt: str
     split: int = 0
 
-    def for_split(self, number: int) -> "Minter":
+    def for_split(self, number: int) -> "IdMinter":
         return replace(self, split=number)
 
     def __call__(self, number: int) -> str:
         return ulid(self.milliseconds, (self._start() + (self.split << _HALF) + number) % (1 << 2 * _HALF))
 
-    def many(self, numbers: "Numbers") -> "pa.Array[Any]":
+    def mint_many(self, numbers: "Numbers") -> "pa.Array[Any]":
         """The ids of several rows, as fast as numpy can write them."""
         import numpy as np
         import pyarrow as pa
@@ -111,12 +111,12 @@ class Minter:
         return int.from_bytes(blake2b(self.salt.encode(), digest_size=10).digest())
 
 
-def minted_ids(mint: Mint, numbers: "Iterable[int] | Numbers") -> "pa.Array[Any]":
+def mint_ids(mint: MintId, numbers: "Iterable[int] | Numbers") -> "pa.Array[Any]":
     """Ids for these rows by any minter."""
     import pyarrow as pa
 
-    if isinstance(mint, Minter):
+    if isinstance(mint, IdMinter):
         import numpy as np
 
-        return mint.many(np.asarray(numbers, np.int64))
+        return mint.mint_many(np.asarray(numbers, np.int64))
     return pa.array([mint(int(number)) for number in numbers], pa.string())
