@@ -192,11 +192,11 @@ def test_the_first_commit_a_schema_change_and_maintenance_are_refused(graph: Gra
     compaction = compact(graph)
     graph.schema.apply(graph.schema.show() + "node Pet { name: String @key }")
 
-    with pytest.raises(BadRequest, match="made the graph"):
+    with pytest.raises(BadRequest, match="created the graph"):
         graph.revert(graph.commits()[-1].id)
     with pytest.raises(BadRequest, match=r"\(schema_apply\) changed the schema.*`schema apply`"):
         graph.revert(graph.commits(limit=1)[0].id)
-    with pytest.raises(BadRequest, match=r"is maintenance \(optimize\)"):
+    with pytest.raises(BadRequest, match=r"is a maintenance commit \(optimize\)"):
         graph.revert(compaction)
 
 

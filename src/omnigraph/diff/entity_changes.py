@@ -72,7 +72,7 @@ def entity_changes(found: Difference, definition: TypeDef, after: str | None = N
     if after is not None:
         ids = ids.filter(pc.greater(ids, pa.scalar(after, pa.string())))
     ids = ids.take(pc.sort_indices(ids))
-    was, now = (_row_numbers(ids, side) for side in (found.before, found.after))
+    was, now = (row_numbers(ids, side) for side in (found.before, found.after))
     for start in range(0, len(ids), BATCH_ROWS):
         part = slice(start, start + BATCH_ROWS)
         yield from _changes_of_batch(found, was[part], now[part], definition)
@@ -109,8 +109,8 @@ def _changes_of_batch(
         )
 
 
-def _row_numbers(ids: Any, rows: "pa.Table") -> "RowNumbers":
-    """Where each id is in these rows; -1 where it is not."""
+def row_numbers(ids: Any, rows: "pa.Table") -> "RowNumbers":
+    """The row number of each id; -1 where there is none."""
     import numpy as np
     import pyarrow.compute as pc
 

@@ -2,10 +2,9 @@
 
 merge.py         branch merge: the verb
 plan.py          the merge plan: adopted tables, row deltas, conflicts
-virtual_base.py  the recursive merge base of a criss-cross
-table_merge.py   merges the row differences of one table
-row_merge.py     the three-way decision about a row, vectorised
-align_tables.py  tables of one side in the columns of the merged schema
+virtual_base.py  the merge base as a state; after a criss-cross, several bases merged into one
+table_merge.py   merges one table that both sides changed
+row_merge.py     the three-way merge of rows: the decision about each row, vectorised
 constraints.py   constraint violations that only the merged graph has
 revert.py        undoes a commit by a three-way merge
 """

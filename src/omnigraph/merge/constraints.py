@@ -1,8 +1,8 @@
-"""What only the merged graph would break: each side is valid by itself, both together need not be.
+"""Constraint violations of the merged graph: each side is valid by itself, but both together need not be.
 
-The rows are judged by the one validator, against the state that the merge would publish. What can't have been broken is
-not read: a table that comes from one side whole is as valid as it was there, and an edge can only have lost its node
-where one side changed edges and the other one removed nodes, which the table map tells.
+The validator of all writes (`write/validate/`) checks the rows against the state that the merge would publish. What
+can't be violated is not read: a table that is taken from one side as a whole is as valid as it was there, and an edge
+can only have lost its node where one side changed edges and the other one removed nodes, which the table map shows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,84 +37,84 @@ ORPHAN_EDGE, UNIQUE, CARDINALITY, VALUE = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergeStates:
-    """The states of a merge, and what it does: tables taken over whole, and deltas to ours."""
+    """The states of a merge, and what it writes: adopted tables, and deltas to ours."""
 
     base: GraphState
     ours: GraphState
     theirs: GraphState
-    after: WriteTxn  # what would be published, but for the deltas
+    after: WriteTxn  # what would be published, without the deltas
     adopted: frozenset[TableKey]
     deltas: Mapping[TableKey, TableDelta]
 
-    def states(self, definition: TypeDef) -> tuple[TypeState | None, TypeState | None, TypeState | None]:
+    def of(self, definition: TypeDef) -> tuple[TypeState | None, TypeState | None, TypeState | None]:
         type_id: TypeId = type_id_of(definition)
         return self.base.of(type_id), self.ours.of(type_id), self.theirs.of(type_id)
 
 
-def find_graph_conflicts(tables: Tables, merging: MergeStates) -> list[MergeConflict]:
-    """All constraints that the merged graph would break."""
-    constraints = constraints_for(merging.after)
-    catalog = merging.after.catalog
-    judged = _deltas_to_check(tables, merging)
-    ends_only = _tables_to_check_ends(tables, merging, constraints, frozenset(judged))
-    if not judged and not ends_only:
+def find_graph_conflicts(tables: Tables, states: MergeStates) -> list[MergeConflict]:
+    """All violations of constraints in the merged graph."""
+    constraints = constraints_for(states.after)
+    catalog = states.after.catalog
+    checked = _deltas_to_check(tables, states)
+    ends_only = _tables_to_check_ends(tables, states, constraints, frozenset(checked))
+    if not checked and not ends_only:
         return []
-    delta = Delta.of([*judged.values(), *ends_only.values()])
+    delta = Delta.of([*checked.values(), *ends_only.values()])
     checks = [
         check
         for check in graph_checks(constraints, delta, PrefetchedRows())
         if not (isinstance(check, UniqueInGraph | CardinalityHolds) and check.reads <= ends_only.keys())
     ]
-    found = row_violations(catalog, constraints, Delta.of(judged.values()))
-    answers = gather([partial(_run_check, check, merging.after, tables) for check in checks])
+    found = row_violations(catalog, constraints, Delta.of(checked.values()))
+    answers = gather([partial(_run_check, check, states.after, tables) for check in checks])
     kinds = {one.name: one for every in constraints.by_table.values() for one in every}
-    conflicts = [conflict for violation in found for conflict in _to_conflicts(violation, kinds, merging)]
+    conflicts = [conflict for violation in found for conflict in _to_conflicts(violation, kinds, states)]
     for answer in answers:
         conflicts += [
             conflict
             for one in answer
-            for conflict in ([one] if isinstance(one, MergeConflict) else _to_conflicts(one, kinds, merging))
+            for conflict in ([one] if isinstance(one, MergeConflict) else _to_conflicts(one, kinds, states))
         ]
     return list(dict.fromkeys(conflicts))
 
 
-def _deltas_to_check(tables: Tables, merging: MergeStates) -> dict[TableKey, TableDelta]:
-    """Deltas; and what a side with other constraints changed, because nobody has judged it by the merged ones."""
-    judged = {key: delta for key, delta in merging.deltas.items() if not delta.is_empty}
-    if merging.ours.schema.hash == merging.theirs.schema.hash:
-        return judged
-    for definition in merging.after.catalog.types:
-        base, ours, theirs = merging.states(definition)
+def _deltas_to_check(tables: Tables, states: MergeStates) -> dict[TableKey, TableDelta]:
+    """The deltas, and the changes of a side with other constraints, which were never checked by the merged ones."""
+    checked = {key: delta for key, delta in states.deltas.items() if not delta.is_empty}
+    if states.ours.schema.hash == states.theirs.schema.hash:
+        return checked
+    for definition in states.after.catalog.types:
+        base, ours, theirs = states.of(definition)
         key, wanted = definition.table_key, type_constraints(definition)
-        for side, concerned in ((theirs, key in merging.adopted), (ours, key not in merging.adopted)):
-            if side is None or not concerned or same_content(base, side):
+        for side, is_taken in ((theirs, key in states.adopted), (ours, key not in states.adopted)):
+            if side is None or not is_taken or same_content(base, side):
                 continue
             if type_constraints(side.definition) != wanted:
                 changed = read_changes(tables, base, side, definition)
-                judged[key] = _with_rows_of(judged.get(key), _delta(key, changed))
-    return judged
+                checked[key] = _with_rows_of(checked.get(key), _delta(key, changed))
+    return checked
 
 
 def _tables_to_check_ends(
-    tables: Tables, merging: MergeStates, constraints: Constraints, judged: frozenset[TableKey]
+    tables: Tables, states: MergeStates, constraints: Constraints, checked: frozenset[TableKey]
 ) -> dict[TableKey, TableDelta]:
-    """Tables that were taken over whole, where an edge may have lost its node."""
-    by_key = merging.after.catalog.by_key
+    """Adopted tables where an edge may have lost its node."""
+    by_key = states.after.catalog.by_key
     needed: list[TypeDef] = []
-    for key in sorted(merging.adopted - judged):
+    for key in sorted(states.adopted - checked):
         definition = by_key[key]
-        base, _, theirs = merging.states(definition)
+        base, _, theirs = states.of(definition)
         if definition.kind == "edge":
             ends = {by_key[one.node_table] for one in constraints.of(key) if isinstance(one, Endpoint)}
-            if any(may_have_lost_rows(merging.states(node)[0], merging.states(node)[1]) for node in ends):
+            if any(may_have_lost_rows(states.of(node)[0], states.of(node)[1]) for node in ends):
                 needed.append(definition)
         elif may_have_lost_rows(base, theirs):
             edges = {by_key[one.table_key] for one in constraints.referring_to(key)}
-            if any(not same_content(merging.states(edge)[0], merging.states(edge)[1]) for edge in edges):
+            if any(not same_content(states.of(edge)[0], states.of(edge)[1]) for edge in edges):
                 needed.append(definition)
 
     def read(definition: TypeDef) -> TableDelta:
-        base, _, theirs = merging.states(definition)
+        base, _, theirs = states.of(definition)
         return _delta(definition.table_key, read_changes(tables, base, theirs, definition))
 
     return {one.table: one for one in gather([partial(read, definition) for definition in needed])}
@@ -126,7 +126,7 @@ def _delta(key: TableKey, changed: Difference) -> TableDelta:
 
 
 def _with_rows_of(delta: TableDelta | None, other: TableDelta) -> TableDelta:
-    """A delta with the rows of another one that it does not write itself, to be judged together."""
+    """A delta with the rows of another one that it does not write itself, to be checked together."""
     import pyarrow as pa
 
     if delta is None:
@@ -150,7 +150,7 @@ def _run_check(check: Check, txn: WriteTxn, tables: Tables) -> "tuple[Violation 
 
 
 def _edges_of_removed_nodes(check: NoDanglingEdges, txn: WriteTxn, tables: Tables) -> Iterator[MergeConflict]:
-    """Edges that stay while their node goes: the validator names the nodes, a merge the edges."""
+    """Edges whose node is removed. The validator names the nodes, a merge conflict names the edges."""
     end = check.endpoint
     at, column = stored_at(txn, end.table_key), end.columns[0]
     if at is not None:
@@ -161,12 +161,12 @@ def _edges_of_removed_nodes(check: NoDanglingEdges, txn: WriteTxn, tables: Table
 
 
 def _edges_without_node(check: EndsExist, txn: WriteTxn, tables: Tables) -> Iterator[MergeConflict]:
-    """Edges that come while their node is gone."""
-    asked = frozenset(node for end in check.ends for node in end.edges) - check.removed
-    there = tables.exists(stored_at(txn, check.node_table), asked) if asked else frozenset()
+    """New edges whose node is removed."""
+    wanted = frozenset(node for end in check.ends for node in end.edges) - check.removed
+    existing = tables.exists(stored_at(txn, check.node_table), wanted) if wanted else frozenset()
     for one in check.ends:
         for node, edges in one.edges.items():
-            if node not in there:
+            if node not in existing:
                 for edge in edges:
                     yield _orphan(one.endpoint.type_name, edge, f"{one.endpoint.node_type} {node!r}")
 
@@ -177,11 +177,11 @@ def _orphan(edge_type: str, edge: str, node: str) -> MergeConflict:
 
 
 def _to_conflicts(
-    violation: Violation, constraints: Mapping[str, Constraint], merging: MergeStates
+    violation: Violation, constraints: Mapping[str, Constraint], states: MergeStates
 ) -> Iterable[MergeConflict]:
-    """A violation as conflicts, one for each entity."""
+    """A violation as merge conflicts, one for each entity."""
     name = violation.type_name
-    entity_kind = merging.after.catalog.by_name[name].kind
+    entity_kind = states.after.catalog.by_name[name].kind
     kind = _conflict_kind(constraints.get(violation.constraint))
     return [
         MergeConflict(entity_kind, name, entity, kind, f"{name} {entity!r} {violation.problem}")

@@ -1,9 +1,9 @@
 """`branch merge`: the whole verb, from two heads to one published commit.
 
-A merge is strict in reads and writes, but plans again instead of failing (`merge-replans`): whoever was first, the
-merge is then one with what they did. The other branch's head is read after the own base, and again whenever it is
-planned again (`other-branch-after-base`), so that it adopts nothing that a cleanup has swept. A merge that is held up
-for so long that either is swept while it is read begins anew.
+A merge is strict in reads and writes, but is planned again instead of failing (`merge-replans`), so that it includes
+what was committed first. The source's head is read after the target's, and again with every plan
+(`other-branch-after-base`), so that the merge adopts nothing that a cleanup has swept. If a cleanup sweeps one of the
+two while it is read, the merge is retried from the start.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """What became of a merge; of a dry run, what would."""
+    """The result of a merge, or of a dry run."""
 
     source: str
     into: str
     outcome: MergeOutcome
     commit: PublishedCommit | None = None
-    types: Mapping[TableKey, RowCounts] = field(default_factory=dict)  # rows of each type that the target gets changed
-    conflicts: tuple[MergeConflict, ...] = ()  # of a dry run; otherwise they are an error
+    types: Mapping[TableKey, RowCounts] = field(default_factory=dict)  # changed rows of the target, by type
+    conflicts: tuple[MergeConflict, ...] = ()  # of a dry run; otherwise conflicts are raised
     dry_run: bool = False
     deleted: bool = False
-    not_deleted: str | None = None  # why the source branch is still there, though it was to go
+    not_deleted: str | None = None  # why the source branch was not deleted, although that was requested
     cost: Cost = field(default_factory=Cost)
 
 
@@ -97,7 +97,7 @@ def choose_runner(engine: Engine, runner: Callable[[], Runner] | None) -> Choose
 
 
 class _Merge:
-    """One merge while it runs: the draft that was made last is the one that lands."""
+    """One merge while it runs; the last plan is the one that is committed."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class _Merge:
         self._merge_plan: MergePlan | None = None
         self._planned_on: CommitId | None = None
         self._merged: Manifest | None = None
-        self._bases_in_use: list[Manifest] = []  # the own base and the source's head, as they were read last
+        self._bases_in_use: list[Manifest] = []  # the target's and the source's head, as they were read last
 
     def run(self) -> MergeResult:
         return retry_if_base_swept(self._repository, self._run, self._bases_in_use)
@@ -132,30 +132,32 @@ class _Merge:
     def _run(self) -> MergeResult:
         publisher = self._repository.publisher
         txn = self._open()
-        landed = publisher.find_earlier_commit(txn, self._txn_id) if self._idempotent else None
-        if landed is not None:
-            return MergeResult(self._source, self._into, MergeOutcome.MERGED, landed, landed.commit.touched)
+        earlier = publisher.find_earlier_commit(txn, self._txn_id) if self._idempotent else None
+        if earlier is not None:
+            return MergeResult(self._source, self._into, MergeOutcome.MERGED, earlier, earlier.commit.touched)
         commit = publisher.publish(txn, self._plan(txn), Recourse(self._restage, None, self._plan))
         if commit is None:
             return MergeResult(self._source, self._into, MergeOutcome.UP_TO_DATE, None, {})
         return MergeResult(self._source, self._into, self._outcome(commit), commit, commit.commit.touched)
 
     def _outcome(self, commit: PublishedCommit) -> MergeOutcome:
-        """What was drafted; but no fast-forward on top of what others have committed meanwhile to other types."""
+        """As planned; but it is no fast-forward if commits to other types came first."""
         assert self._merge_plan is not None
         if self._merge_plan.outcome is MergeOutcome.FAST_FORWARD and commit.commit.parent != self._planned_on:
             return MergeOutcome.MERGED
         return self._merge_plan.outcome
 
     def _dry_run(self) -> MergeResult:
-        """`confirmed-head`: both heads are confirmed in this call, so this is what a merge now would have done."""
+        """`confirmed-head`: both heads are confirmed in this call, so this is what a merge would do now."""
         txn = self._open()
-        draft = self._plan_merge(txn)
-        touched = _count_changes(self._repository.tables, txn, draft)
-        return MergeResult(self._source, self._into, draft.outcome, None, touched, draft.conflicts, dry_run=True)
+        merge_plan = self._plan_merge(txn)
+        counts = _count_changes(self._repository.tables, txn, merge_plan)
+        return MergeResult(
+            self._source, self._into, merge_plan.outcome, None, counts, merge_plan.conflicts, dry_run=True
+        )
 
     def delete_source(self, result: MergeResult) -> MergeResult:
-        """`delete-merged`. The merge is committed: it does not fail if its source can't be deleted."""
+        """`delete-merged`: the merge is committed, and does not fail if its source can't be deleted."""
         if self._merged is None:
             return replace(result, not_deleted="it was merged by an earlier call: delete it by name")
         try:
@@ -179,28 +181,28 @@ class _Merge:
         return self._merge_plan
 
     def _plan(self, txn: WriteTxn) -> PublishPlan:
-        draft = self._plan_merge(txn)
-        if draft.conflicts:
-            raise MergeConflicts(self._source, self._into, draft.conflicts)
-        if draft.outcome is MergeOutcome.UP_TO_DATE:
+        merge_plan = self._plan_merge(txn)
+        if merge_plan.conflicts:
+            raise MergeConflicts(self._source, self._into, merge_plan.conflicts)
+        if merge_plan.outcome is MergeOutcome.UP_TO_DATE:
             return self._publish_plan(DataChange("merge"), frozenset())
-        if draft.schema.hash not in (txn.base.schema, draft.source.schema):
-            self._repository.schemas.write(draft.schema)
-        actions = [action for delta in draft.deltas.values() for action in delta.actions()]
+        if merge_plan.schema.hash not in (txn.base.schema, merge_plan.source.schema):
+            self._repository.schemas.write(merge_plan.schema)
+        actions = [action for delta in merge_plan.deltas.values() for action in delta.actions()]
         change = DataChange(
             "merge",
             (
-                *(Drop(key) for key in draft.dropped),
-                *(Move(key, origin) for key, origin in draft.moved.items()),
+                *(Drop(key) for key in merge_plan.dropped),
+                *(Move(key, origin) for key, origin in merge_plan.moved.items()),
                 *actions,
             ),
-            schema=draft.schema.hash if draft.schema.hash != txn.base.schema else None,
-            merged_parent=draft.source.logical_head,
-            merged=Merged(draft.source.ancestry, draft.adopted),
-            unstaged=draft.unstaged_tables(txn.base),
+            schema=merge_plan.schema.hash if merge_plan.schema.hash != txn.base.schema else None,
+            merged_parent=merge_plan.source.logical_head,
+            merged=Merged(merge_plan.source.ancestry, merge_plan.adopted),
+            unstaged=merge_plan.unstaged_tables(txn.base),
         )
-        plan = self._publish_plan(change, draft.reads)
-        return self._stager.restage(txn, plan, frozenset(draft.deltas), from_scratch=True)
+        plan = self._publish_plan(change, merge_plan.reads)
+        return self._stager.restage(txn, plan, frozenset(merge_plan.deltas), from_scratch=True)
 
     def _publish_plan(self, change: DataChange, reads: frozenset[TableKey]) -> PublishPlan:
         return PublishPlan(
@@ -220,26 +222,26 @@ class _Merge:
         return self._stager.restage(txn, plan, tables, from_scratch)
 
 
-def _count_changes(tables: "Tables", txn: WriteTxn, draft: MergePlan) -> dict[TableKey, RowCounts]:
-    """How many rows of each type would change: a dry run may read for that, a merge does not."""
-    touched = {key: _count_delta(delta) for key, delta in draft.deltas.items()}
-    ours, kept = state_of(txn.base, txn.schema), {type_id_of(entry) for entry in draft.schema.catalog.types}
-    for key, adopted in draft.adopted.items():
-        wanted = draft.schema.catalog.by_key[key]
+def _count_changes(tables: "Tables", txn: WriteTxn, merge_plan: MergePlan) -> dict[TableKey, RowCounts]:
+    """How many rows of each type would change; only a dry run reads rows for this."""
+    counts = {key: _count_delta(delta) for key, delta in merge_plan.deltas.items()}
+    ours, kept = state_of(txn.base, txn.schema), {type_id_of(entry) for entry in merge_plan.schema.catalog.types}
+    for key, adopted in merge_plan.adopted.items():
+        wanted = merge_plan.schema.catalog.by_key[key]
         before, after = ours.of(type_id_of(wanted)), TypeState(wanted, adopted.ref)
         contents = (None if before is None else before.content), after.content
         if max(tables.differing_rows(*contents)) > CHANGED_ROWS_LOCAL_MAX:
-            ids = tables.differing_ids(*contents)  # where so many differ, those that were only moved may count
+            ids = tables.differing_ids(*contents)  # among so many, rows that were only moved may count as changed
             was, now = frozenset(ids.before.to_pylist()), frozenset(ids.after.to_pylist())
         else:
             changed = read_changes(tables, before, after, wanted)
             was, now = (frozenset(rows.column("id").to_pylist()) for rows in (changed.before, changed.after))
-        touched[key] = RowCounts(len(now - was), len(now & was), len(was - now))
+        counts[key] = RowCounts(len(now - was), len(now & was), len(was - now))
     for type_id, state in ours.types.items():
         if state.ref is not None and type_id not in kept:
-            known = touched.get(state.definition.table_key, RowCounts())  # of another type that has the name now
-            touched[state.definition.table_key] = replace(known, deleted=known.deleted + state.ref.rows)
-    return {key: touch for key, touch in touched.items() if touch}
+            known = counts.get(state.definition.table_key, RowCounts())  # of another type that has the name now
+            counts[state.definition.table_key] = replace(known, deleted=known.deleted + state.ref.rows)
+    return {key: touch for key, touch in counts.items() if touch}
 
 
 def _count_delta(delta: TableDelta) -> RowCounts:

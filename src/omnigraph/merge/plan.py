@@ -1,7 +1,7 @@
-"""What a merge would do, worked out in full before anything is written.
+"""The plan of a three-way merge, complete before anything is written.
 
-A table that only one side changed is taken as that side has it. One that both changed is merged row by row. Which is
-which, and most of the time everything else, is told by the two heads and their base: no table is opened.
+A table that only one side changed is taken from that side. A table that both changed is merged row by row. Usually the
+two heads and their base decide everything else, and no table is opened.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,22 +17,24 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.ancestry import contains_commit
 from omnigraph.manifest.model.manifest import Manifest, TableKey, TableRef
 from omnigraph.manifest.repository import Repository
-from omnigraph.merge.align_tables import align_table, align_table_with_delta, fits
 from omnigraph.merge.constraints import MergeStates, find_graph_conflicts
 from omnigraph.merge.row_merge import DELETE_VS_UPDATE, MergedRows
 from omnigraph.merge.table_merge import ContestedTable, merge_table, merge_table_on, read_changes
 from omnigraph.merge.virtual_base import find_base_state
+from omnigraph.runtime import IdSource
 from omnigraph.schema.catalog import Catalog, Schema
 from omnigraph.schema.definitions import TypeDef
+from omnigraph.schema.evolve.migration import column_fills
 from omnigraph.schema.evolve.schema_merge import merge_schemas, renamed_tables
-from omnigraph.storage.table.tables import Tables, TableVersion
+from omnigraph.storage.table.tables import StagedVersion, Tables, TableVersion
 from omnigraph.storage.util.parallel import gather
 from omnigraph.storage.util.runner import Runner
 from omnigraph.write.delta import TableDelta
+from omnigraph.write.migrate.reshape import fitted
 
-CHANGED_ROWS_LOCAL_MAX = 1_000_000  # of both sides of one type; more are decided by tasks
+CHANGED_ROWS_LOCAL_MAX = 1_000_000  # of both sides of one type; more are merged by tasks
 
-ChooseMergeRunner: TypeAlias = Callable[[int], Runner | None]  # changed rows → where to decide about them; None is here
+ChooseMergeRunner: TypeAlias = Callable[[int], Runner | None]  # by the number of changed rows; None: in this process
 
 
 class MergeOutcome(StrEnum):
@@ -43,7 +45,7 @@ class MergeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergePlan:
-    """A merge of `source` that is ready to be staged, or can't be made."""
+    """A merge of `source` that is ready to be staged, or has conflicts."""
 
     outcome: MergeOutcome
     source: Manifest
@@ -52,14 +54,14 @@ class MergePlan:
     deltas: Mapping[TableKey, TableDelta] = field(default_factory=dict)
     dropped: tuple[TableKey, ...] = ()
     moved: Mapping[TableKey, TableKey] = field(default_factory=dict)  # of renamed types: new key → old key
-    reads: frozenset[TableKey] = frozenset()  # tables whose content the decision rests on, besides those it writes
+    reads: frozenset[TableKey] = frozenset()  # tables whose content the plan depends on, besides those it writes
     conflicts: tuple[MergeConflict, ...] = ()
 
     def unstaged_tables(self, target: Manifest) -> dict[TableKey, TableVersion | None]:
-        """Tables that the target keeps under another schema, with the stored version for which that was decided.
+        """Tables that the target keeps under another schema, with the stored version for which that was planned.
 
-        One that is still without a stored version, as it is in the source, gets the columns of the new schema when it
-        is folded. Folded before the merge, it has those of the old one.
+        One without a stored version gets the columns of the new schema when it is folded. If it is folded before the
+        merge, it has those of the old schema.
         """
         if target.schema == self.schema.hash:
             return {}
@@ -69,7 +71,7 @@ class MergePlan:
 
 
 def plan_merge(repository: Repository, txn: WriteTxn, source: Manifest, choose: ChooseMergeRunner) -> MergePlan:
-    """Decide what merging `source` into the transaction's base means."""
+    """Plan a merge of `source` into the base of the transaction."""
     target, theirs = txn.base, repository.schemas.read(source.schema)
     if contains_commit(target.ancestry, source.logical_head) or _has_same_content(target, source):
         return MergePlan(MergeOutcome.UP_TO_DATE, source, txn.schema)
@@ -82,16 +84,16 @@ def plan_merge(repository: Repository, txn: WriteTxn, source: Manifest, choose: 
 
 
 def _has_same_content(target: Manifest, source: Manifest) -> bool:
-    """`changed-at`: the same commits last changed all tables, so there is nothing to bring, whatever the histories."""
+    """`changed-at`: the same commits last changed all tables, so there is nothing to merge, whatever the histories."""
     if target.schema != source.schema or target.tables.keys() != source.tables.keys():
         return False
     return all(ref.changed_at == source.tables[key].changed_at for key, ref in target.tables.items())
 
 
 def _fast_forward(txn: WriteTxn, source: Manifest, schema: Schema) -> MergePlan:
-    """`merge-replans`: all that the target says is in the source already, so the source's tables are the result.
+    """`merge-replans`: the source contains all commits of the target, so the source's tables are the result.
 
-    A table that says the same in both stays as the target has it, which may have been compacted or indexed since.
+    A table with the same content in both stays as the target has it, since it may have been compacted or indexed.
     """
     target = txn.base
     same_schema = target.schema == source.schema
@@ -122,25 +124,25 @@ class _ThreeWay:
 
     def plan(self) -> MergePlan:
         taken: dict[TypeId, TypeState] = {}
-        contests: list[ContestedTable] = []
+        contested: list[ContestedTable] = []
         for definition in self.schema.catalog.types:
             chosen = self._choose_side(definition)
             if isinstance(chosen, ContestedTable):
-                contests.append(chosen)
+                contested.append(chosen)
             elif chosen is not None and chosen.ref is not None:
                 taken[type_id_of(definition)] = chosen
-        decided = dict(zip((one.wanted.table_key for one in contests), self._merge_contested(contests), strict=True))
-        deltas = {key: _delta(key, one) for key, one in decided.items()}
-        adopted = self._adopt(taken, contests, deltas)
+        merged = dict(zip((one.wanted.table_key for one in contested), self._merge_contested(contested), strict=True))
+        deltas = {key: _delta(key, one) for key, one in merged.items()}
+        adopted = self._adopt(taken, contested, deltas)
         moved = _renamed(self.txn.base, self.txn.catalog, self.schema.catalog)
         dropped = self._dropped()
         after = self._merged_state(adopted, dropped, moved)
         by_id = {type_id_of(definition): definition.table_key for definition in self.schema.catalog.types}
         theirs = frozenset(by_id[type_id] for type_id, one in taken.items() if one is self.theirs.of(type_id))
-        merging = MergeStates(self.base, self.ours, self.theirs, after, theirs & adopted.keys(), deltas)
-        conflicts = [conflict for one in decided.values() for conflict in one.conflicts]
+        states = MergeStates(self.base, self.ours, self.theirs, after, theirs & adopted.keys(), deltas)
+        conflicts = [conflict for one in merged.values() for conflict in one.conflicts]
         conflicts += self._dropped_while_changed()
-        conflicts += find_graph_conflicts(self.repository.tables, merging)
+        conflicts += find_graph_conflicts(self.repository.tables, states)
         written = {key: one for key, one in deltas.items() if key not in adopted and not one.is_empty}
         return MergePlan(
             MergeOutcome.MERGED,
@@ -155,51 +157,51 @@ class _ThreeWay:
         )
 
     def _choose_side(self, definition: TypeDef) -> TypeState | ContestedTable | None:
-        """The side whose table is taken, or a contest between the two."""
+        """The side whose table is taken, or a contested table if both changed it."""
         type_id = type_id_of(definition)
         base, ours, theirs = self.base.of(type_id), self.ours.of(type_id), self.theirs.of(type_id)
         if ours is None or theirs is None:
             return ours or theirs
         if same_content(ours, theirs):
-            return ours if fits(ours, definition) or not fits(theirs, definition) else theirs
+            return ours if _fits(ours, definition) or not _fits(theirs, definition) else theirs
         if same_content(base, theirs):
             return ours
         return theirs if same_content(base, ours) else ContestedTable(definition, base, ours, theirs)
 
-    def _merge_contested(self, contests: list[ContestedTable]) -> list[MergedRows]:
-        """Small contests side by side in this process, large ones one after another on their runner."""
+    def _merge_contested(self, contested: list[ContestedTable]) -> list[MergedRows]:
+        """Merge small tables concurrently in this process, large ones one after another on their runner."""
         tables, location = self.repository.tables, self.repository.location
-        sizes = gather([partial(max_changed_rows, tables, contest) for contest in contests])
+        sizes = gather([partial(max_changed_rows, tables, table) for table in contested])
         runners = [self.choose(changed) for changed in sizes]
         here = gather(
             [
-                partial(merge_table, tables, contest)
-                for contest, runner in zip(contests, runners, strict=True)
+                partial(merge_table, tables, table)
+                for table, runner in zip(contested, runners, strict=True)
                 if runner is None
             ]
         )
         local = iter(here)
         return [
-            next(local) if runner is None else merge_table_on(runner, location, contest.without_tails(tables), changed)
-            for contest, runner, changed in zip(contests, runners, sizes, strict=True)
+            next(local) if runner is None else merge_table_on(runner, location, table.without_tails(tables), changed)
+            for table, runner, changed in zip(contested, runners, sizes, strict=True)
         ]
 
     def _adopt(
-        self, taken: Mapping[TypeId, TypeState], contests: list[ContestedTable], deltas: Mapping[TableKey, TableDelta]
+        self, taken: Mapping[TypeId, TypeState], contested: list[ContestedTable], deltas: Mapping[TableKey, TableDelta]
     ) -> dict[TableKey, Adopted]:
-        """Tables that are not as the target has them, by reference; those of the narrower schema are widened."""
+        """Take over, by reference, tables that differ from the target's; those of a narrower schema are widened."""
         tables, ids = self.repository.tables, self.repository.runtime.ids
         adopted: dict[TableKey, Adopted] = {}
         by_id = {type_id_of(definition): definition for definition in self.schema.catalog.types}
         for type_id, state in taken.items():
             wanted = by_id[type_id]
-            stays = state.ref == self._own_ref(type_id) and fits(state, wanted)
+            stays = state.ref == self._own_ref(type_id) and _fits(state, wanted)
             if not stays:
-                adopted[wanted.table_key] = align_table(tables, ids, state, wanted, self.schema.hash)
-        for contest in contests:
-            wanted, key = contest.wanted, contest.wanted.table_key
-            if contest.ours.definition.table_key != key or not fits(contest.ours, wanted):
-                adopted[key] = align_table_with_delta(tables, ids, contest.ours, wanted, self.schema.hash, deltas[key])
+                adopted[wanted.table_key] = _widen(tables, ids, state, wanted, self.schema.hash)
+        for table in contested:
+            wanted, key = table.wanted, table.wanted.table_key
+            if table.ours.definition.table_key != key or not _fits(table.ours, wanted):
+                adopted[key] = _widen_with_delta(tables, ids, table.ours, wanted, self.schema.hash, deltas[key])
         return adopted
 
     def _own_ref(self, type_id: TypeId) -> TableRef | None:
@@ -216,9 +218,10 @@ class _ThreeWay:
         )
 
     def _dropped_while_changed(self) -> list[MergeConflict]:
-        """Types that one side dropped and the other one wrote to: neither may silently win.
+        """Types that one side dropped and the other one wrote to: neither side may silently win.
 
-        To have removed rows is to agree, and what comes to nothing was not written: that takes a look at the rows.
+        Deleting rows agrees with the drop, and rows that were inserted and deleted again do not count, so the rows are
+        read.
         """
         kept = {type_id_of(definition) for definition in self.schema.catalog.types}
         found = []
@@ -240,7 +243,7 @@ class _ThreeWay:
         dropped: tuple[TableKey, ...],
         moved: Mapping[TableKey, TableKey],
     ) -> WriteTxn:
-        """The state that would be published, but for the deltas."""
+        """The state that would be published, without the deltas."""
         own = self.txn.base.tables
         tables = {key: ref for key, ref in own.items() if key not in {*dropped, *moved.values()}}
         tables |= {key: own[old] for key, old in moved.items()}
@@ -254,26 +257,26 @@ class _ThreeWay:
 
 
 def _renamed(target: Manifest, before: Catalog, after: Catalog) -> dict[TableKey, TableKey]:
-    """The target's tables of types that go on under another name, new key to old."""
+    """The target's tables of renamed types, new key to old key."""
     return {new: old for old, new in renamed_tables(before, after).items() if old in target.tables}
 
 
-def max_changed_rows(tables: Tables, contest: ContestedTable) -> int:
-    """How many rows a contest is about: exactly only where it may be many, because telling takes some reading."""
-    states = [state for state in (contest.base, contest.ours, contest.theirs) if state is not None]
+def max_changed_rows(tables: Tables, table: ContestedTable) -> int:
+    """An upper bound of the changed rows of both sides; only for large tables it takes some reads and is close."""
+    states = [state for state in (table.base, table.ours, table.theirs) if state is not None]
     rows = sum(state.ref.rows for state in states if state.ref is not None)
     if rows <= CHANGED_ROWS_LOCAL_MAX:
         return rows
-    older = None if contest.base is None else contest.base.content
-    return sum(max(tables.differing_rows(older, side.content)) for side in (contest.ours, contest.theirs))
+    older = None if table.base is None else table.base.content
+    return sum(max(tables.differing_rows(older, side.content)) for side in (table.ours, table.theirs))
 
 
-def _delta(key: TableKey, decided: MergedRows) -> TableDelta:
-    return TableDelta(key, decided.rows, frozenset(decided.removed), decided.before)
+def _delta(key: TableKey, merged: MergedRows) -> TableDelta:
+    return TableDelta(key, merged.rows, frozenset(merged.removed), merged.before)
 
 
 def _neighbour_tables(catalog: Catalog, keys: Iterable[TableKey]) -> frozenset[TableKey]:
-    """The tables that those of a merge must fit: ends of their edges, and edges at their nodes."""
+    """The tables that refer to these or are referred to by them: end nodes of edges, and edges at nodes."""
     chosen = frozenset(keys)
     found: set[TableKey] = set()
     for edge in catalog.edges:
@@ -286,5 +289,55 @@ def _neighbour_tables(catalog: Catalog, keys: Iterable[TableKey]) -> frozenset[T
 
 
 def _all_tables(*catalogs: Catalog) -> frozenset[TableKey]:
-    """Where the schema changes, every row that comes meanwhile would have to be judged by the new one."""
+    """What a merge reads that changes the schema: rows written meanwhile would have to be checked by the new one."""
     return frozenset(key for catalog in catalogs for key in catalog.by_key)
+
+
+# Tables of the narrower schema get empty columns without touching a data file. Columns are written only where rows get
+# values that they never had, a default or a wider type, as `schema apply` does it.
+
+
+def _fits(state: TypeState, wanted: TypeDef) -> bool:
+    """Whether the table can stay as it is, by the definitions alone."""
+    return state.definition == wanted or not column_fills(state.definition, wanted)
+
+
+def _widen(tables: Tables, ids: IdSource, state: TypeState, wanted: TypeDef, schema: str) -> Adopted:
+    """The state's table with the columns of the wanted definition, which is that of the schema.
+
+    A table that fits keeps its tail, and the schema that is recorded for its columns.
+    """
+    ref = state.ref
+    assert ref is not None, "a type without a table has nothing to widen"
+    if _fits(state, wanted):
+        return Adopted(ref)
+    made = fitted(tables, _fold_tail(tables, ids, state), state.definition, wanted)
+    files = tables.new_files(ref.stored, made.at)
+    return Adopted(replace(ref, stored=made.at, tail=(), columns=schema), made.says_more, files)
+
+
+def _widen_with_delta(
+    tables: Tables, ids: IdSource, state: TypeState, wanted: TypeDef, schema: str, delta: TableDelta
+) -> Adopted:
+    """As `_widen`, with a delta applied on top, which has the wanted columns already."""
+    if delta.is_empty:
+        return _widen(tables, ids, state, wanted, schema)
+    assert state.ref is not None, "a type without a table has nothing to widen"
+    at = fitted(tables, _fold_tail(tables, ids, state), state.definition, wanted).at
+    staged: StagedVersion | None = None
+    if delta.removed:
+        staged = tables.delete(at, delta.removed)
+    if delta.rows.num_rows:
+        staged = tables.upsert(at if staged is None else staged.at, delta.rows)
+    assert staged is not None
+    files = tables.new_files(state.ref.stored, staged.at)
+    ref = replace(state.ref, stored=staged.at, tail=(), rows=staged.rows, columns=schema)
+    return Adopted(ref, converted=True, files=files)
+
+
+def _fold_tail(tables: Tables, ids: IdSource, state: TypeState) -> TableVersion:
+    """A stored version with all rows of the state."""
+    from omnigraph.schema.arrow import arrow_schema
+
+    assert state.content is not None
+    return tables.fold_tail(state.content, ids.short_id(), arrow_schema(state.definition)).at

@@ -1,7 +1,7 @@
-"""Revert: a new commit that undoes one, as a three-way decision with that commit's own state as the base.
+"""Revert: a new commit that undoes one, as a three-way merge with that commit's state as the base.
 
-What the commit changed is set back where the branch still has it as the commit left it. What later commits changed of
-it is a conflict, what they set back themselves is nothing to do. Rows are decided by the code that merges decide with.
+Rows that the branch still has as the commit left them are restored. What later commits changed of them is a conflict;
+what they restored themselves needs nothing. The rows are merged as in `row_merge.py`.
 """
 
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KIND = "revert"
-LOOKUP_ROWS_MAX = 50_000  # rows that are found by their ids; more are found in one pass over the table
+LOOKUP_ROWS_MAX = 50_000  # rows that are looked up by id; more are found by one scan of the table
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +67,23 @@ def revert(
 
 
 def _read_undoable(repository: Repository, commit_id: CommitId) -> _Undone:
-    """What can be undone: anything that changed rows and nothing else."""
+    """The commit, if it can be undone: it changed rows and nothing else."""
     _, commit = find_commit(repository.manifests, commit_id)
     if commit.commit_class is CommitClass.MAINTENANCE:
-        raise BadRequest(f"{commit.id} is maintenance ({commit.kind}) and changed nothing that could be undone.")
+        raise BadRequest(f"{commit.id} is a maintenance commit ({commit.kind}), which changed no content to undo.")
     if commit.parent is None:
-        raise BadRequest(f"{commit.id} made the graph, which can't be undone: remove the store instead.")
+        raise BadRequest(f"{commit.id} created the graph, which can't be undone: remove the store instead.")
     before, after = states_of_commit(repository, commit.id)
     if before.manifest.schema != after.manifest.schema:
         raise BadRequest(
-            f"{commit.id} ({commit.kind}) changed the schema, which revert does not undo: go back to the earlier one "
+            f"{commit.id} ({commit.kind}) changed the schema, which revert does not undo: restore the earlier schema "
             "with `schema apply`."
         )
     return _Undone(commit, _state(before), _state(after))
 
 
 def _plan_inverse(tables: Tables, txn: WriteTxn, undone: _Undone) -> Changes:
-    """The plan on one base: for each type the rows that are as the commit left them, as they were before it."""
+    """Plan the revert on one base: for each type, rows that are as the commit left them get their values before it."""
     head = state_of(txn.base, txn.schema)
     deltas: list[TableDelta] = []
     conflicts: list[MergeConflict] = []
@@ -95,13 +95,13 @@ def _plan_inverse(tables: Tables, txn: WriteTxn, undone: _Undone) -> Changes:
         if current is None:
             raise ConflictError(
                 f"{undone.commit.id} can't be reverted, because {history.definition.name} was dropped since: nothing "
-                "was written, apply a schema that has it again."
+                "was written; apply a schema that has this type."
             )
         key = current.definition.table_key
-        decided = _merge_inverse(tables, history, current.definition, txn.content(key))
+        merged = _merge_inverse(tables, history, current.definition, txn.content(key))
         read.add(key)
-        conflicts += [_reword(conflict) for conflict in decided.conflicts]
-        deltas.append(TableDelta(key, decided.rows, frozenset(decided.removed), decided.before))
+        conflicts += [_reword(conflict) for conflict in merged.conflicts]
+        deltas.append(TableDelta(key, merged.rows, frozenset(merged.removed), merged.before))
     if conflicts:
         raise RevertConflicts(undone.commit.id, txn.branch, tuple(conflicts))
     delta = Delta.of(deltas)
@@ -111,7 +111,7 @@ def _plan_inverse(tables: Tables, txn: WriteTxn, undone: _Undone) -> Changes:
 def _merge_inverse(
     tables: Tables, history: TypeHistory, definition: TypeDef, content: TableContent | None
 ) -> MergedRows:
-    """Merge "as it was before the commit" into the current rows, with "as the commit left it" as their base."""
+    """Merge the rows before the commit into the current rows, with the rows after the commit as the base."""
     found = table_difference(tables, *history.comparisons()[0], definition)
     ids = sorted({*ids_of(found.before), *ids_of(found.after)})
     return merge_rows(found.after, _current_rows(tables, definition, content, ids), found.before, definition)
@@ -127,7 +127,7 @@ def _current_rows(tables: Tables, definition: TypeDef, content: TableContent | N
 
 
 def _reword(conflict: MergeConflict) -> MergeConflict:
-    """The conflict in the words of a revert."""
+    """The conflict, worded for a revert."""
     subject = f"{conflict.type_name} {conflict.entity_id!r}"
     if conflict.kind == DELETE_VS_UPDATE:
         return replace(conflict, message=f"{subject} was changed or deleted by a later commit")

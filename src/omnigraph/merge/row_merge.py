@@ -1,15 +1,16 @@
-"""What becomes of a row that two sides may have changed: the one place where that is decided.
+"""Three-way merge of rows: the only place that decides what becomes of a row which two sides may have changed.
 
-Pure, and whole columns at a time: a merge in this process, one on Spark and that of several bases into one all come
-through here. A row is compared by its id with what it was in the base. What one side alone changed is taken, property
-by property; where both changed the same thing to different values, they disagree. What ends up equal is no conflict,
-whatever way it went: a row that was deleted and inserted again is an updated one.
+It is a pure function over whole columns. Merges in this process, merges on Spark, the combination of several merge
+bases and reverts all use it. Each side's row is compared, by id, with the row of the base. What only one side changed
+is taken, property by property; where both changed a property to different values, they conflict. Equal results are no
+conflict, however they came about: a row that was deleted and inserted again counts as updated.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from omnigraph.diff.entity_changes import row_numbers
 from omnigraph.errors import MergeConflict
 from omnigraph.query.values import format_value
 from omnigraph.schema.definitions import ID, TypeDef
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
-    RowNumbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+    from omnigraph.diff.entity_changes import RowNumbers
+
 
 DIVERGENT_INSERT, DIVERGENT_UPDATE, DELETE_VS_UPDATE = "DivergentInsert", "DivergentUpdate", "DeleteVsUpdate"
 PROPERTIES_SHOWN_MAX = 3
@@ -28,17 +30,17 @@ PROPERTIES_SHOWN_MAX = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergedRows:
-    """What a merge does to our rows: those to write, those to remove, and those it can't decide about."""
+    """What a merge does to our rows: those to write, those to remove, and the conflicts."""
 
     rows: "pa.Table"
     removed: tuple[str, ...]
-    before: "pa.Table"  # our images of the rows that are written over or removed
+    before: "pa.Table"  # our images of the rows that are overwritten or removed
     conflicts: tuple[MergeConflict, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sides:
-    """The three images of the same ids side by side; a place of -1 is a side without that row."""
+    """The three images of the same ids; row number -1 stands for a side without that row."""
 
     base: "pa.Table"
     ours: "pa.Table"
@@ -48,7 +50,7 @@ class _Sides:
     theirs_at: "RowNumbers"
 
     def equal(self, column: str, one: "tuple[pa.Table, RowNumbers]", other: "tuple[pa.Table, RowNumbers]") -> "Mask":
-        """Where both sides have the row, and the same value in it."""
+        """Where both sides have the row with the same value."""
         import numpy as np
 
         (left, at_left), (right, at_right) = one, other
@@ -84,46 +86,46 @@ class _ColumnComparison:
 
 
 def merge_rows(base: "pa.Table", ours: "pa.Table", theirs: "pa.Table", definition: TypeDef) -> MergedRows:
-    """Decide about all ids of the three tables, which have the same columns; an id is at most once in each.
+    """Merge three tables with the same columns, in each of which an id occurs at most once.
 
-    A row that a side left as it was may be missing from `base` and from that side alike only if all three lack it.
+    A row that a side left unchanged may be missing from both `base` and that side only if all three lack it.
     """
     import numpy as np
     import pyarrow as pa
 
     ids = _all_ids(base, ours, theirs)
-    sides = _Sides(base, ours, theirs, *(_row_numbers(ids, rows) for rows in (base, ours, theirs)))
+    sides = _Sides(base, ours, theirs, *(row_numbers(ids, rows) for rows in (base, ours, theirs)))
     has_b, has_o, has_t = sides.base_at >= 0, sides.ours_at >= 0, sides.theirs_at >= 0
     columns = [_compare_column(sides, name) for name in theirs.column_names if name != ID]
-    following = _vector_sources(definition, {column.name: column for column in columns})
-    ours_kept = _all([column.ours_unchanged for column in columns], has_b & has_o)
-    theirs_kept = _all([column.theirs_unchanged for column in columns], has_b & has_t)
-    agree = _all([column.sides_equal for column in columns], has_o & has_t)
-    everywhere = has_b & has_o & has_t
-    disputes = {column.name: everywhere & column.conflicting for column in columns}
-    for name, (ours_leads, theirs_leads) in following.items():
-        disputes[name] &= ~(ours_leads | theirs_leads)
-    disputed = ~_all([~mask for mask in disputes.values()], np.ones(len(ids), bool))
+    vector_sources = _vector_sources(definition, {column.name: column for column in columns})
+    ours_unchanged = _all([column.ours_unchanged for column in columns], has_b & has_o)
+    theirs_unchanged = _all([column.theirs_unchanged for column in columns], has_b & has_t)
+    sides_equal = _all([column.sides_equal for column in columns], has_o & has_t)
+    in_all = has_b & has_o & has_t
+    conflicting = {column.name: in_all & column.conflicting for column in columns}
+    for name, (from_ours, from_theirs) in vector_sources.items():
+        conflicting[name] &= ~(from_ours | from_theirs)
+    divergent_update = ~_all([~mask for mask in conflicting.values()], np.ones(len(ids), bool))
 
     inserted = ~has_b & ~has_o & has_t
-    divergent_insert = ~has_b & has_o & has_t & ~agree
-    removed = has_b & has_o & ~has_t & ours_kept
-    delete_vs_update = (has_b & has_o & ~has_t & ~ours_kept) | (has_b & ~has_o & has_t & ~theirs_kept)
-    updated = everywhere & ~theirs_kept & ~agree & ~disputed
+    divergent_insert = ~has_b & has_o & has_t & ~sides_equal
+    removed = has_b & has_o & ~has_t & ours_unchanged
+    delete_vs_update = (has_b & has_o & ~has_t & ~ours_unchanged) | (has_b & ~has_o & has_t & ~theirs_unchanged)
+    updated = in_all & ~theirs_unchanged & ~sides_equal & ~divergent_update
 
-    rows = _combine(sides, columns, following, inserted, updated)
+    rows = _combine(sides, columns, vector_sources, inserted, updated)
     changed = _really_updated(sides, rows, np.flatnonzero(updated), int(inserted.sum()))
-    gone = np.flatnonzero(removed)
-    before = ours.take(np.concatenate([sides.ours_at[changed], sides.ours_at[gone]]))
+    deleted = np.flatnonzero(removed)
+    before = ours.take(np.concatenate([sides.ours_at[changed], sides.ours_at[deleted]]))
     rows = rows.filter(pa.array(_written_mask(np.flatnonzero(updated), changed, int(inserted.sum()))))
-    unlike = {column.name: ~column.sides_equal for column in columns}
+    different = {column.name: ~column.sides_equal for column in columns}
     conflicts = [
-        *_divergence_conflicts(DIVERGENT_INSERT, np.flatnonzero(divergent_insert), sides, unlike, definition, ids),
-        *_divergence_conflicts(DIVERGENT_UPDATE, np.flatnonzero(disputed), sides, disputes, definition, ids),
+        *_divergence_conflicts(DIVERGENT_INSERT, np.flatnonzero(divergent_insert), sides, different, definition, ids),
+        *_divergence_conflicts(DIVERGENT_UPDATE, np.flatnonzero(divergent_update), sides, conflicting, definition, ids),
         *_deletion_conflicts(np.flatnonzero(delete_vs_update), sides, definition, ids),
     ]
     conflicts.sort(key=lambda conflict: conflict.entity_id)
-    return MergedRows(rows, tuple(ids.take(pa.array(gone)).to_pylist()), before, tuple(conflicts))
+    return MergedRows(rows, tuple(ids.take(pa.array(deleted)).to_pylist()), before, tuple(conflicts))
 
 
 def _all_ids(*tables: "pa.Table") -> Any:
@@ -132,20 +134,12 @@ def _all_ids(*tables: "pa.Table") -> Any:
     return pa.chunked_array([chunk for rows in tables for chunk in rows.column(ID).chunks], pa.string()).unique()
 
 
-def _row_numbers(ids: Any, rows: "pa.Table") -> "RowNumbers":
-    import numpy as np
-    import pyarrow.compute as pc
-
-    found = pc.fill_null(pc.index_in(ids, value_set=rows.column(ID).combine_chunks()), -1)
-    return np.asarray(found).astype(np.int64)
-
-
 def _compare_column(sides: _Sides, name: str) -> _ColumnComparison:
     return _ColumnComparison(name, sides.base_ours(name), sides.base_theirs(name), sides.ours_theirs(name))
 
 
 def _all(masks: "Sequence[Mask]", where: "Mask") -> "Mask":
-    """Where all are true; of a type without columns besides the id, `where` both sides have the row."""
+    """Where all masks are true; for a type without columns besides the id, `where`."""
     same = where.copy()
     for mask in masks:
         same &= mask
@@ -153,9 +147,10 @@ def _all(masks: "Sequence[Mask]", where: "Mask") -> "Mask":
 
 
 def _vector_sources(definition: TypeDef, columns: "dict[str, _ColumnComparison]") -> "dict[str, tuple[Mask, Mask]]":
-    """Vectors that are made from a text go with it: a vector of the one text beside the other would be found wrongly.
+    """A vector that is computed from a text is taken from the same side as the text, or searches would find it wrongly.
 
-    For each, where exactly one side changed the text: (ours did, theirs did). Elsewhere it is a property like others.
+    For each such vector, the rows where exactly one side changed the text: (ours, theirs). In other rows it is merged
+    like any property.
     """
     found = {}
     for prop in definition.properties:
@@ -171,11 +166,11 @@ def _vector_sources(definition: TypeDef, columns: "dict[str, _ColumnComparison]"
 def _combine(
     sides: _Sides,
     columns: Sequence[_ColumnComparison],
-    following: "dict[str, tuple[Mask, Mask]]",
+    vector_sources: "dict[str, tuple[Mask, Mask]]",
     inserted: "Mask",
     updated: "Mask",
 ) -> "pa.Table":
-    """Updated rows, put together property by property, then those that only they inserted."""
+    """Updated rows, combined property by property, then the rows that only the other side inserted."""
     import numpy as np
     import pyarrow as pa
 
@@ -188,19 +183,19 @@ def _combine(
         takes_theirs = np.zeros(len(both), bool)
         if field.name != ID:
             takes_theirs = ~by_name[field.name].theirs_unchanged[both]
-        if field.name in following:
-            ours_leads, theirs_leads = (mask[both] for mask in following[field.name])
-            takes_theirs = (takes_theirs & ~ours_leads) | theirs_leads
-        places = np.concatenate([np.where(takes_theirs, count + sides.theirs_at[both], sides.ours_at[both]), new])
+        if field.name in vector_sources:
+            from_ours, from_theirs = (mask[both] for mask in vector_sources[field.name])
+            takes_theirs = (takes_theirs & ~from_ours) | from_theirs
+        numbers = np.concatenate([np.where(takes_theirs, count + sides.theirs_at[both], sides.ours_at[both]), new])
         values = pa.chunked_array(
             [*sides.ours.column(field.name).chunks, *sides.theirs.column(field.name).chunks], field.type
         )
-        arrays.append(values.take(pa.array(places)))
+        arrays.append(values.take(pa.array(numbers)))
     return pa.table(arrays, schema=sides.theirs.schema)
 
 
 def _really_updated(sides: _Sides, rows: "pa.Table", updated: "RowNumbers", inserted: int) -> "RowNumbers":
-    """Of the updated rows those that are another than ours: what only repeats it need not be written."""
+    """The updated rows that differ from ours: rows that are equal to ours need not be written."""
     import numpy as np
 
     same = np.ones(len(updated), bool)
@@ -217,39 +212,39 @@ def _written_mask(updated: "RowNumbers", changed: "RowNumbers", inserted: int) -
 
 
 def _divergence_conflicts(
-    kind: str, places: "RowNumbers", sides: _Sides, blamed: "Mapping[str, Mask]", definition: TypeDef, ids: Any
+    kind: str, numbers: "RowNumbers", sides: _Sides, different: "Mapping[str, Mask]", definition: TypeDef, ids: Any
 ) -> list[MergeConflict]:
-    """Rows that both sides have with different values, with the properties that are to blame."""
+    """Rows that both sides have with different values, with the properties that differ (`different`, by column)."""
     names = {definition.column(name): name for name in (*definition.physical_columns, *definition.by_name)}
     verb = "inserted it with a different" if kind == DIVERGENT_INSERT else "changed its"
-    found = []
-    for place in places.tolist():
-        unlike = [name for name, mask in blamed.items() if mask[place]]
-        told = [
-            f"{names[name]} ({' and '.join(_values(sides, name, place))})" for name in unlike[:PROPERTIES_SHOWN_MAX]
+    conflicts = []
+    for number in numbers.tolist():
+        differing = [name for name, mask in different.items() if mask[number]]
+        described = [
+            f"{names[name]} ({' and '.join(_values(sides, name, number))})" for name in differing[:PROPERTIES_SHOWN_MAX]
         ]
-        more = f" and {len(unlike) - len(told)} more" if len(unlike) > len(told) else ""
-        message = f"both sides {verb} {', '.join(told)}{more}"
-        found.append(_conflict(definition, str(ids[place].as_py()), kind, message))
-    return found
+        more = f" and {len(differing) - len(described)} more" if len(differing) > len(described) else ""
+        message = f"both sides {verb} {', '.join(described)}{more}"
+        conflicts.append(_conflict(definition, str(ids[number].as_py()), kind, message))
+    return conflicts
 
 
-def _deletion_conflicts(places: "RowNumbers", sides: _Sides, definition: TypeDef, ids: Any) -> list[MergeConflict]:
-    found = []
-    for place in places.tolist():
+def _deletion_conflicts(numbers: "RowNumbers", sides: _Sides, definition: TypeDef, ids: Any) -> list[MergeConflict]:
+    conflicts = []
+    for number in numbers.tolist():
         message = (
             "the branch that is merged deleted it and the other one changed it"
-            if sides.ours_at[place] >= 0
+            if sides.ours_at[number] >= 0
             else "the branch that is merged changed it and the other one deleted it"
         )
-        found.append(_conflict(definition, str(ids[place].as_py()), DELETE_VS_UPDATE, message))
-    return found
+        conflicts.append(_conflict(definition, str(ids[number].as_py()), DELETE_VS_UPDATE, message))
+    return conflicts
 
 
 def _conflict(definition: TypeDef, entity: str, kind: str, message: str) -> MergeConflict:
     return MergeConflict(definition.kind, definition.name, entity, kind, f"{definition.name} {entity!r}: {message}")
 
 
-def _values(sides: _Sides, column: str, place: int) -> list[str]:
-    found = ((sides.ours, sides.ours_at[place]), (sides.theirs, sides.theirs_at[place]))
-    return [format_value(rows.column(column)[int(at)].as_py()) for rows, at in found]
+def _values(sides: _Sides, column: str, number: int) -> list[str]:
+    both = ((sides.ours, sides.ours_at[number]), (sides.theirs, sides.theirs_at[number]))
+    return [format_value(rows.column(column)[int(at)].as_py()) for rows, at in both]

@@ -1,7 +1,7 @@
-"""The rows of one type that two sides changed, merged: read as much as was changed, and decide.
+"""Merges one table that both sides changed: reads the changes of both sides and merges their rows.
 
-A large table is cut into parts by a hash of the id, each a task of its own that reads what concerns it and decides with
-the same function. Where tasks run is the caller's business: `Runner` is all that is asked of them.
+A large table is partitioned by a hash of the id. Each partition is a task that reads its part of the changes and merges
+it with the same function. The caller provides the `Runner` that executes the tasks.
 """
 
 from collections.abc import Iterable
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     Batches: TypeAlias = Iterable[pa.RecordBatch]
 
-ROWS_PER_TASK = 250_000  # of changed rows; a task holds those of both sides in memory
-ROWS_HASHED_AT_ONCE = 131_072  # at once, whether they belong to a share
+ROWS_PER_TASK = 250_000  # changed rows; a task holds those of both sides in memory
+ROWS_HASHED_AT_ONCE = 131_072  # rows whose partition is computed together
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContestedTable:
-    """One type that both sides changed: its three states, and the definition that the merged graph has of it."""
+    """A table that both sides changed: its three states, and the type's definition in the merged graph."""
 
     wanted: TypeDef
     base: TypeState | None
@@ -40,7 +40,7 @@ class ContestedTable:
     theirs: TypeState
 
     def without_tails(self, tables: Tables) -> "ContestedTable":
-        """The same for tasks elsewhere: rows that ride in manifests go with it."""
+        """The same for tasks on other machines: inline rows are sent along."""
         base, ours, theirs = (without_tail(tables, state) for state in (self.base, self.ours, self.theirs))
         assert ours is not None
         assert theirs is not None
@@ -49,13 +49,13 @@ class ContestedTable:
 
 @dataclass(frozen=True, slots=True)
 class IdPartition:
-    """Which part of the ids a task decides about."""
+    """The part of the ids that a task merges."""
 
     part: int
     parts: int
 
     def select(self, rows: "pa.Table") -> "pa.Table":
-        """The rows whose ids are in this part: the same on every machine that has the same DuckDB."""
+        """The rows whose ids are in this partition: the same on every machine with the same version of DuckDB."""
         import duckdb
         import pyarrow as pa
 
@@ -72,19 +72,19 @@ class IdPartition:
 ALL = IdPartition(0, 1)
 
 
-def merge_table(tables: Tables, contest: ContestedTable, share: IdPartition = ALL) -> MergedRows:
-    """What the merge does to our rows of one type."""
+def merge_table(tables: Tables, table: ContestedTable, partition: IdPartition = ALL) -> MergedRows:
+    """Merge one table, or one partition of it."""
     ours, theirs = gather(
         [
-            partial(read_changes, tables, contest.base, side, contest.wanted, share)
-            for side in (contest.ours, contest.theirs)
+            partial(read_changes, tables, table.base, side, table.wanted, partition)
+            for side in (table.ours, table.theirs)
         ]
     )
-    return merge_changes(ours, theirs, contest.wanted)
+    return merge_changes(ours, theirs, table.wanted)
 
 
 def merge_changes(ours: Difference, theirs: Difference, wanted: TypeDef) -> MergedRows:
-    """Only rows that they changed can change ours; one that we left alone is as it was in the base."""
+    """Merge the changes of the other side into ours. A row that we did not change is as it was in the base."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -94,7 +94,7 @@ def merge_changes(ours: Difference, theirs: Difference, wanted: TypeDef) -> Merg
 
 
 def read_changes(
-    tables: Tables, base: TypeState | None, side: TypeState | None, wanted: TypeDef, share: IdPartition = ALL
+    tables: Tables, base: TypeState | None, side: TypeState | None, wanted: TypeDef, partition: IdPartition = ALL
 ) -> Difference:
     """What one side changed since the base, in the columns of the merged schema."""
     import pyarrow as pa
@@ -103,12 +103,12 @@ def read_changes(
 
     known = [state.definition for state in (base, side) if state is not None]
     shape = pa.unify_schemas([arrow_schema(one) for one in known or [wanted]], promote_options="permissive")
-    stored = _read_stored_changes(tables, base, side, shape, share)
+    stored = _read_stored_changes(tables, base, side, shape, partition)
     before, after = stored.before, stored.after
     above = frozenset(entity for state in (base, side) if state is not None for entity in state.overlay.decided_ids)
     if above:
         before, after = (
-            pa.concat_tables([without_ids(rows, above), share.select(_read_rows(tables, state, above, shape))])
+            pa.concat_tables([without_ids(rows, above), partition.select(_read_rows(tables, state, above, shape))])
             for rows, state in ((before, base), (after, side))
         )
     if not above and all(one == wanted for one in known):
@@ -120,28 +120,28 @@ def read_changes(
 
 
 def _read_stored_changes(
-    tables: Tables, base: TypeState | None, side: TypeState | None, shape: "pa.Schema", share: IdPartition
+    tables: Tables, base: TypeState | None, side: TypeState | None, shape: "pa.Schema", partition: IdPartition
 ) -> Difference:
-    """As the tables differ, whatever lies on top of the base."""
+    """The changes between the tables, without the overlay of a virtual base."""
     older, newer = (None if state is None else state.content for state in (base, side))
-    if share.parts == 1:
+    if partition.parts == 1:
         return tables.difference(older, newer, shape)
-    before, after = (_collect(batches, shape, share) for batches in tables.differing_batches(older, newer, shape))
+    before, after = (_collect(batches, shape, partition) for batches in tables.differing_batches(older, newer, shape))
     return diff_in_memory(before, after)
 
 
-def _collect(batches: "Batches", shape: "pa.Schema", share: IdPartition) -> "pa.Table":
-    """The rows of a share, of batches that are put together to be asked about not one by one."""
+def _collect(batches: "Batches", shape: "pa.Schema", partition: IdPartition) -> "pa.Table":
+    """The rows of a partition. Batches are joined, so that partitions are computed for many rows at once."""
     import pyarrow as pa
 
-    kept, waiting, count = [shape.empty_table()], list[Any](), 0
+    selected, waiting, count = [shape.empty_table()], list[Any](), 0
     for batch in batches:
         waiting.append(batch)
         count += batch.num_rows
         if count >= ROWS_HASHED_AT_ONCE:
-            kept.append(share.select(pa.Table.from_batches(waiting, shape)))
+            selected.append(partition.select(pa.Table.from_batches(waiting, shape)))
             waiting, count = [], 0
-    return pa.concat_tables([*kept, share.select(pa.Table.from_batches(waiting, shape))])
+    return pa.concat_tables([*selected, partition.select(pa.Table.from_batches(waiting, shape))])
 
 
 def _read_rows(tables: Tables, state: TypeState | None, ids: Iterable[str], shape: "pa.Schema") -> "pa.Table":
@@ -151,7 +151,7 @@ def _read_rows(tables: Tables, state: TypeState | None, ids: Iterable[str], shap
 
 
 def _is_changed(rows: "pa.Table", changes: Difference) -> Any:
-    """Which of the rows are about ids that a side changed."""
+    """Which of the rows have ids that a side changed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -159,19 +159,19 @@ def _is_changed(rows: "pa.Table", changes: Difference) -> Any:
     return pc.is_in(rows.column(ID), value_set=ids.combine_chunks())
 
 
-# The same in parts, as tasks.
+# The same in partitions, as tasks.
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
     location: Location
-    contest: ContestedTable
-    share: IdPartition
+    table: ContestedTable
+    partition: IdPartition
 
 
 @dataclass(frozen=True, slots=True)
 class _TaskResult:
-    """What a task decided, small enough to travel: compressed columns."""
+    """What a task merged, as compressed columns."""
 
     rows: bytes
     before: bytes
@@ -179,13 +179,13 @@ class _TaskResult:
     conflicts: tuple[MergeConflict, ...]
 
 
-def merge_table_on(runner: Runner, location: Location, contest: ContestedTable, changed: int) -> MergedRows:
-    """As `merge_rows`, for about so many changed rows, by as many tasks as that takes."""
+def merge_table_on(runner: Runner, location: Location, table: ContestedTable, changed: int) -> MergedRows:
+    """As `merge_table`, by as many tasks as `changed` rows require."""
     import pyarrow as pa
 
     parts = max(runner.parallelism, -(-changed // ROWS_PER_TASK), 1)
-    tasks = [_Task(location, contest, IdPartition(part, parts)) for part in range(parts)]
-    answers = runner.run(_run_task, tasks, stage=f"merge {contest.wanted.name}")
+    tasks = [_Task(location, table, IdPartition(part, parts)) for part in range(parts)]
+    answers = runner.run(_run_task, tasks, stage=f"merge {table.wanted.name}")
     conflicts = sorted((c for answer in answers for c in answer.conflicts), key=lambda c: c.entity_id)
     return MergedRows(
         pa.concat_tables([_decode(answer.rows) for answer in answers]),
@@ -196,8 +196,8 @@ def merge_table_on(runner: Runner, location: Location, contest: ContestedTable, 
 
 
 def _run_task(task: _Task) -> _TaskResult:
-    decided = merge_table(Tables(task.location), task.contest, task.share)
-    return _TaskResult(_encode(decided.rows), _encode(decided.before), decided.removed, decided.conflicts)
+    merged = merge_table(Tables(task.location), task.table, task.partition)
+    return _TaskResult(_encode(merged.rows), _encode(merged.before), merged.removed, merged.conflicts)
 
 
 def _encode(rows: "pa.Table") -> bytes:

@@ -1,8 +1,9 @@
-"""The base of a criss-cross: several common ancestors, merged into a state that exists in memory only.
+"""The merge base of two heads as a state; after a criss-cross merge, a virtual one that exists in memory only.
 
-Both branches have been merged into each other, so they have several newest common ancestors, and none of them alone
-says what both sides started from. They are merged first, in a fixed order. What the ancestors themselves disagree about
-stays as it was before them: then the sides either agree about it by now, or it is a conflict that is really there.
+`manifest/branch/merge_base.py` finds the positions. After two branches were merged into each other there are several,
+and none of them alone is what both sides started from. They are merged first, in a fixed order, as in a recursive
+merge. Where the bases conflict with each other, their own base counts: either the sides agree by now, or the conflict
+is real.
 """
 
 from collections.abc import Iterable
@@ -21,23 +22,23 @@ from omnigraph.storage.table.tables import Tables
 
 
 def find_base_state(repository: Repository, ours: Manifest, theirs: Manifest) -> GraphState:
-    """What both sides started from: a state of some commit, or one that is made up. Both are confirmed heads."""
+    """The common base of two confirmed heads: the state of a commit, or a virtual one."""
     manifests = repository.manifests
     heads = (ours.branch_id, theirs.branch_id)
 
     def load(manifest: Manifest) -> GraphState:
         return state_of(manifest, repository.schemas.read(manifest.schema))
 
-    def between(one: GraphState, other: GraphState) -> GraphState:
-        return united_state(load(base) for base in find_bases(manifests, one.ancestry, other.ancestry, heads))
+    def base_of(one: GraphState, other: GraphState) -> GraphState:
+        return combine(load(base) for base in find_bases(manifests, one.ancestry, other.ancestry, heads))
 
-    def united_state(bases: Iterable[GraphState]) -> GraphState:
+    def combine(bases: Iterable[GraphState]) -> GraphState:
         whole, *others = bases
         for another in others:
-            whole = _merge_states(repository.tables, between(whole, another), whole, another)
+            whole = _merge_states(repository.tables, base_of(whole, another), whole, another)
         return whole
 
-    return united_state(load(base) for base in find_bases(manifests, ours.ancestry, theirs.ancestry, heads))
+    return combine(load(base) for base in find_bases(manifests, ours.ancestry, theirs.ancestry, heads))
 
 
 def _merge_states(tables: Tables, base: GraphState, one: GraphState, other: GraphState) -> GraphState:
@@ -56,20 +57,20 @@ def _merge_states(tables: Tables, base: GraphState, one: GraphState, other: Grap
     return GraphState(schema, all_ancestors(one.ancestry, other.ancestry), known)
 
 
-def _merge_contested(tables: Tables, contest: ContestedTable) -> TypeState:
-    """The left table with what the right one did on top; rows that they disagree about as they were."""
-    wanted = contest.wanted
-    left = read_changes(tables, contest.base, contest.ours, wanted)
-    right = read_changes(tables, contest.base, contest.theirs, wanted)
-    decided = merge_changes(left, right, wanted)
-    disputed = [conflict.entity_id for conflict in decided.conflicts]
-    overlay = contest.ours.overlay.compose(Overlay.of(decided.rows, decided.removed))
-    overlay = overlay.compose(Overlay.of(with_ids(right.before, disputed), disputed))
-    return TypeState(contest.ours.definition, contest.ours.ref, overlay, virtual=True)
+def _merge_contested(tables: Tables, table: ContestedTable) -> TypeState:
+    """The left table with the changes of the right one on top; conflicting rows are as in their base."""
+    wanted = table.wanted
+    left = read_changes(tables, table.base, table.ours, wanted)
+    right = read_changes(tables, table.base, table.theirs, wanted)
+    merged = merge_changes(left, right, wanted)
+    conflicting = [conflict.entity_id for conflict in merged.conflicts]
+    overlay = table.ours.overlay.compose(Overlay.of(merged.rows, merged.removed))
+    overlay = overlay.compose(Overlay.of(with_ids(right.before, conflicting), conflicting))
+    return TypeState(table.ours.definition, table.ours.ref, overlay, virtual=True)
 
 
 def _merge_schemas(base: Schema, one: Schema, other: Schema) -> Schema:
     try:
         return merge_schemas(base, one, other)
     except SchemasDiverged:
-        return base  # the sides will have to agree, or be refused
+        return base  # the sides have to agree on a schema, or the merge is refused
