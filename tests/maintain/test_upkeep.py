@@ -20,7 +20,7 @@ from omnigraph.maintenance.table_maintenance import FinishedWork, maintain_table
 from omnigraph.pipeline.spark.session import Session
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage.location import Location, parse_location
-from omnigraph.storage.table.index.distributed_build import run_segment_task
+from omnigraph.storage.table.index.segments import run_segment_task
 from omnigraph.storage.table.tables import Tables, TableVersion
 from omnigraph.storage.table.write.column_updates import commit_updates, update_fragment
 from omnigraph.storage.util.runner import LocalRunner, Runner
@@ -479,7 +479,7 @@ def test_tasks_and_answers_can_be_sent_elsewhere(people: People) -> None:
     made = compact(people.location, people.made_of(60, 40), INDEXES, Sent(), **ANY)
 
     assert_indexes_answer_as_a_look_at_every_row(people, made)
-    assert run_segment_task.__module__ == "omnigraph.storage.table.index.distributed_build"
+    assert run_segment_task.__module__ == "omnigraph.storage.table.index.segments"
 
 
 def test_what_a_new_version_refers_to_is_synced_before_it_is_told(

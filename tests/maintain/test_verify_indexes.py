@@ -14,7 +14,7 @@ import omnigraph
 from maintain.damage import STAGED, Place
 from omnigraph.graph.graph import Graph
 from omnigraph.schema.indexes import DeclaredIndex
-from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.index import segments as index_segments
 from omnigraph.storage.table.index.metadata import segments
 from omnigraph.verify.verify import VerifyReport
 
@@ -77,7 +77,7 @@ def test_indexes_that_cover_a_part_of_the_rows_are_whole(graph: Graph, full: boo
 @pytest.mark.parametrize("full", [False, True])
 def test_a_vector_index_that_finds_stored_vectors_is_whole(graph: Graph, full: bool) -> None:
     place = place_of(graph)
-    segment = indexing.build_vector_segment(place.dataset(DOC), FACE, [0, 1])
+    segment = index_segments.build_vector_segment(place.dataset(DOC), FACE, [0, 1])
     place.commit(DOC, lance.LanceOperation.CreateIndex([segment], []), 320)
     before = graph.verify("main", full=full)
     assert before.ok, told(before)
@@ -85,7 +85,7 @@ def test_a_vector_index_that_finds_stored_vectors_is_whole(graph: Graph, full: b
 
 def test_a_vector_index_that_misses_rows_is_damage(graph: Graph) -> None:
     place = place_of(graph)
-    segment = indexing.build_vector_segment(place.dataset(DOC), FACE, [1])
+    segment = index_segments.build_vector_segment(place.dataset(DOC), FACE, [1])
     place.commit(DOC, lance.LanceOperation.CreateIndex([replace(segment, fragment_ids={0, 1})], []), 320)
     assert "index face_vector: it misses the nearest row" in told(graph.verify("main"))
 
@@ -95,6 +95,6 @@ def test_a_full_text_index_that_misses_rows_is_damage(graph: Graph, full: bool) 
     place = place_of(graph)
     dataset = place.dataset(DOC)
     old = next(one for one in segments(dataset) if one.name == "text_full_text")
-    segment = indexing.build_full_text_segment(dataset, "text", [1])
+    segment = index_segments.build_full_text_segment(dataset, "text", [1])
     place.commit(DOC, lance.LanceOperation.CreateIndex([replace(segment, fragment_ids={0, 1})], [old]), 320)
     assert "index text_full_text: it " in told(graph.verify("main", full=full))

@@ -41,7 +41,7 @@ from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.schema.lang.compile import compile_schema
-from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.index import segments as index_segments
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.read.search import edit_distance, words
 from omnigraph.storage.util.parallel import gather
@@ -84,10 +84,10 @@ def indexed(graph: Graph) -> None:
     if ref is None or at is None:
         return
     dataset = repository.tables.open(at)
-    missing = indexing.unindexed_fragments(dataset, DeclaredIndex(BODY, "full_text"))
+    missing = index_segments.unindexed_fragments(dataset, DeclaredIndex(BODY, "full_text"))
     if not missing:
         return
-    segment = indexing.build_full_text_segment(dataset, BODY, missing)
+    segment = index_segments.build_full_text_segment(dataset, BODY, missing)
     made = repository.tables.commit_operation(at, lance.LanceOperation.CreateIndex([segment], []))
     staged = {DOC: StagedTable(made.at, made.rows, RowCounts(), ref.stored)}
     plan = PublishPlan("x" * 26, ConflictPolicy.MAINTENANCE, DataChange("index", (Index(DOC),), staged))

@@ -30,7 +30,7 @@ from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.lang.compile import compile_schema
-from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.index import segments as index_segments
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.write import stage
 from support import interpreter
@@ -321,9 +321,9 @@ def test_places_of_equal_scores_follow_the_ids() -> None:
 
 @pytest.mark.s3
 def test_vectors_on_s3(s3: S3Location, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (indexing, stage):
+    for module in (index_segments, stage):
         monkeypatch.setattr(module, "INDEXED_ROWS_MIN", 50)
-    monkeypatch.setattr(indexing, "VECTORS_MIN", 50)
+    monkeypatch.setattr(index_segments, "VECTORS_MIN", 50)
     monkeypatch.setattr(vector, "SCANNED_VALUES_MAX", 10)
     graph = omnigraph.init(f"{s3.uri}/g", CATALOG, s3.options, settings=STORED)
     points = clustered(300)

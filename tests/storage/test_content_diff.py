@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from omnigraph.storage import meter
 from omnigraph.storage.location import Location
-from omnigraph.storage.table.diff import content_diff as contrasts
+from omnigraph.storage.table.diff import content_diff
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.table_content import TableContent, Tail, VersionWithTail, make_content
 from omnigraph.storage.table.tables import Difference, Tables, TableVersion
@@ -174,7 +174,7 @@ def test_any_two_contents_differ_as_dicts_would(
 
         assert_differ(tables, older, newer, was, now)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(contrasts, "IN_MEMORY_ROWS_MAX", 0)
+            patch.setattr(content_diff, "IN_MEMORY_ROWS_MAX", 0)
             assert_differ(tables, older, newer, was, now)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage.location import Location
-from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.index import segments as index_segments
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.table_content import TableContent, VersionWithTail, make_content
 from omnigraph.storage.table.tables import Tables, TableVersion
@@ -80,7 +80,7 @@ def staged(tables: Tables, made: list[Commit], create: bool, indexed: int) -> Ta
         at = tables.fold(at, one.overlay, "t", SCHEMA).at
         if place + 1 == indexed and tables.count(at):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(indexing, "INDEXED_ROWS_MIN", 1)
+                patch.setattr(index_segments, "INDEXED_ROWS_MIN", 1)
                 at = tables.reindex(at, (), INDEXES)
     return at
 

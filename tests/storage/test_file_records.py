@@ -22,7 +22,7 @@ from omnigraph.storage.table.file_records import (
     hash_file,
     hash_files,
 )
-from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.index import segments as index_segments
 from omnigraph.storage.table.maintain.table_files import needed_by
 from omnigraph.storage.table.tables import Tables, TableVersion
 from omnigraph.storage.table.write.schema_evolution import FilledColumn
@@ -121,7 +121,7 @@ def test_an_overwritten_table_brings_only_what_came_instead(location: Location, 
 def test_an_index_brings_all_files_of_its_folder(
     location: Location, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexing, "INDEXED_ROWS_MIN", 1)
+    monkeypatch.setattr(index_segments, "INDEXED_ROWS_MIN", 1)
     base = tables.create("t", pa.table({"id": ["a", "b"], "text": ["some words", "other words"]})).at
     at = tables.index_new_rows(base, None, [DeclaredIndex("id", "btree"), DeclaredIndex("text", "full_text")])
     new = tables.new_files(base, at)

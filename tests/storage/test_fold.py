@@ -9,7 +9,7 @@ import pytest
 from omnigraph.errors import BadRequest
 from omnigraph.storage import meter
 from omnigraph.storage.location import Location
-from omnigraph.storage.table import fsync as durable
+from omnigraph.storage.table import fsync
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.table_content import VersionWithTail
 from omnigraph.storage.table.tables import Tables, TableVersion
@@ -145,14 +145,14 @@ def test_everything_that_a_fold_wrote_is_synced(root: Path, tails: Tails, monkey
     at = tables.append(tables.create("t", people("ada", "bob")).at, people("cy")).at
     before = {path for path in root.rglob("*") if path.is_file()}
     synced: set[Path] = set()
-    sync = durable._sync_file
+    sync = fsync._sync_file
 
     def seen(path: Path) -> None:
         if path.is_relative_to(root):
             synced.add(path)
         sync(path)
 
-    monkeypatch.setattr(durable, "_sync_file", seen)
+    monkeypatch.setattr(fsync, "_sync_file", seen)
 
     tables.fold_tail(VersionWithTail(at, tails.tail(Overlay.of(people("ada", "eve", age=1), ["nobody"]))), "unused")
 

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from omnigraph.storage import meter
 from omnigraph.storage.location import Location
-from omnigraph.storage.table.diff import content_diff as contrasts
-from omnigraph.storage.table.diff import fragment_diff as differences
-from omnigraph.storage.table.diff import row_diff as comparing
+from omnigraph.storage.table.diff import content_diff, row_diff
 from omnigraph.storage.table.diff.equality import equal_values
 from omnigraph.storage.table.diff.row_diff import Difference
 from omnigraph.storage.table.tables import Tables, TableVersion
@@ -191,7 +189,7 @@ def test_the_ids_alone_are_told_without_the_rows(tables: Tables) -> None:
 
 
 def test_differing_rows_can_be_streamed(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(differences, "TAKE_ROWS_MAX", 2)
+    monkeypatch.setattr(content_diff, "TAKE_ROWS_MAX", 2)
     older = tables.create("t", table(*(row(f"p{i}") for i in range(10)))).at
     newer = tables.delete(older, [f"p{i}" for i in range(0, 10, 2)]).at
 
@@ -228,7 +226,7 @@ def test_every_value_equals_itself_and_no_other(tables: Tables, kind: pa.DataTyp
     shape = pa.schema([("id", pa.string()), ("v", kind)])
     ids = pa.array([f"r{i}" for i in range(len(pairs))])
 
-    joined = comparing.diff_by_join(
+    joined = row_diff.diff_by_join(
         lambda: iter(pa.table([ids, left], schema=shape).to_batches()),
         lambda: iter(pa.table([ids, right], schema=shape).to_batches()),
         shape,
@@ -286,7 +284,7 @@ def test_any_two_versions_differ_as_a_dict_would(
 
     assert both(tables.difference(older, newer)) == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contrasts, "IN_MEMORY_ROWS_MAX", 0)
+        patch.setattr(content_diff, "IN_MEMORY_ROWS_MAX", 0)
         assert both(tables.difference(older, newer)) == expected
     ids = tables.differing_ids(older, newer)
     assert set(expected[0]) <= set(ids.before.to_pylist()) <= set(was)

@@ -31,8 +31,8 @@ from omnigraph.manifest.settings import Settings
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.indexes import DeclaredIndex, declared_indexes
 from omnigraph.schema.lang.compile import compile_schema
-from omnigraph.storage.table import fsync as durable
-from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table import fsync
+from omnigraph.storage.table.index import segments as index_segments
 from omnigraph.storage.table.index.segments import INDEXED_ROWS_MIN, unindexed_fragments
 from omnigraph.storage.table.tables import Tables, TableVersion
 from omnigraph.write import stage
@@ -134,9 +134,9 @@ def graph(tmp_path: Path) -> Graph:
 @pytest.fixture
 def small_writes_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments for writes of a handful of rows: what ten thousand do is not different, but slower to try."""
-    monkeypatch.setattr(indexing, "INDEXED_ROWS_MIN", 4)
+    monkeypatch.setattr(index_segments, "INDEXED_ROWS_MIN", 4)
     monkeypatch.setattr(stage, "INDEXED_ROWS_MIN", 4)
-    monkeypatch.setattr(indexing, "VECTORS_MIN", 4)
+    monkeypatch.setattr(index_segments, "VECTORS_MIN", 4)
 
 
 def at_head(graph: Graph, key: str = DOC) -> TableVersion:
@@ -293,7 +293,7 @@ def test_every_file_of_a_segment_is_synced(tmp_path: Path, monkeypatch: pytest.M
     def note(path: Path) -> None:
         synced.add(path)
 
-    monkeypatch.setattr(durable, "_sync_file", note)
+    monkeypatch.setattr(fsync, "_sync_file", note)
     graph.write([Append(DOC, docs(*range(30)))])
 
     written = {Path(folder) / name for folder, _, names in os.walk(tmp_path / "g" / "tables") for name in names}
@@ -314,7 +314,7 @@ def test_segments_on_s3(s3: S3Location) -> None:
 
 
 def test_a_column_that_the_table_lacks_is_passed_over(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexing, "INDEXED_ROWS_MIN", 1)
+    monkeypatch.setattr(index_segments, "INDEXED_ROWS_MIN", 1)
     tables = graph.repository.tables
     staged = tables.create("t1", docs(*range(5)).select(["id", COLUMN["title"]]))
 

@@ -27,25 +27,21 @@ ROOM = {
 # May load Lance to read, plan or build files, but not to commit: give a reason with each entry.
 GUESTS: dict[str, str] = {
     "storage/table/maintain/inspect.py": "reads versions closely, through a session of its own",
-    "storage/table/write/column_updates.py": "writes columns of fragments in tasks, which staging commits",
-    "storage/table/maintain/compaction.py": "rewrites fragments in tasks, which staging commits",
-    "storage/table/write/fragments.py": "writes fragments and deletion files in tasks, which staging commits",
-    "storage/table/index/distributed_build.py": "builds index segments in tasks, which staging commits",
-    "storage/table/index/segments.py": "builds index segments, which staging commits",
+    "storage/table/write/column_updates.py": "writes columns of fragments in tasks, which detached_commit commits",
+    "storage/table/maintain/compaction.py": "rewrites fragments in tasks, which detached_commit commits",
+    "storage/table/write/fragments.py": "writes fragments and deletion files in tasks, which detached_commit commits",
+    "storage/table/index/segments.py": "builds index segments, which detached_commit commits",
 }
 
 COMMITS_MAINLINE = {  # whatever the receiver is: nothing else has methods of these names
     "alter_columns",
     "checkout_latest",
     "cleanup_old_versions",
-    "commit_batch",
     "commit_existing_index_segments",
     "compact_files",
-    "create_branch",
     "create_index",
     "create_scalar_index",
     "deep_clone",
-    "delete_branch",
     "drop_columns",
     "drop_index",
     "merge_insert",
@@ -59,7 +55,10 @@ COMMITS_MAINLINE = {  # whatever the receiver is: nothing else has methods of th
 }
 COMMITS_ON_A_DATASET = {  # dicts, paths and our own classes have these too: checked where Lance is loaded
     "add_columns",
+    "commit_batch",
+    "create_branch",
     "delete",
+    "delete_branch",
     "drop",
     "insert",
     "merge",

@@ -8,7 +8,7 @@ import pytest
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.handles import TableVersion
-from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.index import segments as index_segments
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.read.lookup_cache import COMPLETE_IDS_MAX, LOOKUP_VALUES_MAX, LookupCache
 from omnigraph.storage.table.table_content import VersionWithTail
@@ -130,7 +130,7 @@ def test_threads_may_learn_and_forget_at_once() -> None:
 
 @pytest.fixture(autouse=True)
 def few_rows_are_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexing, "INDEXED_ROWS_MIN", 1)
+    monkeypatch.setattr(index_segments, "INDEXED_ROWS_MIN", 1)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from omnigraph.errors import BadRequest, BranchNotFound, ConstraintViolation, In
 from omnigraph.manifest.repository import init_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.schema.lang.compile import compile_schema
-from omnigraph.storage.table.read import point_lookup as asking
+from omnigraph.storage.table.read import point_lookup
 from omnigraph.write.load.input.load_input import UNLIMITED, LoadLimits, TooLargeForProcess
 from write.writing import World, edge, make_world, person, touched
 
@@ -355,7 +355,7 @@ def test_constraints_hold_for_more_values_than_one_filter_names(
     """A table that is not much larger than the values are many is scanned once, a larger one is asked with one filter
     after another: both find every row that breaks a constraint."""
     asked: list[tuple[str, str, int]] = []
-    scan_once, filter_of = asking._scan_for, asking._all_of
+    scan_once, filter_of = point_lookup._scan_for, point_lookup._all_of
 
     def scanned(handles: Any, at: Any, columns: Any, column: str, values: Any) -> pa.Table:
         asked.append(("one scan", column, len(values)))
@@ -365,10 +365,10 @@ def test_constraints_hold_for_more_values_than_one_filter_names(
         asked.extend(("filters", column, len(some)) for column, some in values.items())
         return filter_of(values)
 
-    monkeypatch.setattr(asking, "VALUES_MAX", 3)
-    monkeypatch.setattr(asking, "ROWS_A_VALUE_MAX", rows_a_value)
-    monkeypatch.setattr(asking, "_scan_for", scanned)
-    monkeypatch.setattr(asking, "_all_of", filtered)
+    monkeypatch.setattr(point_lookup, "VALUES_MAX", 3)
+    monkeypatch.setattr(point_lookup, "ROWS_A_VALUE_MAX", rows_a_value)
+    monkeypatch.setattr(point_lookup, "_scan_for", scanned)
+    monkeypatch.setattr(point_lookup, "_all_of", filtered)
     schema = "node T { f: F64? @unique  s: String? @unique } edge E: T -> T @card(0..1)"
     staged = Settings(inline_rows=0, maintenance=0)  # what is inline is in no table that could be asked
     world = World(init_repository(str(tmp_path / "graph"), compile_schema(schema), settings=staged))

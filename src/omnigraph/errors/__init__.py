@@ -3,62 +3,52 @@
 A kind has one `code`; the exit code of the command line and the status of the server follow from the code by one table
 each. Anything that is not an `OmnigraphError` is a bug in this package.
 
-base.py         the base class, families, and the tables of exit codes and statuses
-writes.py       conflicts with other writers, and writes with an unknown outcome
-constraints.py  rows that violate the schema
-environment.py  permissions, storage and configuration
-not_found.py    names that do not exist, and malformed cursors
+base.py    base class, families, exit codes and statuses; names not found, permissions, storage, servers
+writes.py  conflicts with other writers, unknown outcomes, violations of the schema
 """
 
 from omnigraph.errors.base import (
     EXIT_CODES,
     HTTP_STATUS,
     IDS_NAMED_MAX,
-    BadRequest,
-    ConflictError,
-    NotFound,
-    OmnigraphError,
-    Unavailable,
-)
-from omnigraph.errors.constraints import (
-    IDS_KEPT_MAX,
-    IDS_SHOWN_MAX,
-    VIOLATIONS_KEPT_MAX,
-    VIOLATIONS_SHOWN_MAX,
-    ConstraintViolation,
-    InvalidInput,
-    Violation,
-)
-from omnigraph.errors.environment import (
     AccessDenied,
+    BadRequest,
+    BranchNotFound,
     ClockAhead,
+    CommitNotFound,
+    ConflictError,
+    CursorExpired,
+    CursorRefused,
     Damaged,
     DiscardUnsettled,
     Forbidden,
     HeadLost,
     JobFailed,
+    NotAGraph,
+    NotFound,
+    OmnigraphError,
     ReadOnly,
+    SchemaChangeRefused,
     ServerUnreachable,
     SparkNotReady,
     StorageFull,
+    TagNotFound,
     TooLarge,
     TooManyRequests,
     Unauthorized,
+    Unavailable,
     UnsupportedFormat,
 )
-from omnigraph.errors.not_found import (
-    BranchNotFound,
-    CommitNotFound,
-    CursorExpired,
-    CursorRefused,
-    NotAGraph,
-    SchemaChangeRefused,
-    TagNotFound,
-)
 from omnigraph.errors.writes import (
+    IDS_KEPT_MAX,
+    IDS_SHOWN_MAX,
+    VIOLATIONS_KEPT_MAX,
+    VIOLATIONS_SHOWN_MAX,
     AlreadyExists,
     AnswerLost,
+    ConstraintViolation,
     ExpectedVersionMismatch,
+    InvalidInput,
     JobDiscarded,
     JobEnding,
     JobInputDiffers,
@@ -72,6 +62,7 @@ from omnigraph.errors.writes import (
     RetriesExhausted,
     RevertConflicts,
     SchemasDiverged,
+    Violation,
 )
 
 __all__ = [

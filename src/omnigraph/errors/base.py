@@ -1,4 +1,4 @@
-"""What all errors have in common, and the families that some of them belong to."""
+"""The base class of all errors, its families, and the errors of any request: names, permissions, storage, servers."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -28,7 +28,7 @@ HTTP_STATUS: Mapping[str, int] = {
 }
 
 
-_FAMILIES = frozenset({"OmnigraphError", "BadRequest", "NotFound", "ConflictError"})  # they say all by their code
+_FAMILIES = frozenset({"OmnigraphError", "BadRequest", "NotFound", "ConflictError"})  # the code says everything
 
 
 class OmnigraphError(Exception):
@@ -38,11 +38,11 @@ class OmnigraphError(Exception):
     """
 
     code: ClassVar[str] = "internal"
-    fields: ClassVar[tuple[str, ...]] = ()  # fields that a body repeats as data, in the order of the arguments
+    fields: ClassVar[tuple[str, ...]] = ()  # attributes repeated in `details`, in the order of the arguments
 
     @property
     def details(self) -> dict[str, Any]:
-        """For a kind that has nothing else to say its name and fields, so that a client raises the same one."""
+        """By default the class name and its `fields`, so that a client raises the same error."""
         name = type(self).__name__
         if name in _FAMILIES or name.startswith("_"):
             return {}
@@ -89,3 +89,291 @@ class Unavailable(OmnigraphError):
 
     def __str__(self) -> str:
         return f"The store did not serve {self.what} ({self.reason}): nothing was changed, try again later."
+
+
+class SchemaChangeRefused(BadRequest):
+    """A schema can't be reached from the accepted one, or not with the rows that are there. Nothing was written.
+
+    `plan` is the whole plan as plain data, `refused` the steps that can't be: what, why, code.
+    """
+
+    def __init__(self, plan: Mapping[str, Any], refused: tuple[tuple[str, str, str | None], ...]) -> None:
+        super().__init__(plan, refused)
+        self.plan, self.refused = plan, refused
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {**self.plan, "applied": False}
+
+    def __str__(self) -> str:
+        what, why, code = self.refused[0]
+        others = sum(not step["supported"] for step in self.plan["steps"]) - 1  # with those that single rows hinder
+        more = f" (and {others} more step{'s' if others > 1 else ''})" if others else ""
+        return f"The schema can't be applied, {what}: {why} [{code}]{more}. Nothing was changed, see `schema plan`."
+
+
+class NotAGraph(NotFound):
+    """The store holds no graph. Check the URI, or make one with `init`."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.uri = uri
+
+    def __str__(self) -> str:
+        return f"{self.uri} holds no graph: check the URI, or make a graph there with init."
+
+
+class BranchNotFound(NotFound):
+    """No such branch, or it was deleted while the call ran."""
+
+    fields = ("branch",)
+
+    def __init__(self, branch: str) -> None:
+        super().__init__(branch)
+        self.branch = branch
+
+    def __str__(self) -> str:
+        return f"There is no branch {self.branch!r}: see `branch list`, or make it with `branch create`."
+
+
+class CommitNotFound(NotFound):
+    """No such commit is readable: unknown, malformed, or expired by cleanup."""
+
+    fields = ("reference", "reason")
+
+    def __init__(self, reference: str, reason: str) -> None:
+        super().__init__(reference, reason)
+        self.reference, self.reason = reference, reason
+
+    def __str__(self) -> str:
+        return f"{self.reference} can't be read: {self.reason}."
+
+
+class TagNotFound(NotFound):
+    """No commit has that name."""
+
+    fields = ("tag",)
+
+    def __init__(self, tag: str) -> None:
+        super().__init__(tag)
+        self.tag = tag
+
+    def __str__(self) -> str:
+        return f"There is no tag {self.tag!r}: see `tag list`, or make it with `tag create`."
+
+
+class CursorRefused(BadRequest):
+    """A cursor of the change feed that does not belong to what is asked. Begin again."""
+
+    fields = ("reason", "remedy")
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(reason, remedy)
+        self.reason, self.remedy = reason, remedy
+
+    def __str__(self) -> str:
+        return f"The cursor can't be used because {self.reason}: {self.remedy}."
+
+
+class CursorExpired(NotFound):
+    """The change feed has a gap: cleanup has expired what comes next. Begin again from a baseline."""
+
+    def __init__(self, branch: str, commit: str, baseline: str | None) -> None:
+        super().__init__(branch, commit, baseline)
+        self.branch, self.commit, self.baseline = branch, commit, baseline
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"branch": self.branch, "commit": self.commit, "baseline": self.baseline}
+
+    def __str__(self) -> str:
+        again = (
+            f"poll `--start now`, and take an export of {self.branch!r} as the new baseline"
+            if self.baseline is None
+            else f"take `export --at {self.baseline}` as the new baseline and go on with `--start {self.baseline}`"
+        )
+        return (
+            f"The feed of {self.branch!r} can't go on here, because cleanup has expired the states around commit "
+            f"{self.commit}: {again}."
+        )
+
+
+class UnsupportedFormat(BadRequest):
+    """Written by a release that speaks another format. Upgrade, or export there and load here."""
+
+    fields = ("what", "found", "supported")
+
+    def __init__(self, what: str, found: object, supported: int) -> None:
+        super().__init__(what, found, supported)
+        self.what, self.found, self.supported = what, found, supported
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} has format {self.found!r}, this release reads formats up to {self.supported}: "
+            "upgrade omnigraph, or export with the release that wrote it and load with this one."
+        )
+
+
+class Damaged(OmnigraphError):
+    """Something stored can't be read back. Nothing was changed."""
+
+    fields: ClassVar[tuple[str, ...]] = ("what", "reason")
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(what, reason)
+        self.what, self.reason = what, reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} is damaged ({self.reason}): nothing was changed, restore it from a backup, "
+            "or read an older commit or another branch."
+        )
+
+
+class HeadLost(Damaged):
+    """The newest manifests of a branch are gone from the store: an old copy was restored, or they were deleted.
+
+    Nothing was written, because the next commit would have the number, and the id, of a commit that was lost.
+    """
+
+    fields = ("branch", "head", "used", "evidence")
+
+    def __init__(self, branch: str, head: int, used: int, evidence: str) -> None:
+        super().__init__(f"branch {branch!r}", f"its manifests {head + 1} to {used} are lost")
+        self.args = (branch, head, used, evidence)
+        self.branch, self.head, self.used, self.evidence = branch, head, used, evidence
+
+    def __str__(self) -> str:
+        left = f"its newest manifest is {self.head}" if self.head else "it has no manifest"
+        return (
+            f"Branch {self.branch!r} has lost its head ({left}, but number {self.used} was used, because "
+            f"{self.evidence}): nothing was written, restore its manifests up to {self.used} from a copy or from "
+            "earlier versions of the objects, or start a new branch from what is left (`branch create NAME --from "
+            "COMMIT`, in a new process), see `verify`."
+        )
+
+
+class ReadOnly(OmnigraphError):
+    """The graph was opened with read_only=True."""
+
+    code = "forbidden"
+    fields = ("verb",)
+
+    def __init__(self, verb: str) -> None:
+        super().__init__(verb)
+        self.verb = verb
+
+    def __str__(self) -> str:
+        return f"{self.verb} is refused because the graph was opened read-only: open it without read_only to write."
+
+
+class ClockAhead(OmnigraphError):
+    """This process's clock is too far ahead of the store's to stamp commits. Nothing was written: set the clock."""
+
+    code = "unavailable"
+    fields = ("ahead_s", "limit_s")
+
+    def __init__(self, ahead_s: int, limit_s: int) -> None:
+        super().__init__(ahead_s, limit_s)
+        self.ahead_s, self.limit_s = ahead_s, limit_s
+
+    def __str__(self) -> str:
+        return (
+            f"This machine's clock is {self.ahead_s} s ahead of the store's, and later commits could not be stamped "
+            f"earlier: nothing was written, set the clock, or raise OMNIGRAPH_CLOCK_AHEAD_S above {self.limit_s}."
+        )
+
+
+class AccessDenied(OmnigraphError):
+    """The store refused: no permission."""
+
+    code = "forbidden"
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(what, reason)
+        self.what, self.reason = what, reason
+
+    def __str__(self) -> str:
+        return f"The store denied access to {self.what} ({self.reason}): check credentials and permissions."
+
+
+class StorageFull(Unavailable):
+    """No space left. Nothing was committed."""
+
+    def __str__(self) -> str:
+        return (
+            f"No space is left for {self.what} ({self.reason}): nothing was committed, free some space and try again."
+        )
+
+
+class DiscardUnsettled(Unavailable):
+    """No answer tells whether the discard of a long write has begun."""
+
+    fields = ("job_id",)
+
+    def __init__(self, job_id: str) -> None:
+        OmnigraphError.__init__(self, job_id)
+        self.job_id = job_id
+
+    def __str__(self) -> str:
+        return (
+            f"The store did not answer whether the discard of the job {self.job_id} has begun: the job may be given up "
+            "by now, or may still go on, discard it once more to be sure."
+        )
+
+
+class SparkNotReady(OmnigraphError):
+    """Spark can't be used here: it, Java or its master is missing. The message says what to do."""
+
+    code = "unavailable"
+
+
+class JobFailed(OmnigraphError):
+    """A task on Spark failed for good, for a reason that is not one of these errors. Nothing was committed."""
+
+    def __init__(self, stage: str, reason: str) -> None:
+        super().__init__(stage, reason)
+        self.stage, self.reason = stage, reason
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"stage": self.stage, "reason": self.reason}
+
+    def __str__(self) -> str:
+        return (
+            f"Spark failed in the stage {self.stage!r} ({self.reason}): nothing was committed, "
+            "see the executors' logs and run it again."
+        )
+
+
+class Unauthorized(OmnigraphError):
+    """A server knows no such token, or wants one."""
+
+    code = "unauthorized"
+
+
+class Forbidden(OmnigraphError):
+    """A server knows the token, and it does not allow this."""
+
+    code = "forbidden"
+
+
+class TooLarge(OmnigraphError):
+    """What was sent to a server, or asked of it, is beyond one of its limits."""
+
+    code = "too_large"
+
+
+class TooManyRequests(OmnigraphError):
+    """A server has enough to do. Nothing was begun."""
+
+    code = "too_many_requests"
+
+
+class ServerUnreachable(Unavailable):
+    """A server did not answer. Nothing was changed, or nothing that was to change."""
+
+    fields = ("what", "reason")
+
+    def __str__(self) -> str:
+        return f"The server {self.what} did not answer ({self.reason}): check its address, or try again later."

@@ -31,7 +31,7 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import RowCounts, TableKey, TableRef
 from omnigraph.manifest.repository import Repository
 from omnigraph.schema.indexes import declared_indexes
-from omnigraph.storage.table import fsync as durable
+from omnigraph.storage.table import fsync
 from omnigraph.storage.table.table_content import Tail
 from omnigraph.storage.util.parallel import gather
 
@@ -180,7 +180,7 @@ class MaintenanceRun:
         no_commits: Tail = ()
         at, folded, rows, changed = ref.stored, no_commits, ref.rows, 0
         content = txn.content(key)
-        with durable.defer_sync() as unsynced:  # of the versions that follow, the last alone will be named
+        with fsync.defer_sync() as unsynced:  # of the versions that follow, the last alone will be named
             if ref.tail and task.fold and content is not None:
                 changed = len(tables.resolve(content)[1].decided_ids)
                 settled = tables.fold_tail(content, self.repository.runtime.ids.short_id(), arrow_schema(definition))

@@ -13,8 +13,8 @@ from omnigraph.maintenance.policy import Effort, plan_compaction, plan_segments
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.handles import TableVersion
-from omnigraph.storage.table.index import distributed_build as index_tasks
-from omnigraph.storage.table.index.distributed_build import SegmentTask
+from omnigraph.storage.table.index import segments as index_segments
+from omnigraph.storage.table.index.segments import SegmentTask
 from omnigraph.storage.table.maintain import compaction
 from omnigraph.storage.table.maintain.compaction import RewrittenGroup
 from omnigraph.storage.table.maintain.layout import TableLayout, read_layout
@@ -129,7 +129,7 @@ class _Work:
         declared = {index.name for index in self.indexes}
         leaving += [segment.uuid for segment in shape.segments if segment.index not in declared]
         self.finished.built[:] = new
-        return index_tasks.commit_segments(self.location, at, [one.metadata for one in new], leaving), tuple(done)
+        return index_segments.commit_segments(self.location, at, [one.metadata for one in new], leaving), tuple(done)
 
     def _reusable_segments(self, shape: TableLayout, index: DeclaredIndex) -> list[BuiltSegment]:
         """Segments that an earlier attempt has built over fragments that are there as they were."""
@@ -145,13 +145,13 @@ class _Work:
         if index.kind == "vector":
             # Few vectors are divided as all are; of a table that has few in all, each is looked at.
             counted = [one.number for one in shape.fragments] if self.effort.whole_segments else fragments
-            found = index_tasks.count_stored_vectors(self.location, at, index, counted)
+            found = index_segments.count_stored_vectors(self.location, at, index, counted)
             if found < max(self.effort.vectors_min, TRAINED_MIN):
                 return [], f"{index.name}: it needs {self.effort.vectors_min} vectors, there are {found}"
-            centroids = index_tasks.train_stored_centroids(self.location, at, index, counted)
+            centroids = index_segments.train_stored_centroids(self.location, at, index, counted)
         tasks = [SegmentTask(self.location, at, index, group, centroids) for group in groups]
         runner = self.choose(sum(numbers[number].rows for number in fragments))
-        results = runner.run(index_tasks.run_segment_task, tasks, stage="index")
+        results = runner.run(index_segments.run_segment_task, tasks, stage="index")
         built = [
             BuiltSegment(index, frozenset(numbers[number].document for number in group), frozenset(group), metadata)
             for group, metadata in zip(groups, results, strict=True)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -184,3 +184,13 @@ class Handles:
         parts = urlsplit(self.location.uri)
         options = hashlib.sha256(repr(sorted(self.options.items())).encode()).hexdigest()[:16]
         return f"{session} {parts.scheme}://{parts.netloc} {options}"
+
+
+def handles_of(location: Location) -> Handles:
+    """The open datasets of a store, one set for each in a process: tasks of a job share them."""
+    return _handles(location.uri, tuple(sorted(location.options.items())), location.fsync)
+
+
+@lru_cache(maxsize=16)
+def _handles(uri: str, options: tuple[tuple[str, str], ...], fsync: bool) -> Handles:
+    return Handles(Location(uri, dict(options), fsync))

@@ -13,24 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage.location import Location
-from omnigraph.storage.table.diff import content_diff as contrasts
+from omnigraph.storage.table.diff import content_diff
 from omnigraph.storage.table.diff.content_diff import DifferingIds, DiffInput
 from omnigraph.storage.table.diff.row_diff import Difference
 from omnigraph.storage.table.file_records import FileRecord
 from omnigraph.storage.table.handles import HANDLES_MAX, Handles, TableVersion
-from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.index import segments as index_segments
 from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.overlay import Overlay
-from omnigraph.storage.table.read import point_lookup as asking
-from omnigraph.storage.table.read import scan as reading
-from omnigraph.storage.table.read import search as searching
+from omnigraph.storage.table.read import point_lookup, search
+from omnigraph.storage.table.read import scan as table_scan
 from omnigraph.storage.table.read.predicates import ColumnValues
 from omnigraph.storage.table.read.row_addresses import measure_read as reading_rows
 from omnigraph.storage.table.read.search import SearchHits
 from omnigraph.storage.table.table_content import TableContent, Tail, TailReader, VersionWithTail
 from omnigraph.storage.table.view import VIEWS_MAX, ViewCache
-from omnigraph.storage.table.write import detached_commit as staging
-from omnigraph.storage.table.write import schema_evolution as reshaping
+from omnigraph.storage.table.write import detached_commit, schema_evolution
 from omnigraph.storage.table.write.detached_commit import AppendedFragments, StagedVersion
 from omnigraph.storage.table.write.schema_evolution import FilledColumn
 
@@ -73,59 +71,59 @@ class Tables:
         self.read_tail = read_tail
         self._handles = Handles(location, session, handles_max)
         self._views = ViewCache(self._handles, scratch, views_max)
-        self._text_indexes = searching.TextIndexes(self._handles, self._views)
+        self._text_indexes = search.TextIndexes(self._handles, self._views)
 
     # Changes: each makes a new version, durable when the call returns, and tells nobody.
 
     def create(self, table_id: str, rows: "pa.Table") -> StagedVersion:
         """Make a table; `table_id` must be fresh. Rows may be empty: their schema is the table's."""
-        return staging.create(self._handles, table_id, rows)
+        return detached_commit.create(self._handles, table_id, rows)
 
     def append(self, at: TableVersion, rows: "pa.Table") -> StagedVersion:
         """Add rows whose ids the caller knows to be new."""
-        return staging.append(self._handles, at, rows)
+        return detached_commit.append(self._handles, at, rows)
 
     def upsert(self, at: TableVersion, rows: "pa.Table") -> StagedVersion:
         """Replace whole rows by id; add those that are not there."""
-        return staging.upsert(self._handles, at, rows)
+        return detached_commit.upsert(self._handles, at, rows)
 
     def delete(self, at: TableVersion, ids: Iterable[str]) -> StagedVersion:
         """Remove rows by id; answers `at` itself where there is nothing to remove."""
-        return staging.delete(self._handles, at, ids)
+        return detached_commit.delete(self._handles, at, ids)
 
     def overwrite(self, at: TableVersion, rows: "pa.Table") -> StagedVersion:
         """Replace all rows, and the schema by that of `rows`."""
-        return staging.overwrite(self._handles, at, rows)
+        return detached_commit.overwrite(self._handles, at, rows)
 
     def add_columns(self, at: TableVersion, fields: "Sequence[pa.Field[Any]]") -> StagedVersion:
         """Add nullable columns; writes no data."""
-        return staging.add_columns(self._handles, at, fields)
+        return detached_commit.add_columns(self._handles, at, fields)
 
     def fill_columns(self, at: TableVersion, columns: Sequence[FilledColumn]) -> StagedVersion:
         """Add columns with values; writes those alone."""
-        return reshaping.fill_columns(self._handles, at, columns)
+        return schema_evolution.fill_columns(self._handles, at, columns)
 
     def copy_columns(self, at: TableVersion, table_id: str, columns: Sequence[str]) -> StagedVersion:
         """The same rows in these columns alone, as another table without indexes; `table_id` must be fresh."""
-        return reshaping.copy_columns(self._handles, at, table_id, columns)
+        return schema_evolution.copy_columns(self._handles, at, table_id, columns)
 
     def reindex(self, at: TableVersion, stale: Iterable[str], indexes: Iterable[DeclaredIndex]) -> TableVersion:
         """Without the indexes named `stale`, with these over all rows; `at` itself if there is nothing to do."""
-        return reshaping.reindex(self._handles, at, stale, indexes)
+        return schema_evolution.reindex(self._handles, at, stale, indexes)
 
     def append_fragments(self, at: TableVersion, appended: AppendedFragments) -> StagedVersion:
         """Take rows appended to another version of this table; the caller knows that no id is in `at`."""
-        return staging.append_fragments(self._handles, at, appended)
+        return detached_commit.append_fragments(self._handles, at, appended)
 
     def index_new_rows(
         self, at: TableVersion, since: TableVersion | None, indexes: Iterable[DeclaredIndex]
     ) -> TableVersion:
         """Add index segments over the rows that `since` lacks, as one more version; `at` itself if they are few."""
-        return indexing.add_segments(self._handles, at, since, indexes)
+        return index_segments.add_segments(self._handles, at, since, indexes)
 
     def commit_operation(self, at: TableVersion, operation: Any) -> StagedVersion:
         """Commit a `LanceOperation` whose files are written, such as a rewrite or a new index."""
-        return staging.commit(self._handles, at, self.open(at), operation)
+        return detached_commit.commit(self._handles, at, self.open(at), operation)
 
     def fold(
         self,
@@ -139,7 +137,7 @@ class Tables:
         The version itself if there is nothing to do; the table `new_table_id`, which must be fresh, if there is none.
         """
         at, overlay = self.resolve(content, changes)
-        staged = staging.fold(self._handles, at, overlay, new_table_id, schema)
+        staged = detached_commit.fold(self._handles, at, overlay, new_table_id, schema)
         if staged.at != at:
             self._handles.lookup_cache.add_change(at, overlay, staged.at, staged.rows)
         return staged
@@ -193,7 +191,7 @@ class Tables:
     ) -> "LanceDataset":
         """A dataset with all rows. Keep it while anything reads from it: a view's files go with it."""
         stored, on_top = self.resolve(at, overlay)
-        return reading.dataset(self._handles, self._views, stored, on_top, schema)
+        return table_scan.dataset(self._handles, self._views, stored, on_top, schema)
 
     def scan(
         self,
@@ -205,7 +203,7 @@ class Tables:
     ) -> "pa.Table":
         """All rows that pass the filter, in no particular order."""
         of = self.dataset(at, overlay, schema)
-        return reading.scan(self._handles, of, _describe(at), columns, filter)
+        return table_scan.scan(self._handles, of, _describe(at), columns, filter)
 
     def batches(
         self,
@@ -217,7 +215,7 @@ class Tables:
     ) -> "Iterator[pa.RecordBatch]":
         """As `scan`, for tables that memory can't hold."""
         of = self.dataset(at, overlay, schema)
-        return reading.batches(self._handles, of, _describe(at), columns, filter)
+        return table_scan.batches(self._handles, of, _describe(at), columns, filter)
 
     def count(
         self,
@@ -229,8 +227,8 @@ class Tables:
         """How many rows there are, or how many pass the filter."""
         stored, on_top = self.resolve(at, overlay)
         if filter is None and (stored is None or not on_top.is_empty):
-            return asking.count(self._handles, stored, on_top)
-        of = reading.dataset(self._handles, self._views, stored, on_top, schema)
+            return point_lookup.count(self._handles, stored, on_top)
+        of = table_scan.dataset(self._handles, self._views, stored, on_top, schema)
         with translate_errors(_describe(at)), reading_rows(self._handles, of, filtered=filter is not None):
             return int(of.count_rows(filter=filter))
 
@@ -246,24 +244,24 @@ class Tables:
     ) -> "pa.Table":
         """The rows with these ids; makes no request for ids that the overlay answers, if `schema` is given."""
         stored, on_top = self.resolve(at, overlay)
-        return asking.lookup(self._handles, stored, ids, columns, on_top, schema)
+        return point_lookup.lookup(self._handles, stored, ids, columns, on_top, schema)
 
     def known_absent(self, at: TableContent | None, ids: Collection[str]) -> bool:
         """Whether it is known, without asking the store, that none of these ids has a row."""
         stored, on_top = self.resolve(at)
-        return asking.known_absent(self._handles, stored, ids, on_top)
+        return point_lookup.known_absent(self._handles, stored, ids, on_top)
 
     def exists(self, at: TableContent | None, ids: Iterable[str], overlay: Overlay = Overlay.EMPTY) -> frozenset[str]:
         """Which of these ids have a row."""
         stored, on_top = self.resolve(at, overlay)
-        return asking.exists(self._handles, stored, ids, on_top)
+        return point_lookup.exists(self._handles, stored, ids, on_top)
 
     def present_values(
         self, at: TableContent | None, column: str, values: Iterable[str], overlay: Overlay = Overlay.EMPTY
     ) -> frozenset[str]:
         """Which of these values some row has in that column, such as the ends of edges."""
         stored, on_top = self.resolve(at, overlay)
-        return asking.present_values(self._handles, stored, column, values, on_top)
+        return point_lookup.present_values(self._handles, stored, column, values, on_top)
 
     def find_rows(
         self,
@@ -278,7 +276,7 @@ class Tables:
         A column that is not there is null in the answer, and has no value.
         """
         stored, on_top = self.resolve(at, overlay)
-        return asking.find_rows(self._handles, stored, columns, either, on_top, schema)
+        return point_lookup.find_rows(self._handles, stored, columns, either, on_top, schema)
 
     def clear_lookup_cache(self) -> None:
         """Ask the store again, even what a version has answered before: for whoever checks that it still can."""
@@ -294,7 +292,7 @@ class Tables:
         come = wanted & newer.recent.ids
         if newer.at is None or older.at is None or newer.at == older.at:
             return come
-        return come | asking.written_since(self._handles, newer.at, older.at, wanted)
+        return come | point_lookup.written_since(self._handles, newer.at, older.at, wanted)
 
     # Differences between two contents; None is a type that had no table yet.
 
@@ -305,24 +303,24 @@ class Tables:
 
         `schema` names the columns that count and are given, null where a content has none; by default those of both.
         """
-        return contrasts.difference(self._handles, *self._diff_inputs(older, newer), schema)
+        return content_diff.difference(self._handles, *self._diff_inputs(older, newer), schema)
 
     def differing_ids(self, older: TableContent | None, newer: TableContent | None) -> DifferingIds:
         """The ids of rows in differing parts, without reading anything else: those in both may just have moved."""
-        return contrasts.differing_ids(self._handles, *self._diff_inputs(older, newer))
+        return content_diff.differing_ids(self._handles, *self._diff_inputs(older, newer))
 
     def differing_rows(self, older: TableContent | None, newer: TableContent | None) -> tuple[int, int]:
         """How many rows of either lie in differing parts: known from metadata and deletion files.
 
         Ids that lie on top are counted on both sides: more than there are, where one side has no row for them.
         """
-        return contrasts.differing_rows(self._handles, *self._diff_inputs(older, newer))
+        return content_diff.differing_rows(self._handles, *self._diff_inputs(older, newer))
 
     def differing_batches(
         self, older: TableContent | None, newer: TableContent | None, schema: "pa.Schema"
     ) -> "tuple[Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]":
         """The rows in differing parts of either as they come, moved ones included; for a join elsewhere."""
-        return contrasts.differing_batches(self._handles, *self._diff_inputs(older, newer), schema)
+        return content_diff.differing_batches(self._handles, *self._diff_inputs(older, newer), schema)
 
     def _diff_inputs(self, one: TableContent | None, other: TableContent | None) -> tuple[DiffInput, DiffInput]:
         """The two, and what the end of their tails that they don't share says."""
@@ -355,8 +353,8 @@ class Tables:
         stored, on_top = self.resolve(at, overlay)
         index = self._text_indexes.index(stored, on_top, schema, column)
         if index is None:
-            return searching.no_hits(with_ids)
-        return searching.find_text(
+            return search.no_hits(with_ids)
+        return search.find_text(
             self._handles, index, kind, text, edits, limit=limit, candidates=candidates, with_ids=with_ids
         )
 
@@ -374,15 +372,15 @@ class Tables:
     ) -> SearchHits:
         """About the `count` nearest rows, through the vector index; see `has_index`."""
         of = self.dataset(at, overlay, schema)
-        return searching.find_nearest(self._handles, of, column, vector, metric, count, candidates)
+        return search.find_nearest(self._handles, of, column, vector, metric, count, candidates)
 
     def has_index(self, at: TableVersion, index: DeclaredIndex) -> bool:
         """Whether some rows of the stored version are in this index."""
-        return indexing.has_segments(self._handles, at, index)
+        return index_segments.has_segments(self._handles, at, index)
 
     def addresses(self, at: TableVersion) -> "Addresses":
         """The address of every row of the stored version, in row order, which is ascending."""
-        return searching.addresses(self._handles, self.open(at))
+        return search.addresses(self._handles, self.open(at))
 
     def overlay_addresses(
         self, at: TableContent | None, overlay: Overlay = Overlay.EMPTY, schema: "pa.Schema | None" = None
@@ -390,8 +388,8 @@ class Tables:
         """The address of every row that lies on top in the combination, in the overlay's order."""
         stored, on_top = self.resolve(at, overlay)
         fragments = () if stored is None else [int(one.fragment_id) for one in self.open(stored).get_fragments()]
-        of = reading.dataset(self._handles, self._views, stored, on_top, schema)
-        return searching.addresses(self._handles, of, frozenset(fragments))
+        of = table_scan.dataset(self._handles, self._views, stored, on_top, schema)
+        return search.addresses(self._handles, of, frozenset(fragments))
 
 
 def _tail(content: TableContent | None) -> Tail:

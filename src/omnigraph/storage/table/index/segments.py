@@ -7,15 +7,17 @@ they belong to the version whose fragments they name and to what is derived from
 
 import copy
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.schema.indexes import DeclaredIndex
-from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
-from omnigraph.storage.table.index.metadata import has_indexes
+from omnigraph.storage.location import Location
+from omnigraph.storage.table.handles import Handles, TableVersion, handles_of, lance_module
+from omnigraph.storage.table.index.metadata import has_indexes, segments
 from omnigraph.storage.table.lance_errors import translate_errors
-from omnigraph.storage.table.write import detached_commit as staging
+from omnigraph.storage.table.write import detached_commit
 from omnigraph.storage.util.parallel import gather
 
 if TYPE_CHECKING:
@@ -52,10 +54,10 @@ def add_segments(
     wanted = [index for index in indexes if index.column in dataset.schema.names]
     with translate_errors(str(at)), handles.measure(lambda made: min(made, BUILD_STAGES_MAX)):
         built = gather([partial(build_segment, dataset, index, ids) for index in wanted])
-    segments = [made for made in built if made is not None]
-    if not segments:
+    made = [one for one in built if one is not None]
+    if not made:
         return at
-    return staging.commit(handles, at, dataset, lance_module().LanceOperation.CreateIndex(segments, [])).at
+    return detached_commit.commit(handles, at, dataset, lance_module().LanceOperation.CreateIndex(made, [])).at
 
 
 def build_full_text_segment(dataset: "LanceDataset", column: str, fragment_ids: Sequence[int]) -> Any:
@@ -173,3 +175,57 @@ def _centroids(dataset: "LanceDataset", column: str, data: bytes) -> Any:
     kind: Any = dataset.schema.field(column).type
     flat: Any = pa.array(np.frombuffer(data, np.float32))
     return pa.FixedSizeListArray.from_arrays(flat.cast(kind.value_type), kind.list_size)
+
+
+# Segments built by tasks: over groups of fragments, each on any machine, then one detached version. Centroids are
+# trained once, so that all segments of a build partition the vectors alike.
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTask:
+    """One segment of one index over some fragments; `centroids` are a vector's, 32-bit floats one after the other."""
+
+    location: Location = field(repr=False)
+    at: TableVersion
+    index: DeclaredIndex
+    fragments: tuple[int, ...]
+    centroids: bytes | None = field(default=None, repr=False)
+
+
+def count_stored_vectors(location: Location, at: TableVersion, index: DeclaredIndex, fragments: Sequence[int]) -> int:
+    """How many rows of these fragments have a vector."""
+    with translate_errors(str(at)):
+        return count_vectors(handles_of(location).open(at), index.column, fragments)
+
+
+def train_stored_centroids(
+    location: Location, at: TableVersion, index: DeclaredIndex, fragments: Sequence[int]
+) -> bytes:
+    """Centroids for the vectors of these fragments."""
+    with translate_errors(str(at)):
+        return train_centroids(handles_of(location).open(at), index, fragments)
+
+
+def run_segment_task(task: SegmentTask) -> Any | None:
+    """Write the files of one segment, and answer its metadata; None where the fragments have nothing to index."""
+    dataset = handles_of(task.location).open(task.at)
+    with translate_errors(str(task.at)):
+        if task.index.kind == "vector":
+            if not count_vectors(dataset, task.index.column, task.fragments):
+                return None
+            return build_vector_segment(dataset, task.index, list(task.fragments), task.centroids)
+        return build_segment(dataset, task.index, list(task.fragments))
+
+
+def commit_segments(
+    location: Location, at: TableVersion, built: Sequence[Any | None], leaving: Collection[str] = ()
+) -> TableVersion:
+    """A version with the segments that were built, and without those named by uuid; `at` itself if there are none."""
+    new = [segment for segment in built if segment is not None]
+    if not new and not leaving:
+        return at
+    handles = handles_of(location)
+    dataset = handles.open(at)
+    with translate_errors(str(at)):
+        gone = [segment for segment in (segments(dataset) if leaving else ()) if segment.uuid in leaving]
+    return detached_commit.commit(handles, at, dataset, lance_module().LanceOperation.CreateIndex(new, gone)).at

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from omnigraph.storage.location import Location
-from omnigraph.storage.table.handles import TableVersion, lance_module
+from omnigraph.storage.table.handles import TableVersion, handles_of, lance_module
 from omnigraph.storage.table.index.metadata import segments
 from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.maintain.layout import TableLayout, fragment_document
-from omnigraph.storage.table.write import detached_commit as staging
-from omnigraph.storage.table.write.fragments import handles_of
+from omnigraph.storage.table.write import detached_commit
 
 NUMBERS_MAX = 1 << 32  # of fragments in one line of versions: row addresses have 32 bits for them
 BATCH_BYTES = 32 * 1024 * 1024  # as stored
@@ -95,7 +94,7 @@ def _without_indexes(location: Location, at: TableVersion) -> TableVersion:
         known = segments(dataset)
     if not known:
         return at
-    return staging.commit(handles, at, dataset, lance_module().LanceOperation.CreateIndex([], known)).at
+    return detached_commit.commit(handles, at, dataset, lance_module().LanceOperation.CreateIndex([], known)).at
 
 
 def run_compaction(task: CompactionTask) -> str:
@@ -128,7 +127,7 @@ def commit_compaction(location: Location, at: TableVersion, rewritten: Sequence[
     groups = [operations.RewriteGroup(_metadata(one.originals), _metadata(one.made)) for one in rewritten]
     operation = operations.Rewrite(groups=groups, rewritten_indices=[])
     before = handles.open(at)
-    staged = staging.commit(handles, at, before, operation)
+    staged = detached_commit.commit(handles, at, before, operation)
     if staged.rows != before.count_rows():
         raise AssertionError(f"{at} has {before.count_rows()} rows, compacted {staged.rows}")
     numbers = frozenset[int]().union(*(one.numbers for one in rewritten))

@@ -11,7 +11,7 @@ from omnigraph.errors import Damaged
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage.objects.object_store import ObjectStore
 from omnigraph.storage.table.handles import TableVersion, lance_module
-from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.index import segments as index_segments
 from omnigraph.storage.table.index.metadata import has_indexes, recorded_files
 from omnigraph.storage.table.lance_errors import translate_errors
 
@@ -116,7 +116,9 @@ def index_coverage(dataset: "LanceDataset", declared: Iterable[DeclaredIndex]) -
     found = []
     for index in declared:
         if index.name in there and index.column in dataset.schema.names:
-            missing: list[Any] = [dataset.get_fragment(one) for one in indexing.unindexed_fragments(dataset, index)]
+            missing: list[Any] = [
+                dataset.get_fragment(one) for one in index_segments.unindexed_fragments(dataset, index)
+            ]
             found.append(IndexCoverage(index, sum(int(fragment.count_rows()) for fragment in missing)))
     return found
 

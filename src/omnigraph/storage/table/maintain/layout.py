@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.storage.location import Location
-from omnigraph.storage.table.handles import Handles, TableVersion
+from omnigraph.storage.table.handles import Handles, TableVersion, handles_of
 from omnigraph.storage.table.index.metadata import highest_fragment, segments
 from omnigraph.storage.table.lance_errors import translate_errors
-from omnigraph.storage.table.write.fragments import handles_of
 
 if TYPE_CHECKING:
     from lance import LanceDataset

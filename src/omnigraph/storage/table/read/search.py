@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage import meter
 from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
-from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.index import segments as index_segments
 from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.overlay import ID, Overlay
 from omnigraph.storage.table.read.row_addresses import id_filter
@@ -80,16 +80,16 @@ class TextIndexes:
         if at is not None and overlay.is_empty:
             stored = self._handles.open(at)
             with translate_errors(str(at)), self._handles.measure(lambda made: min(made, 1)):
-                complete = not indexing.unindexed_fragments(stored, declared)
+                complete = not index_segments.unindexed_fragments(stored, declared)
             if complete or column not in stored.schema.names:
                 return TextIndex(stored, column)
         view = self._views.get(at, overlay, schema)
-        missing = indexing.unindexed_fragments(view, declared) if column in view.schema.names else []
+        missing = index_segments.unindexed_fragments(view, declared) if column in view.schema.names else []
         if not missing:
             return TextIndex(view, column)
         what = f"the text of {at}" if at is not None else "the text of inline rows"
         with translate_errors(what), reading_rows(self._handles, view, filtered=False, columns=1):
-            segment = indexing.build_full_text_segment(view, column, missing)
+            segment = index_segments.build_full_text_segment(view, column, missing)
             operation = lance_module().LanceOperation.CreateIndex([segment], [])
             transaction = lance_module("lance.dataset").Transaction(read_version=view.version, operation=operation)
             indexed = lance_module().LanceDataset.commit(
@@ -203,13 +203,13 @@ def addresses(handles: Handles, dataset: "LanceDataset", without: frozenset[int]
 
 def surface_words(text: str) -> list[str]:
     """The words of a text as they are written: a stemmed word must not be stemmed again, that makes another one."""
-    plain = {**indexing.TOKENIZER, "stem": False, "lower_case": False, "ascii_folding": False}
+    plain = {**index_segments.TOKENIZER, "stem": False, "lower_case": False, "ascii_folding": False}
     return [token.text for token in lance_module().tokenize(text, **plain)]
 
 
 def words(text: str) -> list[str]:
     """The words of a text as an index has them."""
-    return [token.text for token in lance_module().tokenize(text, **indexing.TOKENIZER)]
+    return [token.text for token in lance_module().tokenize(text, **index_segments.TOKENIZER)]
 
 
 def _run(

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.storage.location import Location
-from omnigraph.storage.table import fsync as durable
-from omnigraph.storage.table.handles import TableVersion, lance_module
+from omnigraph.storage.table import fsync
+from omnigraph.storage.table.handles import TableVersion, handles_of, lance_module
 from omnigraph.storage.table.lance_errors import translate_errors
-from omnigraph.storage.table.write import detached_commit as staging
+from omnigraph.storage.table.write import detached_commit
 from omnigraph.storage.table.write.detached_commit import StagedVersion
-from omnigraph.storage.table.write.fragments import handles_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,10 +91,10 @@ def update_fragment(
     with translate_errors(str(at)):
         metadata, modified = part.update_columns(wanted, left_on=ID, right_on=ID)
     document = json.dumps(metadata.to_json())
-    path = durable.path_to_sync(location, at.table_id)
+    path = fsync.path_to_sync(location, at.table_id)
     if path is not None:
         known = {str(file.path) for file in part.metadata.files}
-        durable.sync_data(path, [str(f.path) for f in metadata.files if str(f.path) not in known])
+        fsync.sync_data(path, [str(f.path) for f in metadata.files if str(f.path) not in known])
     return UpdatedFragment(document, wanted.num_rows, tuple(int(field) for field in modified))
 
 
@@ -105,13 +104,13 @@ def commit_updates(location: Location, at: TableVersion, updates: Iterable[Updat
     dataset = handles.open(at)
     written = [update for update in updates if update.document is not None]
     if not written:
-        return staging.unchanged(at, dataset)
+        return detached_commit.unchanged(at, dataset)
     from_json = lance_module("lance.fragment").FragmentMetadata.from_json
     operation = lance_module().LanceOperation.Update(
         updated_fragments=[from_json(str(update.document)) for update in written],
         fields_modified=sorted({field for update in written for field in update.fields}),
     )
-    return staging.commit(handles, at, dataset, operation)
+    return detached_commit.commit(handles, at, dataset, operation)
 
 
 def _changed_values(before: "pa.Table", values: "pa.Table", column: str) -> "pa.Table":

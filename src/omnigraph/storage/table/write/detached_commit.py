@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import BadRequest
 from omnigraph.storage import meter
-from omnigraph.storage.table import fsync as durable
+from omnigraph.storage.table import fsync
 from omnigraph.storage.table.file_records import WrittenFiles, files_written_by, fragment_files
 from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
 from omnigraph.storage.table.index.metadata import has_indexes
@@ -61,8 +61,8 @@ def create(handles: Handles, table_id: str, rows: "pa.Table") -> StagedVersion:
     """Make the table. Its only mainline version, 1, is its first version: nothing comes after it there."""
     unique_ids(rows)
     at = TableVersion(table_id, 1)
-    path = durable.path_to_sync(handles.location, table_id)
-    made_above = durable.missing_parents(path) if path is not None else []
+    path = fsync.path_to_sync(handles.location, table_id)
+    made_above = fsync.missing_parents(path) if path is not None else []
 
     def make() -> "LanceDataset":
         dataset: LanceDataset = lance_module().write_dataset(
@@ -79,7 +79,7 @@ def create(handles: Handles, table_id: str, rows: "pa.Table") -> StagedVersion:
     if dataset.version != at.table_version:
         raise AssertionError(f"a new table has version {dataset.version}, expected {at.table_version}")
     if path is not None:
-        durable.sync_created(path, made_above)
+        fsync.sync_created(path, made_above)
     record_created(handles, at, dataset)
     handles.add(at, dataset)
     return StagedVersion(at, rows.num_rows)
@@ -208,7 +208,7 @@ def commit(handles: Handles, at: TableVersion, dataset: "LanceDataset", operatio
             return made
 
     committed, inside = _commit_and_record(handles, at, written, make)
-    durable.sync_committed(handles.location, at, transaction.uuid, operation, committed.version)
+    fsync.sync_committed(handles.location, at, transaction.uuid, operation, committed.version)
     staged = TableVersion(at.table_id, committed.version)
     handles.files.add_version(at.table_id, at.table_version, committed.version, written, inside)
     return StagedVersion(staged, handles.add(staged, committed).count_rows())

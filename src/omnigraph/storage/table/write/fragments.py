@@ -1,7 +1,7 @@
-"""Lance fragments written and read by the tasks of a bulk job, and the versions made of them by its driver.
+"""Fragments that the tasks of a bulk job write and read, and the versions that its driver makes of them.
 
-A task knows a location, a table's id and a pinned version, all of which can be pickled, and nothing else. What it
-writes belongs to nobody until the driver has made a detached version of it (`staging.commit`), and to nobody outside
+A task knows a location, a table id and a pinned version, all of which can be pickled, and nothing else. What it writes
+belongs to no version until the driver commits it as a detached one (`detached_commit.commit`), and is visible to nobody
 until that version is published.
 """
 
@@ -9,19 +9,18 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import AlreadyExists, BadRequest
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.file_records import FileRecord
 from omnigraph.storage.table.file_records import fragment_files as fragment_files_of
-from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
+from omnigraph.storage.table.handles import Handles, TableVersion, handles_of, lance_module
 from omnigraph.storage.table.index.metadata import has_indexes
 from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.overlay import align_table
 from omnigraph.storage.table.read.row_addresses import FILTER_IDS_MAX, id_batches, row_addresses
-from omnigraph.storage.table.write import detached_commit as staging
+from omnigraph.storage.table.write import detached_commit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,16 +62,6 @@ class WrittenFragment:
     @property
     def paths(self) -> frozenset[str]:
         return frozenset(file["path"] for file in json.loads(self.document)["files"])
-
-
-def handles_of(location: Location) -> Handles:
-    """The open datasets of a store, one set for each in a process: tasks of a job share them."""
-    return _handles(location.uri, tuple(sorted(location.options.items())), location.fsync)
-
-
-@lru_cache(maxsize=16)
-def _handles(uri: str, options: tuple[tuple[str, str], ...], fsync: bool) -> Handles:
-    return Handles(Location(uri, dict(options), fsync))
 
 
 # What tasks do.
@@ -224,7 +213,7 @@ def ensure_table(location: Location, table_id: str, schema: "pa.Schema") -> Tabl
     """The empty first version of a table; an earlier run of the same job may have made it."""
     handles = handles_of(location)
     with suppress(AlreadyExists):
-        staging.create(handles, table_id, schema.empty_table())
+        detached_commit.create(handles, table_id, schema.empty_table())
     return TableVersion(table_id, 1)
 
 
@@ -237,7 +226,7 @@ def commit_append(
     _require_known_columns(dataset, at, fragments)
     _add_records(handles, at, fragments)
     operation = lance_module().LanceOperation.Append(_metadata(fragments))
-    made = staging.commit(handles, at, dataset, operation).at
+    made = detached_commit.commit(handles, at, dataset, operation).at
     return made, _ids_of(handles.open(made), fragments)
 
 
@@ -248,7 +237,7 @@ def commit_overwrite(
     handles = handles_of(location)
     _add_records(handles, at, fragments)
     operation = lance_module().LanceOperation.Overwrite(schema, _metadata(fragments))
-    made = staging.commit(handles, at, handles.open(at), operation).at
+    made = detached_commit.commit(handles, at, handles.open(at), operation).at
     return made, _ids_of(handles.open(made), fragments)
 
 
@@ -259,7 +248,7 @@ def commit_deletions(
     handles = handles_of(location)
     from_json = lance_module("lance.fragment").FragmentMetadata.from_json
     operation = lance_module().LanceOperation.Delete([from_json(one) for one in updated], list(removed), "")
-    made = staging.commit(handles, at, handles.open(at), operation)
+    made = detached_commit.commit(handles, at, handles.open(at), operation)
     return made.at, made.rows
 
 

@@ -10,13 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.storage import meter
-from omnigraph.storage.table import fsync as durable
+from omnigraph.storage.table import fsync
 from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
-from omnigraph.storage.table.index import segments as indexing
+from omnigraph.storage.table.index import segments as index_segments
 from omnigraph.storage.table.index.metadata import segments
 from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.lance_io_stats import Origin
-from omnigraph.storage.table.write import detached_commit as staging
+from omnigraph.storage.table.write import detached_commit
 from omnigraph.storage.table.write.detached_commit import StagedVersion
 from omnigraph.storage.util.parallel import gather
 
@@ -57,7 +57,7 @@ def fill_columns(handles: Handles, at: TableVersion, columns: Sequence[FilledCol
     dataset = handles.open(at)
     fragments = dataset.get_fragments()
     if not fragments:
-        return staging.add_columns(handles, at, [column.field for column in columns])
+        return detached_commit.add_columns(handles, at, [column.field for column in columns])
     schema = pa.schema([column.field for column in columns])
     sources = sorted({column.source for column in columns if column.source is not None}) or ["id"]
 
@@ -71,19 +71,19 @@ def fill_columns(handles: Handles, at: TableVersion, columns: Sequence[FilledCol
 
     results = gather([partial(fill, fragment) for fragment in fragments])
     wide = results[0][1]
-    staging.require_same_columns(dataset, wide)
-    path = durable.path_to_sync(handles.location, at.table_id)
+    detached_commit.require_same_columns(dataset, wide)
+    path = fsync.path_to_sync(handles.location, at.table_id)
     if path is not None:
-        durable.sync_data(path, [str(file.path) for metadata, _ in results for file in metadata.files])
+        fsync.sync_data(path, [str(file.path) for metadata, _ in results for file in metadata.files])
     operation = lance_module().LanceOperation.Merge([metadata for metadata, _ in results], wide)
-    return staging.commit(handles, at, dataset, operation)
+    return detached_commit.commit(handles, at, dataset, operation)
 
 
 def copy_columns(handles: Handles, at: TableVersion, table_id: str, columns: Sequence[str]) -> StagedVersion:
     """Another table with the same rows in these columns alone; `table_id` must be fresh. Indexes are not copied."""
     dataset = handles.open(at)
-    path = durable.path_to_sync(handles.location, table_id)
-    made_above = durable.missing_parents(path) if path is not None else []
+    path = fsync.path_to_sync(handles.location, table_id)
+    made_above = fsync.missing_parents(path) if path is not None else []
 
     def make() -> "LanceDataset":
         scanner: Any = dataset.scanner(columns=list(columns), batch_size=BATCH_ROWS)
@@ -96,12 +96,12 @@ def copy_columns(handles: Handles, at: TableVersion, table_id: str, columns: Seq
         )
         return copied
 
-    with translate_errors(f"table {table_id}"), meter.lance_call(staging.CREATE_STAGES):
+    with translate_errors(f"table {table_id}"), meter.lance_call(detached_commit.CREATE_STAGES):
         copied = handles.open_counted(Origin.CREATED, make)
     made = TableVersion(table_id, int(copied.version))
     if path is not None:
-        durable.sync_created(path, made_above)
-    staging.record_created(handles, made, copied)
+        fsync.sync_created(path, made_above)
+    detached_commit.record_created(handles, made, copied)
     return StagedVersion(made, handles.add(made, copied).count_rows())
 
 
@@ -114,6 +114,6 @@ def reindex(
     gone = [segment for segment in segments(dataset) if segment.name in names] if names else []
     if gone:
         operation = lance_module().LanceOperation.CreateIndex([], gone)
-        at = staging.commit(handles, at, dataset, operation).at
+        at = detached_commit.commit(handles, at, dataset, operation).at
     wanted = tuple(indexes)
-    return indexing.add_segments(handles, at, None, wanted) if wanted else at
+    return index_segments.add_segments(handles, at, None, wanted) if wanted else at
