@@ -1,11 +1,5 @@
 from __future__ import annotations
 
-import pytest
+from support.unordered import unordered_listings
 
-from support.unordered import list_local_disks_unordered
-
-
-@pytest.fixture(autouse=True)
-def unordered_listings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here may depend on the order of a listing, nor on how many keys a page has."""
-    list_local_disks_unordered(monkeypatch)
+__all__ = ["unordered_listings"]  # used by every test here

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from omnigraph.manifest.settings import Settings
-from support.unordered import list_local_disks_unordered
+from support.unordered import unordered_listings
 
 from .schedules import SMALL, STAGED, World
+
+__all__ = ["any_world", "settings", "unordered_listings", "world"]  # fixtures, used by their names
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -15,12 +17,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     given = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
     if "settings" in metafunc.fixturenames and "settings" not in given and "test_schedule_" in metafunc.module.__name__:
         metafunc.parametrize("settings", [SMALL, STAGED], ids=["small", "staged"])
-
-
-@pytest.fixture(autouse=True)
-def unordered_listings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here may depend on the order of a listing, nor on how many keys a page has."""
-    list_local_disks_unordered(monkeypatch)
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
     store = unordered_store(parse_location(tmp_path / "graph"))
     store = unordered_store(location, faults_at=[3])     # the third page fails, once
 
-    @pytest.fixture(autouse=True)
-    def listings(monkeypatch):
-        list_local_disks_unordered(monkeypatch)          # every store on a local disk that a test opens
+    from support.unordered import unordered_listings     # in a conftest.py: every store on a local disk
 
 The order changes from one listing to the next, so that nothing can depend on it, and is the same in every run.
 """
@@ -95,3 +93,9 @@ def shuffled_pages(found: list[ObjectInfo], order: random.Random, page_rows: int
     order.shuffle(found)
     for start in range(0, max(len(found), 1), page_rows):
         yield found[start : start + page_rows]
+
+
+@pytest.fixture(autouse=True)
+def unordered_listings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here may depend on the order of a listing, nor on how many keys a page has."""
+    list_local_disks_unordered(monkeypatch)
