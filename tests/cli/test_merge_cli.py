@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.runs import Cli
-from support.merging import Merging, make_merging
+from support.merge import Merging, make_merging
 
 
 @pytest.fixture

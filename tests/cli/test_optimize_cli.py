@@ -9,7 +9,7 @@ import pytest
 
 import omnigraph
 from cli.runs import Cli, process
-from support.maintained import tails
+from support.table_layout import tails
 
 SCHEMA = "node Person { slug: String @key vec: Vector(2)? @index } edge Knows: Person -> Person"
 

@@ -19,7 +19,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Upsert
 from omnigraph.merge.plan import MergeOutcome
 from support.catalogs import wide, wide_rows
-from support.merging import Merging, knows, make_merging
+from support.merge import Merging, knows, make_merging
 from support.proxy import Log, Proxy
 from support.s3 import S3Location, S3Server
 

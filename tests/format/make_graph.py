@@ -29,7 +29,7 @@ from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.progress import Progress
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from support.cleaning import clean
+from support.cleanup import clean
 
 FIRST_SCHEMA = """
 node Person {

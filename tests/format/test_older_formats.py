@@ -22,7 +22,7 @@ import omnigraph
 from omnigraph.errors import CommitNotFound, ConstraintViolation, OmnigraphError, PreconditionFailed
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
-from support.cleaning import assert_sound, clean
+from support.cleanup import assert_sound, clean
 from support.s3 import S3Location
 
 from .make_graph import Rows, rows_of

@@ -34,7 +34,7 @@ from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.table_content import TailEntry
 from support.documents import sealed
 
-from .values import manifest
+from .builders import manifest
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 numbers = st.integers(0, 2**64 - 1)

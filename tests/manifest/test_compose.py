@@ -24,7 +24,7 @@ from omnigraph.manifest.commit.plan import (
 from omnigraph.manifest.model.manifest import CommitClass, Fence, Point, Position, RowCounts, TableRef, Tombstone
 from omnigraph.storage.table.handles import TableVersion
 
-from .values import BRANCH_ID, NOON, manifest, plan, ref, staged_on
+from .builders import BRANCH_ID, NOON, manifest, plan, ref, staged_on
 
 PERSON, COMPANY = "node:Person", "node:Company"
 UNBORN = EmptyBranch("b", "bbbbbbbbbbbbb")

@@ -22,7 +22,7 @@ from omnigraph.manifest.commit.plan import (
 )
 from omnigraph.manifest.model.manifest import Manifest, TableKey, TableRef
 
-from .values import BRANCH_ID, TOMBSTONE, entry, fence, manifest, plan, ref
+from .builders import BRANCH_ID, TOMBSTONE, entry, fence, manifest, plan, ref
 
 WRITTEN, READ, OTHER = "node:Written", "node:Read", "node:Other"
 CONSTRUCTIVE, STRICT, MAINTENANCE = ConflictPolicy.CONSTRUCTIVE, ConflictPolicy.STRICT, ConflictPolicy.MAINTENANCE

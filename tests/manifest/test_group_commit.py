@@ -19,8 +19,8 @@ from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.write.commit import Changes
 from support.catalogs import COMPANY, PERSON, company_rows, person_rows
 
+from .concurrent_writes import Write, together
 from .schedules import Client, World, a_put_of_manifest
-from .together import Write, together
 
 GRAPH = """
 node Person { name: String @key  email: String? @unique  count: I64? }

@@ -15,7 +15,7 @@ from omnigraph.manifest.model.paths import hint_key
 from omnigraph.manifest.store.hint import Hint, decode_hint, encode_hint
 from omnigraph.manifest.store.manifest_store import HEAD_UNSEEN_MAX_S, HINT_EVERY
 from support.catalogs import PERSON, person_rows
-from support.losing import bring_back, lose, lose_hint, lose_newest, numbers
+from support.lost_heads import bring_back, lose, lose_hint, lose_newest, numbers
 
 from .schedules import Client, World, stand_in_cleanup
 

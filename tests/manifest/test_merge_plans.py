@@ -13,7 +13,7 @@ from omnigraph.manifest.model.codec import decode_entry, encode_entry
 from omnigraph.manifest.model.manifest import Position, RowCounts, TableRef
 from omnigraph.storage.table.handles import TableVersion
 
-from .values import BRANCH_ID, NOON, fence, manifest, plan, ref, staged_on
+from .builders import BRANCH_ID, NOON, fence, manifest, plan, ref, staged_on
 
 PERSON, COMPANY, KNOWS = "node:Person", "node:Company", "edge:Knows"
 OTHER = "bbbbbbbbbbbbb"

@@ -9,7 +9,7 @@ import pytest
 from omnigraph.server.settings import ServerSettings
 from parity.pairs import PAIRS, Pair, Pairs
 from parity.seeds import seed
-from support.serving import served
+from support.server import served
 
 
 @pytest.fixture(scope="package")  # while it runs, its process shares the Spark session that it keeps

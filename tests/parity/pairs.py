@@ -10,7 +10,7 @@ from pathlib import Path
 
 import omnigraph
 from omnigraph.api.interface import GraphLike
-from support.serving import QUICK
+from support.server import QUICK
 
 PAIRS = 300
 

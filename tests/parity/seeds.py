@@ -17,7 +17,7 @@ import omnigraph
 from omnigraph.api.models import ChangesExplained
 from omnigraph.read.result import QueryResult
 from omnigraph.schema.evolve.migration import MigrationPlan
-from support.serving import QUICK
+from support.server import QUICK
 
 SCHEMA = """\
 node Person {

@@ -17,7 +17,7 @@ import omnigraph
 from omnigraph.cli.main import cli, main
 from parity.pairs import Pair
 from parity.seeds import ADD, MORE, OLDER, PEOPLE, SCHEMA, SET_AGE, WHOLE, Alike, differences, leaves
-from support.serving import QUICK
+from support.server import QUICK
 
 FILES = {
     "people.jsonl": '{"type":"Person","data":{"slug":"p1","age":1}}\n{"edge":"Knows","from":"p1","to":"ada"}\n',

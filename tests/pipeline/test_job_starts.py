@@ -31,7 +31,7 @@ from omnigraph.pipeline.progress import Progress
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
 from omnigraph.write.load.load_options import LoadOptions
-from support.cleaning import assert_sound, clean, table_files
+from support.cleanup import assert_sound, clean, table_files
 from support.jobs import left_over, refusing_unnamed_tables
 
 SCHEMA = "node Person { slug: String @key age: I32? }\nnode Note { slug: String @key }"

@@ -25,7 +25,7 @@ from omnigraph.pipeline.spark.session import given_back
 from omnigraph.query.ir import ReadQuery
 from omnigraph.read.execute import run_query
 from omnigraph.read.graph import csr
-from read import generated
+from read import random_cases as generated
 from read.graphs import CITY, KNOWS, LIVES_IN, PERSON, bound, city, edge, graph_of, interpreted, person, reader_of
 from read.test_agreement import overlaid
 

@@ -19,7 +19,7 @@ from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
 from omnigraph.write.load.load_options import LoadOptions
 from pipeline.test_job_starts import NO_FSYNC, SCHEMA, At, fresh, much_later, slugs
-from support.cleaning import assert_sound, clean
+from support.cleanup import assert_sound, clean
 from support.jobs import left_over
 
 

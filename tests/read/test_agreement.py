@@ -18,7 +18,7 @@ from omnigraph.read.execute import run_query
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.storage.table.overlay import Overlay
 
-from . import generated
+from . import random_cases as generated
 from .graphs import MODES, Data, Row, bound, graph_of, interpreted, reader_of, split
 
 QUERIES = 8  # of each graph: making a graph takes longer than asking it

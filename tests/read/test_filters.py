@@ -18,7 +18,7 @@ from omnigraph.read.tables.arrow_numpy import compare_values
 from support import interpreter
 from support.catalogs import ids_of
 
-from . import generated
+from . import random_cases as generated
 from .graphs import CATALOG, KNOWS, NOW, PERSON, Data, Row, bound, edge, graph_of, person, stored_row, table
 
 DEFINITION = CATALOG.type_of(PERSON)

@@ -24,7 +24,7 @@ from omnigraph.read.search.embedding import OfflineEmbedder
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog
 
-from . import generated
+from . import random_cases as generated
 from .graphs import CATALOG, KNOWS, MODES, NOW, PERSON, Row, edge, names, person, reader_of, run, split, table
 from .test_agreement import check, queries
 from .test_search import CATALOG as DOCS

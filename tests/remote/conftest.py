@@ -8,8 +8,8 @@ import pytest
 
 import omnigraph
 from omnigraph.remote.graph import RemoteGraph
-from support.serving import Served
-from support.serving_people import graph, server, store
+from support.people_server import graph, server, store
+from support.server import Served
 
 __all__ = ["graph", "server", "store"]  # fixtures, used by their names
 

@@ -21,7 +21,7 @@ from omnigraph.remote.transport import Ask
 from omnigraph.remote.wire.json_stream import Head, Item, NotADocument, Tail, read_list
 from omnigraph.remote.wire.upload import sent
 from omnigraph.server.settings import ServerSettings
-from support.serving import ADD, PEOPLE, Served, served, token
+from support.server import ADD, PEOPLE, Served, served, token
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import pytest
 import omnigraph
 from omnigraph.graph.graph import Graph
 from omnigraph.server.settings import ServerSettings
-from support.serving import ADD, QUICK, SCHEMA, SET_AGE, people_graph, served
+from support.server import ADD, QUICK, SCHEMA, SET_AGE, people_graph, served
 
 KEY = "Idempotency-Key"
 AFTER = "Omnigraph-Key-After"

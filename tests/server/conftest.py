@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from support.serving import Served
-from support.serving_people import graph, server, store
+from support.people_server import graph, server, store
+from support.server import Served
 
 __all__ = ["graph", "server", "store"]  # fixtures, used by their names
 

@@ -13,7 +13,7 @@ import pytest
 from omnigraph.graph.graph import Graph
 from omnigraph.server.auth.tokens import read_tokens, revoke_token
 from omnigraph.server.settings import Limits, ServerSettings
-from support.serving import ADD, PEOPLE, SCHEMA, Served, ndjson, served, token
+from support.server import ADD, PEOPLE, SCHEMA, Served, ndjson, served, token
 
 ADD_QUERY = f"{ADD}\n{PEOPLE}\n"
 

@@ -22,7 +22,7 @@ from omnigraph.errors import (
 from omnigraph.graph.graph import Graph
 from omnigraph.server.http.errors import Redaction, error_response
 from omnigraph.server.settings import GraphSource, Limits, ServerSettings
-from support.serving import ADD, PEOPLE, QUICK, SCHEMA, SET_AGE, Served, ndjson, served
+from support.server import ADD, PEOPLE, QUICK, SCHEMA, SET_AGE, Served, ndjson, served
 
 SHAPE = {"error", "code", "details"}
 

@@ -17,7 +17,7 @@ from omnigraph.errors import BadRequest
 from omnigraph.graph.graph import Graph
 from omnigraph.server.run import Bind, parse_bind, require_safe
 from omnigraph.server.settings import ServerSettings
-from support.serving import ADD, PEOPLE, ServerProcess, ndjson, token
+from support.server import ADD, PEOPLE, ServerProcess, ndjson, token
 
 
 def test_an_address_is_host_and_port() -> None:

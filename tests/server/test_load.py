@@ -10,7 +10,7 @@ import pytest
 import omnigraph
 from omnigraph.graph.graph import Graph
 from support.http_load import BRANCHES, CLIENTS, Tally, drive, percentile
-from support.serving import PEOPLE, QUICK, ServerProcess
+from support.server import PEOPLE, QUICK, ServerProcess
 from support.soak import SoakReport
 
 WARM = 0.4  # of the time, after which memory has to stay as it is

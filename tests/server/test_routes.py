@@ -16,7 +16,7 @@ import omnigraph
 from omnigraph.api.documents import version_document
 from omnigraph.cli.main import main
 from omnigraph.graph.graph import Graph
-from support.serving import ADD, ENTITIES, PEOPLE, SCHEMA, SET_AGE, Served, ndjson, served
+from support.server import ADD, ENTITIES, PEOPLE, SCHEMA, SET_AGE, Served, ndjson, served
 
 NDJSON = {"Accept": "application/x-ndjson"}
 ARROW = {"Accept": "application/vnd.apache.arrow.stream"}

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 
 from omnigraph.server.app import create_app
 from omnigraph.server.settings import Limits, ServerSettings
-from support.serving import ADD, PEOPLE, SCHEMA, Served, people_graph, served
+from support.server import ADD, PEOPLE, SCHEMA, Served, people_graph, served
 
 EXAMPLES = 6  # of every operation, right ones and wrong ones each
 CHECKS = [

@@ -19,7 +19,7 @@ from omnigraph.server.graph_registry import Hosted
 from omnigraph.server.http.errors import Redaction, error_body
 from omnigraph.server.logs import log_to
 from omnigraph.server.settings import GraphSource, ServerSettings
-from support.serving import ADD, QUICK, people_graph, served, token
+from support.server import ADD, QUICK, people_graph, served, token
 
 SECRET = "wJalrXUtnFEMI/K7MDENG"
 OPTIONS = {"aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": SECRET, "allow_http": "true"}

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from omnigraph.graph.graph import Graph
-from support.serving import PEOPLE, ServerProcess, ndjson
+from support.server import PEOPLE, ServerProcess, ndjson
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -24,7 +24,7 @@ from omnigraph.server.auth.tokens import (
     read_tokens,
     revoke_token,
 )
-from support.serving import token
+from support.server import token
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from simulation import ops
+from simulation.histories import knows, mutate, person
 from simulation.serial import Serial
-from simulation.spoil import knows, mutate, person
 
 
 @pytest.fixture

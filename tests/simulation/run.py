@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from simulation.judge import Verdict, judge, told, verdict_on
 from simulation.mixes import INLINE_MIXES, MIXES, TABLE_MIXES, Mix, mix_of
 from simulation.reverts import REVERTS, taken_back
 from simulation.schedule import Schedule, scheduled
 from simulation.simulate import run
+from simulation.verdict import Verdict, judge, told, verdict_on
 
 CHUNK = 8
 CHUNKS_PER_WORKER = 40  # then the worker is replaced: Lance keeps some memory for every table

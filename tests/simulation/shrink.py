@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from simulation.judge import Verdict, judge, told
 from simulation.mixes import MIXES
 from simulation.schedule import Decisions, Schedule, scheduled, to_json
 from simulation.simulate import run
+from simulation.verdict import Verdict, judge, told
 
 T = TypeVar("T")
 

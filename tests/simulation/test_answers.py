@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from simulation import ops
+from simulation.histories import change_manifest, found, manifests, mutate, person
 from simulation.ops import StoreWrite
 from simulation.serial import STAGED, Serial
-from simulation.spoil import change_manifest, found, manifests, mutate, person
 
 
 def answer(serial: Serial, verb: ops.Verb, outcome: ops.Outcome, *, start: int = 90, end: int = 92) -> set[str]:

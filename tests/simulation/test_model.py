@@ -18,10 +18,10 @@ from omnigraph.manifest.settings import Settings
 from simulation import ops
 from simulation.checks import check_run
 from simulation.choices import KINDS, Choices, Notebook
+from simulation.histories import change_manifest, found, manifest_key, manifests, mutate, person
 from simulation.ops import StoreWrite
 from simulation.reader import View
 from simulation.serial import INLINE, STAGED, Serial
-from simulation.spoil import change_manifest, found, manifest_key, manifests, mutate, person
 
 LONG = {"fold", "compact", "index", "optimize", "job", "new_job", "recover"}  # what stores tables, or takes its time
 

@@ -13,7 +13,6 @@ import pytest
 
 from simulation.choices import Notebook
 from simulation.directed import Directive, Elapse, Let, Step, StepStoreClock, directed
-from simulation.judge import told, verdict_on
 from simulation.mixes import MIXES
 from simulation.ops import (
     EXTRAS,
@@ -40,6 +39,7 @@ from simulation.ops import (
 )
 from simulation.simulate import Run, run
 from simulation.store import Listings
+from simulation.verdict import told, verdict_on
 
 INLINE, STORED = MIXES["everyday"], MIXES["jobs"]
 CLEANUP = Maintain("cleanup", keep=1)

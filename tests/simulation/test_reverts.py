@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from simulation.judge import judge, told
 from simulation.reverts import REVERTS, taken_back
 from simulation.run import run_seeds
 from simulation.schedule import scheduled
+from simulation.verdict import judge, told
 
 
 @dataclass(frozen=True, slots=True)

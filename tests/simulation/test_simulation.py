@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from simulation.faults import Rates
-from simulation.judge import is_verified, told
 from simulation.mixes import MIXES, ROTATION
 from simulation.ops import MAIN, Committed, Mutate
 from simulation.run import Summary, run_seeds
 from simulation.schedule import Schedule, from_json, scheduled, to_json
 from simulation.shrink import Shrinker, shrink
 from simulation.simulate import run
+from simulation.verdict import is_verified, told
 from support.soak import SoakReport
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -171,7 +171,9 @@ def test_an_outage_ends_calls_without_an_answer() -> None:
 
 
 def test_a_failure_that_only_verify_sees_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulation.judge._verified", lambda found: ["[verify] always"] if found.history.writes else [])
+    monkeypatch.setattr(
+        "simulation.verdict._verified", lambda found: ["[verify] always"] if found.history.writes else []
+    )
     schedule = scheduled(SEED, MIXES["everyday"])
     kept = replace(schedule, scripts=tuple(replace(one, operations=one.operations[:2]) for one in schedule.scripts))
 

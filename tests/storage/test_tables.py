@@ -18,9 +18,9 @@ from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.read.row_addresses import FILTER_IDS_MAX
 from omnigraph.storage.table.tables import Tables, TableVersion
 from omnigraph.storage.util.parallel import gather
+from support.fsync_log import Synced
 from support.proxy import Action, Answer, ApplyThenDrop, Drop, Log, Proxy, anything, error_body, puts
 from support.s3 import S3Location
-from support.syncing import Synced
 
 ODD_IDS = [
     "it's",

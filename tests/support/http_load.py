@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from support.serving import ADD
+from support.server import ADD
 
 CLIENTS = 100
 BRANCHES = 20

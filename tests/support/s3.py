@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-PROGRAM = Path(__file__).resolve().with_name("s3_serving.py")
+PROGRAM = Path(__file__).resolve().with_name("s3_server.py")
 START_TIMEOUT_S = 30.0
 REGION = "us-east-1"
 # Moto wants to see that a request is signed, and does not look whether it is signed rightly.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from write.writing import World, make_world
+from write.world import World, make_world
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects.object_store import open_store
 from omnigraph.write.load.input.load_input import UNLIMITED, LoadLimits, TooLargeForProcess
 from support.s3 import S3Location
-from write.writing import World, edge, make_world, person, touched
+from write.world import World, edge, make_world, person, touched
 
 PEOPLE_CSV = b'slug,name,age,tags\nada,Ada,36,"[""a"",""b""]"\nbob,"Bob, B.",,\n'
 KNOWS_CSV = b"from,to,since\nada,bob,2026-01-01\n"

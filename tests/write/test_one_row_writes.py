@@ -16,7 +16,7 @@ from omnigraph.manifest.model.manifest import TableRef
 from omnigraph.manifest.repository import init_repository, open_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.schema.lang.compile import compile_schema
-from write.writing import World, make_world, touched
+from write.world import World, make_world, touched
 
 INLINE = Settings(maintenance=0)  # nothing is folded behind the test's back
 STAGED = Settings(inline_rows=0, maintenance=0)

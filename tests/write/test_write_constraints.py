@@ -16,7 +16,7 @@ from omnigraph.write.delta import Delta, TableDelta
 from omnigraph.write.validate.checks import run_checks
 from omnigraph.write.validate.validate import checks_for
 from omnigraph.write.validate.violations import combine_violations
-from write.writing import World, edge, make_world, person
+from write.world import World, edge, make_world, person
 
 KEPT_AND_BROKEN = {
     "Person.name required": (person("zed"), {"type": "Person", "data": {"slug": "zed"}}),
@@ -70,7 +70,7 @@ def test_every_kind_of_constraint_has_a_case() -> None:
 
     from omnigraph.schema.constraints import Constraint, constraints_of
     from omnigraph.schema.lang.compile import compile_schema
-    from write.writing import PEOPLE
+    from write.world import PEOPLE
 
     kinds = {type(one) for own in constraints_of(compile_schema(PEOPLE).catalog).by_table.values() for one in own}
     named = {

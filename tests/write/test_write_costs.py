@@ -10,7 +10,7 @@ import pytest
 
 from support.proxy import Log, Proxy
 from support.s3 import S3Location, S3Server
-from write.writing import PEOPLE, World, make_world
+from write.world import PEOPLE, World, make_world
 
 pytestmark = pytest.mark.s3
 

@@ -17,7 +17,7 @@ from omnigraph.manifest.settings import Settings
 from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.storage.table.read import point_lookup
 from omnigraph.write.load.input.load_input import UNLIMITED, LoadLimits, TooLargeForProcess
-from write.writing import World, edge, make_world, person, touched
+from write.world import World, edge, make_world, person, touched
 
 
 def lines(path: Path, *entities: Any) -> Path:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from omnigraph.errors import ConstraintViolation
-from write.writing import World, make_world
+from write.world import World, make_world
 
 SCHEMA = """
 node P { k: String @key  n: I32?  m: I32? @unique  @range(n, 0..3) }

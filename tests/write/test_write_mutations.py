@@ -12,7 +12,7 @@ from omnigraph.errors import BadRequest, ConflictError, ExpectedVersionMismatch,
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.write.commit import Changes
 from omnigraph.write.mutate import mutate as mutations
-from write.writing import World, make_world, person, touched
+from write.world import World, make_world, person, touched
 
 
 def test_a_keyed_insert_of_a_new_row_takes_its_id_from_the_key_and_defaults_from_the_schema(world: World) -> None:
@@ -70,7 +70,7 @@ def test_an_unkeyed_insert_gets_a_fresh_id_each_time(world: World) -> None:
 
 
 def test_fresh_ids_are_minted_once_however_often_a_mutation_is_planned(world: World) -> None:
-    from write.writing import prepared
+    from write.world import prepared
 
     query = prepared('query q() { insert Note { text: "a" } }', {})
     plan = mutations.mutation_planner(world.repository, query)
@@ -347,7 +347,7 @@ def test_a_query_for_another_schema_is_prepared_again(people: World) -> None:
     prepared_for: list[str] = []
 
     def prepare(txn: WriteTxn) -> Any:
-        from write.writing import prepared
+        from write.world import prepared
 
         prepared_for.append(txn.base.schema)
         return prepared('query q() { insert Note { text: "x" } }', {})(txn)
@@ -375,7 +375,7 @@ def test_a_load_and_a_mutation_give_the_same_rows(world: World, tmp_path: Path) 
 
 
 def test_the_planner_says_what_it_read(people: World) -> None:
-    from write.writing import prepared
+    from write.world import prepared
 
     def reads(body: str) -> Changes:
         query = prepared(f"query q() {{ {body} }}", {})

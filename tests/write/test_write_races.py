@@ -17,7 +17,7 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.repository import open_repository
 from omnigraph.write.commit import Changes
 from support.catalogs import PERSON, ids_of, people, person_rows
-from write.writing import World, make_world
+from write.world import World, make_world
 
 ROUNDS = 8
 SCHEMA = """

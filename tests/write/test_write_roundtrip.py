@@ -22,7 +22,7 @@ from omnigraph.read.export import export as exporting
 from omnigraph.read.export.export import export
 from omnigraph.schema.types import parse_type
 from omnigraph.write.load.parse import arrow_builder as columns
-from write.writing import World, make_world, person
+from write.world import World, make_world, person
 
 SCHEMA = """
 node Thing {

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from support.whole.base import Step
 from support.whole.branches import Branches
+from support.whole.maintenance import Upkeep
 from support.whole.schemas import Schemas
-from support.whole.upkeep import Upkeep
 from support.whole.writes import Writes
 
 

@@ -1,0 +1,224 @@
+"""Whoever is bound to branches gets at no other: not by a tag called like one, not by a page token made up at home."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from omnigraph.diff.changes import Filters
+from omnigraph.diff.cursor import encode_token, fingerprint
+from omnigraph.graph.graph import Graph
+from omnigraph.server.settings import ServerSettings
+from support.server import ADD, PEOPLE, Served, ndjson, people_graph, served, token
+
+
+@dataclass
+class Place:
+    """A graph with a branch `secret`, and a client that may write below `agent/` and see nothing else."""
+
+    server: Served
+    tokens: Path
+    graph: Graph
+    http: httpx.Client
+    hidden: str  # the commit on `secret`
+
+    def client(self, actor: str, *grants: str) -> httpx.Client:
+        client = self.server.client(token(self.tokens, actor, *grants))
+        client.base_url = httpx.URL(f"{self.server.url}/graphs/people")
+        return client
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("bound")
+    graph = people_graph(folder / "graph")
+    graph.branches.create("secret")
+    hidden = graph.mutate(ADD, params={"slug": "spy"}, branch="secret")
+    assert hidden is not None
+    graph.branches.create("agent/1")
+    graph.mutate(ADD, params={"slug": "own"}, branch="agent/1")
+    graph.mutate(ADD, params={"slug": "later"})
+    (folder / "queries").mkdir()
+    (folder / "queries" / "all.gq").write_text(f"{PEOPLE}\n{ADD}\n")
+    tokens = folder / "tokens.json"
+    text = token(tokens, "agent", "write@people:agent/*")
+    settings = ServerSettings(tokens=tokens, queries=folder / "queries", grace_s=2.0, spark=False)
+    both = {"people": folder / "graph", "other": folder / "graph"}
+    with served(both, settings) as server, server.client(text) as http:
+        http.base_url = httpx.URL(f"{server.url}/graphs/people")
+        yield Place(server, tokens, graph, http, hidden.id)
+
+
+def test_a_tag_that_is_called_like_a_branch_of_theirs_leads_nowhere(place: Place) -> None:
+    """`at` takes a tag before anything else, so the gate has to do so too."""
+    place.graph.tags.create("agent/named", place.hidden)
+    assert place.http.post("/branches", json={"name": "agent/named", "from": "agent/1"}).status_code == 200
+    at = {"branch": "agent/1", "at": "agent/named"}
+
+    answers = [
+        place.http.post("/query", json={"query": PEOPLE, **at}),
+        place.http.post("/queries/people", json=at),
+        place.http.post("/export", json=at),
+        place.http.post("/lint", json={"query": PEOPLE, **at}),
+        place.http.get("/snapshot", params=at),
+        place.http.get("/schema", params=at),
+        place.http.get("/commits", params=at),
+        place.http.post("/branches", json={"name": "agent/2", "from": "agent/1", "at": "agent/named"}),
+        place.http.get("/commits/agent/named"),
+        place.http.get("/commits/agent/named/changes"),
+        place.http.post("/revert", json={"commit": "agent/named", "branch": "agent/1"}),
+        place.http.post("/tag", json={"name": "t", "commit": "agent/named", "branch": "agent/1"}),
+        place.http.get("/changes", params={"branch": "agent/1", "start": "agent/named"}),
+    ]
+
+    assert [answer.status_code for answer in answers] == [403] * len(answers)
+    job = place.http.post("/analyze", json={"algorithm": "degrees", **at}, headers={"Prefer": "wait=20"})
+    assert job.status_code == 403
+
+
+def test_a_page_token_made_up_at_home_leads_nowhere(place: Place) -> None:
+    """Its digest is no signature: whoever knows the format can write one for other states."""
+    branch_id, number = place.hidden.split(".")
+    secret = {"a": [branch_id, 1], "b": [branch_id, int(number)], "p": ["node", "Aaa", "", ""]}
+    head = place.graph.snapshot("agent/1").commit_id
+    for path, question, params in (
+        ("/changes", "agent/1 agent/1 agent/1", {"a": "agent/1", "b": "agent/1", "branch": "agent/1"}),
+        (f"/commits/{head}/changes", head, {}),
+    ):
+        forged = encode_token(
+            "page token", {**secret, "f": fingerprint(question, Filters.of(None, None, None).to_json())}
+        )
+
+        answer = place.http.get(path, params={**params, "page": forged, "limit": 100})
+
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), answer.text
+
+
+def test_pages_of_their_own_changes_are_theirs(place: Place) -> None:
+    place.http.post(
+        "/load?branch=agent/1&mode=merge",
+        content=ndjson([{"type": "Person", "data": {"slug": f"p{n}"}} for n in range(3)]),
+    )
+    commit = place.graph.snapshot("agent/1").commit_id
+    seen: list[str] = []
+    page: dict[str, str] = {}
+    while True:
+        answer = place.http.get(f"/commits/{commit}/changes", params={"limit": 2, **page}).json()
+        seen += [change["id"] for change in answer["changes"]]
+        if answer["next_page"] is None:
+            break
+        page = {"page": answer["next_page"]}
+
+    assert seen == ["p0", "p1", "p2"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/branches/merge", {"source": "agent/1", "into": "main"}),
+        ("POST", "/branches/merge", {"source": "agent/1", "into": "main", "dry_run": True}),
+        ("POST", "/branches/merge", {"source": "secret", "into": "agent/1"}),
+        ("POST", "/branches/merge", {"source": "secret", "into": "agent/1", "dry_run": True}),
+        ("POST", "/branches", {"name": "agent/9", "from": "main"}),
+        ("POST", "/branches", {"name": "agent/9"}),
+        ("POST", "/branches", {"name": "elsewhere", "from": "agent/1"}),
+        ("POST", "/queries/people", {}),
+        ("POST", "/queries/add", {"params": {"slug": "x"}, "branch": "secret"}),
+        ("POST", "/analyze", {"algorithm": "degrees", "branch": "secret"}),
+        ("POST", "/embed", {"branch": "secret", "dry_run": True}),
+        ("POST", "/schema/plan", {"schema": "node A { x: String @key }", "branch": "secret"}),
+        ("POST", "/schema/apply", {"schema": "node A { x: String @key }", "branch": "agent/1"}),
+        ("POST", "/optimize", {"branch": "agent/1"}),
+        ("POST", "/verify", {"branch": "agent/1"}),
+        ("POST", "/verify", {}),
+        ("POST", "/cleanup", {}),
+        ("POST", "/recover", {}),
+        ("DELETE", "/branches/secret", None),
+        ("GET", "/queries", None),
+        ("GET", "/commits", None),
+        ("GET", "/commits?graph=true&branch=secret", None),
+        ("GET", "/changes?a=agent/1&b=secret", None),
+        ("GET", "/changes?a=main&b=agent/1", None),
+        ("GET", "/tag", None),
+    ],
+)  # fmt: skip
+def test_other_branches_are_closed(place: Place, method: str, path: str, body: Any) -> None:
+    before = place.graph.branches.list(), place.graph.snapshot().commit_id, place.graph.snapshot("secret").commit_id
+
+    answer = place.http.request(method, path, json=body)
+
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    assert "spy" not in answer.text
+    assert (
+        place.graph.branches.list(),
+        place.graph.snapshot().commit_id,
+        place.graph.snapshot("secret").commit_id,
+    ) == before
+
+
+def test_stored_queries_are_listed_for_a_branch_that_may_be_read(place: Place) -> None:
+    listed = place.http.get("/queries", params={"branch": "agent/1"})
+
+    assert [query["name"] for query in listed.json()["queries"]] == ["add", "people"]
+
+
+def test_a_deleted_and_an_unknown_branch_look_alike_from_outside(place: Place) -> None:
+    assert place.http.get("/snapshot?branch=secret").json() == place.http.get("/snapshot?branch=secret").json()
+    one, other = (place.http.get("/snapshot", params={"branch": name}).json() for name in ("secret", "nowhere"))
+
+    assert one["error"].replace("secret", "nowhere") == other["error"]
+
+
+def test_metrics_are_for_who_may_read_everything(place: Place) -> None:
+    """They name graphs and types, and count rows."""
+    with place.server.client(token(place.tokens, "half", "admin@people")) as half:
+        assert half.get("/metrics").status_code == 403
+    with place.server.client(token(place.tokens, "probe", "read")) as probe:
+        assert "omnigraph_rows" in probe.get("/metrics").text
+    with place.server.client() as nobody:
+        assert nobody.get("/metrics").status_code == 401
+
+
+def test_another_token_of_the_same_actor_sees_only_jobs_that_it_could_have_started(place: Place) -> None:
+    """An actor may have a token for everything and one for a branch: the second must not fetch what the first got."""
+    with place.client("agent", "read") as wide:
+        made = wide.post("/export", json={"branch": "secret"}, headers={"Prefer": "respond-async"}).json()["id"]
+        assert wide.get(f"/jobs/{made}", headers={"Prefer": "wait=20"}).json()["state"] == "done"
+        assert "spy" in wide.get(f"/jobs/{made}/export").text
+
+        assert place.http.get(f"/jobs/{made}/export").status_code == 404
+        assert place.http.get(f"/jobs/{made}").status_code == 404
+        assert place.http.delete(f"/jobs/{made}").status_code == 404
+        assert made not in place.http.get("/jobs").text
+        own = place.http.post("/export", json={"branch": "agent/1"}, headers={"Prefer": "respond-async"}).json()["id"]
+        assert place.http.get(f"/jobs/{own}").status_code == 200
+        assert wide.get(f"/jobs/{own}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "fits"),
+    [
+        ("agent/*", "agent/1/2", True),
+        ("agent/*", "agent", False),
+        ("*", "anything/at all", True),
+        ("a*c", "abc", True),
+        ("a*c", "abcd", False),
+        ("a?c", "abc", False),
+        ("[ab]", "a", False),
+        ("[ab]", "[ab]", True),
+        ("main", "main\n", False),
+        ("a.c", "abc", False),
+        ("main", "MAIN", False),
+        ("*a*a*a*a*a*a*a*a*a*b", "a" * 200, False),
+    ],
+)
+def test_only_a_star_is_special_in_a_pattern(pattern: str, name: str, fits: bool) -> None:
+    from omnigraph.server.auth.access import Action, allows
+    from omnigraph.server.auth.tokens import Grant, Principal
+
+    assert allows(Principal("x", (Grant("read", "*", pattern),)), Action.READ, "g", name) is fits
