@@ -20,7 +20,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Delete
 from omnigraph.manifest.settings import Settings
 from omnigraph.query.compile import compile_queries
-from omnigraph.query.ir import STRING, Bm25, Literal, Metric, Nearest, Rrf
+from omnigraph.query.ir import STRING, Bm25, Literal, Nearest, Rrf
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.search import vector
 from omnigraph.read.search.embedding import OfflineEmbedder
@@ -29,6 +29,7 @@ from omnigraph.read.search.vector import distances, matrix_of
 from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.definitions import Metric
 from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.storage.table.index import segments as index_segments
 from omnigraph.storage.table.overlay import Overlay

@@ -1,4 +1,4 @@
-"""The rules of language.md and ir.py, one by one: every way of running a query gives the answer written here."""
+"""The rules of language.md and query/ir, one by one: every way of running a query gives the answer written here."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import omnigraph
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Delete
-from omnigraph.query.ir import Metric
 from omnigraph.read.project import topk
 from omnigraph.read.search import ranking
 from omnigraph.read.search.vector import kth_smallest
+from omnigraph.schema.definitions import Metric
 
 from .test_search_vector import DIMENSION, DOC, Row, catalog_of, new_graph, table
 

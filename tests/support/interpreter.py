@@ -4,7 +4,7 @@ It tries every entity for every variable and asks each clause whether it holds. 
 same order with the same values; where this file and language.md disagree, this file is wrong.
 
 A graph is `{table_key: [row, …]}`; a row has `id` (an edge also `src`, `dst`) and its properties by column, with the
-values that ir.py lists under *Values* (lists may be lists or tuples, an absent column is null).
+values that query/ir lists under *Values* (lists may be lists or tuples, an absent column is null).
 
 Text search is a stand-in: words are runs of letters and digits in lower case, without stemming, and `bm25` scores are
 of the usual formula over the whole table. Which rows it finds may be compared where stemming changes nothing; scores

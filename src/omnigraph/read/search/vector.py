@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import BadRequest
-from omnigraph.query.ir import Metric, Nearest
+from omnigraph.query.ir import Nearest
 from omnigraph.read.match.filters import to_array
 from omnigraph.read.search.fulltext import Hits
 from omnigraph.read.search.row_locations import NAMED_IDS_MAX, CandidateRows, positions_in
 from omnigraph.read.tables.arrow_numpy import BoolArray, NumArray, raw_values, to_mask
 from omnigraph.read.tables.column_store import ID, TAKE_ROWS_MAX, value_bytes
+from omnigraph.schema.definitions import Metric
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.schema.types import Vector
 

@@ -1,0 +1,205 @@
+"""Expressions with one value for each row, and filters over them."""
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Literal as OneOf
+from typing import TypeAlias
+
+from omnigraph.schema.types import PropertyType, Scalar
+
+Scalarlike: TypeAlias = str | bool | int | float | dt.date | dt.datetime | bytes
+Value: TypeAlias = Scalarlike | tuple[Scalarlike, ...] | None
+Domain: TypeAlias = OneOf["number", "f32", "text", "bool", "date", "datetime"]
+CompareOp: TypeAlias = OneOf["=", "!=", "<", "<=", ">", ">="]
+TextSearchKind: TypeAlias = OneOf["search", "fuzzy", "match_text"]
+End: TypeAlias = OneOf["src", "dst"]
+
+HIDDEN = "#"  # how the names of variables start that the text does not name
+WHERE_ROW = "#row"  # the variable of a mutation's `where`: the row that is looked at
+
+STRING = Scalar("String")
+I64 = Scalar("I64")
+U64 = Scalar("U64")
+F64 = Scalar("F64")
+DATETIME = Scalar("DateTime")
+
+
+def is_hidden(var: str) -> bool:
+    """Whether the text has no name for this variable: a `$_`, or an addition of the checker."""
+    return var.startswith(HIDDEN)
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyColumn:
+    """A property as a table keeps it: `id` is stable, `name` is what the user says, `column` where it is stored."""
+
+    id: str
+    name: str
+    column: str
+    type: PropertyType
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A declared parameter. Optional ones may be absent or null."""
+
+    name: str
+    type: PropertyType
+    optional: bool
+
+
+# Expressions that have one value for a row ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Prop:
+    """`$x.prop`, of a node or an edge variable; `table_key` is the variable's table."""
+
+    var: str
+    table_key: str
+    column: PropertyColumn
+
+    @property
+    def type(self) -> PropertyType:
+        return self.column.type
+
+
+@dataclass(frozen=True, slots=True)
+class EntityId:
+    """`$x.id`, of a node or an edge variable; never null. In a mutation's `where`: `id`."""
+
+    var: str
+    table_key: str
+
+    @property
+    def type(self) -> PropertyType:
+        return STRING
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeEnd:
+    """An edge's `from` (`src`) or `to` (`dst`) as the node's id: only in a mutation's `where`, never null."""
+
+    var: str
+    table_key: str
+    end: End
+
+    @property
+    def type(self) -> PropertyType:
+        return STRING
+
+
+@dataclass(frozen=True, slots=True)
+class WholeNode:
+    """`$x` in `return`: `{"id": …, property: value, …}` with `columns` in declared order. Groups by the node's id."""
+
+    var: str
+    table_key: str
+    columns: tuple[PropertyColumn, ...]
+
+    @property
+    def type(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant of a type; after `bind` also what was a parameter or `now()`. Only those can be null."""
+
+    value: Value
+    type: PropertyType
+
+
+@dataclass(frozen=True, slots=True)
+class ParamRef:
+    """A parameter in the place of a literal. `type` is the type that the place wants, which `bind` converts to.
+
+    `param_type` is the declared type. They differ where an I64 parameter is assigned to an I32 property (`bind` checks
+    the range), or where a number meets an F32 (`bind` rounds it).
+    """
+
+    name: str
+    type: PropertyType
+    param_type: PropertyType
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """`now()`: one instant for the whole query, given to `bind`."""
+
+    @property
+    def type(self) -> PropertyType:
+        return DATETIME
+
+
+Constant: TypeAlias = Literal | ParamRef | Now  # after bind: always Literal
+Operand: TypeAlias = Prop | EntityId | EdgeEnd | Literal | ParamRef | Now
+
+
+# Filters ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    op: CompareOp
+    left: Operand
+    right: Operand
+    domain: Domain
+
+
+@dataclass(frozen=True, slots=True)
+class ListContains:
+    """`items contains item`, and a property match on a list property: some element equals `item` in `domain`."""
+
+    items: Operand
+    item: Operand
+    domain: Domain
+
+
+@dataclass(frozen=True, slots=True)
+class TextContains:
+    """Exact substring, case heeded; no character is special. The empty string is part of every string."""
+
+    text: Operand
+    part: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class TextStartsWith:
+    text: Operand
+    prefix: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class TextSearch:
+    """Full text as a filter: `search` any of the words, `fuzzy` each word within `edits`, `match_text` the phrase."""
+
+    kind: TextSearchKind
+    field: Prop
+    query: Constant
+    edits: Constant | None = None  # only for fuzzy, always there
+
+
+Filter: TypeAlias = Compare | ListContains | TextContains | TextStartsWith | TextSearch
+
+
+def operands(condition: Filter) -> tuple[Operand, ...]:
+    """The expressions a filter is made of."""
+    match condition:
+        case Compare(_, left, right, _):
+            return (left, right)
+        case ListContains(items, item, _):
+            return (items, item)
+        case TextContains(text, part):
+            return (text, part)
+        case TextStartsWith(text, prefix):
+            return (text, prefix)
+        case TextSearch(_, searched, query, edits):
+            return (searched, query) if edits is None else (searched, query, edits)
+
+
+def variables_of(condition: Filter) -> tuple[str, ...]:
+    """The variables a filter mentions, each once, in the order they occur."""
+    found = [operand.var for operand in operands(condition) if isinstance(operand, Prop | EntityId | EdgeEnd)]
+    return tuple(dict.fromkeys(found))
