@@ -18,6 +18,9 @@ ANONYMOUS = "_"
 LiteralKind: TypeAlias = OneOf["string", "integer", "float", "bool", "date", "datetime"]
 Operator: TypeAlias = OneOf["=", "!=", "<", "<=", ">", ">=", "contains", "starts_with"]
 OPERATORS: tuple[Operator, ...] = ("=", "!=", "<", "<=", ">", ">=", "contains", "starts_with")
+AGGREGATES = ("count", "sum", "avg", "min", "max")
+RANKS = ("nearest", "bm25", "rrf")
+TEXT_FILTERS = ("search", "fuzzy", "match_text")
 OrderDirection: TypeAlias = OneOf["asc", "desc"]
 
 

@@ -275,6 +275,6 @@ def _literals(body: ast.ReadBody | ast.MutationBody) -> Iterator[ast.LiteralExpr
 
 
 def _searches(body: ast.ReadBody) -> Iterator[ast.FunctionCall]:
-    searching = ("search", "fuzzy", "match_text", "bm25", "nearest")
+    searching = (*ast.TEXT_FILTERS, "bm25", "nearest")
     for expr in _expressions(body):
         yield from (part for part in _parts(expr) if isinstance(part, ast.FunctionCall) and part.fn in searching)

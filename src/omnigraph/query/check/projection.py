@@ -25,7 +25,6 @@ from omnigraph.schema.types import PropertyType, Scalar, Vector
 RRF_K_DEFAULT = 60
 RRF_K_MAX = 1_000_000
 AGGREGATES: dict[str, ir.AggregateFn] = {"count": "count", "sum": "sum", "avg": "avg", "min": "min", "max": "max"}
-TEXT_FILTERS = frozenset({"search", "fuzzy", "match_text"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ class _Outputs:
                 return resolve_property(context, self.scope, expr)
             case ast.FunctionCall(fn) if fn in AGGREGATES:
                 return self.aggregate(expr)
-            case ast.FunctionCall(fn) if fn in TEXT_FILTERS:
+            case ast.FunctionCall(fn) if fn in ast.TEXT_FILTERS:
                 remedy = "it is a filter of match; bm25($x.prop, text) gives a score"
                 raise context.error("OG-GQ-503", f"{fn} can't be returned", remedy, expr.at)
             case ast.FunctionCall():
@@ -234,7 +233,7 @@ class _Outputs:
             if isinstance(expr, ir.Literal | ir.ParamRef | ir.Now):
                 return None
             return self.plain_key(item, expr, named)
-        if isinstance(item.expr, ast.FunctionCall) and item.expr.fn in ("nearest", "bm25", "rrf"):
+        if isinstance(item.expr, ast.FunctionCall) and item.expr.fn in ast.RANKS:
             return self.rank_key(item, item.expr, grouped)
         expr = self.ordering(item)
         column = self.by_expr.get(expr)

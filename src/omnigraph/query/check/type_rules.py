@@ -98,7 +98,7 @@ def operand(context: CheckContext, scope: Scope, expr: ast.Expr) -> ir.Operand:
             entity = context.variable(scope, expr)
             message = f"${entity.var} is {'an edge' if entity.is_edge else 'a node'}, not a value"
             raise context.error("OG-GQ-306", message, f"compare a property or ${entity.var}.id", expr.at)
-        case ast.FunctionCall(fn) if fn in ("count", "sum", "avg", "min", "max"):
+        case ast.FunctionCall(fn) if fn in ast.AGGREGATES:
             remedy = "filters apply to rows, before grouping: aggregate in return or order"
             raise context.error("OG-GQ-307", f"{fn} can't stand in a filter", remedy, expr.at)
         case _:
