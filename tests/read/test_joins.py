@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from omnigraph.read.match import joins
+from omnigraph.read.match import bindings
 
 from .graphs import CITY, PERSON, Data, bound, city, graph_of, interpreted, person, reader_of, run
 
@@ -30,9 +30,9 @@ CONDITIONS = [
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_every_way_of_joining_gives_the_same_rows(way: str, condition: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "duckdb":
-        monkeypatch.setattr(joins, "DUCKDB_PAIRS_MIN", 1)
+        monkeypatch.setattr(bindings, "DUCKDB_PAIRS_MIN", 1)
     if way == "blocks":
-        monkeypatch.setattr(joins, "BLOCK_ROWS", 10)
+        monkeypatch.setattr(bindings, "BLOCK_ROWS", 10)
     text = f"match {{ $p: Person  $c: City  {condition} }} return {{ $p.id as p, $c.id as c }}"
     with graph_of(DATA) as graph:
         assert run(reader_of(graph), text).rows == interpreted(bound(text), DATA)

@@ -35,26 +35,26 @@ def run_query(reader: SnapshotReader, query: ReadQuery, *, explain: bool = False
     traversals = [step for pattern in patterns_of(query.pattern) for step in pattern.traversals]
     resident: frozenset[str] = frozenset()
     while True:
-        spaces = TableAccess(reader, lambda key: _columns(query, key), traversals, resident)
+        access = TableAccess(reader, lambda key: _columns(query, key), traversals, resident)
         try:
-            return _run(spaces, query, explain)
+            return _run(access, query, explain)
         except NeedsResidentTables as wants:
             resident |= wants.table_keys
 
 
-def _run(spaces: TableAccess, query: ReadQuery, explain: bool) -> QueryResult:
+def _run(access: TableAccess, query: ReadQuery, explain: bool) -> QueryResult:
     plan = QueryPlan(with_details=explain)
-    rows = match_pattern(spaces, query.pattern, output_variables(query), plan)
-    result = project(spaces, query, rows, plan)
-    return QueryResult(result, spaces.reader.commit_id, spaces.reader.options.batch_rows, plan if explain else None)
+    rows = match_pattern(access, query.pattern, output_variables(query), plan)
+    result = project(access, query, rows, plan)
+    return QueryResult(result, access.reader.commit_id, access.reader.options.batch_rows, plan if explain else None)
 
 
 def _columns(query: ReadQuery, table_key: str) -> set[str]:
     """What a query reads of a table."""
-    return {name for key, name in _reads(query) if key == table_key}
+    return {name for key, name in _columns_read(query) if key == table_key}
 
 
-def _reads(query: ReadQuery) -> Iterator[tuple[str, str]]:
+def _columns_read(query: ReadQuery) -> Iterator[tuple[str, str]]:
     exprs = [
         *(projection.expr for projection in query.returns),
         *(key.expr for key in (*query.order, *query.tiebreak)),
@@ -70,10 +70,10 @@ def _reads(query: ReadQuery) -> Iterator[tuple[str, str]]:
             if isinstance(operand, Prop | EntityId):
                 yield operand.table_key, column_name(operand)
     for pattern in patterns_of(query.pattern):
-        yield from _filtered(pattern)
+        yield from _filter_columns(pattern)
 
 
-def _filtered(pattern: Pattern) -> Iterator[tuple[str, str]]:
+def _filter_columns(pattern: Pattern) -> Iterator[tuple[str, str]]:
     for condition in pattern.filters:
         for side in operands(condition):
             if isinstance(side, Prop | EntityId | EdgeEnd):

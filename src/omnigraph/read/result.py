@@ -22,8 +22,8 @@ class QueryResult:
     prints them.
     """
 
-    def __init__(self, shaped: ResultTable, commit_id: CommitId, batch_rows: int, plan: QueryPlan | None) -> None:
-        self._shaped = shaped
+    def __init__(self, table: ResultTable, commit_id: CommitId, batch_rows: int, plan: QueryPlan | None) -> None:
+        self._table = table
         self._batch_rows = batch_rows
         self.commit_id = commit_id
         self.branch = ""  # these three are for the façade to say
@@ -33,33 +33,33 @@ class QueryResult:
         self._rows: list[dict[str, Any]] | None = None
 
     def __len__(self) -> int:
-        return self._shaped.count
+        return self._table.count
 
     @property
     def columns(self) -> list[str]:
-        return [column.name for column in self._shaped.columns]
+        return [column.name for column in self._table.columns]
 
     @property
     def outputs(self) -> tuple[OutputColumn, ...]:
         """The columns with their types."""
-        return self._shaped.columns
+        return self._table.columns
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([pa.field(column.name, column.arrow) for column in self._shaped.columns])
+        return pa.schema([pa.field(column.name, column.arrow) for column in self._table.columns])
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """All rows, each a dict with every column in `return`'s order; made once."""
         if self._rows is None:
-            self._rows = self._few_rows() or [row for batch in self.batches() for row in to_rows(batch)]
+            self._rows = self._fetch_few() or [row for batch in self.batches() for row in to_rows(batch)]
         return self._rows
 
-    def _few_rows(self) -> list[dict[str, Any]] | None:
+    def _fetch_few(self) -> list[dict[str, Any]] | None:
         """A handful of rows without the detour through Arrow; None where that is not possible."""
-        if self._shaped.count > FEW_ROWS:
+        if self._table.count > FEW_ROWS:
             return None
-        values = [column.python_values() for column in self._shaped.columns]
+        values = [column.python_values() for column in self._table.columns]
         if None in values:
             return None
         names = self.columns
@@ -69,15 +69,15 @@ class QueryResult:
         """The rows in batches, each read when it is asked for: for results that memory can't hold as objects."""
         size = batch_rows or self._batch_rows
         schema = self.schema
-        for first in range(0, self._shaped.count, size):
+        for first in range(0, self._table.count, size):
             checkpoint()
-            part = slice(first, min(first + size, self._shaped.count))
-            yield pa.record_batch([_fitting(column, part) for column in self._shaped.columns], schema=schema)
+            part = slice(first, min(first + size, self._table.count))
+            yield pa.record_batch([_fetch(column, part) for column in self._table.columns], schema=schema)
 
     def json_batches(self, batch_rows: int | None = None) -> Iterator[list[dict[str, Any]]]:
         """The rows in batches with values as JSON takes them."""
         for batch in self.batches(batch_rows):
-            yield json_rows(to_rows(batch), self._shaped.columns)
+            yield json_rows(to_rows(batch), self._table.columns)
 
     def to_arrow(self) -> pa.Table:
         return pa.Table.from_batches(list(self.batches()), schema=self.schema)
@@ -96,6 +96,6 @@ def to_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return rows
 
 
-def _fitting(column: OutputColumn, part: slice) -> ArrowArray:
+def _fetch(column: OutputColumn, part: slice) -> ArrowArray:
     values = column.fetch(part)
     return values if values.type == column.arrow else values.cast(column.arrow)

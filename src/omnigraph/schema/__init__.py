@@ -2,7 +2,6 @@
 
 types.py        property types
 literals.py     literals in a schema, and whether they fit a type
-regex.py        the regular expressions of @check
 definitions.py  properties, types and interfaces as frozen values
 catalog.py      types and properties with stable ids, and their stored form
 consistency.py  what a catalog must fulfil

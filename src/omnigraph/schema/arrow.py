@@ -11,7 +11,6 @@ import pyarrow as pa
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.types import Enumeration, ListOf, PropertyType, Scalar, Vector
 
-_KEPT, _KEPT_ROW = "_arrow_schema", "_arrow_row"
 _SCALARS: dict[str, pa.DataType] = {
     "String": pa.string(),
     "Bool": pa.bool_(),
@@ -40,25 +39,23 @@ def arrow_type(kind: PropertyType) -> pa.DataType:
 
 
 def arrow_schema(definition: TypeDef) -> pa.Schema:
-    """The columns of a type's table: `id`, an edge's ends, then the properties. Every write asks for them: kept."""
-    kept: pa.Schema | None = definition.__dict__.get(_KEPT)
-    if kept is None:
-        kept = definition.__dict__[_KEPT] = _schema_of(definition)
-    return kept
+    """The columns of a type's table: `id`, an edge's ends, then the properties."""
+    return definition.derive(_make_schema)
 
 
 def arrow_rows(definition: TypeDef, rows: Sequence[Mapping[str, object]]) -> pa.Table:
-    """Rows that are given by column as a table; what a row does not have is null there."""
-    kind: pa.StructType | None = definition.__dict__.get(_KEPT_ROW)
-    if kind is None:
-        kind = definition.__dict__[_KEPT_ROW] = pa.struct(list(arrow_schema(definition)))
-    structs = pa.array(rows, kind)
+    """A table of rows that are mappings by column; a column that a row lacks is null."""
+    structs = pa.array(rows, definition.derive(_make_struct))
     assert isinstance(structs, pa.StructArray)
     return pa.Table.from_batches([pa.RecordBatch.from_struct_array(structs)])
 
 
-def _schema_of(definition: TypeDef) -> pa.Schema:
+def _make_schema(definition: TypeDef) -> pa.Schema:
     physical = ["id"] if definition.kind == "node" else ["id", "src", "dst"]
     fields: list[pa.Field[pa.DataType]] = [pa.field(name, _SCALARS["String"]) for name in physical]
     fields += [pa.field(prop.column, arrow_type(prop.type)) for prop in definition.properties]
     return pa.schema(fields)
+
+
+def _make_struct(definition: TypeDef) -> pa.StructType:
+    return pa.struct(list(arrow_schema(definition)))

@@ -3,13 +3,14 @@
 Names refer to names of the same catalog; ids and columns outlive them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from omnigraph.schema.types import PropertyType
 
+T = TypeVar("T")
 Kind: TypeAlias = Literal["node", "edge"]
 Metric: TypeAlias = Literal["cosine", "l2"]
 SchemaValue: TypeAlias = str | bool | int | float | tuple["SchemaValue", ...]  # as in load data: dates are ISO text
@@ -124,10 +125,18 @@ class TypeDef:
     description: str | None = None
     property_ids: int = 0
     retired_columns: tuple[str, ...] = ()
+    _derived: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def derive(self, make: Callable[["TypeDef"], T]) -> T:
+        """`make(self)`, computed once: for what every write needs and takes long to make, such as the Arrow schema."""
+        found: T | None = self._derived.get(make)
+        if found is None:
+            found = self._derived[make] = make(self)
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what others keep here because it takes long to derive."""
-        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
+        """Derived values are not pickled: they are made again where they are needed."""
+        return self.__dict__ | {"_derived": {}}
 
     @property
     def table_key(self) -> str:

@@ -106,15 +106,13 @@ def same_encoder(one: EncodedRow, other: EncodedRow) -> bool:
 
 def encode_row(definition: TypeDef, row: RowValues) -> EncodedRow | None:
     """One row that is given by column, not yet as a table; None where only Arrow can tell what it is."""
-    maker: RowEncoder | None = definition.__dict__.get(_KEPT)
-    if maker is None:
-        from omnigraph.schema.arrow import arrow_schema
-
-        maker = definition.__dict__[_KEPT] = RowEncoder(arrow_schema(definition))
-    return maker.encode(row)
+    return definition.derive(_make_encoder).encode(row)
 
 
-_KEPT = "_one_row"
+def _make_encoder(definition: TypeDef) -> "RowEncoder":
+    from omnigraph.schema.arrow import arrow_schema
+
+    return RowEncoder(arrow_schema(definition))
 
 
 class RowEncoder:

@@ -51,9 +51,9 @@ def export(
     A file appears under its name only when it is complete. CSV and Parquet files have one type.
     """
     if not isinstance(dest, str | os.PathLike):
-        return _written(dest, tables, snapshot, types, format)
+        return _write(dest, tables, snapshot, types, format)
     with new_file(dest) as file:
-        return _written(file, tables, snapshot, types, format)
+        return _write(file, tables, snapshot, types, format)
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def export_lines(tables: Tables, snapshot: Snapshot, types: Sequence[str] | None
             yield from line(batch)
 
 
-def _written(file: Any, tables: Tables, snapshot: Snapshot, types: Sequence[str] | None, format: Format) -> Exported:
+def _write(file: Any, tables: Tables, snapshot: Snapshot, types: Sequence[str] | None, format: Format) -> Exported:
     if format == "jsonl":
         rows = size = 0
         for line in export_lines(tables, snapshot, types):
@@ -97,12 +97,12 @@ def _written(file: Any, tables: Tables, snapshot: Snapshot, types: Sequence[str]
     chosen = select_types(snapshot, types)
     if len(chosen) != 1:
         raise BadRequest(f"A file of {format} holds one type, not {len(chosen)}: name one, or write a directory.")
-    sized = _Sized(file)
+    sized = _CountingFile(file)
     batches = _batches_of(tables, snapshot, chosen[0], SORTED_ROWS_MAX)
     return Exported(write_rows(sized, chosen[0], format, batches), sized.size)
 
 
-class _Sized(io.RawIOBase):
+class _CountingFile(io.RawIOBase):
     """Passes on what is written, and counts it: what Arrow writes to need not be seekable."""
 
     def __init__(self, file: Any) -> None:

@@ -68,11 +68,11 @@ def _write_parquet(file: Any, definition: TypeDef, batches: "Iterable[pa.Table]"
     from omnigraph.schema.arrow import arrow_type
 
     columns = file_columns(definition)
-    schema = pa.schema([pa.field(shown.name, arrow_type(shown.type)) for shown in columns])
+    schema = pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])
     rows = 0
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for batch in batches:
-            table = batch.select([shown.column for shown in columns]).rename_columns(schema.names).cast(schema)
+            table = batch.select([column.column for column in columns]).rename_columns(schema.names).cast(schema)
             writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
             rows += table.num_rows
     return rows
@@ -85,15 +85,15 @@ def _write_csv(file: Any, definition: TypeDef, batches: "Iterable[pa.Table]") ->
 
     pc: Any = compute
     columns = file_columns(definition)
-    fields = [_csv_fields(shown.type) for shown in columns]
-    file.write(",".join(shown.name for shown in columns).encode() + b"\n")
+    fields = [_csv_formatter(column.type) for column in columns]
+    file.write(",".join(column.name for column in columns).encode() + b"\n")
     rows = 0
     for batch in batches:
-        printed = [field(batch.column(shown.column)) for shown, field in zip(columns, fields, strict=True)]
+        printed = [field(batch.column(column.column)) for column, field in zip(columns, fields, strict=True)]
         ended = [*printed[:-1], pc.binary_join_element_wise(printed[-1], pa.scalar("\n"), "", **_NULL_IS_NOTHING)]
         lines = pc.binary_join_element_wise(*ended, ",", **_NULL_IS_NOTHING)
         for chunk in lines.chunks if isinstance(lines, pa.ChunkedArray) else [lines]:
-            file.write(_text_of(chunk))
+            file.write(_utf8_of(chunk))
         rows += batch.num_rows
     return rows
 
@@ -101,7 +101,7 @@ def _write_csv(file: Any, definition: TypeDef, batches: "Iterable[pa.Table]") ->
 _NULL_IS_NOTHING = {"null_handling": "replace", "null_replacement": ""}
 
 
-def _text_of(lines: Any) -> bytes:
+def _utf8_of(lines: Any) -> bytes:
     """The bytes of all texts of an array, one after the other."""
     import numpy as np
 
@@ -112,7 +112,7 @@ def _text_of(lines: Any) -> bytes:
     return bytes(data[int(ends[0]) : int(ends[-1])])
 
 
-def _csv_fields(kind: PropertyType) -> "Callable[[Any], Any]":
+def _csv_formatter(kind: PropertyType) -> "Callable[[Any], Any]":
     """How a column is printed: what can hold a comma or be empty text is in quotes, null stays null."""
     import pyarrow as pa
     import pyarrow.compute as compute
@@ -174,22 +174,22 @@ def value_printer(kind: PropertyType) -> Callable[[list[Any]], list[Any]]:
     """How the values of a column are written: as a load reads them, floats in the shortest form of their own width."""
     match kind:
         case Scalar("F32"):
-            return _singles
+            return _shortest_f32
         case Vector() | ListOf(Scalar("F32")):
-            return lambda values: [None if value is None else _singles(value) for value in values]
+            return lambda values: [None if value is None else _shortest_f32(value) for value in values]
         case ListOf(item):
-            one = _plain(item)
+            one = _scalar_converter(item)
             if one is None:
                 return lambda values: values
             return lambda values: [None if value is None else [one(entry) for entry in value] for value in values]
         case _:
-            plain = _plain(kind)
+            plain = _scalar_converter(kind)
             if plain is None:
                 return lambda values: values
             return lambda values: [None if value is None else plain(value) for value in values]
 
 
-def _plain(kind: PropertyType) -> Callable[[Any], Any] | None:
+def _scalar_converter(kind: PropertyType) -> Callable[[Any], Any] | None:
     match kind:
         case Scalar("Date"):
             return dt.date.isoformat
@@ -201,7 +201,7 @@ def _plain(kind: PropertyType) -> Callable[[Any], Any] | None:
             return None
 
 
-def _singles(values: list[Any]) -> list[Any]:
+def _shortest_f32(values: list[Any]) -> list[Any]:
     """F32s as the shortest numbers that read back as the same F32: numpy prints them so."""
     import numpy as np
 

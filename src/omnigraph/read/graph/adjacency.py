@@ -33,8 +33,8 @@ class Adjacency:
     loose: NumArray
     _backward: Csr | None = None
     _both: Csr | None = None
-    _reverse: Callable[[], Csr] | None = None  # how the other direction is had for less than by sorting
-    _unite: "Callable[[Adjacency], Csr] | None" = None  # the same for both together
+    _make_backward: Callable[[], Csr] | None = None  # how the other direction is had for less than by sorting
+    _make_both: "Callable[[Adjacency], Csr] | None" = None  # the same for both together
 
     @property
     def nbytes(self) -> int:
@@ -45,7 +45,7 @@ class Adjacency:
     @property
     def backward(self) -> Csr:
         if self._backward is None:
-            self._backward = self.forward.reverse() if self._reverse is None else self._reverse()
+            self._backward = self.forward.reverse() if self._make_backward is None else self._make_backward()
         return self._backward
 
     @property
@@ -54,16 +54,22 @@ class Adjacency:
         if self._both is None:
             one, other = self.forward, self.backward
             ways = (one.owners(), one.targets), (other.owners(), other.targets)
-            self._both = _either(*ways, one.vertices, one.target_vertices) if self._unite is None else self._unite(self)
+            self._both = (
+                _merge_directions(*ways, one.vertices, one.target_vertices)
+                if self._make_both is None
+                else self._make_both(self)
+            )
         return self._both
 
     def near(self, vertices: NumArray) -> Csr:
         """Every neighbour of these vertices once, whichever way the edges point, by their places in `vertices`."""
         ways = [csr.expand(vertices)[:2] for csr in (self.forward, self.backward)]
-        return _either(ways[0], ways[1], len(vertices), self.forward.target_vertices)
+        return _merge_directions(ways[0], ways[1], len(vertices), self.forward.target_vertices)
 
 
-def _either(one: tuple[NumArray, NumArray], other: tuple[NumArray, NumArray], vertices: int, others: int) -> Csr:
+def _merge_directions(
+    one: tuple[NumArray, NumArray], other: tuple[NumArray, NumArray], vertices: int, others: int
+) -> Csr:
     """From pairs of two directions, each neighbour once; it does not know the edges."""
     sources, targets = np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
     numbers = np.zeros(len(sources), np.int32)
@@ -74,7 +80,10 @@ def _either(one: tuple[NumArray, NumArray], other: tuple[NumArray, NumArray], ve
 def build_adjacency(edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> Adjacency:
     """From the stored edges: the dear step is finding the number of each end."""
     sources, targets = gather(
-        [lambda: _numbers(edges.stored.column(SRC), source), lambda: _numbers(edges.stored.column(DST), target)]
+        [
+            lambda: _find_vertices(edges.stored.column(SRC), source),
+            lambda: _find_vertices(edges.stored.column(DST), target),
+        ]
     )
     inside = (sources >= 0) & (targets >= 0)
     numbers = np.arange(len(sources), dtype=np.int32)
@@ -84,7 +93,7 @@ def build_adjacency(edges: ResidentTable, source: ResidentTable, target: Residen
     return Adjacency(Csr.build(sources, targets, numbers, source.stored.rows, target.stored.rows), loose)
 
 
-def _numbers(ids: ArrowArray, nodes: ResidentTable) -> NumArray:
+def _find_vertices(ids: ArrowArray, nodes: ResidentTable) -> NumArray:
     """The stored number of each id, -1 where there is none. Edges of one source often stand together: ask once."""
     if len(ids) < 1_000:
         return nodes.stored.index.find(ids)
@@ -92,8 +101,8 @@ def _numbers(ids: ArrowArray, nodes: ResidentTable) -> NumArray:
     together = 4 * len(changes) < len(ids)
     firsts = np.concatenate([np.zeros(1, np.int64), changes])
     wanted = ids.take(pa.array(firsts)) if together else ids
-    places: Any = pc.index_in(wanted, value_set=nodes.stored.column(ID))
-    numbers: NumArray = pc.fill_null(places, -1).to_numpy()
+    positions: Any = pc.index_in(wanted, value_set=nodes.stored.column(ID))
+    numbers: NumArray = pc.fill_null(positions, -1).to_numpy()
     return np.repeat(numbers, np.diff(firsts, append=len(ids))) if together else numbers
 
 
@@ -109,20 +118,20 @@ class _EdgeChanges:
     edges: NumArray
 
     @property
-    def nothing(self) -> bool:
+    def is_empty(self) -> bool:
         return self.replaced is None and not (len(self.dead_sources) or len(self.dead_targets) or len(self.sources))
 
-    def turned(self) -> "_EdgeChanges":
+    def reverse(self) -> "_EdgeChanges":
         return _EdgeChanges(self.replaced, self.dead_targets, self.dead_sources, self.targets, self.sources, self.edges)
 
-    def over(self, csr: Csr, vertices: int, others: int) -> Csr:
+    def apply(self, csr: Csr, vertices: int, others: int) -> Csr:
         gone = [csr.entries(self.dead_sources)[0]] if len(self.dead_sources) else []
         if self.replaced is not None:
             gone.append(np.flatnonzero(self.replaced[csr.edges]))
         if len(self.dead_targets):
             gone.append(np.flatnonzero(np.isin(csr.targets, self.dead_targets)))
-        places = np.unique(np.concatenate(gone)) if gone else np.zeros(0, np.int64)
-        return csr.patch(places, self.sources, self.targets, self.edges, vertices, others)
+        positions = np.unique(np.concatenate(gone)) if gone else np.zeros(0, np.int64)
+        return csr.patch(positions, self.sources, self.targets, self.edges, vertices, others)
 
     def near(self, base: "Adjacency") -> NumArray:
         """The vertices, of one type at both ends, whose neighbours may be others now."""
@@ -140,19 +149,19 @@ def apply_overlays(base: Adjacency, edges: ResidentTable, source: ResidentTable,
     """The adjacency with all overlays on top; `base` itself where they change nothing in it."""
     changes = _changes(base, edges, source, target)
     sizes = (source.total, target.total)
-    if changes.nothing and sizes == (base.forward.vertices, base.forward.target_vertices):
+    if changes.is_empty and sizes == (base.forward.vertices, base.forward.target_vertices):
         return base
 
-    def unite(made: Adjacency) -> Csr:
+    def make_both(made: Adjacency) -> Csr:
         """Only the lists of vertices near a change are made again."""
         near = changes.near(base)
         return base.both.with_lists(near, made.near(near), *sizes)
 
     return Adjacency(
-        changes.over(base.forward, *sizes),
+        changes.apply(base.forward, *sizes),
         np.zeros(0, np.int32),
-        _reverse=lambda: changes.turned().over(base.backward, sizes[1], sizes[0]),
-        _unite=unite,
+        _make_backward=lambda: changes.reverse().apply(base.backward, sizes[1], sizes[0]),
+        _make_both=make_both,
     )
 
 
@@ -161,7 +170,7 @@ def _changes(base: Adjacency, edges: ResidentTable, source: ResidentTable, targe
     if patch is not None:
         replaced = np.zeros(edges.stored.rows, np.bool_)
         replaced[patch.replaced] = True
-        numbers = np.concatenate([numbers[~replaced[numbers]], patch.numbers])
+        numbers = np.concatenate([numbers[~replaced[numbers]], patch.row_numbers])
         replaced = replaced if len(patch.replaced) else None
     sources = targets = np.zeros(0, np.int64)
     if len(numbers):

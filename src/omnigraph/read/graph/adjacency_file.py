@@ -35,7 +35,7 @@ def save_adjacency(
     """Write the adjacency of stored versions, without any overlay; answers where."""
     assert edges.state.at is not None
     key = adjacency_key(edges.state.at)
-    store.put(key, _encoded(adjacency, edges, source, target))
+    store.put(key, _encode(adjacency, edges, source, target))
     return key
 
 
@@ -47,26 +47,26 @@ def load_adjacency(
         return None
     try:
         stored = store.get(adjacency_key(edges.state.at))
-        return None if stored is None else _decoded(stored.data, edges, source, target)
+        return None if stored is None else _decode(stored.data, edges, source, target)
     except (OmnigraphError, pa.ArrowException, ValueError, KeyError, TypeError, IndexError, OverflowError):
         return None
 
 
 def _versions(edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> dict[str, Any]:
     return {
-        name: [space.state.at.table_id, space.state.at.table_version] if space.state.at else None
-        for name, space in (("edges", edges), ("source", source), ("target", target))
+        name: [table.state.at.table_id, table.state.at.table_version] if table.state.at else None
+        for name, table in (("edges", edges), ("source", source), ("target", target))
     }
 
 
-def _encoded(adjacency: Adjacency, edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> bytes:
+def _encode(adjacency: Adjacency, edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> bytes:
     forward, backward = adjacency.forward, adjacency.backward
     arrays = [forward.starts, forward.targets, forward.edges, backward.starts, backward.targets, backward.edges]
     arrays.append(adjacency.loose.astype(np.int32))
     columns: list[Any] = [pa.array(array) for array in arrays]
     columns += [nodes.stored.column("id") for nodes in (source, target)]
     about = {"format": FORMAT, "checksum": _checksum(columns), **_versions(edges, source, target)}
-    rows = [_one_row(column) for column in columns]
+    rows = [_as_list_row(column) for column in columns]
     schema = pa.schema(
         [pa.field(name, row.type) for name, row in zip((*_ARRAYS, *_IDS), rows, strict=True)],
         metadata={"omnigraph": json.dumps(about)},
@@ -77,7 +77,7 @@ def _encoded(adjacency: Adjacency, edges: ResidentTable, source: ResidentTable, 
     return sink.getvalue().to_pybytes()
 
 
-def _decoded(data: bytes, edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> Adjacency | None:
+def _decode(data: bytes, edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> Adjacency | None:
     reader = pa.ipc.open_file(pa.py_buffer(data))
     about = json.loads((reader.schema.metadata or {})[b"omnigraph"])
     expected = _versions(edges, source, target)
@@ -91,10 +91,10 @@ def _decoded(data: bytes, edges: ResidentTable, source: ResidentTable, target: R
     forward = Csr(starts, targets, numbers, len(back[0]) - 1)
     if about["source"] == expected["source"] and about["target"] == expected["target"]:
         return Adjacency(forward, loose, Csr(back[0], back[1], back[2], forward.vertices))
-    return None if len(loose) else _renumbered(forward, columns[-2], columns[-1], source, target)
+    return None if len(loose) else _renumber(forward, columns[-2], columns[-1], source, target)
 
 
-def _renumbered(
+def _renumber(
     forward: Csr, source_ids: Any, target_ids: Any, source: ResidentTable, target: ResidentTable
 ) -> Adjacency:
     """The same edges in the numbers of other versions of the node tables: the file has the ids it was made with."""
@@ -105,7 +105,7 @@ def _renumbered(
     return Adjacency(csr, forward.edges[~inside].astype(np.int32))
 
 
-def _one_row(array: ArrowArray) -> Any:
+def _as_list_row(array: ArrowArray) -> Any:
     return pa.LargeListArray.from_arrays(pa.array([0, len(array)], pa.int64()), array)
 
 

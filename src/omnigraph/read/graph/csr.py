@@ -16,7 +16,7 @@ from omnigraph.read.tables.arrow_numpy import BoolArray, NumArray
 NUMBER_BYTES = 8
 ROWS_MAX = 1 << 28  # of a pattern at once: beyond, the process would die instead of saying so
 
-_SPLICED_MAX = 4_096
+_SPLICES_MAX = 4_096
 MANY_ROWS = 2_048  # vertices or pairs: fewer are looked at one by one
 _SLOTS_PER_EDGE = 16
 
@@ -49,7 +49,7 @@ class Csr:
         keys = sources.astype(np.int64) * max(others, 1) + targets
         order = np.argsort(keys, kind="stable")  # loads come in runs of one source, which this sort profits from
         counts = np.bincount(sources, minlength=vertices)
-        return Csr(_starts(counts), targets[order].astype(np.int32), edges[order].astype(np.int32), others)
+        return Csr(_to_starts(counts), targets[order].astype(np.int32), edges[order].astype(np.int32), others)
 
     def degrees(self, vertices: NumArray) -> NumArray:
         degrees: NumArray = self.starts[vertices + 1] - self.starts[vertices]
@@ -68,19 +68,19 @@ class Csr:
     def without_parallels(self) -> "Csr":
         """Each neighbour once, however many edges lead there."""
         if not self._simple:
-            self._simple.append(self._without_parallels())
+            self._simple.append(self._drop_parallels())
         return self._simple[0]
 
     def expand_once(self, frontier: NumArray) -> Expanded:
         """As `expand`, each neighbour of a place once. Parallels stand together: few of them are dropped on the way."""
         if self._is_worth_simplifying(frontier):
             return self.without_parallels().expand(frontier)
-        places, reached, _ = self.expand(frontier)
+        positions, reached, _ = self.expand(frontier)
         if len(reached) < 2:
-            return places, reached, None
+            return positions, reached, None
         first = np.ones(len(reached), np.bool_)
-        first[1:] = (reached[1:] != reached[:-1]) | (places[1:] != places[:-1])
-        return (places, reached, None) if first.all() else (places[first], reached[first], None)
+        first[1:] = (reached[1:] != reached[:-1]) | (positions[1:] != positions[:-1])
+        return (positions, reached, None) if first.all() else (positions[first], reached[first], None)
 
     def degrees_once(self, frontier: NumArray) -> NumArray:
         """How many different neighbours each vertex of a frontier has."""
@@ -102,8 +102,8 @@ class Csr:
             own = slice(self.starts[frontier[0]], self.starts[frontier[0] + 1])
             reached = self.targets[own].copy()
             return np.zeros(len(reached), np.int32), reached, self.edges[own].copy() if with_edges else None
-        entries, places = self.entries(frontier)
-        return places, self.targets[entries], self.edges[entries] if with_edges else None
+        entries, positions = self.entries(frontier)
+        return positions, self.targets[entries], self.edges[entries] if with_edges else None
 
     def entries(self, frontier: NumArray) -> tuple[NumArray, NumArray]:
         """The entries of a frontier's vertices, and which place in the frontier each belongs to."""
@@ -113,10 +113,10 @@ class Csr:
         if len(frontier) == 1:
             count = int(counts[0])
             return np.arange(starts[0], starts[0] + count), np.zeros(count, np.int32)
-        places = np.repeat(np.arange(len(frontier), dtype=np.int32), counts)
+        positions = np.repeat(np.arange(len(frontier), dtype=np.int32), counts)
         before = np.cumsum(counts) - counts
-        entries = np.arange(len(places)) + np.repeat(starts - before, counts)
-        return entries, places
+        entries = np.arange(len(positions)) + np.repeat(starts - before, counts)
+        return entries, positions
 
     def connects(self, sources: NumArray, targets: NumArray) -> BoolArray:
         """Which pairs some edge connects. Where many are asked for, most are ruled out by a hash of the edges."""
@@ -129,10 +129,10 @@ class Csr:
 
     def restrict(self, vertices: NumArray, passing: Callable[[NumArray], BoolArray]) -> "Csr":
         """Of the vertices alone, by their places in `vertices`: to each neighbour that passes, once. Has no edges."""
-        places, reached, _ = self.expand_once(vertices)
+        positions, reached, _ = self.expand_once(vertices)
         kept = passing(reached)
-        counts = np.bincount(places[kept], minlength=len(vertices))
-        return Csr(_starts(counts), reached[kept], np.zeros(0, np.int32), self.target_vertices)
+        counts = np.bincount(positions[kept], minlength=len(vertices))
+        return Csr(_to_starts(counts), reached[kept], np.zeros(0, np.int32), self.target_vertices)
 
     def distinct_if_repeated(self, frontier: NumArray) -> NumArray | None:
         """The different vertices of a frontier, if it has so many of them again that each is worth a look on its own.
@@ -157,13 +157,13 @@ class Csr:
             return None
         wanted = np.zeros(self.target_vertices, np.bool_)
         wanted[targets] = True
-        entries, places = self.entries(distinct)
+        entries, positions = self.entries(distinct)
         reached = self.targets[entries]
         between = np.flatnonzero(wanted[reached])
         bits = min(max(len(between) * _SLOTS_PER_EDGE, 1 << 16), 1 << 26).bit_length()
         slots = np.zeros(1 << bits, np.bool_)
-        slots[_hashed(distinct[places[between]], reached[between], bits)] = True
-        return np.flatnonzero(slots[_hashed(sources, targets, bits)])
+        slots[_hash_pairs(distinct[positions[between]], reached[between], bits)] = True
+        return np.flatnonzero(slots[_hash_pairs(sources, targets, bits)])
 
     def _connects(self, sources: NumArray, targets: NumArray) -> BoolArray:
         """By binary search in each source's list, all lists at once."""
@@ -188,20 +188,20 @@ class Csr:
         counts = np.zeros(vertices, np.int64)
         counts[: self.vertices] = np.diff(self.starts)
         np.subtract.at(counts, np.searchsorted(self.starts, gone, "right") - 1, 1)
-        starts = _starts(counts)
-        old_targets, old_edges = _without(self.targets, gone), _without(self.edges, gone)
+        starts = _to_starts(counts)
+        old_targets, old_edges = _remove(self.targets, gone), _remove(self.edges, gone)
         if not len(sources):
             return Csr(starts, old_targets, old_edges, others)
         order = np.lexsort((targets, sources))
         sources, targets, edges = sources[order], targets[order], edges[order]
-        places: list[int] = [
+        positions: list[int] = [
             int(starts[s]) + int(np.searchsorted(old_targets[starts[s] : starts[s + 1]], t))
             for s, t in zip(sources.tolist(), targets.tolist(), strict=True)
         ]
         return Csr(
-            _starts(counts + np.bincount(sources, minlength=vertices)),
-            _with(old_targets, places, targets),
-            _with(old_edges, places, edges),
+            _to_starts(counts + np.bincount(sources, minlength=vertices)),
+            _insert(old_targets, positions, targets),
+            _insert(old_edges, positions, edges),
             others,
         )
 
@@ -212,15 +212,15 @@ class Csr:
         counts[changed] = np.diff(lists.starts)
         parts: list[NumArray] = []
         done = 0  # entries of ours that are told
-        for place, vertex in enumerate(changed.tolist()):
+        for position, vertex in enumerate(changed.tolist()):
             inside = vertex < self.vertices
             start = int(self.starts[vertex]) if inside else len(self.targets)
-            parts += [self.targets[done:start], lists.targets[lists.starts[place] : lists.starts[place + 1]]]
+            parts += [self.targets[done:start], lists.targets[lists.starts[position] : lists.starts[position + 1]]]
             done = int(self.starts[vertex + 1]) if inside else start
         parts.append(self.targets[done:])
-        return Csr(_starts(counts), np.concatenate(parts), self.edges, others)
+        return Csr(_to_starts(counts), np.concatenate(parts), self.edges, others)
 
-    def _without_parallels(self) -> "Csr":
+    def _drop_parallels(self) -> "Csr":
         if len(self.targets) < 2:
             return self
         first = np.ones(len(self.targets), np.bool_)
@@ -247,32 +247,32 @@ def require_fits(rows: int, columns: int = 1) -> None:
         raise NoRoom(f"A part of the match has {rows:,} rows, at most {most:,} fit: {remedy}.")
 
 
-def _hashed(sources: NumArray, targets: NumArray, bits: int) -> NumArray:
+def _hash_pairs(sources: NumArray, targets: NumArray, bits: int) -> NumArray:
     """A number of so many bits for each pair."""
     return (sources.astype(np.int64) * 0x9E3779B1 + targets) & ((1 << bits) - 1)
 
 
-def _without(array: NumArray, places: NumArray) -> NumArray:
+def _remove(array: NumArray, positions: NumArray) -> NumArray:
     """`array` without some places, ascending: for few of them, copying what is between is much faster than a mask."""
-    if len(places) > _SPLICED_MAX:
-        return np.delete(array, places)
-    ends = [*places.tolist(), len(array)]
-    starts = [0, *(place + 1 for place in ends[:-1])]
+    if len(positions) > _SPLICES_MAX:
+        return np.delete(array, positions)
+    ends = [*positions.tolist(), len(array)]
+    starts = [0, *(position + 1 for position in ends[:-1])]
     return np.concatenate([array[start:end] for start, end in zip(starts, ends, strict=True)])
 
 
-def _with(array: NumArray, places: list[int], values: NumArray) -> NumArray:
+def _insert(array: NumArray, positions: list[int], values: NumArray) -> NumArray:
     """`array` with a value more before each of the places, ascending."""
-    if len(places) > _SPLICED_MAX:
-        return np.insert(array, places, values)
+    if len(positions) > _SPLICES_MAX:
+        return np.insert(array, positions, values)
     fitting = values.astype(array.dtype)
     parts: list[NumArray] = []
-    for number, (start, end) in enumerate(zip([0, *places], [*places, len(array)], strict=True)):
+    for number, (start, end) in enumerate(zip([0, *positions], [*positions, len(array)], strict=True)):
         parts += [array[start:end], fitting[number : number + 1]]
     return np.concatenate(parts)
 
 
-def _starts(counts: NumArray) -> NumArray:
+def _to_starts(counts: NumArray) -> NumArray:
     starts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=starts[1:])
     return starts

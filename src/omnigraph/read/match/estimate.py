@@ -61,7 +61,7 @@ def key_as_id(var: str, definition: TypeDef, filters: list[Filter]) -> list[Filt
     texts, used = [], []
     for name in definition.key:
         prop = definition.by_name[name]
-        given = [(f, value) for f in filters if (value := _equal_to(f, prop.column)) is not None]
+        given = [(f, value) for f in filters if (value := _equal_constant(f, prop.column)) is not None]
         if not given or prop.type in _FLOATS:
             return filters
         try:
@@ -74,7 +74,7 @@ def key_as_id(var: str, definition: TypeDef, filters: list[Filter]) -> list[Filt
     return [named, *(condition for condition in filters if condition not in used)]
 
 
-def _equal_to(condition: Filter, column: str) -> Literal | None:
+def _equal_constant(condition: Filter, column: str) -> Literal | None:
     match condition:
         case Compare("=", Prop() as prop, Literal() as value) | Compare("=", Literal() as value, Prop() as prop):
             return value if prop.column.column == column else None

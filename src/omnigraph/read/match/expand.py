@@ -26,32 +26,32 @@ Neighbours: TypeAlias = Callable[[NumArray], tuple[NumArray, NumArray]]
 _MARKS_MAX = 1 << 26  # bytes of the marks of vertices seen, all sources of a batch together
 
 
-def expand(spaces: TableAccess, step: Traverse, frontier: NumArray, backward: bool) -> Expanded:
+def expand(access: TableAccess, step: Traverse, frontier: NumArray, backward: bool) -> Expanded:
     """From each place of the frontier to all that the step reaches; edges only where the step binds them."""
     if step.never or not len(frontier):
-        return _NOWHERE
+        return _EMPTY
     with_edges = step.edge_var is not None
-    adjacency = spaces.adjacency(step)
+    adjacency = access.adjacency(step)
     if step.single_hop:
         if adjacency is not None:
             return _hop(adjacency, step, frontier, backward, with_edges)
-        distinct, places = np.unique(frontier, return_inverse=True)
-        return _looked_up(spaces, step, distinct, backward, with_edges).expand(places, with_edges)
-    distinct, places = np.unique(frontier, return_inverse=True)
+        distinct, positions = np.unique(frontier, return_inverse=True)
+        return _lookup_hop(access, step, distinct, backward, with_edges).expand(positions, with_edges)
+    distinct, positions = np.unique(frontier, return_inverse=True)
     if adjacency is not None:
         csr = step_csr(adjacency, step, backward)
-        owners, reached = _reach_marked(csr, distinct, step, backward)
+        owners, reached = _reach_in_batches(csr, distinct, step, backward)
     else:
 
         def neighbours(numbers: NumArray) -> tuple[NumArray, NumArray]:
-            apart, places = np.unique(numbers, return_inverse=True)  # sources may meet
-            return _looked_up(spaces, step, apart, backward, with_edges=False).expand(places)[:2]
+            unique_vertices, positions = np.unique(numbers, return_inverse=True)  # sources may meet
+            return _lookup_hop(access, step, unique_vertices, backward, with_edges=False).expand(positions)[:2]
 
         owners, reached = _reach(neighbours, distinct, step, backward, _SeenPairs(distinct), _PAIR)
     if len(distinct) == 1 and len(frontier) == 1:
         return owners, reached, None
-    found = Csr.build(owners, reached, np.zeros(len(owners), np.int32), len(distinct), _others(reached))
-    return found.expand(places)
+    found = Csr.build(owners, reached, np.zeros(len(owners), np.int32), len(distinct), _vertex_count(reached))
+    return found.expand(positions)
 
 
 def step_csr(adjacency: Adjacency, step: Traverse, backward: bool) -> Csr:
@@ -67,17 +67,17 @@ def _hop(adjacency: Adjacency, step: Traverse, frontier: NumArray, backward: boo
     if not step.undirected:
         return step_csr(adjacency, step, backward).expand(frontier, with_edges=True)
     out, back = adjacency.forward.expand(frontier, True), adjacency.backward.expand(frontier, True)
-    return _either_way(out, back, frontier)
+    return _both_directions(out, back, frontier)
 
 
-def _either_way(out: Expanded, back: Expanded, frontier: NumArray) -> Expanded:
+def _both_directions(out: Expanded, back: Expanded, frontier: NumArray) -> Expanded:
     """Both directions of undirected edges that are bound; a self-loop fits once."""
-    places, reached, edges = back
-    once = reached != frontier[places]
+    positions, reached, edges = back
+    once = reached != frontier[positions]
     assert out[2] is not None
     assert edges is not None
     return (
-        np.concatenate([out[0], places[once]]),
+        np.concatenate([out[0], positions[once]]),
         np.concatenate([out[1], reached[once]]),
         np.concatenate([out[2], edges[once]]),
     )
@@ -86,28 +86,28 @@ def _either_way(out: Expanded, back: Expanded, frontier: NumArray) -> Expanded:
 # By lookups -------------------------------------------------------------------------------------------------
 
 
-def _looked_up(spaces: TableAccess, step: Traverse, distinct: NumArray, backward: bool, with_edges: bool) -> Csr:
+def _lookup_hop(access: TableAccess, step: Traverse, distinct: NumArray, backward: bool, with_edges: bool) -> Csr:
     """One hop from each of these vertices as a small adjacency over places in `distinct`."""
-    options = spaces.reader.options
+    options = access.reader.options
     if options.expand == "auto" and len(distinct) > options.frontier_max:
         raise NeedsResidentTables(step.edge, step.source_key, step.target_key)
-    ways = [_one_way_up(spaces, step, distinct, backward, with_edges)]
+    ways = [_lookup_one_way(access, step, distinct, backward, with_edges)]
     if step.undirected:
-        owners, reached, edges = _one_way_up(spaces, step, distinct, not backward, with_edges)
+        owners, reached, edges = _lookup_one_way(access, step, distinct, not backward, with_edges)
         once = reached != distinct[owners]
         ways.append((owners[once], reached[once], edges[once]))
     owners, reached, edges = (np.concatenate(parts) for parts in zip(*ways, strict=True))
-    found = Csr.build(owners, reached, edges, len(distinct), _others(reached))
+    found = Csr.build(owners, reached, edges, len(distinct), _vertex_count(reached))
     return found if with_edges else found.without_parallels()
 
 
-def _one_way_up(
-    spaces: TableAccess, step: Traverse, distinct: NumArray, backward: bool, with_edges: bool
+def _lookup_one_way(
+    access: TableAccess, step: Traverse, distinct: NumArray, backward: bool, with_edges: bool
 ) -> tuple[NumArray, NumArray, NumArray]:
     near_end, far_end = (DST, SRC) if backward else (SRC, DST)
     keys = (step.target_key, step.source_key) if backward else (step.source_key, step.target_key)
-    near, far = spaces.table(keys[0]), spaces.table(keys[1])
-    edges = spaces.lazy_table(step.edge)
+    near, far = access.table(keys[0]), access.table(keys[1])
+    edges = access.lazy_table(step.edge)
     ids: Any = near.ids(distinct)
     names = edges.columns_with(SRC, DST) if with_edges else [SRC, DST, ID]
     parts = []
@@ -117,15 +117,15 @@ def _one_way_up(
     rows = pa.concat_tables(parts)
     owners: Any = pc.index_in(rows.column(near_end), value_set=ids)
     rows = rows.filter(pc.is_valid(owners))
-    rows = _once(rows) if len(parts) > 1 else rows
-    places: Any = pc.index_in(rows.column(near_end), value_set=ids)
+    rows = _distinct_edges(rows) if len(parts) > 1 else rows
+    positions: Any = pc.index_in(rows.column(near_end), value_set=ids)
     reached = far.numbers_of(_flat(rows.column(far_end)))
     inside = reached >= 0
     numbers = edges.add(rows) if with_edges else np.zeros(rows.num_rows, np.int64)
-    return places.to_numpy().astype(np.int64)[inside], reached[inside], numbers[inside]
+    return positions.to_numpy().astype(np.int64)[inside], reached[inside], numbers[inside]
 
 
-def _once(rows: pa.Table) -> pa.Table:
+def _distinct_edges(rows: pa.Table) -> pa.Table:
     """Each edge once: every chunk of a lookup has brought all overlay rows with it."""
     ids: Any = _flat(rows.column(ID))
     encoded = ids.dictionary_encode().indices.to_numpy()
@@ -137,7 +137,7 @@ def _flat(column: Any) -> Any:
     return column.combine_chunks()
 
 
-def _others(reached: NumArray) -> int:
+def _vertex_count(reached: NumArray) -> int:
     return int(reached.max()) + 1 if len(reached) else 1
 
 
@@ -145,7 +145,7 @@ def _others(reached: NumArray) -> int:
 
 _PAIR = 1 << 32
 _NONE = np.zeros(0, np.int64)
-_NOWHERE: Expanded = (_NONE, _NONE, _NONE)
+_EMPTY: Expanded = (_NONE, _NONE, _NONE)
 
 
 class _SeenPairs:
@@ -154,7 +154,7 @@ class _SeenPairs:
     def __init__(self, starts: NumArray) -> None:
         self._seen = np.arange(len(starts)) * _PAIR + starts
 
-    def fresh(self, keys: NumArray) -> NumArray:
+    def add_new(self, keys: NumArray) -> NumArray:
         new = np.setdiff1d(keys, self._seen)
         self._seen = np.union1d(self._seen, new)
         return new
@@ -173,7 +173,7 @@ class _SeenMarks:
         self._marks[keys] = True
         self._touched = [keys]
 
-    def fresh(self, keys: NumArray) -> NumArray:
+    def add_new(self, keys: NumArray) -> NumArray:
         new: NumArray = keys[~self._marks[keys]]
         if len(new) * 16 > len(self._marks):
             marks = np.zeros(len(self._marks), np.bool_)
@@ -186,7 +186,7 @@ class _SeenMarks:
         return new
 
 
-def _reach_marked(csr: Csr, starts: NumArray, step: Traverse, backward: bool) -> tuple[NumArray, NumArray]:
+def _reach_in_batches(csr: Csr, starts: NumArray, step: Traverse, backward: bool) -> tuple[NumArray, NumArray]:
     """In batches of as many sources as the marks have room for."""
     size = max(1, min(len(starts), _MARKS_MAX // max(1, csr.vertices)))
     seen = _SeenMarks(size * csr.vertices)
@@ -213,20 +213,20 @@ def _reach(
             reported.append((owners, vertices))
         if depth == step.max_hops or not len(vertices):
             break
-        places, reached = neighbours(vertices)
-        keys = reached.astype(np.int64) if len(starts) == 1 else owners[places] * width + reached
+        positions, reached = neighbours(vertices)
+        keys = reached.astype(np.int64) if len(starts) == 1 else owners[positions] * width + reached
         if depth == 0 and backward:
-            looped[owners[places[reached == vertices[places]]]] = True
+            looped[owners[positions[reached == vertices[positions]]]] = True
         if depth == step.min_hops - 1:
-            loops = looped[owners] if backward else _looping(places, reached, vertices)
+            loops = looped[owners] if backward else _looping(positions, reached, vertices)
             reported.append((owners[loops], vertices[loops]))
-        keys = seen.fresh(keys)
+        keys = seen.add_new(keys)
         owners, vertices = (keys // width, keys % width) if len(starts) > 1 else (np.zeros(len(keys), np.int64), keys)
         depth += 1
     return np.concatenate([owners for owners, _ in reported]), np.concatenate([found for _, found in reported])
 
 
-def _looping(places: NumArray, reached: NumArray, vertices: NumArray) -> NumArray:
+def _looping(positions: NumArray, reached: NumArray, vertices: NumArray) -> NumArray:
     loops = np.zeros(len(vertices), np.bool_)
-    loops[places[reached == vertices[places]]] = True
+    loops[positions[reached == vertices[positions]]] = True
     return loops

@@ -70,13 +70,13 @@ def required_id(condition: Filter) -> str | None:
 
 def filter_table(condition: Filter, table: pa.Table) -> BoolArray:
     """Which rows of a table pass a filter over its one variable."""
-    held: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
 
     def column(operand: Prop | EntityId | EdgeEnd) -> ArrowArray:
         name = column_name(operand)
-        if name not in held:
-            held[name] = to_array(table.column(name))
-        return held[name]
+        if name not in arrays:
+            arrays[name] = to_array(table.column(name))
+        return arrays[name]
 
     return evaluate_filter(condition, column, table.num_rows)
 
@@ -107,16 +107,16 @@ def evaluate_filter(condition: Filter, column: ColumnOf, rows: int) -> BoolArray
         case Compare(op, left, right, domain):
             return compare_values(op, side(left), side(right), domain, rows)
         case TextContains(text, part):
-            return _in_text(side(text), side(part), rows, pc.match_substring, lambda whole, piece: piece in whole)
+            return _match_text(side(text), side(part), rows, pc.match_substring, lambda whole, piece: piece in whole)
         case TextStartsWith(text, prefix):
-            return _in_text(side(text), side(prefix), rows, pc.starts_with, str.startswith)
+            return _match_text(side(text), side(prefix), rows, pc.starts_with, str.startswith)
         case ListContains(items, item, domain):
-            return _member(side(items), side(item), domain, rows)
+            return _list_contains(side(items), side(item), domain, rows)
         case TextSearch(kind):
             raise BadRequest(f"{kind} needs a text index, which is not to be had here: use contains or starts_with.")
 
 
-def _in_text(text: Side, part: Side, rows: int, column_with: Any, texts: Callable[[str, str], bool]) -> BoolArray:
+def _match_text(text: Side, part: Side, rows: int, column_with: Any, texts: Callable[[str, str], bool]) -> BoolArray:
     if text is None or part is None:
         return np.zeros(rows, np.bool_)
     if isinstance(text, pa.Array) and isinstance(part, str):
@@ -127,7 +127,7 @@ def _in_text(text: Side, part: Side, rows: int, column_with: Any, texts: Callabl
     return np.fromiter(found, np.bool_, rows)
 
 
-def _member(items: Side, item: Side, domain: Any, rows: int) -> BoolArray:
+def _list_contains(items: Side, item: Side, domain: Any, rows: int) -> BoolArray:
     """Some element equals the item: elements are compared flat, then told back to their rows."""
     found = np.zeros(rows, np.bool_)
     if items is None or item is None:

@@ -14,8 +14,7 @@ from omnigraph.cancellation import checkpoint
 from omnigraph.query.ir import Filter, NodeVar, Not, Pattern, TextSearch, Traverse, variables_of
 from omnigraph.read.explain import ExecutedStep, QueryPlan, describe_filters, describe_traversal
 from omnigraph.read.graph.csr import MANY_ROWS, Expanded
-from omnigraph.read.match import joins
-from omnigraph.read.match.bindings import ONE_ROW, Bindings
+from omnigraph.read.match.bindings import ONE_ROW, Bindings, distinct_rows, filter_mask, join
 from omnigraph.read.match.estimate import estimate_degree, estimate_rows, key_as_id, selectivity
 from omnigraph.read.match.expand import expand, step_csr
 from omnigraph.read.match.filters import evaluate_filter
@@ -27,7 +26,7 @@ _SEED = "#seed"  # the place of an outer row, carried through the match of a neg
 
 
 def match_pattern(
-    spaces: TableAccess,
+    access: TableAccess,
     pattern: Pattern,
     keep: Collection[str],
     plan: QueryPlan,
@@ -39,21 +38,21 @@ def match_pattern(
 
     With `exists`, rows that agree in `keep` need not all be there, as long as one of them is.
     """
-    return _PatternMatch(spaces, pattern, frozenset(keep), plan, dict(outer or {}), exists).run(seeds)
+    return _PatternMatch(access, pattern, frozenset(keep), plan, dict(outer or {}), exists).run(seeds)
 
 
 class _PatternMatch:
     def __init__(
         self,
-        spaces: TableAccess,
+        access: TableAccess,
         pattern: Pattern,
         keep: frozenset[str],
         plan: QueryPlan,
         outer: dict[str, str],
         exists: bool,
     ) -> None:
-        self.spaces = spaces
-        self.reader = spaces.reader
+        self.access = access
+        self.reader = access.reader
         self.keep = keep
         self.plan = plan
         self.exists = exists
@@ -66,25 +65,25 @@ class _PatternMatch:
         self.negations = list(pattern.negations)
         self.possible = True
         for condition in pattern.filters:
-            self._sort_in(condition)
+            self._classify(condition)
         for var in self.unbound:
             if var in self.filters:
                 self.filters[var] = key_as_id(var, self.reader.state(self.tables[var]).definition, self.filters[var])
 
     def run(self, rows: Bindings) -> Bindings:
         if not self.possible:
-            return self._nothing()
+            return self._no_rows()
         for var in rows.columns:
             if var in self.filters:
-                rows = rows.filter(self._passing(var, rows.columns[var]))
-        rows = self._followed(self._settled(rows))
+                rows = rows.filter(self._filter_mask(var, rows.columns[var]))
+        rows = self._follow_traversals(self._apply_filters(rows))
         while self.unbound:
             checkpoint()
-            part = self._followed(self._settled(self._started()))
-            rows = self._settled(self._combined(rows, part))
+            part = self._follow_traversals(self._apply_filters(self._scan_smallest()))
+            rows = self._apply_filters(self._join(rows, part))
         return rows.keep(self.keep)
 
-    def _sort_in(self, condition: Filter) -> None:
+    def _classify(self, condition: Filter) -> None:
         variables = variables_of(condition)
         if not variables:
             self.possible &= bool(evaluate_filter(condition, ranking.no_column, 1)[0])
@@ -96,12 +95,12 @@ class _PatternMatch:
     def _where(self, filters: list[Filter]) -> str:
         return describe_filters(filters) if self.plan.with_details else ""
 
-    def _nothing(self) -> Bindings:
+    def _no_rows(self) -> Bindings:
         return Bindings(0, {var: np.zeros(0, np.int64) for var in self.tables if var in self.keep})
 
     # Starting
 
-    def _started(self) -> Bindings:
+    def _scan_smallest(self) -> Bindings:
         """The variable with the fewest rows to expect, alone."""
         expected = {
             var: estimate_rows(self.reader, self.tables[var], self.filters.get(var, [])) for var in self.unbound
@@ -110,47 +109,47 @@ class _PatternMatch:
         filters = self.filters.get(var, [])
         step = self.plan.add(f"Scan {self.tables[var]} {var}{self._where(filters)}", expected[var])
         self.unbound.remove(var)
-        numbers = self._selected(var)
-        step.rows = len(numbers)
-        return Bindings(len(numbers), {var: numbers})
+        row_numbers = self._select(var)
+        step.rows = len(row_numbers)
+        return Bindings(len(row_numbers), {var: row_numbers})
 
-    def _selected(self, var: str) -> NumArray:
-        space = self.spaces.table(self.tables[var])
+    def _select(self, var: str) -> NumArray:
+        table = self.access.table(self.tables[var])
         filters = self.filters.get(var, [])
         texts = [condition for condition in filters if isinstance(condition, TextSearch)]
         plain = [condition for condition in filters if not isinstance(condition, TextSearch)]
         if texts:
-            numbers = ranking.text_numbers(self.reader, space, texts[0])
-            return np.sort(numbers[self._passing(var, numbers)])
-        return space.select(plain) if plain else space.all_rows()
+            row_numbers = ranking.text_numbers(self.reader, table, texts[0])
+            return np.sort(row_numbers[self._filter_mask(var, row_numbers)])
+        return table.select(plain) if plain else table.all_rows()
 
-    def _passing(self, var: str, numbers: NumArray) -> BoolArray:
-        space = self.spaces.table(self.tables[var])
+    def _filter_mask(self, var: str, row_numbers: NumArray) -> BoolArray:
+        table = self.access.table(self.tables[var])
         filters = self.filters.get(var, [])
         plain = [condition for condition in filters if not isinstance(condition, TextSearch)]
-        mask = space.filter_mask(plain, numbers) if plain else np.ones(len(numbers), np.bool_)
+        mask = table.filter_mask(plain, row_numbers) if plain else np.ones(len(row_numbers), np.bool_)
         for condition in filters:
             if isinstance(condition, TextSearch):
-                mask &= np.isin(numbers, ranking.text_numbers(self.reader, space, condition))
+                mask &= np.isin(row_numbers, ranking.text_numbers(self.reader, table, condition))
         return mask
 
     # Following traversals
 
-    def _followed(self, rows: Bindings) -> Bindings:
+    def _follow_traversals(self, rows: Bindings) -> Bindings:
         while True:
             checkpoint()
-            candidates = [(self._expected(step, rows), place) for place, step in enumerate(self.steps)]
-            expected, place = min(candidates, default=(np.inf, 0))
+            candidates = [(self._expected_rows(step, rows), position) for position, step in enumerate(self.steps)]
+            expected, position = min(candidates, default=(np.inf, 0))
             if expected == np.inf:
                 return rows
-            traverse = self.steps.pop(place)
+            traverse = self.steps.pop(position)
             closes = traverse.source in rows.columns and traverse.target in rows.columns
             step = self.plan.add("", rows.count * 0.1 if closes else expected)
-            rows = self._closed(traverse, rows, step) if closes else self._expanded(traverse, rows, step)
+            rows = self._close_cycle(traverse, rows, step) if closes else self._expand(traverse, rows, step)
             step.rows = rows.count
-            rows = self._settled(rows)
+            rows = self._apply_filters(rows)
 
-    def _expected(self, step: Traverse, rows: Bindings) -> float:
+    def _expected_rows(self, step: Traverse, rows: Bindings) -> float:
         """The rows that a traversal would make; what closes a circle goes first, what is not connected never."""
         forward, backward = step.source in rows.columns, step.target in rows.columns
         if forward and backward:
@@ -163,45 +162,45 @@ class _PatternMatch:
             expected *= selectivity(condition, self.reader.state(self.tables[far]).rows)
         return expected
 
-    def _expanded(self, step: Traverse, rows: Bindings, shown: ExecutedStep) -> Bindings:
+    def _expand(self, step: Traverse, rows: Bindings, shown: ExecutedStep) -> Bindings:
         backward = step.source not in rows.columns
         near, far = (step.target, step.source) if backward else (step.source, step.target)
         self.unbound.remove(far)
         counted = not self._is_needed(far) and not (step.edge_var is not None and self._is_needed(step.edge_var))
         if self.plan.with_details:
             verb = "Count" if counted else "Expand"
-            shown.text = describe_traversal(step, verb, near, far, self.spaces.adjacency(step) is not None)
+            shown.text = describe_traversal(step, verb, near, far, self.access.adjacency(step) is not None)
             shown.text += describe_filters(self.filters.get(far, []))
         if counted and (degrees := self._degrees(step, rows.columns[near], backward)) is not None:
-            return self._times(rows, degrees)
-        passing = self._passing_expanded(step, rows.columns[near], far, backward)
-        places, reached, edges = passing or expand(self.spaces, step, rows.columns[near], backward)
-        mask = None if passing else self._reached(step, far, reached, edges)
+            return self._multiply(rows, degrees)
+        passing = self._expand_filtered(step, rows.columns[near], far, backward)
+        positions, reached, edges = passing or expand(self.access, step, rows.columns[near], backward)
+        mask = None if passing else self._far_mask(step, far, reached, edges)
         if mask is not None:
-            places, reached = places[mask], reached[mask]
+            positions, reached = positions[mask], reached[mask]
             edges = None if edges is None else edges[mask]
         if counted:
-            return self._times(rows, np.bincount(places, minlength=rows.count))
-        return self._bound(rows.keep(self._wanted(rows)).take(places), step, {far: reached}, edges)
+            return self._multiply(rows, np.bincount(positions, minlength=rows.count))
+        return self._bind(rows.keep(self._needed_columns(rows)).take(positions), step, {far: reached}, edges)
 
-    def _passing_expanded(self, step: Traverse, numbers: NumArray, far: str, backward: bool) -> Expanded | None:
+    def _expand_filtered(self, step: Traverse, row_numbers: NumArray, far: str, backward: bool) -> Expanded | None:
         """The expansion to what passes, filtered once for each vertex; None where few rows share one."""
-        if far not in self.filters or len(numbers) < MANY_ROWS or not step.single_hop or step.edge_var is not None:
+        if far not in self.filters or len(row_numbers) < MANY_ROWS or not step.single_hop or step.edge_var is not None:
             return None
-        adjacency = None if step.never else self.spaces.adjacency(step)
+        adjacency = None if step.never else self.access.adjacency(step)
         if adjacency is None:
             return None
         csr = step_csr(adjacency, step, backward)
-        distinct = csr.distinct_if_repeated(numbers)
+        distinct = csr.distinct_if_repeated(row_numbers)
         if distinct is None:
             return None
-        places = np.zeros(csr.vertices, np.int64)
-        places[distinct] = np.arange(len(distinct))
-        return csr.restrict(distinct, lambda reached: self._passing(far, reached)).expand(places[numbers])
+        positions = np.zeros(csr.vertices, np.int64)
+        positions[distinct] = np.arange(len(distinct))
+        return csr.restrict(distinct, lambda reached: self._filter_mask(far, reached)).expand(positions[row_numbers])
 
-    def _degrees(self, step: Traverse, numbers: NumArray, backward: bool) -> NumArray | None:
+    def _degrees(self, step: Traverse, row_numbers: NumArray, backward: bool) -> NumArray | None:
         """How many a traversal reaches, straight from the adjacency; None where it takes an expansion to say."""
-        adjacency = self.spaces.adjacency(step)
+        adjacency = self.access.adjacency(step)
         if adjacency is None or not step.single_hop or (step.edge_var is not None and step.undirected):
             return None
         if step.edge_var is not None and step.edge_var in self.filters:
@@ -209,47 +208,47 @@ class _PatternMatch:
         csr = step_csr(adjacency, step, backward)
         far = step.source if backward else step.target
         if far not in self.filters:
-            return csr.degrees(numbers) if step.edge_var is not None else csr.degrees_once(numbers)
-        space = self.spaces.resident_table(self.tables[far])
-        if space is None or 2 * int(csr.degrees(numbers).sum()) < len(csr.targets):
+            return csr.degrees(row_numbers) if step.edge_var is not None else csr.degrees_once(row_numbers)
+        table = self.access.resident_table(self.tables[far])
+        if table is None or 2 * int(csr.degrees(row_numbers).sum()) < len(csr.targets):
             return None
         csr = csr if step.edge_var is not None else csr.without_parallels()
-        everything = space.all_rows()
-        passing = np.zeros(space.total, np.bool_)
-        passing[everything] = self._passing(far, everything)
-        return csr.count_passing(passing)[numbers]
+        everything = table.all_rows()
+        passing = np.zeros(table.total, np.bool_)
+        passing[everything] = self._filter_mask(far, everything)
+        return csr.count_passing(passing)[row_numbers]
 
-    def _reached(self, step: Traverse, far: str, reached: NumArray, edges: NumArray | None) -> BoolArray | None:
-        mask = self._passing(far, reached) if far in self.filters else None
+    def _far_mask(self, step: Traverse, far: str, reached: NumArray, edges: NumArray | None) -> BoolArray | None:
+        mask = self._filter_mask(far, reached) if far in self.filters else None
         if step.edge_var is not None and step.edge_var in self.filters:
             assert edges is not None
-            own = self._passing(step.edge_var, edges)
+            own = self._filter_mask(step.edge_var, edges)
             mask = own if mask is None else mask & own
         return mask
 
-    def _closed(self, step: Traverse, rows: Bindings, shown: ExecutedStep) -> Bindings:
+    def _close_cycle(self, step: Traverse, rows: Bindings, shown: ExecutedStep) -> Bindings:
         """A traversal between two variables that both have values already."""
         sources, targets = rows.columns[step.source], rows.columns[step.target]
-        adjacency = self.spaces.adjacency(step)
+        adjacency = self.access.adjacency(step)
         shown.text = describe_traversal(step, "Check", step.source, step.target, adjacency is not None)
         if step.edge_var is None and step.single_hop and adjacency is not None:
             return rows.filter(step_csr(adjacency, step, backward=False).connects(sources, targets))
-        places, reached, edges = expand(self.spaces, step, sources, backward=False)
-        mask = reached == targets[places]
+        positions, reached, edges = expand(self.access, step, sources, backward=False)
+        mask = reached == targets[positions]
         if step.edge_var is not None and step.edge_var in self.filters:
             assert edges is not None
-            mask &= self._passing(step.edge_var, edges)
+            mask &= self._filter_mask(step.edge_var, edges)
         if step.edge_var is None or not self._is_needed(step.edge_var):
-            return self._times(rows, np.bincount(places[mask], minlength=rows.count))
-        return self._bound(rows.take(places[mask]), step, {}, None if edges is None else edges[mask])
+            return self._multiply(rows, np.bincount(positions[mask], minlength=rows.count))
+        return self._bind(rows.take(positions[mask]), step, {}, None if edges is None else edges[mask])
 
-    def _bound(self, rows: Bindings, step: Traverse, more: dict[str, NumArray], edges: NumArray | None) -> Bindings:
+    def _bind(self, rows: Bindings, step: Traverse, more: dict[str, NumArray], edges: NumArray | None) -> Bindings:
         if step.edge_var is not None and edges is not None and self._is_needed(step.edge_var):
             more = {**more, step.edge_var: edges}
         return rows.with_columns(more)
 
-    def _times(self, rows: Bindings, counts: NumArray) -> Bindings:
-        rows = rows.keep(self._wanted(rows))
+    def _multiply(self, rows: Bindings, counts: NumArray) -> Bindings:
+        rows = rows.keep(self._needed_columns(rows))
         return rows.filter(counts > 0) if self.exists else rows.multiply(counts)
 
     def _is_needed(self, var: str) -> bool:
@@ -261,17 +260,17 @@ class _PatternMatch:
             or any(var in negation.pattern.outer for negation in self.negations)
         )
 
-    def _wanted(self, rows: Bindings) -> list[str]:
+    def _needed_columns(self, rows: Bindings) -> list[str]:
         return [var for var in rows.columns if self._is_needed(var)]
 
     # Filters over several variables, negations, unconnected parts
 
-    def _settled(self, rows: Bindings) -> Bindings:
+    def _apply_filters(self, rows: Bindings) -> Bindings:
         """With every filter and negation applied that can be by now."""
         for condition in [f for f in self.others if all(var in rows.columns for var in variables_of(f))]:
             self.others.remove(condition)
             step = self.plan.add(f"Filter{self._where([condition])}")
-            rows = rows.filter(joins.filter_mask(self.spaces, condition, rows))
+            rows = rows.filter(filter_mask(self.access, condition, rows))
             step.rows = rows.count
         for negation in [n for n in self.negations if all(var in rows.columns for var in n.pattern.outer)]:
             self.negations.remove(negation)
@@ -280,18 +279,18 @@ class _PatternMatch:
             step.rows = rows.count
         return rows
 
-    def _combined(self, rows: Bindings, part: Bindings) -> Bindings:
+    def _join(self, rows: Bindings, part: Bindings) -> Bindings:
         conditions = [
             f for f in self.others if all(var in rows.columns or var in part.columns for var in variables_of(f))
         ]
         if rows is ONE_ROW:
             return part
-        if not conditions and not self._wanted(part):
-            return self._times(rows, np.full(rows.count, part.count if part.weight is None else part.weight.sum()))
+        if not conditions and not self._needed_columns(part):
+            return self._multiply(rows, np.full(rows.count, part.count if part.weight is None else part.weight.sum()))
         for condition in conditions:
             self.others.remove(condition)
         step = self.plan.add(f"Join{self._where(conditions)}", float(rows.count) * part.count)
-        result = joins.join(self.spaces, rows, part, conditions)
+        result = join(self.access, rows, part, conditions)
         step.rows = result.count
         return result
 
@@ -301,17 +300,17 @@ class _PatternMatch:
         outer = {var: self.tables[var] for var in inner.outer}
         if len(outer) == 1:
             (var,) = outer
-            found = self._found_alone(inner, var, rows.columns[var], inside)
+            found = self._match_inside_out(inner, var, rows.columns[var], inside)
             if found is not None:
                 return found
-        seeds, places = joins.distinct_rows(rows, list(outer))
+        seeds, positions = distinct_rows(rows, list(outer))
         seeds = seeds.with_columns({_SEED: np.arange(seeds.count)})
-        matched = match_pattern(self.spaces, inner, [_SEED], inside, outer, seeds, exists=True)
+        matched = match_pattern(self.access, inner, [_SEED], inside, outer, seeds, exists=True)
         has = np.zeros(seeds.count, np.bool_)
         has[matched.columns[_SEED]] = True
-        return has if places is None else has[places]
+        return has if positions is None else has[positions]
 
-    def _found_alone(self, inner: Pattern, var: str, numbers: NumArray, inside: QueryPlan) -> BoolArray | None:
+    def _match_inside_out(self, inner: Pattern, var: str, row_numbers: NumArray, inside: QueryPlan) -> BoolArray | None:
         """The same from the inside out, where the inner pattern alone has far fewer rows than there are outer ones."""
         own: dict[str, list[Any]] = {node.var: [] for node in inner.nodes}
         for condition in inner.filters:
@@ -322,10 +321,10 @@ class _PatternMatch:
             (estimate_rows(self.reader, node.table_key, own[node.var]) for node in inner.nodes), default=float("inf")
         )
         connected = any(var in (step.source, step.target) for step in inner.traversals)
-        if not connected or expected * 10 > len(numbers):
+        if not connected or expected * 10 > len(row_numbers):
             return None
         whole = replace(inner, nodes=(*inner.nodes, NodeVar(var, self.tables[var])), outer=())
-        found = match_pattern(self.spaces, whole, [var], inside, exists=True).columns[var]
-        marks = np.zeros(max(self.spaces.table(self.tables[var]).total, 1), np.bool_)
+        found = match_pattern(self.access, whole, [var], inside, exists=True).columns[var]
+        marks = np.zeros(max(self.access.table(self.tables[var]).total, 1), np.bool_)
         marks[found] = True
-        return marks[numbers]
+        return marks[row_numbers]

@@ -20,15 +20,15 @@ from omnigraph.schema.types import INTEGER_BOUNDS, Scalar
 _EXACT = 1 << 53
 
 
-def compute_aggregate(spaces: TableAccess, aggregate: Aggregate, rows: Bindings, groups: RowGroups) -> ArrowArray:
+def compute_aggregate(access: TableAccess, aggregate: Aggregate, rows: Bindings, groups: RowGroups) -> ArrowArray:
     """The aggregate's value for each group."""
     if aggregate.arg is None:
         return pa.array(_counts(groups.of_row, rows.weight, groups.count))
-    arg, numbers = aggregate.arg, rows.columns[aggregate.arg.var]
+    arg, row_numbers = aggregate.arg, rows.columns[aggregate.arg.var]
     if aggregate.fn in ("min", "max"):
-        return _extreme(spaces, aggregate, arg, numbers, groups)
+        return _min_or_max(access, aggregate, arg, row_numbers, groups)
     name = column_name(arg)
-    values = spaces.table(arg.table_key).values([name], numbers)[name]
+    values = access.table(arg.table_key).values([name], row_numbers)[name]
     valid = valid_mask(values)
     inside = slice(None) if valid is None else np.flatnonzero(valid)
     of_row = groups.of_row[inside]
@@ -44,7 +44,7 @@ def compute_aggregate(spaces: TableAccess, aggregate: Aggregate, rows: Bindings,
         sums = _integer_sums(present, of_row, weight, groups.count)
     if aggregate.fn == "avg":
         return pa.array([s / c if c else None for s, c in zip(sums, counts.tolist(), strict=True)], pa.float64())
-    return _sums(sums, counts, aggregate)
+    return _sum_column(sums, counts, aggregate)
 
 
 def _counts(of_row: NumArray, weight: NumArray | None, groups: int) -> NumArray:
@@ -65,8 +65,8 @@ def _integer_sums(values: NumArray, of_row: NumArray, weight: NumArray | None, g
         return [int(total) for total in np.bincount(of_row, weights=weighted, minlength=groups).tolist()]
     totals = [0] * groups
     heavy = weight.tolist() if weight is not None else None
-    for place, (group, value) in enumerate(zip(of_row.tolist(), values.tolist(), strict=True)):
-        totals[group] += value if heavy is None else value * heavy[place]
+    for position, (group, value) in enumerate(zip(of_row.tolist(), values.tolist(), strict=True)):
+        totals[group] += value if heavy is None else value * heavy[position]
     return totals
 
 
@@ -86,7 +86,7 @@ def _fsum(values: list[float]) -> float:
         return math.inf
 
 
-def _sums(sums: list[Any], counts: NumArray, aggregate: Aggregate) -> ArrowArray:
+def _sum_column(sums: list[Any], counts: NumArray, aggregate: Aggregate) -> ArrowArray:
     present: list[Any] = [total if count else None for total, count in zip(sums, counts.tolist(), strict=True)]
     assert isinstance(aggregate.type, Scalar)
     if aggregate.type == F64:
@@ -104,12 +104,12 @@ def _sums(sums: list[Any], counts: NumArray, aggregate: Aggregate) -> ArrowArray
     return pa.array(present, arrow_type(aggregate.type))
 
 
-def _extreme(
-    spaces: TableAccess, aggregate: Aggregate, arg: Prop | EntityId, numbers: NumArray, groups: RowGroups
+def _min_or_max(
+    access: TableAccess, aggregate: Aggregate, arg: Prop | EntityId, row_numbers: NumArray, groups: RowGroups
 ) -> ArrowArray:
     """The value of the row that sorts first or last in its group, read for that row alone."""
-    keys: SortKeys = column_keys(spaces, arg, numbers)
-    rows = np.arange(len(numbers)) if keys.valid is None else np.flatnonzero(keys.valid)
+    keys: SortKeys = column_keys(access, arg, row_numbers)
+    rows = np.arange(len(row_numbers)) if keys.valid is None else np.flatnonzero(keys.valid)
     of_row, values = groups.of_row[rows], keys.values[rows]
     order = np.lexsort((values, of_row))
     of_sorted = of_row[order]
@@ -120,7 +120,7 @@ def _extreme(
         edge[:-1] = of_sorted[1:] != of_sorted[:-1]
     chosen = rows[order[edge]]
     name = column_name(arg)
-    found = spaces.table(arg.table_key).values([name], numbers[chosen])[name]
-    places = np.full(groups.count, -1, np.int64)
-    places[of_sorted[edge]] = np.arange(len(chosen))
-    return found.take(pa.array(places, mask=places < 0))
+    found = access.table(arg.table_key).values([name], row_numbers[chosen])[name]
+    positions = np.full(groups.count, -1, np.int64)
+    positions[of_sorted[edge]] = np.arange(len(chosen))
+    return found.take(pa.array(positions, mask=positions < 0))

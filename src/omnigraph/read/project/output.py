@@ -62,14 +62,14 @@ class ResultTable:
     columns: tuple[OutputColumn, ...]
 
 
-def project(spaces: TableAccess, query: ReadQuery, rows: Bindings, plan: QueryPlan) -> ResultTable:
+def project(access: TableAccess, query: ReadQuery, rows: Bindings, plan: QueryPlan) -> ResultTable:
     """The result's rows in order, with its columns ready to be fetched."""
-    return _Projection(spaces, query, plan).result(rows)
+    return _Projection(access, query, plan).result(rows)
 
 
 class _Projection:
-    def __init__(self, spaces: TableAccess, query: ReadQuery, plan: QueryPlan) -> None:
-        self.spaces = spaces
+    def __init__(self, access: TableAccess, query: ReadQuery, plan: QueryPlan) -> None:
+        self.access = access
         self.query = query
         self.plan = plan
         self.scores: dict[Rank, ranking.RankValues] = {}
@@ -79,34 +79,34 @@ class _Projection:
         query = self.query
         if not query.grouped or self._ranks():
             rows = rows.expand_weights()
-        best = self._best(rows)
+        best = self._top_rows(rows)
         if best is not None:
-            return self._finished(best, None)
+            return self._build_result(best, None)
         for rank in self._ranks():
-            self.scores[rank] = ranking.rank_rows(self.spaces, rank, rows, self._top(rank))
+            self.scores[rank] = ranking.rank_rows(self.access, rank, rows, self._top_limit(rank))
         kept = [self.scores[rank].found for rank in query.keeps]
         if kept:
-            places = np.flatnonzero(np.logical_and.reduce(kept))
-            rows = rows.take(places)
+            positions = np.flatnonzero(np.logical_and.reduce(kept))
+            rows = rows.take(positions)
             self.scores = {
-                rank: ranking.RankValues(score.values[places], score.found[places])
+                rank: ranking.RankValues(score.values[positions], score.found[positions])
                 for rank, score in self.scores.items()
             }
         if query.grouped:
-            return self._finished(rows, self._groups(rows))
-        return self._finished(rows, None)
+            return self._build_result(rows, self._groups(rows))
+        return self._build_result(rows, None)
 
     def _ranks(self) -> list[Rank]:
         return ranks_of(self.query)
 
-    def _top(self, rank: Rank) -> int | None:
+    def _top_limit(self, rank: Rank) -> int | None:
         return top_limit(self.query, rank)
 
-    def _best(self, rows: Bindings) -> Bindings | None:
+    def _top_rows(self, rows: Bindings) -> Bindings | None:
         """The rows that may be in the result, where all rows of a table match and the best by one rank are wanted."""
         ranks = self._ranks()
-        top = self._top(ranks[0]) if len(ranks) == 1 else None
-        found = None if top is None else ranking.top_rows(self.spaces, ranks[0], rows, top)
+        top = self._top_limit(ranks[0]) if len(ranks) == 1 else None
+        found = None if top is None else ranking.top_rows(self.access, ranks[0], rows, top)
         if top is None or found is None:
             return None
         best, scores = found
@@ -131,14 +131,14 @@ class _Projection:
         exprs = [*(p.expr for p in self.query.returns), *(k.expr for k in self.query.order)]
         for expr in exprs:
             if isinstance(expr, Aggregate) and expr not in self.computed:
-                self.computed[expr] = compute_aggregate(self.spaces, expr, rows, groups)
+                self.computed[expr] = compute_aggregate(self.access, expr, rows, groups)
 
     def _group_keys(self, expr: OutputExpr, rows: Bindings) -> SortKeys | None:
         match expr:
             case WholeNode(var) | EntityId(var):
                 return SortKeys(rows.columns[var], None)
             case Prop(var):
-                return column_keys(self.spaces, expr, rows.columns[var])
+                return column_keys(self.access, expr, rows.columns[var])
             case Nearest() | Bm25() | Rrf():
                 return SortKeys(self.scores[expr].values + 0.0, self.scores[expr].found)
             case _:
@@ -146,64 +146,64 @@ class _Projection:
 
     # Order and limit
 
-    def _finished(self, rows: Bindings, groups: RowGroups | None) -> ResultTable:
+    def _build_result(self, rows: Bindings, groups: RowGroups | None) -> ResultTable:
         count = rows.count if groups is None else groups.count
-        places = self._in_order(rows, groups, count)
+        positions = self._order(rows, groups, count)
         if self.query.order or self.query.limit is not None:
             limit = "" if self.query.limit is None else f" limit {self.query.limit}"
             keys = len(self.query.order)
             by = f"Order by {keys} key{'s' if keys != 1 else ''}" if keys else "Order by ids"
-            self.plan.add(f"{by}{limit}").rows = len(places)
+            self.plan.add(f"{by}{limit}").rows = len(positions)
         columns = [
-            self._column(projection.name, projection.expr, rows, groups, places) for projection in self.query.returns
+            self._column(projection.name, projection.expr, rows, groups, positions) for projection in self.query.returns
         ]
-        return ResultTable(len(places), tuple(columns))
+        return ResultTable(len(positions), tuple(columns))
 
-    def _in_order(self, rows: Bindings, groups: RowGroups | None, count: int) -> NumArray:
+    def _order(self, rows: Bindings, groups: RowGroups | None, count: int) -> NumArray:
         order = [key for key in (*self.query.order, *self.query.tiebreak) if not isinstance(key.expr, Literal)]
-        places = np.arange(count)
+        positions = np.arange(count)
         limit = self.query.limit
         if limit is not None and order:
             first = self._keys(order[0], rows, groups, None)
             narrowed = codes.top_candidates(first, _direction(order[0]), limit)
             if narrowed is not None:
-                places = narrowed
-        if len(places) > 1:
+                positions = narrowed
+        if len(positions) > 1:
             columns = [
                 column
                 for key in order
-                if not self._is_constant(key, rows, groups, places)
-                for column in codes.sort_columns(self._keys(key, rows, groups, places), _direction(key))
+                if not self._is_constant(key, rows, groups, positions)
+                for column in codes.sort_columns(self._keys(key, rows, groups, positions), _direction(key))
             ]
-            places = places[codes.sort_order(columns, len(places))]
-        return places if limit is None else places[:limit]
+            positions = positions[codes.sort_order(columns, len(positions))]
+        return positions if limit is None else positions[:limit]
 
-    def _is_constant(self, key: OrderKey, rows: Bindings, groups: RowGroups | None, places: NumArray) -> bool:
+    def _is_constant(self, key: OrderKey, rows: Bindings, groups: RowGroups | None, positions: NumArray) -> bool:
         """Whether it is one entity's value at all places: such a key need not be read."""
         if not isinstance(key.expr, Prop | EntityId | WholeNode):
             return False
-        numbers = rows.columns[key.expr.var][_rows_at(groups, places)]
-        return bool(numbers[0] == numbers[-1]) and bool((numbers == numbers[0]).all())
+        row_numbers = rows.columns[key.expr.var][_rows_at(groups, positions)]
+        return bool(row_numbers[0] == row_numbers[-1]) and bool((row_numbers == row_numbers[0]).all())
 
-    def _keys(self, key: OrderKey, rows: Bindings, groups: RowGroups | None, places: NumArray | None) -> SortKeys:
+    def _keys(self, key: OrderKey, rows: Bindings, groups: RowGroups | None, positions: NumArray | None) -> SortKeys:
         """The key's values at some places of the result; None are all."""
         expr = key.expr
         if isinstance(expr, Aggregate):
             found = self.computed[expr]
-            return sort_keys(found if places is None else found.take(pa.array(places)))
-        at = _rows_at(groups, places)
+            return sort_keys(found if positions is None else found.take(pa.array(positions)))
+        at = _rows_at(groups, positions)
         if isinstance(expr, Nearest | Bm25 | Rrf):
             keys = SortKeys(self.scores[expr].values + 0.0, self.scores[expr].found)
             return keys if at is None else keys.take(at)
         id_or_prop = EntityId(expr.var, expr.table_key) if isinstance(expr, WholeNode) else expr
         assert isinstance(id_or_prop, Prop | EntityId)
-        numbers = rows.columns[id_or_prop.var]
-        return column_keys(self.spaces, id_or_prop, numbers if at is None else numbers[at])
+        row_numbers = rows.columns[id_or_prop.var]
+        return column_keys(self.access, id_or_prop, row_numbers if at is None else row_numbers[at])
 
     # Columns
 
     def _column(
-        self, name: str, expr: OutputExpr, rows: Bindings, groups: RowGroups | None, places: NumArray
+        self, name: str, expr: OutputExpr, rows: Bindings, groups: RowGroups | None, positions: NumArray
     ) -> OutputColumn:
         match expr:
             case Aggregate(type=kind):
@@ -212,45 +212,45 @@ class _Projection:
                     name,
                     kind,
                     found.type,
-                    lambda part: found.take(pa.array(places[part])),
-                    python_values=lambda: [found[place].as_py() for place in places.tolist()],
+                    lambda part: found.take(pa.array(positions[part])),
+                    python_values=lambda: [found[position].as_py() for position in positions.tolist()],
                 )
             case Literal(value, kind):
                 constant: Any = pa.scalar(list(value) if isinstance(value, tuple) else value, arrow_type(kind))
-                return OutputColumn(name, kind, constant.type, lambda part: pa.repeat(constant, len(places[part])))
+                return OutputColumn(name, kind, constant.type, lambda part: pa.repeat(constant, len(positions[part])))
             case Nearest() | Bm25() | Rrf():
                 score = self.scores[expr].to_arrow()
-                at = _rows_at(groups, places)
+                at = _rows_at(groups, positions)
                 chosen = score if at is None else score.take(pa.array(at))
                 return OutputColumn(name, expr.type, pa.float64(), lambda part: chosen[part])
             case WholeNode(var, table_key, properties):
-                numbers = _entities(rows, var, groups, places)
+                row_numbers = _row_numbers_of(rows, var, groups, positions)
                 names = ["id", *(column.column for column in properties)]
-                schema = self.spaces.reader.state(table_key).schema
+                schema = self.access.reader.state(table_key).schema
                 fields = [
                     pa.field("id", pa.string()),
                     *(pa.field(column.name, schema.field(column.column).type) for column in properties),
                 ]
 
                 def node(part: slice) -> ArrowArray:
-                    values = self.spaces.table(table_key).values(names, numbers[part])
+                    values = self.access.table(table_key).values(names, row_numbers[part])
                     return pa.StructArray.from_arrays([values[name] for name in names], fields=fields)
 
                 return OutputColumn(name, None, pa.struct(fields), node, expr)
             case Prop() | EntityId():
-                numbers = _entities(rows, expr.var, groups, places)
+                row_numbers = _row_numbers_of(rows, expr.var, groups, positions)
                 column, key = column_name(expr), expr.table_key
 
                 def values(part: slice) -> ArrowArray:
-                    return self.spaces.table(key).values([column], numbers[part])[column]
+                    return self.access.table(key).values([column], row_numbers[part])[column]
 
-                wanted = arrow_type(expr.type)
+                output_type = arrow_type(expr.type)
 
                 def few() -> list[Any] | None:
-                    space = self.spaces.resident_table(key)
-                    return None if space is None else space.python_values(column, wanted, numbers)
+                    table = self.access.resident_table(key)
+                    return None if table is None else table.python_values(column, output_type, row_numbers)
 
-                return OutputColumn(name, expr.type, wanted, values, python_values=few)
+                return OutputColumn(name, expr.type, output_type, values, python_values=few)
             case _:
                 raise AssertionError(f"{expr} was not bound")
 
@@ -270,15 +270,15 @@ def top_limit(query: ReadQuery, rank: Rank) -> int | None:
     return query.limit if best_first else None
 
 
-def _rows_at(groups: RowGroups | None, places: NumArray | None) -> NumArray | None:
+def _rows_at(groups: RowGroups | None, positions: NumArray | None) -> NumArray | None:
     """The rows behind places of the result: themselves, or one of each group."""
     if groups is None:
-        return places
-    return groups.first if places is None else groups.first[places]
+        return positions
+    return groups.first if positions is None else groups.first[positions]
 
 
-def _entities(rows: Bindings, var: str, groups: RowGroups | None, places: NumArray) -> NumArray:
-    at = _rows_at(groups, places)
+def _row_numbers_of(rows: Bindings, var: str, groups: RowGroups | None, positions: NumArray) -> NumArray:
+    at = _rows_at(groups, positions)
     assert at is not None
     return rows.columns[var][at]
 

@@ -25,8 +25,8 @@ class SortKeys:
     values: NumArray
     valid: BoolArray | None
 
-    def take(self, places: NumArray) -> "SortKeys":
-        return SortKeys(self.values[places], None if self.valid is None else self.valid[places])
+    def take(self, positions: NumArray) -> "SortKeys":
+        return SortKeys(self.values[positions], None if self.valid is None else self.valid[positions])
 
 
 def sort_keys(array: ArrowArray) -> SortKeys:
@@ -41,12 +41,12 @@ def sort_keys(array: ArrowArray) -> SortKeys:
     if is_text(kind):
         ranked: Any = pc.rank(array, sort_keys="ascending", tiebreaker="dense")
         return SortKeys(ranked.to_numpy().astype(np.int32), valid)
-    return _ranked([_hashable(value) for value in array.to_pylist()])
+    return _rank_values([_hashable(value) for value in array.to_pylist()])
 
 
-def _ranked(items: list[Any]) -> SortKeys:
+def _rank_values(items: list[Any]) -> SortKeys:
     """By their rank among each other. Python has texts in the order of code points, as Arrow does."""
-    order = {value: place for place, value in enumerate(sorted({value for value in items if value is not None}))}
+    order = {value: position for position, value in enumerate(sorted({value for value in items if value is not None}))}
     values = np.fromiter((order.get(value, -1) for value in items), np.int64, len(items))
     return SortKeys(values, values >= 0 if None in items else None)
 
@@ -55,33 +55,37 @@ def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def column_keys(spaces: TableAccess, expr: Prop | EntityId, numbers: NumArray) -> SortKeys:
+def column_keys(access: TableAccess, expr: Prop | EntityId, row_numbers: NumArray) -> SortKeys:
     """The keys of a property or id for some rows."""
     name = column_name(expr)
-    space = spaces.table(expr.table_key)
-    if isinstance(space, ResidentTable):
-        kind = space.state.schema.field(name).type
-        if 4 * len(numbers) >= space.total or spaces.reader.caches.has(_ranks_key(space, name)):
+    table = access.table(expr.table_key)
+    if isinstance(table, ResidentTable):
+        kind = table.state.schema.field(name).type
+        if 4 * len(row_numbers) >= table.total or access.reader.caches.has(_cache_key(table, name)):
             if is_text(kind):
-                return column_ranks(spaces.reader.caches, space, name).take(numbers)
+                return column_ranks(access.reader.caches, table, name).take(row_numbers)
             if pa.types.is_primitive(kind) or pa.types.is_boolean(kind):
-                return sort_keys(space.column(name)).take(numbers)
-        if len(numbers) <= FEW_ROWS and is_text(kind) and (few := space.python_values(name, kind, numbers)) is not None:
-            return _ranked(few)
-    return sort_keys(space.values([name], numbers)[name])
+                return sort_keys(table.column(name)).take(row_numbers)
+        if (
+            len(row_numbers) <= FEW_ROWS
+            and is_text(kind)
+            and (few := table.python_values(name, kind, row_numbers)) is not None
+        ):
+            return _rank_values(few)
+    return sort_keys(table.values([name], row_numbers)[name])
 
 
-def column_ranks(caches: ReadCache, space: ResidentTable, name: str) -> SortKeys:
+def column_ranks(caches: ReadCache, table: ResidentTable, name: str) -> SortKeys:
     """The keys of a whole column, kept in memory."""
     return caches.get(
-        _ranks_key(space, name),
-        lambda: sort_keys(space.column(name)),
+        _cache_key(table, name),
+        lambda: sort_keys(table.column(name)),
         lambda keys: int(keys.values.nbytes + (0 if keys.valid is None else keys.valid.nbytes)),
     )
 
 
-def _ranks_key(space: ResidentTable, name: str) -> tuple[object, ...]:
-    return ("ranks", space.state.fingerprint, name)
+def _cache_key(table: ResidentTable, name: str) -> tuple[object, ...]:
+    return ("ranks", table.state.fingerprint, name)
 
 
 # Order ------------------------------------------------------------------------------------------------------
@@ -150,17 +154,17 @@ def group_rows(keys: "list[SortKeys]", count: int) -> RowGroups:
     """Rows with equal keys; null is a value of its own."""
     codes, size = np.zeros(count, np.int64), 1
     for key in keys:
-        more, more_size = _dense(key)
+        more, more_size = _dense_codes(key)
         if size > (1 << 62) // more_size:
-            codes, size = _renumbered(codes, size)
+            codes, size = _compact_codes(codes, size)
         codes, size = codes * more_size + more, size * more_size
-    of_row, groups = _renumbered(codes, size)
+    of_row, groups = _compact_codes(codes, size)
     first = np.zeros(groups, np.int64)
     first[of_row[::-1]] = np.arange(count - 1, -1, -1)
     return RowGroups(of_row, first)
 
 
-def _dense(keys: SortKeys) -> tuple[NumArray, int]:
+def _dense_codes(keys: SortKeys) -> tuple[NumArray, int]:
     """Codes from 0; null is 0 where there may be one."""
     values = keys.values
     if not len(values):
@@ -177,7 +181,7 @@ def _dense(keys: SortKeys) -> tuple[NumArray, int]:
     return (codes if valid is None else np.where(valid, codes, 0)), len(distinct) + 1
 
 
-def _renumbered(codes: NumArray, size: int) -> tuple[NumArray, int]:
+def _compact_codes(codes: NumArray, size: int) -> tuple[NumArray, int]:
     """Codes without gaps, in the same order."""
     if size <= 4 * len(codes) + (1 << 20):
         present = np.zeros(size, np.bool_)

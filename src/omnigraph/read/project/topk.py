@@ -25,7 +25,7 @@ from omnigraph.read.tables.column_store import ID
 
 HEAD_ROWS = 1_000  # how many of a rank's best are looked at first when two are fused
 _UNKNOWN = -1
-_FEW_EQUALS = 100  # more are compared by the rank of their ids, which is kept
+_FEW_TIES = 100  # more are compared by the rank of their ids, which is kept
 
 
 def top_rows(reader: SnapshotReader, rank: Nearest | Bm25, everything: NumArray, top: int) -> Hits | None:
@@ -55,39 +55,39 @@ def top_rows_fused(
         return None
     with ThreadPoolExecutor(1) as pool:  # distances are computed while Lance is searching
         by_distance_first = sorted(range(len(ranks)), key=lambda i: not isinstance(ranks[i], Nearest))
-        made: dict[int, _Order] = {}
+        made: dict[int, _RankOrder] = {}
         for i in by_distance_first:
-            order = _order(reader, ranks[i], everything, pool)
+            order = _open_order(reader, ranks[i], everything, pool)
             if order is None:
                 return None
             made[i] = order
         orders = [made[i] for i in range(len(ranks))]
         heads = [order.head() for order in orders]
     limits = [0.0 if order.complete else 1 / (k + len(head) + 1) for order, head in zip(orders, heads, strict=True)]
-    numbers = np.unique(np.concatenate(heads))
+    row_numbers = np.unique(np.concatenate(heads))
     found = []
     for order, head in zip(orders, heads, strict=True):
-        at = np.full(len(numbers), 0 if order.complete else _UNKNOWN, np.int64)
-        at[np.searchsorted(numbers, head)] = np.arange(1, len(head) + 1)
+        at = np.full(len(row_numbers), 0 if order.complete else _UNKNOWN, np.int64)
+        at[np.searchsorted(row_numbers, head)] = np.arange(1, len(head) + 1)
         found.append(at)
-    if len(numbers) > top:
-        lower = _sum([_shares(at, k, 0.0) for at in found])
-        upper = _sum([_shares(at, k, limit) for at, limit in zip(found, limits, strict=True)])
+    if len(row_numbers) > top:
+        lower = _add_shares([_shares(at, k, 0.0) for at in found])
+        upper = _add_shares([_shares(at, k, limit) for at, limit in zip(found, limits, strict=True)])
         bound = np.partition(lower, -top)[-top]
         if sum(limits) >= bound:
             return None
         kept = upper >= bound
-        numbers, found = numbers[kept], [at[kept] for at in found]
+        row_numbers, found = row_numbers[kept], [at[kept] for at in found]
     elif not all(order.complete for order in orders):
         return None
     for order, at in zip(orders, found, strict=True):
         (missing,) = np.nonzero(at == _UNKNOWN)
         if len(missing):
-            at[missing] = order.places_of(numbers[missing])
-    return Hits(numbers, _sum([_shares(at, k, 0.0) for at in found]))
+            at[missing] = order.places_of(row_numbers[missing])
+    return Hits(row_numbers, _add_shares([_shares(at, k, 0.0) for at in found]))
 
 
-def _sum(shares: Sequence[NumArray]) -> NumArray:
+def _add_shares(shares: Sequence[NumArray]) -> NumArray:
     first, second = shares
     return first + second
 
@@ -98,7 +98,7 @@ def _shares(at: NumArray, k: int, unknown: float) -> NumArray:
     return np.where(known, 1 / (k + np.where(known, at, 1)), np.where(at == _UNKNOWN, unknown, 0.0))
 
 
-class _Order(Protocol):
+class _RankOrder(Protocol):
     """All rows that a rank has, best first, equal ones by id."""
 
     complete: bool  # whether the head is all
@@ -106,42 +106,42 @@ class _Order(Protocol):
     def head(self) -> NumArray:
         """The numbers of about the first `HEAD_ROWS`, in order."""
 
-    def places_of(self, numbers: NumArray) -> NumArray:
+    def places_of(self, row_numbers: NumArray) -> NumArray:
         """The places of rows that are not in the head, counted from 1; 0 where the rank does not have a row."""
 
 
-def _order(
+def _open_order(
     reader: SnapshotReader, rank: Nearest | Bm25, everything: NumArray, pool: ThreadPoolExecutor
-) -> _Order | None:
+) -> _RankOrder | None:
     candidates = CandidateRows(reader, reader.state(rank.field.table_key), everything)
     if isinstance(rank, Bm25):
         return _TextOrder(candidates, rank)
     wanted = query_vector(reader, rank)
     near = None if wanted is None else vector.rough_distances(candidates, rank, wanted)
-    return None if near is None else _NearOrder(candidates, near, pool)
+    return None if near is None else _DistanceOrder(candidates, near, pool)
 
 
-def _sorted(candidates: CandidateRows, hits: Hits, *, descending: bool) -> NumArray:
+def _sort_hits(candidates: CandidateRows, hits: Hits, *, descending: bool) -> NumArray:
     at = positions_by_score(pa.array(hits.scores), lambda: candidates.rows.ids(hits.row_numbers), descending=descending)
     result = np.empty(len(at), np.int64)
     result[at - 1] = hits.row_numbers
     return result
 
 
-def _before(candidates: CandidateRows, number: int, equals: NumArray) -> int:
+def _count_tied_before(candidates: CandidateRows, number: int, equals: NumArray) -> int:
     """How many of the rows that are as good come first, by id."""
     if len(equals) < 2:
         return 0
-    if len(equals) > _FEW_EQUALS:
+    if len(equals) > _FEW_TIES:
         ranks = codes.column_ranks(candidates.reader.caches, candidates.rows, ID).values
         return int(np.count_nonzero(ranks[equals] < ranks[number]))
     own = candidates.rows.ids(np.array([number]))[0]
     return int(np.count_nonzero(pc.less(candidates.rows.ids(equals), own).to_numpy(zero_copy_only=False)))
 
 
-class _NearOrder:
+class _DistanceOrder:
     def __init__(self, candidates: CandidateRows, near: vector.RoughDistances, pool: ThreadPoolExecutor) -> None:
-        self._located = candidates
+        self._candidates = candidates
         self._near = near
         self._best = pool.submit(near.nearest, HEAD_ROWS)
         self.complete = False
@@ -149,15 +149,15 @@ class _NearOrder:
     def head(self) -> NumArray:
         found = self._best.result()
         self.complete = len(found.row_numbers) == self._near.count
-        return _sorted(self._located, found, descending=False)
+        return _sort_hits(self._candidates, found, descending=False)
 
-    def places_of(self, numbers: NumArray) -> NumArray:
-        result = np.zeros(len(numbers), np.int64)
-        for place, number in enumerate(numbers.tolist()):
+    def places_of(self, row_numbers: NumArray) -> NumArray:
+        result = np.zeros(len(row_numbers), np.int64)
+        for position, number in enumerate(row_numbers.tolist()):
             nearer = self._near.count_nearer(number)
             if nearer is not None:
                 less, equals = nearer
-                result[place] = 1 + less + _before(self._located, number, equals)
+                result[position] = 1 + less + _count_tied_before(self._candidates, number, equals)
         return result
 
 
@@ -165,7 +165,7 @@ class _TextOrder:
     """All that is found is fetched at once: where that is much, some of the nearest rows are nearly always in it."""
 
     def __init__(self, candidates: CandidateRows, rank: Bm25) -> None:
-        self._located = candidates
+        self._candidates = candidates
         self._found = text.all_matches(candidates, rank)
         self.complete = False
 
@@ -176,18 +176,20 @@ class _TextOrder:
             least = -vector.kth_smallest(-scores, HEAD_ROWS)
             kept = scores > least  # those as good as the last one may be very many
             addresses, scores = addresses[kept], scores[kept]
-        return _sorted(self._located, Hits(self._located.row_numbers_at(addresses), scores), descending=True)
+        return _sort_hits(self._candidates, Hits(self._candidates.row_numbers_at(addresses), scores), descending=True)
 
-    def places_of(self, numbers: NumArray) -> NumArray:
-        result = np.zeros(len(numbers), np.int64)
+    def places_of(self, row_numbers: NumArray) -> NumArray:
+        result = np.zeros(len(row_numbers), np.int64)
         addresses, scores = self._found.addresses, self._found.scores
         equals: dict[float, NumArray] = {}
-        for place, address in enumerate(self._located.addresses_of(numbers).tolist()):
+        for position, address in enumerate(self._candidates.addresses_of(row_numbers).tolist()):
             (own,) = np.nonzero(addresses == address)
             if len(own):
                 score = float(scores[own[0]])
                 if score not in equals:
-                    equals[score] = self._located.row_numbers_at(addresses[scores == score])
+                    equals[score] = self._candidates.row_numbers_at(addresses[scores == score])
                 less = int(np.count_nonzero(scores > score))
-                result[place] = 1 + less + _before(self._located, int(numbers[place]), equals[score])
+                result[position] = (
+                    1 + less + _count_tied_before(self._candidates, int(row_numbers[position]), equals[score])
+                )
         return result

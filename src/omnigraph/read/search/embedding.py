@@ -43,8 +43,8 @@ BATCH_TEXTS_MAX = 128
 ATTEMPTS_MAX = 5
 TIMEOUT_S = 30.0
 WAIT_MAX_S = 20.0
-ANSWER_BYTES_MAX = 256 * 1024 * 1024
-QUERIES_KEPT_MAX = 256
+RESPONSE_BYTES_MAX = 256 * 1024 * 1024
+CACHED_QUERIES_MAX = 256
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _CHOOSES_DIMENSION = re.compile(r"text-embedding-3-")  # the models that are told how long a vector to make
 _WORD = re.compile(r"\w+")
@@ -81,7 +81,7 @@ class OfflineEmbedder:
     provider: str = "offline"
 
     def embed(self, texts: Sequence[str], dimension: int) -> list[list[float]]:
-        return [_hashed(text, dimension) for text in texts]
+        return [_hash_text(text, dimension) for text in texts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,9 @@ class HttpEmbedder:
         body: dict[str, Any] = {"model": self.model, "input": list(texts), "encoding_format": "float"}
         if _CHOOSES_DIMENSION.match(self.model):
             body["dimensions"] = dimension
-        return self._vectors(self._posted(json.dumps(body).encode()), len(texts), dimension)
+        return self._parse_vectors(self._post(json.dumps(body).encode()), len(texts), dimension)
 
-    def _posted(self, body: bytes) -> bytes:
+    def _post(self, body: bytes) -> bytes:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self.api_key is not None:
             headers["Authorization"] = f"Bearer {self.api_key}"
@@ -116,14 +116,14 @@ class HttpEmbedder:
             ceiling_s = min(0.5 * 2**attempt, WAIT_MAX_S)
             try:
                 with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:
-                    data: bytes = answer.read(ANSWER_BYTES_MAX)
+                    data: bytes = answer.read(RESPONSE_BYTES_MAX)
                     return data
             except urllib.error.HTTPError as error:
                 with error:
-                    reason = _reason(error)
+                    reason = _error_reason(error)
                     asked_s = error.headers.get("Retry-After", "")
                 if error.code not in _RETRIED:
-                    raise BadRequest(self._refusal(error.code, reason)) from None
+                    raise BadRequest(self._error_message(error.code, reason)) from None
                 if asked_s.isdigit():
                     ceiling_s = min(max(ceiling_s, 2.0 * int(asked_s)), WAIT_MAX_S)
             except (OSError, http.client.HTTPException) as error:
@@ -132,7 +132,7 @@ class HttpEmbedder:
                 self.runtime.clock.sleep(self.runtime.jitter(ceiling_s))
         raise ProviderUnavailable(self.url, f"{reason}, {ATTEMPTS_MAX} attempts")
 
-    def _refusal(self, status: int, reason: str) -> str:
+    def _error_message(self, status: int, reason: str) -> str:
         where = f"The embedding endpoint {self.url} answered {status}: {reason}"
         if status in (401, 403):
             return f"{where}. Check the key in {API_KEY} or {OPENAI_KEY}."
@@ -140,7 +140,7 @@ class HttpEmbedder:
             return f"{where}. Check {URL} (with its version, such as {DEFAULT_URL}) and {MODEL}, now {self.model!r}."
         return f"{where}. Check {MODEL}, now {self.model!r}, and the texts."
 
-    def _vectors(self, answer: bytes, count: int, dimension: int) -> list[list[float]]:
+    def _parse_vectors(self, answer: bytes, count: int, dimension: int) -> list[list[float]]:
         try:
             entries = json.loads(answer)["data"]
             by_index = {int(entry["index"]): [float(x) for x in entry["embedding"]] for entry in entries}
@@ -162,11 +162,11 @@ class HttpEmbedder:
 
 def embedder_from(environ: Mapping[str, str], runtime: Runtime | None = None) -> Embedder:
     """The provider that the environment names. Nothing is asked of it yet."""
-    said = {name: environ.get(name, "").strip() for name in (PROVIDER, URL, MODEL, API_KEY, OPENAI_KEY)}
-    key = said[API_KEY] or said[OPENAI_KEY]
-    provider = said[PROVIDER] or ("openai" if key or said[URL] else "")
+    settings = {name: environ.get(name, "").strip() for name in (PROVIDER, URL, MODEL, API_KEY, OPENAI_KEY)}
+    key = settings[API_KEY] or settings[OPENAI_KEY]
+    provider = settings[PROVIDER] or ("openai" if key or settings[URL] else "")
     if provider == "offline":
-        if said[MODEL] not in ("", OFFLINE_MODEL):
+        if settings[MODEL] not in ("", OFFLINE_MODEL):
             raise BadRequest(f"The offline provider has one model, {OFFLINE_MODEL}: unset {MODEL}.")
         return OfflineEmbedder()
     if provider == "":
@@ -174,38 +174,38 @@ def embedder_from(environ: Mapping[str, str], runtime: Runtime | None = None) ->
         raise BadRequest(f"{message} or {PROVIDER}=offline to do without one.")
     if provider != "openai":
         raise BadRequest(f"{PROVIDER} is {provider!r}: use openai (any compatible endpoint) or offline.")
-    url = (said[URL] or DEFAULT_URL).rstrip("/")
+    url = (settings[URL] or DEFAULT_URL).rstrip("/")
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
         raise BadRequest(f"{URL} is {url!r}: give the base of an endpoint, such as {DEFAULT_URL}.")
     if not key and url == DEFAULT_URL:
         raise BadRequest(f"{url} needs a key: set {API_KEY} or {OPENAI_KEY}, or {URL} for an endpoint of your own.")
-    if said[URL] and not said[API_KEY] and url != DEFAULT_URL:
+    if settings[URL] and not settings[API_KEY] and url != DEFAULT_URL:
         key = ""  # OpenAI's key is not for others to see
-    return HttpEmbedder(url, said[MODEL] or DEFAULT_MODEL, key or None, runtime=runtime or Runtime())
+    return HttpEmbedder(url, settings[MODEL] or DEFAULT_MODEL, key or None, runtime=runtime or Runtime())
 
 
 class QueryEmbeddings:
     """The last few texts that queries were near to, with their vectors: a query is often repeated."""
 
-    def __init__(self, entries_max: int = QUERIES_KEPT_MAX) -> None:
+    def __init__(self, entries_max: int = CACHED_QUERIES_MAX) -> None:
         self._entries_max = entries_max
         renew_after_fork(self, QueryEmbeddings._renew)
 
     def _renew(self) -> None:
-        self._vectors: OrderedDict[tuple[Embedder, str, int], tuple[float, ...]] = OrderedDict()
+        self._parse_vectors: OrderedDict[tuple[Embedder, str, int], tuple[float, ...]] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, embedder: Embedder, text: str, dimension: int) -> tuple[float, ...]:
         key = (embedder, text, dimension)
         with self._lock:
-            if key in self._vectors:
-                self._vectors.move_to_end(key)
-                return self._vectors[key]
+            if key in self._parse_vectors:
+                self._parse_vectors.move_to_end(key)
+                return self._parse_vectors[key]
         vector = tuple(embedder.embed([text], dimension)[0])
         with self._lock:
-            self._vectors[key] = vector
-            while len(self._vectors) > self._entries_max:
-                self._vectors.popitem(last=False)
+            self._parse_vectors[key] = vector
+            while len(self._parse_vectors) > self._entries_max:
+                self._parse_vectors.popitem(last=False)
         return vector
 
 
@@ -232,21 +232,21 @@ def require_same_model(embedder: Embedder, prop: Property, type_name: str) -> No
         raise BadRequest(f"{made}, {now}: {remedy}.")
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
+def _error_reason(error: urllib.error.HTTPError) -> str:
     """What the endpoint says is wrong, if it says it in a way that can be shown."""
     try:
-        said = json.loads(error.read(10_000))["error"]
-        text = said["message"] if isinstance(said, dict) else said
+        settings = json.loads(error.read(10_000))["error"]
+        text = settings["message"] if isinstance(settings, dict) else settings
     except (ValueError, KeyError, TypeError, OSError):
         text = error.reason
     return " ".join(str(text).split())[:300].rstrip(".")
 
 
-def _hashed(text: str, dimension: int) -> list[float]:
+def _hash_text(text: str, dimension: int) -> list[float]:
     words = _WORD.findall(text.lower())
     features = [(f"1{word}", 1.0) for word in words]
     features += [(f"2{one} {other}", 0.5) for one, other in pairwise(words)]
-    features += [(f"3{part}", 0.3) for word in words for part in _parts(f"<{word}>")]
+    features += [(f"3{part}", 0.3) for word in words for part in _trigrams(f"<{word}>")]
     vector = [0.0] * dimension
     for feature, weight in features:
         digest = int.from_bytes(hashlib.blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=8).digest())
@@ -255,5 +255,5 @@ def _hashed(text: str, dimension: int) -> list[float]:
     return [x / length for x in vector] if length else vector
 
 
-def _parts(word: str) -> list[str]:
+def _trigrams(word: str) -> list[str]:
     return [word[i : i + 3] for i in range(len(word) - 2)]

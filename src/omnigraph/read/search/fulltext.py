@@ -60,12 +60,12 @@ def text_scores(candidates: CandidateRows, rank: Bm25, top: int | None) -> "pa.A
     if isinstance(rank.query.value, str) and candidates.count:
         found = _Search(candidates, rank.field.column.column, rank.query.value).best(top)
         if found.ids is not None:
-            places = positions_in(candidates.ids, found.ids)
+            positions = positions_in(candidates.ids, found.ids)
         else:
-            places = candidates.positions_of(candidates.row_numbers_at(found.addresses))
-        inside = places >= 0
-        values[places[inside]] = found.scores[inside]
-        known[places[inside]] = True
+            positions = candidates.positions_of(candidates.row_numbers_at(found.addresses))
+        inside = positions >= 0
+        values[positions[inside]] = found.scores[inside]
+        known[positions[inside]] = True
     return pa.array(values, mask=~known)
 
 
@@ -90,19 +90,19 @@ class _Search:
     """One text sought among the candidates: few are named to Lance, of many its answer is narrowed down."""
 
     def __init__(self, candidates: CandidateRows, column: str, text: str, *, everything: bool = False) -> None:
-        self._located = candidates
+        self._candidates = candidates
         self._column = column
         self._text = text
-        self._among: Any = None
+        self._allowed: Any = None
         self._everything = everything or candidates.is_all_rows
         if not self._everything and candidates.count <= NAMED_IDS_MAX:
-            self._among = (
+            self._allowed = (
                 candidates.addresses_of(candidates.row_numbers) if candidates.by_number else candidates.ids.to_pylist()
             )
 
     def best(self, top: int | None) -> SearchHits:
         """All that is found, or at least the best with their equals."""
-        if top is None or (self._among is None and not self._everything):
+        if top is None or (self._allowed is None and not self._everything):
             return self._found(None)
         limit = top + _TIES
         while True:
@@ -113,8 +113,8 @@ class _Search:
             limit *= 16
 
     def _found(self, limit: int | None) -> SearchHits:
-        state = self._located.state
-        return self._located.reader.tables.search_text(
+        state = self._candidates.state
+        return self._candidates.reader.tables.search_text(
             state.at,
             self._column,
             "search",
@@ -123,6 +123,6 @@ class _Search:
             state.overlay,
             state.schema,
             limit=limit,
-            candidates=self._among,
-            with_ids=not self._located.by_number,
+            candidates=self._allowed,
+            with_ids=not self._candidates.by_number,
         )

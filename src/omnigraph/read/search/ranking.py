@@ -35,50 +35,50 @@ def no_column(operand: Prop | EntityId | EdgeEnd) -> ArrowArray:
     raise AssertionError(f"{operand} in a filter without variables")
 
 
-def text_numbers(reader: SnapshotReader, space: RowSet, condition: TextSearch) -> NumArray:
+def text_numbers(reader: SnapshotReader, table: RowSet, condition: TextSearch) -> NumArray:
     """The numbers of the rows that a text search finds, ascending."""
-    found = search.text_matches(reader, condition, space.state)
-    numbers = space.numbers_of(found if isinstance(found, pa.Array) else pa.array(sorted(found), pa.string()))
-    return np.unique(numbers[numbers >= 0])
+    found = search.text_matches(reader, condition, table.state)
+    row_numbers = table.numbers_of(found if isinstance(found, pa.Array) else pa.array(sorted(found), pa.string()))
+    return np.unique(row_numbers[row_numbers >= 0])
 
 
-def rank_rows(spaces: TableAccess, rank: Rank, rows: Bindings, top: int | None) -> RankValues:
+def rank_rows(access: TableAccess, rank: Rank, rows: Bindings, top: int | None) -> RankValues:
     """A rank's values over the rows that match: a fused one depends on all of them.
 
     With `top` only the best so many entities are needed, with all that are as good as the last of them.
     """
     if not isinstance(rank, Rrf):
-        distinct, places = np.unique(rows.columns[rank.field.var], return_inverse=True)
-        return _spread(_entity_scores(spaces, rank, distinct, top), places)
+        distinct, positions = np.unique(rows.columns[rank.field.var], return_inverse=True)
+        return _take(_entity_scores(access, rank, distinct, top), positions)
     assert isinstance(rank.k, Literal)
     assert isinstance(rank.k.value, int)
     parts = []
     for one in rank.ranks:
-        distinct, places = np.unique(rows.columns[one.field.var], return_inverse=True)
-        parts.append(_spread(_reciprocal(spaces, one, distinct, rank.k.value), places))
+        distinct, positions = np.unique(rows.columns[one.field.var], return_inverse=True)
+        parts.append(_take(_reciprocal(access, one, distinct, rank.k.value), positions))
     first, second = (np.where(part.found, part.values, 0.0) for part in parts)
     return RankValues(first + second, parts[0].found | parts[1].found)
 
 
-def top_rows(spaces: TableAccess, rank: Rank, rows: Bindings, top: int) -> tuple[Bindings, RankValues] | None:
+def top_rows(access: TableAccess, rank: Rank, rows: Bindings, top: int) -> tuple[Bindings, RankValues] | None:
     """The rows that a rank has and that may be the best `top`, with their values: where all rows of one table match.
 
     All that are as good as the last of them are there. None where `scores` has to be asked.
     """
     ranks = rank.ranks if isinstance(rank, Rrf) else (rank,)
     var, key = ranks[0].field.var, ranks[0].field.table_key
-    space = spaces.resident_table(key)
-    if space is None or any(one.field.var != var for one in ranks) or rows.weight is not None:
+    table = access.resident_table(key)
+    if table is None or any(one.field.var != var for one in ranks) or rows.weight is not None:
         return None
-    everything = space.all_rows()
+    everything = table.all_rows()
     if list(rows.columns) != [var] or rows.columns[var] is not everything or top < 1:
         return None
     if isinstance(rank, Rrf):
         assert isinstance(rank.k, Literal)
         assert isinstance(rank.k.value, int)
-        found = best.top_rows_fused(spaces.reader, rank.ranks, rank.k.value, everything, top)
+        found = best.top_rows_fused(access.reader, rank.ranks, rank.k.value, everything, top)
     else:
-        found = best.top_rows(spaces.reader, rank, everything, top)
+        found = best.top_rows(access.reader, rank, everything, top)
     if found is None:
         return None
     return Bindings(len(found.row_numbers), {var: found.row_numbers}), RankValues(
@@ -86,23 +86,23 @@ def top_rows(spaces: TableAccess, rank: Rank, rows: Bindings, top: int) -> tuple
     )
 
 
-def _spread(scored: RankValues, places: NumArray) -> RankValues:
-    return RankValues(scored.values[places], scored.found[places])
+def _take(scored: RankValues, positions: NumArray) -> RankValues:
+    return RankValues(scored.values[positions], scored.found[positions])
 
 
-def _reciprocal(spaces: TableAccess, rank: Nearest | Bm25, distinct: NumArray, k: int) -> RankValues:
+def _reciprocal(access: TableAccess, rank: Nearest | Bm25, distinct: NumArray, k: int) -> RankValues:
     """1 / (k + place), counted from 1 over the entities that have a score: best first, equal ones by id."""
-    places = np.asarray(search.rank_positions(spaces.reader, rank, _candidates(spaces, rank, distinct)))
-    return RankValues(1 / (k + places), places > 0)
+    positions = np.asarray(search.rank_positions(access.reader, rank, _candidates(access, rank, distinct)))
+    return RankValues(1 / (k + positions), positions > 0)
 
 
-def _candidates(spaces: TableAccess, rank: Nearest | Bm25, distinct: NumArray) -> "NumArray | pa.Array[Any]":
+def _candidates(access: TableAccess, rank: Nearest | Bm25, distinct: NumArray) -> "NumArray | pa.Array[Any]":
     """The entities to rank: by number where the table is in memory, which spares reading their ids."""
-    space = spaces.table(rank.field.table_key)
-    return distinct if isinstance(space, ResidentTable) else space.ids(distinct)
+    table = access.table(rank.field.table_key)
+    return distinct if isinstance(table, ResidentTable) else table.ids(distinct)
 
 
-def _entity_scores(spaces: TableAccess, rank: Nearest | Bm25, distinct: NumArray, top: int | None) -> RankValues:
-    found = search.rank_scores(spaces.reader, rank, _candidates(spaces, rank, distinct), top)
+def _entity_scores(access: TableAccess, rank: Nearest | Bm25, distinct: NumArray, top: int | None) -> RankValues:
+    found = search.rank_scores(access.reader, rank, _candidates(access, rank, distinct), top)
     valid = to_mask(found.is_valid())
     return RankValues(np.asarray(found.fill_null(0.0)).astype(np.float64), valid)

@@ -67,21 +67,21 @@ class CandidateRows:
             return self.count == self.stored.rows
         return self.by_number and self.count == len(self.rows.all_rows())
 
-    def positions_of(self, numbers: NumArray) -> NumArray:
+    def positions_of(self, row_numbers: NumArray) -> NumArray:
         """Which candidate each row is, -1 where it is none."""
         own = self.row_numbers
         in_order = self.count == self.rows.total and bool(self.count) and own[0] == 0
         if in_order and self.rows.patch is None and bool((np.diff(own) == 1).all()):
-            return numbers
+            return row_numbers
         place_of = np.full(self.rows.total, -1, np.int64)
         place_of[own] = np.arange(self.count)
-        return place_of[numbers]
+        return place_of[row_numbers]
 
-    def addresses_of(self, numbers: NumArray) -> "np.ndarray[Any, np.dtype[np.uint64]]":
+    def addresses_of(self, row_numbers: NumArray) -> "np.ndarray[Any, np.dtype[np.uint64]]":
         patch = self.rows.patch
         if patch is None:
-            return self._stored_addresses[numbers]
-        where = patch.source[numbers]
+            return self._stored_addresses[row_numbers]
+        where = patch.source[row_numbers]
         return np.concatenate([self._stored_addresses, self._overlay_addresses])[where]
 
     def row_numbers_at(self, addresses: NumArray) -> NumArray:
@@ -89,18 +89,18 @@ class CandidateRows:
         stored = self._stored_addresses
         patch = self.rows.patch
         if patch is None and len(stored) and int(stored[-1]) - int(stored[0]) == len(stored) - 1:  # without gaps
-            numbers: NumArray = (addresses - stored[0]).astype(np.int64)
-            return numbers
-        places = np.searchsorted(stored, addresses)
+            row_numbers: NumArray = (addresses - stored[0]).astype(np.int64)
+            return row_numbers
+        positions = np.searchsorted(stored, addresses)
         if patch is None:
-            return places
-        inside = places < len(stored)
-        inside[inside] = stored[places[inside]] == addresses[inside]
+            return positions
+        inside = positions < len(stored)
+        inside[inside] = stored[positions[inside]] == addresses[inside]
         if not inside.all():
             order = np.argsort(self._overlay_addresses)
             found = order[np.searchsorted(self._overlay_addresses[order], addresses[~inside])]
-            places[~inside] = patch.numbers[found]
-        return places
+            positions[~inside] = patch.row_numbers[found]
+        return positions
 
     @property
     def _stored_addresses(self) -> NumArray:
@@ -123,12 +123,12 @@ class CandidateRows:
 def positions_in(ids: "pa.Array[Any]", wanted: "pa.Array[Any]") -> NumArray:
     """The place in `ids` of each wanted id, -1 where it is not there; both have distinct ids."""
     if len(wanted) > len(ids):
-        places = np.full(len(wanted), -1, np.int64)
+        positions = np.full(len(wanted), -1, np.int64)
         back = positions_in(wanted, ids)
-        places[back[back >= 0]] = np.flatnonzero(back >= 0)
-        return places
-    places = np.full(len(wanted), -1, np.int64)
+        positions[back[back >= 0]] = np.flatnonzero(back >= 0)
+        return positions
+    positions = np.full(len(wanted), -1, np.int64)
     matched = pc.index_in(ids, value_set=wanted)
     valid = np.flatnonzero(pc.is_valid(matched).to_numpy(zero_copy_only=False))
-    places[matched.drop_null().to_numpy()] = valid
-    return places
+    positions[matched.drop_null().to_numpy()] = valid
+    return positions

@@ -64,7 +64,7 @@ def positions_by_score(scores: "pa.Array[Any]", ids: "Callable[[], pa.Array[Any]
     for run in np.flatnonzero(ends - starts > 1).tolist() if len(order) else ():
         tied = order[starts[run] : ends[run]]
         names: list[Any] = ids().take(pa.array(known[tied], pa.int64())).to_pylist()
-        order[starts[run] : ends[run]] = tied[sorted(range(len(names)), key=lambda place: names[place])]
+        order[starts[run] : ends[run]] = tied[sorted(range(len(names)), key=lambda position: names[position])]
     result = np.zeros(len(scores), np.int64)
     result[known[order]] = np.arange(1, len(order) + 1)
     return result

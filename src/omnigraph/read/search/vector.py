@@ -38,22 +38,22 @@ _ROUGH_ERROR = 1e-3  # more than single precision is off by
 
 def vector_distances(candidates: CandidateRows, rank: Nearest, wanted: NumArray, top: int | None) -> "pa.Array[Any]":
     """The distance of each candidate, null where there is none; see `search.rank_scores` for `top`."""
-    _check(rank, wanted)
+    _check_dimension(rank, wanted)
     if rank.metric == "cosine" and not wanted.any():  # it points nowhere
         return pa.nulls(candidates.count, pa.float64())
     values, known = np.zeros(candidates.count, np.float64), np.zeros(candidates.count, np.bool_)
     parts = None
     if top is not None and _is_worth_an_index(candidates, rank):
-        parts = _through_index(candidates, rank, wanted, top)
-    for places, matrix, present in parts or _vectors(candidates, rank.field.column.column):
+        parts = _search_index(candidates, rank, wanted, top)
+    for positions, matrix, present in parts or _vectors(candidates, rank.field.column.column):
         if top is not None and len(matrix) > SHORT_LIST_ROWS_MIN:
             kept = _short_list(matrix, present, wanted, rank.metric, top)
-            places, matrix, present = places[kept], matrix[kept], present[kept]
-        values[places], known[places] = distances(matrix, present, wanted, rank.metric)
+            positions, matrix, present = positions[kept], matrix[kept], present[kept]
+        values[positions], known[positions] = distances(matrix, present, wanted, rank.metric)
     return pa.array(values, mask=~known)
 
 
-def _check(rank: Nearest, wanted: NumArray) -> None:
+def _check_dimension(rank: Nearest, wanted: NumArray) -> None:
     assert isinstance(rank.field.type, Vector)
     if len(wanted) != rank.field.type.dimension:
         name = rank.field.column.name
@@ -91,12 +91,12 @@ def _short_list(matrix: NumArray, present: BoolArray, wanted: NumArray, metric: 
             lengths = np.sqrt(np.einsum("ij,ij->i", matrix, matrix)) * np.sqrt(wanted @ wanted)
             rough = -np.einsum("ij,j->i", matrix, wanted) / lengths
             known &= ~np.isnan(rough)  # a zero vector
-    (places,) = np.nonzero(known)
-    rough = rough[places]
-    if len(places) <= top or not np.isfinite(rough).all():
-        return places
+    (positions,) = np.nonzero(known)
+    rough = rough[positions]
+    if len(positions) <= top or not np.isfinite(rough).all():
+        return positions
     last = np.partition(rough, top - 1)[top - 1]
-    kept: NumArray = places[rough <= last + _ROUGH_ERROR * max(1.0, abs(float(last)))]
+    kept: NumArray = positions[rough <= last + _ROUGH_ERROR * max(1.0, abs(float(last)))]
     return kept
 
 
@@ -117,14 +117,14 @@ def _vectors(candidates: CandidateRows, column: str) -> Iterator[VectorBatch]:
         rows = reader.tables.lookup(state.at, named, [ID, column], state.overlay, state.schema)
         yield positions_in(candidates.ids, to_array(rows.column(ID))), *matrix_of(to_array(rows.column(column)))
         return
-    in_memory = _in_memory(candidates, column)
+    in_memory = _matrix_lookup(candidates, column)
     for start in range(0, candidates.count, _CHUNK_ROWS):
         part = candidates.row_numbers[start : start + _CHUNK_ROWS]
         found = in_memory(part) if in_memory is not None else matrix_of(candidates.rows.values([column], part)[column])
         yield np.arange(start, start + len(part)), *found
 
 
-def _in_memory(candidates: CandidateRows, column: str) -> Callable[[NumArray], tuple[NumArray, BoolArray]] | None:
+def _matrix_lookup(candidates: CandidateRows, column: str) -> Callable[[NumArray], tuple[NumArray, BoolArray]] | None:
     """Vectors by number, from the column in memory; None where it is not there and should not be.
 
     Rows are picked from matrices: Arrow takes its time over lists of numbers, and a run of rows need not be copied.
@@ -135,13 +135,13 @@ def _in_memory(candidates: CandidateRows, column: str) -> Callable[[NumArray], t
         return None
     matrix, present = matrix_of(stored.column(column))
     if patch is None:
-        return lambda numbers: _picked(matrix, present, numbers)
+        return lambda row_numbers: _pick_rows(matrix, present, row_numbers)
     images, shown = matrix_of(to_array(patch.rows.column(column)))
 
-    def pick(numbers: NumArray) -> tuple[NumArray, BoolArray]:
-        where = patch.source[numbers]
+    def pick(row_numbers: NumArray) -> tuple[NumArray, BoolArray]:
+        where = patch.source[row_numbers]
         if int(where.max(initial=-1)) < patch.stored:
-            return _picked(matrix, present, where)
+            return _pick_rows(matrix, present, where)
         inside = where < patch.stored
         result, has = np.empty((len(where), matrix.shape[1]), np.float32), np.empty(len(where), np.bool_)
         result[inside], has[inside] = matrix[where[inside]], present[where[inside]]
@@ -151,7 +151,7 @@ def _in_memory(candidates: CandidateRows, column: str) -> Callable[[NumArray], t
     return pick
 
 
-def _picked(matrix: NumArray, present: BoolArray, rows: NumArray) -> tuple[NumArray, BoolArray]:
+def _pick_rows(matrix: NumArray, present: BoolArray, rows: NumArray) -> tuple[NumArray, BoolArray]:
     if len(rows) and int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((np.diff(rows) == 1).all()):
         run = slice(int(rows[0]), int(rows[-1]) + 1)
         return matrix[run], present[run]
@@ -169,7 +169,7 @@ def _is_worth_an_index(candidates: CandidateRows, rank: Nearest) -> bool:
     return reader.caches.get((at, index), lambda: reader.tables.has_index(at, index), lambda _: 8)
 
 
-def _through_index(
+def _search_index(
     candidates: CandidateRows, rank: Nearest, wanted: NumArray, top: int, *, everything: bool = False
 ) -> list[VectorBatch] | None:
     """The vectors of about the nearest candidates; None if the index finds too few to be sure.
@@ -189,9 +189,9 @@ def _through_index(
     )
     if len(found.addresses) < min(top, candidates.count):
         return None
-    numbers = candidates.row_numbers_at(found.addresses)
-    places = numbers if everything else candidates.positions_of(numbers)
-    return [(places, *matrix_of(candidates.rows.values([column], numbers)[column]))]
+    row_numbers = candidates.row_numbers_at(found.addresses)
+    positions = row_numbers if everything else candidates.positions_of(row_numbers)
+    return [(positions, *matrix_of(candidates.rows.values([column], row_numbers)[column]))]
 
 
 # All rows -----------------------------------------------------------------------------------------------------
@@ -202,16 +202,16 @@ def top_nearest(candidates: CandidateRows, rank: Nearest, wanted: NumArray, top:
 
     None where `vector_distances` has to be asked.
     """
-    _check(rank, wanted)
+    _check_dimension(rank, wanted)
     if not wanted.any():
         return None
     if _is_worth_an_index(candidates, rank):
-        parts = _through_index(candidates, rank, wanted, top, everything=True)
+        parts = _search_index(candidates, rank, wanted, top, everything=True)
         if parts is None:
             return None
-        ((numbers, matrix, present),) = parts
+        ((row_numbers, matrix, present),) = parts
         values, known = distances(matrix, present, wanted, rank.metric)
-        return Hits(numbers[known], values[known])
+        return Hits(row_numbers[known], values[known])
     near = rough_distances(candidates, rank, wanted)
     return None if near is None else near.nearest(top)
 
@@ -230,7 +230,7 @@ class _Lengths:
         return int(self.inverse.nbytes)
 
 
-def _lengths(matrix: NumArray, present: BoolArray) -> _Lengths:
+def _vector_lengths(matrix: NumArray, present: BoolArray) -> _Lengths:
     lengths = np.zeros(len(matrix), np.float64)
     with np.errstate(all="ignore"):
         for start in range(0, len(matrix), _EXACT_ROWS):
@@ -247,13 +247,13 @@ _LONG, _SHORT = 1e12, 1e-12  # lengths between which products in single precisio
 
 def rough_distances(candidates: CandidateRows, rank: Nearest, wanted: NumArray) -> "RoughDistances | None":
     """How near all rows are; None where they are not in memory, or not fit for single precision."""
-    _check(rank, wanted)
+    _check_dimension(rank, wanted)
     column, state = rank.field.column.column, candidates.state
-    if candidates.rows.patch is not None or state.at is None or _in_memory(candidates, column) is None:
+    if candidates.rows.patch is not None or state.at is None or _matrix_lookup(candidates, column) is None:
         return None
     matrix, present = matrix_of(candidates.stored.column(column))
     lengths = candidates.reader.caches.get(
-        (state.at, "lengths", column), lambda: _lengths(matrix, present), lambda made: made.nbytes
+        (state.at, "lengths", column), lambda: _vector_lengths(matrix, present), lambda made: made.nbytes
     )
     own = float(np.sqrt(np.square(wanted, dtype=np.float64).sum()))
     if not (lengths.greatest <= _LONG and own <= _LONG):
@@ -278,14 +278,14 @@ class RoughDistances:
         self._present = present
         self._wanted = wanted
         self._metric = metric
-        self._lengths = lengths
-        self._part = (2 * matrix.shape[1] + 16) * float(np.finfo(np.float32).eps)
+        self._vector_lengths = lengths
+        self._relative_error = (2 * matrix.shape[1] + 16) * float(np.finfo(np.float32).eps)
         zeros = metric == "cosine"  # they have no direction
         self.count = int(np.count_nonzero(~np.isnan(lengths.inverse))) if zeros else lengths.vectors
 
     @cached_property
-    def _rough(self) -> NumArray:
-        matrix, wanted, lengths = self._matrix, self._wanted, self._lengths
+    def _distances_f32(self) -> NumArray:
+        matrix, wanted, lengths = self._matrix, self._wanted, self._vector_lengths
         if self._metric == "cosine":
             own = np.sqrt(np.square(wanted, dtype=np.float64).sum())
             with np.errstate(all="ignore"):  # whatever is under a null
@@ -304,17 +304,17 @@ class RoughDistances:
         result: NumArray = rough
         return result
 
-    def _slack(self, distance: float) -> float:
+    def _error_bound(self, distance: float) -> float:
         """How far in single precision what is as far, or less, can seem to be farther, and the other way round."""
-        slack: float = self._part if self._metric == "cosine" else 2 * self._part * distance + 1e-17
+        slack: float = self._relative_error if self._metric == "cosine" else 2 * self._relative_error * distance + 1e-17
         return slack
 
     def nearest(self, count: int) -> Hits:
         """The nearest `count` with all that are as near as the last of them, or all that there are."""
         if self.count <= count:
-            return self._exact(np.flatnonzero(~np.isnan(self._rough)))
-        last = kth_smallest(self._rough, count)
-        found = self._exact(np.flatnonzero(self._rough <= last + 2 * self._slack(last)))
+            return self._exact(np.flatnonzero(~np.isnan(self._distances_f32)))
+        last = kth_smallest(self._distances_f32, count)
+        found = self._exact(np.flatnonzero(self._distances_f32 <= last + 2 * self._error_bound(last)))
         kept = found.scores <= np.partition(found.scores, count - 1)[count - 1]
         return Hits(found.row_numbers[kept], found.scores[kept])
 
@@ -324,15 +324,15 @@ class RoughDistances:
         if not len(own.scores):
             return None
         distance = float(own.scores[0])
-        slack = self._slack(distance)
-        low = self._rough < distance - slack
-        about = self._exact(np.flatnonzero((self._rough <= distance + slack) & ~low))
+        slack = self._error_bound(distance)
+        low = self._distances_f32 < distance - slack
+        about = self._exact(np.flatnonzero((self._distances_f32 <= distance + slack) & ~low))
         less = int(np.count_nonzero(low)) + int(np.count_nonzero(about.scores < distance))
         return less, about.row_numbers[about.scores == distance]
 
-    def _exact(self, numbers: NumArray) -> Hits:
-        values, known = distances(self._matrix[numbers], self._present[numbers], self._wanted, self._metric)
-        return Hits(numbers[known], values[known])
+    def _exact(self, row_numbers: NumArray) -> Hits:
+        values, known = distances(self._matrix[row_numbers], self._present[row_numbers], self._wanted, self._metric)
+        return Hits(row_numbers[known], values[known])
 
 
 def kth_smallest(values: NumArray, count: int) -> float:

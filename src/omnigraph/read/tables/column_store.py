@@ -68,14 +68,14 @@ class ColumnStore:
 
         Columns are bought once renting has cost as much: a few rows now and then are taken from the store.
         """
-        places = pa.array(rows)
+        positions = pa.array(rows)
         result: dict[str, ArrowArray] = {}
         for name in names:
             column = self.loaded_column(name)
             if column is None and self._is_worth_loading(name, len(rows)):
                 column = self.column(name)
             if column is not None:
-                result[name] = column.take(places)
+                result[name] = column.take(positions)
         missing = [name for name in names if name not in result]
         if missing:
             result |= self._take(missing, rows)
@@ -101,8 +101,8 @@ class ColumnStore:
         addresses = np.sort(table.column("_rowaddr").to_numpy())
         starts, firsts = self._layout
         runs = np.searchsorted(starts, addresses, "right") - 1
-        numbers: NumArray = (firsts[runs] + (addresses - starts[runs])).astype(np.int64)
-        return numbers
+        row_numbers: NumArray = (firsts[runs] + (addresses - starts[runs])).astype(np.int64)
+        return row_numbers
 
     @property
     def _layout(self) -> tuple[NumArray, NumArray]:
@@ -154,14 +154,14 @@ class ColumnStore:
 
     def _take(self, names: Sequence[str], rows: NumArray) -> dict[str, ArrowArray]:
         start = time.monotonic()
-        distinct, places = np.unique(rows, return_inverse=True)
+        distinct, positions = np.unique(rows, return_inverse=True)
         inside = [name for name in names if self._at is not None and name in self._dataset.schema.names]
         result: dict[str, ArrowArray] = {}
         if inside and len(distinct):
             with translate_errors(str(self._at)), meter.lance_call(SCAN_STAGES_MAX):
                 table = self._dataset.take(pa.array(distinct, pa.uint64()), columns=inside)
             for name in inside:
-                column = to_array(table.column(name)).take(pa.array(places))
+                column = to_array(table.column(name)).take(pa.array(positions))
                 wanted = self._schema.field(name).type
                 result[name] = column if column.type == wanted else column.cast(wanted)
         for name in names:

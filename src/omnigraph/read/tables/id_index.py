@@ -82,12 +82,12 @@ class IdIndex:
     def find_one(self, wanted: str) -> int:
         """The row of one id, -1 where there is none."""
         sought = hash_of(wanted)
-        place = int(self.sorted_hashes.searchsorted(sought))
-        while place < len(self.rows) and self.sorted_hashes[place] == sought:
-            row = int(self.rows[place])
+        position = int(self.sorted_hashes.searchsorted(sought))
+        while position < len(self.rows) and self.sorted_hashes[position] == sought:
+            row = int(self.rows[position])
             if self.ids[row].as_py() == wanted:
                 return row
-            place += 1
+            position += 1
         return -1
 
     def find(self, wanted: ArrowArray) -> NumArray:
@@ -98,15 +98,15 @@ class IdIndex:
         if wanted.type != self.ids.type:
             wanted = wanted.cast(self.ids.type)
         sought = hashes(wanted)
-        places = np.searchsorted(self.sorted_hashes, sought)
+        positions = np.searchsorted(self.sorted_hashes, sought)
         open_ = np.arange(len(wanted))
         while True:
-            inside = places < len(self.sorted_hashes)
-            inside[inside] = self.sorted_hashes[places[inside]] == sought[open_[inside]]
-            open_, places = open_[inside], places[inside]
+            inside = positions < len(self.sorted_hashes)
+            inside[inside] = self.sorted_hashes[positions[inside]] == sought[open_[inside]]
+            open_, positions = open_[inside], positions[inside]
             if not len(open_):
                 return result
-            rows = self.rows[places]
+            rows = self.rows[positions]
             same = to_mask(pc.equal(self.ids.take(pa.array(rows)), wanted.take(pa.array(open_))))
             result[open_[same]] = rows[same]
-            open_, places = open_[~same], places[~same] + 1
+            open_, positions = open_[~same], positions[~same] + 1

@@ -59,24 +59,24 @@ class LazyTable:
     def numbers_of(self, ids: ArrowArray) -> NumArray:
         """The numbers of ids that are known to exist: ends of edges, or of rows that were read."""
         result = np.empty(len(ids), np.int64)
-        for place, id_ in enumerate(ids.to_pylist()):
+        for position, id_ in enumerate(ids.to_pylist()):
             number = self._numbers.get(id_)
             if number is None:
                 number = self._numbers[id_] = len(self._ids)
                 self._ids.append(id_)
-            result[place] = number
+            result[position] = number
         if self._rows_max is not None and len(self._ids) > self._rows_max:
             raise NeedsResidentTables(self.state.key)
         return result
 
-    def ids(self, numbers: NumArray) -> ArrowArray:
-        return pa.array([self._ids[number] for number in numbers.tolist()], pa.string())
+    def ids(self, row_numbers: NumArray) -> ArrowArray:
+        return pa.array([self._ids[number] for number in row_numbers.tolist()], pa.string())
 
-    def values(self, names: Sequence[str], numbers: NumArray) -> dict[str, ArrowArray]:
+    def values(self, names: Sequence[str], row_numbers: NumArray) -> dict[str, ArrowArray]:
         if list(names) == [ID]:
-            return {ID: self.ids(numbers)}
-        places = pa.array(self._fetch(np.unique(numbers), numbers))
-        return {name: to_array(self._rows.column(name)).take(places) for name in names}
+            return {ID: self.ids(row_numbers)}
+        positions = pa.array(self._fetch(np.unique(row_numbers), row_numbers))
+        return {name: to_array(self._rows.column(name)).take(positions) for name in names}
 
     def select(self, filters: Sequence[Filter]) -> NumArray:
         named = [id_ for condition in filters if (id_ := required_id(condition)) is not None]
@@ -87,12 +87,12 @@ class LazyTable:
             raise NeedsResidentTables(self.state.key)
         return np.sort(self.add(rows))
 
-    def filter_mask(self, filters: Sequence[Filter], numbers: NumArray) -> BoolArray:
+    def filter_mask(self, filters: Sequence[Filter], row_numbers: NumArray) -> BoolArray:
         names = dict.fromkeys(name for condition in filters for name in columns_of(condition))
-        values = self.values(list(names), numbers)
-        result = np.ones(len(numbers), np.bool_)
+        values = self.values(list(names), row_numbers)
+        result = np.ones(len(row_numbers), np.bool_)
         for condition in filters:
-            result &= evaluate_filter(condition, lambda operand: values[column_name(operand)], len(numbers))
+            result &= evaluate_filter(condition, lambda operand: values[column_name(operand)], len(row_numbers))
         return result
 
     def scan(self, filters: Sequence[Filter], names: Sequence[str], more: str | None = None) -> pa.Table:
@@ -123,24 +123,24 @@ class LazyTable:
 
     def add(self, rows: pa.Table) -> NumArray:
         """The numbers of rows that were read, which are kept."""
-        numbers = self.numbers_of(rows.column(ID))
-        self._record_positions(numbers, self._rows.num_rows)
+        row_numbers = self.numbers_of(rows.column(ID))
+        self._record_positions(row_numbers, self._rows.num_rows)
         self._rows = pa.concat_tables([self._rows, _shaped(rows.select(self._names), self._rows.schema)])
-        return numbers
+        return row_numbers
 
-    def _record_positions(self, numbers: NumArray, first: int) -> None:
+    def _record_positions(self, row_numbers: NumArray, first: int) -> None:
         if len(self._position_of) < len(self._ids):
             more = np.full(len(self._ids) - len(self._position_of), -1, np.int64)
             self._position_of = np.concatenate([self._position_of, more])
-        self._position_of[numbers] = first + np.arange(len(numbers))
+        self._position_of[row_numbers] = first + np.arange(len(row_numbers))
 
-    def _fetch(self, distinct: NumArray, numbers: NumArray) -> NumArray:
+    def _fetch(self, distinct: NumArray, row_numbers: NumArray) -> NumArray:
         self._record_positions(np.zeros(0, np.int64), 0)
         missing = distinct[self._position_of[distinct] < 0]
         if len(missing):
             self.add(self._lookup([self._ids[number] for number in missing.tolist()]))
-        places: NumArray = self._position_of[numbers]
-        return places
+        positions: NumArray = self._position_of[row_numbers]
+        return positions
 
 
 def _shaped(rows: pa.Table, schema: pa.Schema) -> pa.Table:

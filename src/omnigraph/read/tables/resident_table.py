@@ -45,15 +45,15 @@ class RowSet(Protocol):
     def numbers_of(self, ids: ArrowArray) -> NumArray:
         """The number of each id, -1 where there is no such row."""
 
-    def ids(self, numbers: NumArray) -> ArrowArray: ...
+    def ids(self, row_numbers: NumArray) -> ArrowArray: ...
 
-    def values(self, names: Sequence[str], numbers: NumArray) -> dict[str, ArrowArray]:
+    def values(self, names: Sequence[str], row_numbers: NumArray) -> dict[str, ArrowArray]:
         """The values of some rows, in the order of the numbers."""
 
     def select(self, filters: Sequence[Filter]) -> NumArray:
         """The numbers of the rows that pass filters over this table alone, ascending."""
 
-    def filter_mask(self, filters: Sequence[Filter], numbers: NumArray) -> BoolArray:
+    def filter_mask(self, filters: Sequence[Filter], row_numbers: NumArray) -> BoolArray:
         """Which of these rows pass."""
 
 
@@ -87,7 +87,7 @@ class Patch:
     alive: BoolArray
     new: dict[str, int]
     rows: pa.Table
-    numbers: NumArray  # of the overlay's rows
+    row_numbers: NumArray  # of the overlay's rows
     replaced: NumArray  # stored rows that are gone or have another image
 
     @property
@@ -97,30 +97,30 @@ class Patch:
 
 def build_patch(state: TableState, stored: ColumnStore) -> Patch:
     rows = overlay_rows(state)
-    images: dict[Any, int] = {id_: place for place, id_ in enumerate(rows.column(ID).to_pylist())}
+    images: dict[Any, int] = {id_: position for position, id_ in enumerate(rows.column(ID).to_pylist())}
     count = stored.rows
     shadowed = np.sort(stored.row_numbers_of(sorted(state.overlay.hidden_ids)))
     shadowed_ids = stored.fetch([ID], shadowed)[ID].to_pylist()
     source, alive = np.arange(count, dtype=np.int32), np.ones(count, np.bool_)
-    numbers = np.full(rows.num_rows, -1, np.int64)
+    row_numbers = np.full(rows.num_rows, -1, np.int64)
     for number, id_ in zip(shadowed.tolist(), shadowed_ids, strict=True):
-        place = images.get(id_)
-        if place is None:
+        position = images.get(id_)
+        if position is None:
             alive[number] = False
             source[number] = -1
         else:
-            numbers[place] = number
-            source[number] = count + place
-    places = np.flatnonzero(numbers < 0)
-    numbers[places] = count + np.arange(len(places))
-    new = {id_: int(numbers[place]) for id_, place in images.items() if numbers[place] >= count}
+            row_numbers[position] = number
+            source[number] = count + position
+    positions = np.flatnonzero(row_numbers < 0)
+    row_numbers[positions] = count + np.arange(len(positions))
+    new = {id_: int(row_numbers[position]) for id_, position in images.items() if row_numbers[position] >= count}
     return Patch(
         count,
-        np.concatenate([source, (count + places).astype(np.int32)]),
-        np.concatenate([alive, np.ones(len(places), np.bool_)]),
+        np.concatenate([source, (count + positions).astype(np.int32)]),
+        np.concatenate([alive, np.ones(len(positions), np.bool_)]),
         new,
         rows,
-        numbers,
+        row_numbers,
         shadowed,
     )
 
@@ -154,16 +154,16 @@ class ResidentTable:
             return np.arange(self.stored.rows, dtype=np.int32)
         return np.flatnonzero(self.patch.alive)
 
-    def alive(self, numbers: NumArray) -> BoolArray | None:
+    def alive(self, row_numbers: NumArray) -> BoolArray | None:
         """Which of the numbers have a row; None where all have."""
-        return None if self.patch is None else self.patch.alive[numbers]
+        return None if self.patch is None else self.patch.alive[row_numbers]
 
     def numbers_of(self, ids: ArrowArray) -> NumArray:
         found = self.stored.index.find(ids)
         if self.patch is not None:
             found[(found >= 0) & ~self.patch.alive[found]] = -1
-            for place in np.flatnonzero(found < 0).tolist() if self.patch.new else ():
-                found[place] = self.patch.new.get(ids[place].as_py(), -1)
+            for position in np.flatnonzero(found < 0).tolist() if self.patch.new else ():
+                found[position] = self.patch.new.get(ids[position].as_py(), -1)
         return found
 
     def _number_of(self, id_: str) -> NumArray:
@@ -173,14 +173,14 @@ class ResidentTable:
             found = self.patch.new.get(id_, -1) if found < 0 or not self.patch.alive[found] else found
         return np.array([found] if found >= 0 else [], np.int64)
 
-    def ids(self, numbers: NumArray) -> "pa.Array[Any]":
-        found: pa.Array[Any] = self.values([ID], numbers)[ID]
+    def ids(self, row_numbers: NumArray) -> "pa.Array[Any]":
+        found: pa.Array[Any] = self.values([ID], row_numbers)[ID]
         return found
 
-    def values(self, names: Sequence[str], numbers: NumArray) -> dict[str, ArrowArray]:
+    def values(self, names: Sequence[str], row_numbers: NumArray) -> dict[str, ArrowArray]:
         if self.patch is None:
-            return self.stored.fetch(names, numbers)
-        where = self.patch.source[numbers]
+            return self.stored.fetch(names, row_numbers)
+        where = self.patch.source[row_numbers]
         inside = where < self.patch.stored
         stored = self.stored.fetch(names, where[inside])
         order = np.empty(len(where), np.int64)
@@ -193,12 +193,12 @@ class ResidentTable:
             for name in names
         }
 
-    def python_values(self, name: str, kind: pa.DataType, numbers: NumArray) -> list[Any] | None:
+    def python_values(self, name: str, kind: pa.DataType, row_numbers: NumArray) -> list[Any] | None:
         """The values of a few rows in Python's form; None where they are not at hand in memory as that type."""
         column = self.stored.loaded_column(name) if self.patch is None else None
         if column is None or column.type != kind:
             return None
-        return [column[number].as_py() for number in numbers.tolist()]
+        return [column[number].as_py() for number in row_numbers.tolist()]
 
     def column(self, name: str) -> ArrowArray:
         """All values of a column by number; what is under a dead number means nothing."""
@@ -216,20 +216,20 @@ class ResidentTable:
     def select(self, filters: Sequence[Filter]) -> NumArray:
         named = next((id_ for condition in filters if (id_ := required_id(condition)) is not None), None)
         if named is not None:
-            numbers = self._number_of(named)
+            row_numbers = self._number_of(named)
             rest = [condition for condition in filters if required_id(condition) != named]
-            return numbers[self.filter_mask(rest, numbers)] if rest and len(numbers) else numbers
+            return row_numbers[self.filter_mask(rest, row_numbers)] if rest and len(row_numbers) else row_numbers
         predicate = self._push_down(filters)
         if predicate is None:
             return np.flatnonzero(self.whole_mask(filters))
-        numbers = self.stored.select(predicate)
+        row_numbers = self.stored.select(predicate)
         if self.patch is None:
-            return numbers
-        kept = numbers[self.patch.source[numbers] == numbers]
+            return row_numbers
+        kept = row_numbers[self.patch.source[row_numbers] == row_numbers]
         images = np.ones(self.patch.rows.num_rows, np.bool_)
         for condition in filters:
             images &= filter_table(condition, self.patch.rows)
-        return np.sort(np.concatenate([kept, self.patch.numbers[images]]))
+        return np.sort(np.concatenate([kept, self.patch.row_numbers[images]]))
 
     def whole_mask(self, filters: Sequence[Filter]) -> BoolArray:
         """Which of all numbers have a row that passes."""
@@ -238,15 +238,15 @@ class ResidentTable:
             result &= evaluate_filter(condition, self._whole_column, self.total)
         return result
 
-    def filter_mask(self, filters: Sequence[Filter], numbers: NumArray) -> BoolArray:
+    def filter_mask(self, filters: Sequence[Filter], row_numbers: NumArray) -> BoolArray:
         """By the whole table's mask where that touches fewer rows, by the rows themselves otherwise."""
-        if 2 * len(numbers) >= self.total and all(self.stored.is_loaded(n) for f in filters for n in columns_of(f)):
-            return self.whole_mask(filters)[numbers]
+        if 2 * len(row_numbers) >= self.total and all(self.stored.is_loaded(n) for f in filters for n in columns_of(f)):
+            return self.whole_mask(filters)[row_numbers]
         names = list(dict.fromkeys(name for condition in filters for name in columns_of(condition)))
-        values = self.values(names, numbers)
-        result = np.ones(len(numbers), np.bool_)
+        values = self.values(names, row_numbers)
+        result = np.ones(len(row_numbers), np.bool_)
         for condition in filters:
-            result &= evaluate_filter(condition, lambda operand: values[column_name(operand)], len(numbers))
+            result &= evaluate_filter(condition, lambda operand: values[column_name(operand)], len(row_numbers))
         return result
 
     def _whole_column(self, operand: Prop | EntityId | EdgeEnd) -> ArrowArray:

@@ -44,13 +44,13 @@ class TableAccess:
         return found
 
     def resident_table(self, table_key: str) -> ResidentTable | None:
-        space = self.table(table_key)
-        return space if isinstance(space, ResidentTable) else None
+        table = self.table(table_key)
+        return table if isinstance(table, ResidentTable) else None
 
     def lazy_table(self, table_key: str) -> LazyTable:
-        space = self.table(table_key)
-        assert isinstance(space, LazyTable)
-        return space
+        table = self.table(table_key)
+        assert isinstance(table, LazyTable)
+        return table
 
     def adjacency(self, step: Traverse) -> Adjacency | None:
         """The adjacency to expand on; None where lookups in the edge table are to be used."""
@@ -113,7 +113,7 @@ def get_adjacency(
     )
     if edges.patch is None and source.patch is None and target.patch is None:
         return base
-    key = ("adjacency", *(space.state.fingerprint for space in (edges, source, target)))
+    key = ("adjacency", *(table.state.fingerprint for table in (edges, source, target)))
     return caches.get(
         key,
         lambda: adjacency_module.apply_overlays(base, edges, source, target),

@@ -10,8 +10,7 @@ from functools import cached_property
 
 from omnigraph.schema.catalog import Catalog, Schema
 from omnigraph.schema.definitions import InterfaceDef, SchemaValue, TypeDef
-from omnigraph.schema.evolve.migration_step import DROPPED_EDGE_TYPE, DROPPED_NODE_TYPE, Step
-from omnigraph.schema.evolve.type_diff import type_steps
+from omnigraph.schema.evolve.migration_step import DROPPED_EDGE_TYPE, DROPPED_NODE_TYPE, Step, type_steps
 from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.schema.types import PropertyType
 

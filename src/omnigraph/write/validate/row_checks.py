@@ -43,15 +43,13 @@ def passes_fast_checks(definition: TypeDef, row: RowValues) -> bool:
 
     Most rows that are written one by one are fine, and to see that takes no column.
     """
-    tests: list[Callable[[RowValues], bool]] | None = definition.__dict__.get(_KEPT)
-    if tests is None:
-        own = [constraint for constraint in type_constraints(definition) if type(constraint) in _ROW_CONSTRAINTS]
-        found = [_fast_check(constraint, definition) for constraint in own]
-        tests = definition.__dict__[_KEPT] = [test for test in found if test is not None]
-    return all(test(row) for test in tests)
+    return all(check(row) for check in definition.derive(_fast_checks))
 
 
-_KEPT = "_plain_tests"
+def _fast_checks(definition: TypeDef) -> list[Callable[[RowValues], bool]]:
+    own = [constraint for constraint in type_constraints(definition) if type(constraint) in _ROW_CONSTRAINTS]
+    found = [_fast_check(constraint, definition) for constraint in own]
+    return [check for check in found if check is not None]
 
 
 def _fast_check(constraint: Constraint, definition: TypeDef) -> Callable[[RowValues], bool] | None:
