@@ -33,7 +33,7 @@ from omnigraph.errors import (
 )
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.model.paths import RECOVERY, intent_key
-from omnigraph.pipeline.spark.session import Session
+from omnigraph.pipeline.spark.session import SparkSessionHandle
 from support.s3 import S3Location
 
 SCHEMA = """
@@ -398,7 +398,9 @@ def test_bad_input_is_one_sentence_and_changes_nothing(graph: Graph, folder: Pat
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("what", ON_SPARK)
-def test_on_spark_it_is_the_same_sentence(graph: Graph, folder: Path, spark_session: Session, what: str) -> None:
+def test_on_spark_it_is_the_same_sentence(
+    graph: Graph, folder: Path, spark_session: SparkSessionHandle, what: str
+) -> None:
     assert spark_session.spark is not None  # running: the command finds and leaves it
     refused(graph, folder, CASES[what], WAYS["spark"])
 

@@ -19,7 +19,7 @@ from omnigraph.maintenance import commit as run_module
 from omnigraph.maintenance.optimize import optimize
 from omnigraph.manifest.commit.plan import Append, Delete, Upsert
 from omnigraph.manifest.settings import Settings
-from omnigraph.pipeline.spark.session import Session
+from omnigraph.pipeline.spark.session import SparkSessionHandle
 from omnigraph.read.graph.adjacency_file import adjacency_key
 from omnigraph.storage.table.index.segments import VECTORS_MIN
 from omnigraph.storage.util.runner import LocalRunner
@@ -422,7 +422,7 @@ def test_killed_before_any_of_its_requests_it_leaves_the_graph_as_it_was(world: 
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_executors_do_the_same(graph: Graph, spark_session: Session) -> None:
+def test_executors_do_the_same(graph: Graph, spark_session: SparkSessionHandle) -> None:
     writer = staging(graph)
     for n in range(4):
         writer.write([Append(PERSON, person_rows(f"p{n}"))])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from omnigraph.maintenance.policy import GENTLE, THOROUGH
 from omnigraph.maintenance.table_maintenance import FinishedWork, maintain_table
-from omnigraph.pipeline.spark.session import Session
+from omnigraph.pipeline.spark.session import SparkSessionHandle
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage.location import Location, parse_location
 from omnigraph.storage.table.index.segments import run_segment_task
@@ -519,7 +519,7 @@ def test_it_works_on_an_object_store(s3: S3Location) -> None:
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_executors_do_the_same(people: People, spark_session: Session) -> None:
+def test_executors_do_the_same(people: People, spark_session: SparkSessionHandle) -> None:
     runner: Runner = spark_session.runner
     at = build_indexes(people.location, people.made_of(60, 40, 50), INDEXES, runner, segment_rows=60, **ANY)
     assert_indexes_answer_as_a_look_at_every_row(people, at)

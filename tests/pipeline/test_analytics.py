@@ -21,7 +21,7 @@ from omnigraph.manifest.commit.plan import Append, Upsert
 from omnigraph.pipeline.analytics import local
 from omnigraph.pipeline.spark import session
 from omnigraph.pipeline.spark import sizing as machine
-from omnigraph.pipeline.spark.session import Session
+from omnigraph.pipeline.spark.session import SparkSessionHandle
 from support.arrow import values_of
 from support.catalogs import ids_of
 
@@ -537,7 +537,7 @@ class TestOnSpark:
         ids=str,
     )
     def test_answers_are_those_of_this_process(
-        self, mixed: Graph, spark_session: Session, question: dict[str, Any]
+        self, mixed: Graph, spark_session: SparkSessionHandle, question: dict[str, Any]
     ) -> None:
         here = mixed.analyze(**question, engine="local", limit=None)
         there = mixed.analyze(**question, engine="spark", spark=spark_session.spark, limit=None)
@@ -547,7 +547,7 @@ class TestOnSpark:
         one, other = ({(r["type"], r["id"]): r[value] for r in t.to_pylist()} for t in (here.table, there.table))
         assert other == (pytest.approx(one, abs=1e-9) if value == "rank" else one)
 
-    def test_what_it_writes_is_what_this_process_writes(self, mixed: Graph, spark_session: Session) -> None:
+    def test_what_it_writes_is_what_this_process_writes(self, mixed: Graph, spark_session: SparkSessionHandle) -> None:
         options: dict[str, Any] = {"engine": "spark", "spark": spark_session.spark}
         found = mixed.analyze("degrees", ["Knows"], "Person.degree", **options)
         written = values(mixed, "degree")
@@ -560,13 +560,13 @@ class TestOnSpark:
         assert None not in written.values()
 
     def test_a_value_that_the_schema_does_not_allow_is_refused_as_here(
-        self, mixed: Graph, spark_session: Session
+        self, mixed: Graph, spark_session: SparkSessionHandle
     ) -> None:
         options: dict[str, Any] = {"engine": "spark", "spark": spark_session.spark}
         with pytest.raises(ConstraintViolation, match="range"):
             mixed.analyze("pagerank", ["WorksAt"], "Company.share", iterations=1, **options)
 
-    def test_an_empty_graph_has_an_empty_answer(self, tmp_path: Path, spark_session: Session) -> None:
+    def test_an_empty_graph_has_an_empty_answer(self, tmp_path: Path, spark_session: SparkSessionHandle) -> None:
         graph = make(tmp_path / "empty", ["ada"], [])
 
         found = graph.analyze("pagerank", engine="spark", spark=spark_session.spark, iterations=1)

@@ -11,7 +11,7 @@ import pytest
 
 from omnigraph.pipeline.bulk.load import BulkSettings
 from omnigraph.pipeline.bulk.verification.sql_engine import DuckKeys, SparkKeys
-from omnigraph.pipeline.spark.session import Session
+from omnigraph.pipeline.spark.session import SparkSessionHandle
 from omnigraph.storage.util.runner import LocalRunner
 from pipeline.bulk import SMALL_SPLITS, BulkWorld, agree, edge, node, person, write_lines
 
@@ -132,7 +132,7 @@ def test_spark_sql_takes_values_of_every_type_as_duckdb_does(tmp_path: Path, run
     assert [one["entity_ids"] for one in outcome.error["violations"]] == [["z"], ["met"]]
 
 
-def test_a_load_on_executors_is_one_commit(tmp_path: Path, spark_session: Session) -> None:
+def test_a_load_on_executors_is_one_commit(tmp_path: Path, spark_session: SparkSessionHandle) -> None:
     world = BulkWorld.make(tmp_path / "graph", runner=spark_session.runner)
     people = [person(f"p{number:04}") for number in range(2000)]
     knows = [edge("Knows", f"p{number:04}", f"p{number + 1:04}") for number in range(1999)]

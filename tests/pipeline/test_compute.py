@@ -19,9 +19,9 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> Path:
         raise SparkNotReady("Spark needs Java.")
 
-    monkeypatch.setattr(launch, "java_home", none)
+    monkeypatch.setattr(launch, "find_java_home", none)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    monkeypatch.setattr(session, "_warm", None)
+    monkeypatch.setattr(session, "_shared", None)
 
 
 @pytest.mark.usefixtures("no_java")

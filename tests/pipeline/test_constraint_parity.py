@@ -21,7 +21,7 @@ import omnigraph
 from omnigraph.errors import ConstraintViolation, InvalidInput, OmnigraphError
 from omnigraph.graph.graph import Graph
 from omnigraph.pipeline.bulk.load import BulkSettings, bulk_load
-from omnigraph.pipeline.spark.session import Session
+from omnigraph.pipeline.spark.session import SparkSessionHandle
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
 from omnigraph.write.load.load_options import LoadOptions
@@ -186,7 +186,7 @@ Ways = Mapping[str, Way]
 
 
 @pytest.fixture(scope="module")
-def ways(tmp_path_factory: pytest.TempPathFactory, inputs: Inputs, spark_session: Session) -> Ways:
+def ways(tmp_path_factory: pytest.TempPathFactory, inputs: Inputs, spark_session: SparkSessionHandle) -> Ways:
     """Three graphs, each filled in its own way."""
     folder = tmp_path_factory.mktemp("graphs")
     local, bulk, spark = (omnigraph.init(folder / name, SCHEMA) for name in ("local", "bulk", "spark"))
@@ -728,7 +728,9 @@ def test_more_errors_than_allowed_are_reported_alike(ways: Ways, mixed: list[Pat
 
 
 @pytest.mark.soak
-def test_keys_that_spark_sql_verifies_are_reported_alike(ways: Ways, inputs: Inputs, spark_session: Session) -> None:
+def test_keys_that_spark_sql_verifies_are_reported_alike(
+    ways: Ways, inputs: Inputs, spark_session: SparkSessionHandle
+) -> None:
     """Up to a size DuckDB verifies keys on the driver, whatever runs the tasks; here all questions are Spark SQL's."""
     files = [inputs.tail(case.bad, f"{what}.jsonl") for what, case in CASES.items()]
     given = [str(file) for file in (*inputs.new, *files)]

@@ -17,7 +17,7 @@ from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.bulk.staging import spool as spooling
 from omnigraph.pipeline.bulk.staging.spool import abandon, begin, check_rows, spool_rows, together
 from omnigraph.pipeline.spark.dataframes import has_frames, is_frame
-from omnigraph.pipeline.spark.session import Session, obtain
+from omnigraph.pipeline.spark.session import SparkSessionHandle, obtain
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
 from omnigraph.write.load.load_options import LoadOptions
@@ -240,7 +240,7 @@ class TestLoading:
         assert again.id == first.id
         assert tables(graph) == {"Person": 1}
 
-    def test_what_is_no_frame_is_told_apart(self, spark_session: Session) -> None:
+    def test_what_is_no_frame_is_told_apart(self, spark_session: SparkSessionHandle) -> None:
         assert is_frame(spark_session.spark.range(1))
         assert has_frames({"Person": spark_session.spark.range(1)})
         assert not has_frames({"Person": pa.table({"slug": ["ada"]})})

@@ -18,7 +18,7 @@ from omnigraph.errors import BadRequest, ReadOnly
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.pipeline.embedding.tasks import Pacer
-from omnigraph.pipeline.spark.session import Session
+from omnigraph.pipeline.spark.session import SparkSessionHandle
 from omnigraph.read.search.embedding import OFFLINE_MODEL, OfflineEmbedder, ProviderUnavailable
 from omnigraph.runtime import Runtime
 from support.arrow import values_of
@@ -366,7 +366,7 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(graph: Graph, said: str, w
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_executors_fill_the_same_vectors(graph: Graph, spark_session: Session) -> None:
+def test_executors_fill_the_same_vectors(graph: Graph, spark_session: SparkSessionHandle) -> None:
     graph.branches.create("here")
     graph.embed("Doc", branch="here", embedder=OfflineEmbedder())
 

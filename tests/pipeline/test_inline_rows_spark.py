@@ -11,7 +11,7 @@ import omnigraph
 from omnigraph.pipeline.bulk.load import BulkSettings, bulk_load
 from omnigraph.pipeline.exporting import export as exporting
 from omnigraph.pipeline.progress import Progress
-from omnigraph.pipeline.spark.session import Session
+from omnigraph.pipeline.spark.session import SparkSessionHandle
 from omnigraph.write.load.load_options import LoadOptions
 from pipeline.bulk import write_lines
 from pipeline.test_inline_rows import LOADS
@@ -103,7 +103,7 @@ class Meddling(Progress):
 
 
 def test_a_bulk_load_verified_by_spark_stands_beside_small_commits(
-    twins: Twins, tmp_path: Path, spark_session: Session
+    twins: Twins, tmp_path: Path, spark_session: SparkSessionHandle
 ) -> None:
     given = write_lines(tmp_path / "given.jsonl", LOADS["merge"])
     settings = BulkSettings(split_bytes=4_000, spark_keys_min=0)

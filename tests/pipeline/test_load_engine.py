@@ -16,7 +16,7 @@ import omnigraph
 from omnigraph.errors import BadRequest, SparkNotReady
 from omnigraph.graph.graph import Graph
 from omnigraph.pipeline.progress import Progress
-from omnigraph.pipeline.spark.session import Session
+from omnigraph.pipeline.spark.session import SparkSessionHandle
 from omnigraph.write.load.input import load_input as ndjson
 
 on_spark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -54,9 +54,9 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> Path:
         raise SparkNotReady("Spark needs Java.")
 
-    monkeypatch.setattr("omnigraph.pipeline.spark.launch.java_home", none)
+    monkeypatch.setattr("omnigraph.pipeline.spark.launch.find_java_home", none)
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    monkeypatch.setattr("omnigraph.pipeline.spark.session._warm", None)
+    monkeypatch.setattr("omnigraph.pipeline.spark.session._shared", None)
 
 
 def rows(graph: Graph) -> int:
@@ -153,14 +153,14 @@ class TestOnSpark:
     pytestmark = on_spark
 
     @pytest.mark.usefixtures("small_limits")
-    def test_what_is_large_goes_to_spark(self, graph: Graph, people: Path, spark_session: Session) -> None:
+    def test_what_is_large_goes_to_spark(self, graph: Graph, people: Path, spark_session: SparkSessionHandle) -> None:
         progress = Progress()
 
         graph.load(people, progress=progress, spark=spark_session.spark)
 
         assert (rows(graph), progress.state.stage) == (20, "publishing")
 
-    def test_frames_need_no_engine(self, graph: Graph, spark_session: Session) -> None:
+    def test_frames_need_no_engine(self, graph: Graph, spark_session: SparkSessionHandle) -> None:
         frame = spark_session.spark.createDataFrame([("ada", 36)], "slug string, age int")
 
         assert graph.load({"Person": frame}).counts == {"Person": 1}

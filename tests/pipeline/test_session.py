@@ -27,7 +27,7 @@ from omnigraph.errors import (
 )
 from omnigraph.pipeline.spark import launch as java
 from omnigraph.pipeline.spark import sizing as machine
-from omnigraph.pipeline.spark.session import Session, obtain
+from omnigraph.pipeline.spark.session import SparkSessionHandle, obtain
 
 on_spark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 GIB = machine.GIB
@@ -47,12 +47,14 @@ def in_a_process_of_its_own(script: str, **environment: str) -> subprocess.Compl
 class TestTasks:
     pytestmark = on_spark
 
-    def test_answers_come_in_the_order_of_the_items(self, spark_session: Session) -> None:
+    def test_answers_come_in_the_order_of_the_items(self, spark_session: SparkSessionHandle) -> None:
         items = list(range(20))
 
         assert spark_session.runner.run(lambda n: n * n, items, stage="squares") == [n * n for n in items]
 
-    def test_each_answer_is_heard_once_before_the_job_ends(self, spark_session: Session, tmp_path: Path) -> None:
+    def test_each_answer_is_heard_once_before_the_job_ends(
+        self, spark_session: SparkSessionHandle, tmp_path: Path
+    ) -> None:
         gate = tmp_path / "gate"
 
         def task(number: int) -> int:
@@ -70,10 +72,10 @@ class TestTasks:
 
         assert heard == [0, 1]
 
-    def test_no_items_are_no_job(self, spark_session: Session) -> None:
+    def test_no_items_are_no_job(self, spark_session: SparkSessionHandle) -> None:
         assert spark_session.runner.run(lambda n: n, [], stage="nothing") == []
 
-    def test_an_error_of_ours_arrives_with_its_class_and_fields(self, spark_session: Session) -> None:
+    def test_an_error_of_ours_arrives_with_its_class_and_fields(self, spark_session: SparkSessionHandle) -> None:
         violation = Violation("Person.age range", "Person", "age", ("ada",), "has age 200", "give less")
         sent = ConstraintViolation("Person.age range", "Person", ("ada",), "too old", "age", (violation,))
 
@@ -86,7 +88,9 @@ class TestTasks:
         assert caught.value.details == sent.details
         assert str(caught.value) == "too old"
 
-    def test_an_error_of_ours_ends_the_job_without_waiting_for_other_tasks(self, spark_session: Session) -> None:
+    def test_an_error_of_ours_ends_the_job_without_waiting_for_other_tasks(
+        self, spark_session: SparkSessionHandle
+    ) -> None:
         def task(number: int) -> None:
             if number == 0:
                 raise BranchNotFound("nowhere")
@@ -98,7 +102,9 @@ class TestTasks:
 
         assert time.monotonic() - start < 60
 
-    def test_a_store_that_does_not_serve_is_asked_again(self, spark_session: Session, tmp_path: Path) -> None:
+    def test_a_store_that_does_not_serve_is_asked_again(
+        self, spark_session: SparkSessionHandle, tmp_path: Path
+    ) -> None:
         def task(_: int) -> int:
             attempts = len(list(tmp_path.iterdir()))
             (tmp_path / str(attempts)).touch()
@@ -108,14 +114,14 @@ class TestTasks:
 
         assert spark_session.runner.run(task, [1], stage="flaky") == [2]
 
-    def test_a_store_that_never_serves_is_the_error(self, spark_session: Session) -> None:
+    def test_a_store_that_never_serves_is_the_error(self, spark_session: SparkSessionHandle) -> None:
         def task(_: int) -> None:
             raise Unavailable("the table", "503")
 
         with pytest.raises(Unavailable, match="did not serve the table"):
             spark_session.runner.run(task, [1], stage="flaky")
 
-    def test_an_unknown_failure_is_one_sentence(self, spark_session: Session) -> None:
+    def test_an_unknown_failure_is_one_sentence(self, spark_session: SparkSessionHandle) -> None:
         def task(_: int) -> object:
             empty: dict[str, object] = {}
             return empty["nothing"]
@@ -127,11 +133,11 @@ class TestTasks:
         assert "\n" not in str(caught.value)
         assert "in task" in caught.value.__notes__[0]  # the traceback is kept for --debug
 
-    def test_a_worker_that_dies_is_named(self, spark_session: Session) -> None:
+    def test_a_worker_that_dies_is_named(self, spark_session: SparkSessionHandle) -> None:
         with pytest.raises(JobFailed, match="a Python worker died, most often for want of memory"):
             spark_session.runner.run(lambda _: os._exit(9), [1], stage="reading")
 
-    def test_an_error_of_the_listener_cancels_the_job(self, spark_session: Session) -> None:
+    def test_an_error_of_the_listener_cancels_the_job(self, spark_session: SparkSessionHandle) -> None:
         def task(number: int) -> int:
             time.sleep(0 if number == 0 else 120)
             return number
@@ -146,7 +152,7 @@ class TestTasks:
         assert time.monotonic() - start < 60
         assert not spark_session.spark.sparkContext.statusTracker().getActiveJobsIds()
 
-    def test_ctrl_c_cancels_the_job(self, spark_session: Session, tmp_path: Path) -> None:
+    def test_ctrl_c_cancels_the_job(self, spark_session: SparkSessionHandle, tmp_path: Path) -> None:
         def task(number: int) -> None:
             (tmp_path / str(number)).touch()
             time.sleep(120)
@@ -171,28 +177,28 @@ class TestTasks:
 class TestObtaining:
     pytestmark = on_spark
 
-    def test_a_given_session_is_used_and_left_alone(self, spark_session: Session) -> None:
+    def test_a_given_session_is_used_and_left_alone(self, spark_session: SparkSessionHandle) -> None:
         with obtain(spark_session.spark) as session:
             assert session.spark is spark_session.spark
-            assert not session.is_ours
+            assert not session.owns_spark
 
         assert spark_session.runner.run(lambda n: n, [1], stage="after") == [1]
 
-    def test_a_session_that_runs_already_is_used(self, spark_session: Session) -> None:
+    def test_a_session_that_runs_already_is_used(self, spark_session: SparkSessionHandle) -> None:
         with obtain() as session:
             assert session.spark.sparkContext is spark_session.spark.sparkContext
 
         assert spark_session.runner.run(lambda n: n, [1], stage="after") == [1]
 
-    def test_another_master_is_refused_while_a_session_runs(self, spark_session: Session) -> None:
+    def test_another_master_is_refused_while_a_session_runs(self, spark_session: SparkSessionHandle) -> None:
         with pytest.raises(BadRequest, match="runs in this process already: stop it to use local"):
             obtain(master="local[1]")
 
-    def test_a_session_and_another_master_are_refused(self, spark_session: Session) -> None:
+    def test_a_session_and_another_master_are_refused(self, spark_session: SparkSessionHandle) -> None:
         with pytest.raises(BadRequest, match="not both"):
             obtain(spark_session.spark, "local[1]")
 
-    def test_it_reads_times_as_utc(self, spark_session: Session) -> None:
+    def test_it_reads_times_as_utc(self, spark_session: SparkSessionHandle) -> None:
         assert spark_session.spark.conf.get("spark.sql.session.timeZone") == "UTC"
 
 
@@ -209,7 +215,7 @@ def test_a_session_starts_late_and_quietly_and_leaves_nothing_behind(tmp_path: P
         assert not session.is_started and session.parallelism == 1
         with session:
             assert session.runner.run(lambda n: (n, sys.executable), [1], stage="a") == [(1, sys.executable)]
-            assert session.is_ours and os.listdir(os.environ["TMPDIR"])
+            assert session.owns_spark and os.listdir(os.environ["TMPDIR"])
         assert signal.getsignal(signal.SIGINT) is before
         with open(f"/proc/{os.getpid()}/task/{os.getpid()}/children") as children:
             print("left:", children.read(), os.listdir(os.environ["TMPDIR"]))
@@ -243,7 +249,7 @@ def test_a_session_that_can_not_start_says_why_in_a_sentence() -> None:
 
 @pytest.mark.parametrize("master", ["elsewhere", "http://host", "local[x]", "spark://"])
 def test_a_master_that_is_none_is_refused(master: str) -> None:
-    with pytest.raises(BadRequest, match="is no Spark master"):
+    with pytest.raises(BadRequest, match="is not a Spark master"):
         obtain(master=master)
 
 
@@ -303,19 +309,19 @@ class TestJava:
 
     def test_none_is_refused_with_the_remedy(self, nowhere: Path) -> None:
         with pytest.raises(SparkNotReady, match=r"no Java was found: install one .* or set JAVA_HOME"):
-            java.java_home()
+            java.find_java_home()
 
     def test_an_old_one_is_refused_by_its_version(self, nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("JAVA_HOME", str(self.fake(nowhere / "eight", "1.8.0_402")))
 
         with pytest.raises(SparkNotReady, match="needs Java 17 or newer and only Java 8 was found"):
-            java.java_home()
+            java.find_java_home()
 
     def test_the_one_that_make_found_is_used(self, nowhere: Path) -> None:
         home = self.fake(nowhere / "kept", "17.0.15")
         (nowhere / ".java").write_text(f"{home}\n")
 
-        assert java.java_home() == home
+        assert java.find_java_home() == home
 
     def test_one_that_will_do_is_found_behind_one_that_will_not(
         self, nowhere: Path, monkeypatch: pytest.MonkeyPatch
@@ -323,7 +329,7 @@ class TestJava:
         monkeypatch.setenv("JAVA_HOME", str(self.fake(nowhere / "eight", "1.8.0_402")))
         newer = self.fake(nowhere / "jvm" / "java-21", "21.0.2")
 
-        assert java.java_home() == newer
+        assert java.find_java_home() == newer
 
 
 class TestSizes:
@@ -340,20 +346,20 @@ class TestSizes:
     def test_heap_and_workers_follow_from_what_is_free(
         self, cores: int, memory: int, expected: tuple[int, int]
     ) -> None:
-        assert machine.shares(cores, memory) == expected
+        assert machine.divide_memory(cores, memory) == expected
 
     def test_scratch_goes_to_the_first_place_with_ample_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
         free = {Path("/a"): 2 * GIB, Path("/b"): 30 * GIB, Path("/c"): 90 * GIB}
         monkeypatch.setattr(shutil, "disk_usage", lambda place: _Usage(free[place]))
 
-        assert machine.roomiest(list(free)) == Path("/b")
-        assert machine.roomiest([Path("/a")]) == Path("/a")
+        assert machine.choose_scratch(list(free)) == Path("/b")
+        assert machine.choose_scratch([Path("/a")]) == Path("/a")
 
     def test_a_full_disk_is_refused_before_anything_starts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(shutil, "disk_usage", lambda place: _Usage(GIB // 10))
 
         with pytest.raises(StorageFull, match=r"0\.1 GiB are free in /a"):
-            machine.roomiest([Path("/a")])
+            machine.choose_scratch([Path("/a")])
 
 
 class _Usage:

@@ -21,7 +21,7 @@ from omnigraph.lexer import LanguageError
 from omnigraph.pipeline.querying import scan as query_scan
 from omnigraph.pipeline.querying.expressions import exact_sum
 from omnigraph.pipeline.querying.query import run_on_spark, session_for_queries
-from omnigraph.pipeline.spark.session import given_back
+from omnigraph.pipeline.spark.session import restore_active_session
 from omnigraph.query.ir import ReadQuery
 from omnigraph.read.execute import run_query
 from omnigraph.read.graph import csr
@@ -41,7 +41,7 @@ def own(spark_session: Any) -> Iterator[Any]:
     session = session_for_queries(spark_session.spark)
     session.conf.set("spark.sql.shuffle.partitions", "1")
     session.conf.set("spark.sql.codegen.wholeStage", "false")  # to compile takes longer than to run
-    with given_back(spark_session.spark):
+    with restore_active_session(spark_session.spark):
         yield session
 
 

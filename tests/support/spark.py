@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from omnigraph.pipeline.spark.launch import java_home
-from omnigraph.pipeline.spark.session import Session, obtain
+from omnigraph.pipeline.spark.launch import find_java_home
+from omnigraph.pipeline.spark.session import SparkSessionHandle, obtain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ FEW_ROWS = {
 
 
 @pytest.fixture(scope="session")
-def spark_session() -> Iterator[Session]:
+def spark_session() -> Iterator[SparkSessionHandle]:
     """The session of this process, with the data source registered; `.spark` is Spark's, `.runner` runs tasks."""
     from omnigraph.pipeline import OmnigraphDataSource
 
@@ -52,7 +52,7 @@ def spark_session() -> Iterator[Session]:
 
 
 @pytest.fixture
-def spark(spark_session: Session) -> SparkSession:
+def spark(spark_session: SparkSessionHandle) -> SparkSession:
     return spark_session.spark
 
 
@@ -115,7 +115,7 @@ class Cluster:
         home = Path(pyspark.__file__).parent
         log = self._folder / f"{name}.log"
         environment = os.environ | {
-            "JAVA_HOME": str(java_home()),
+            "JAVA_HOME": str(find_java_home()),
             "SPARK_HOME": str(home),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED,

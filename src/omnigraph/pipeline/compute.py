@@ -18,7 +18,7 @@ from omnigraph.storage.util.runner import LocalRunner, Runner
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from omnigraph.pipeline.spark.session import Session
+    from omnigraph.pipeline.spark.session import SparkSessionHandle
 
 OPTIMIZE_LOCAL_ROWS_MAX = 5_000_000  # that `auto` compacts or indexes in this process
 
@@ -53,11 +53,11 @@ class SparkProvider:
     def __init__(self, compute: ComputeOptions) -> None:
         self._compute = compute
         self._lock = threading.Lock()  # several tables are worked on at once
-        self._session: Session | None = None
+        self._session: SparkSessionHandle | None = None
         self._open = ExitStack()
 
     @property
-    def session(self) -> "Session":
+    def session(self) -> "SparkSessionHandle":
         with self._lock:
             if self._session is None:
                 from omnigraph.pipeline.spark.session import obtain

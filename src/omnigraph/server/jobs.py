@@ -23,7 +23,7 @@ from omnigraph.api.wire_model import Document
 from omnigraph.cancellation import Stopped, StopToken, stop_scope
 from omnigraph.errors import NotFound, OmnigraphError
 from omnigraph.pipeline.progress import Progress
-from omnigraph.pipeline.spark.session import Warm
+from omnigraph.pipeline.spark.session import SharedSession
 from omnigraph.runtime import Runtime
 from omnigraph.server.auth.tokens import Grant
 from omnigraph.server.http.errors import Internal, Redaction, TooManyRequests, error_body
@@ -111,7 +111,7 @@ class Jobs:
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(limits.jobs_running, thread_name_prefix="omnigraph-job")
         self._closing = False
-        self.spark = Warm()
+        self.spark = SharedSession()
 
     def new(self, kind: str, graph: str, actor: str | None, folder: Path | None = None) -> Job:
         stop = StopToken()

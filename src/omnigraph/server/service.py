@@ -75,7 +75,7 @@ class Service:
     def start(self) -> None:
         self.scratch.start()
         if self.settings.spark:
-            self.jobs.spark.keep()
+            self.jobs.spark.install()
         self.hosted.open_all()
 
     def drain(self) -> None:

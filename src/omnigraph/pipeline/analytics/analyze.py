@@ -218,9 +218,9 @@ def _running(snapshot: Snapshot, question: Question, compute: ComputeOptions) ->
     if engine == "local" or (engine == "auto" and not compute.names_spark and _fits(snapshot, question)):
         yield _Where("local")
         return
-    from omnigraph.pipeline.spark.session import given_back
+    from omnigraph.pipeline.spark.session import restore_active_session
 
-    with SparkProvider(compute) as provider, given_back(provider.session.spark):
+    with SparkProvider(compute) as provider, restore_active_session(provider.session.spark):
         yield _Where("spark", provider.session.spark)
 
 

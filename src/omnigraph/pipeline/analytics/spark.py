@@ -15,8 +15,8 @@ from omnigraph.manifest.commit.txn import Snapshot
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.analytics.spec import VALUE_NAMES, Question
 from omnigraph.pipeline.source.scans import ON_TOP, PART_ROWS, Pinned, divided, overlay_rows, pinned_in, read_part
-from omnigraph.pipeline.spark.runner import explained
-from omnigraph.pipeline.spark.session import session_beside
+from omnigraph.pipeline.spark.runner import translate_error
+from omnigraph.pipeline.spark.session import create_second_session
 from omnigraph.storage.table.write.column_updates import ROW_ADDRESS, addressed_batches, fragment_sizes
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ def _tuned(spark: "SparkSession", snapshot: Snapshot, question: Question) -> "Sp
     refs = [snapshot.table(key) for key in question.tables]
     rows = sum(ref.rows for ref in refs if ref is not None)
     parallelism = int(spark.sparkContext.defaultParallelism)
-    own = session_beside(spark)
+    own = create_second_session(spark)
     own.conf.set("spark.sql.adaptive.enabled", "false")
     own.conf.set(
         "spark.sql.shuffle.partitions", str(min(max(1, rows // 10_000), max(parallelism, rows // ROWS_A_PART)))
@@ -329,7 +329,7 @@ def spoken(stage: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = explained(error, stage)
+        told = translate_error(error, stage)
         if told is error:
             raise
         raise told from error

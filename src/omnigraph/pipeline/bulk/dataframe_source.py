@@ -26,7 +26,7 @@ from omnigraph.pipeline.bulk.staging.spool import (
 from omnigraph.pipeline.progress import Progress
 from omnigraph.pipeline.source.scans import type_named
 from omnigraph.pipeline.spark.dataframes import is_frame
-from omnigraph.pipeline.spark.runner import Outcome, attempted, run_job
+from omnigraph.pipeline.spark.runner import TaskOutcome, run_job, run_task
 from omnigraph.storage.util.runner import Runner
 from omnigraph.write.load.input.load_input import to_arrow_table
 from omnigraph.write.load.load import LoadResult
@@ -96,7 +96,7 @@ class _Spooling:
         return answer
 
     def _of_frame(self, name: str, frame: "DataFrame") -> list[Answer]:
-        def collect(heard: "Accumulator[list[Outcome]]") -> list[Outcome]:
+        def collect(heard: "Accumulator[list[TaskOutcome]]") -> list[TaskOutcome]:
             told = frame.mapInArrow(SpoolTask(self._spool, name, heard), "outcome binary").collect()
             return [pickle.loads(row.outcome) for row in told]
 
@@ -115,7 +115,7 @@ class _Spooling:
 class SpoolTask:
     """What Spark runs in a partition of a DataFrame."""
 
-    def __init__(self, spool: Spool, type_name: str, heard: "Accumulator[list[Outcome]]") -> None:
+    def __init__(self, spool: Spool, type_name: str, heard: "Accumulator[list[TaskOutcome]]") -> None:
         self._spool = spool
         self._type_name = type_name
         self._heard = heard
@@ -123,7 +123,7 @@ class SpoolTask:
     def __call__(self, batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import pyarrow as pa
 
-        outcome = attempted(task_number(), self._spooled, batches)
+        outcome = run_task(task_number(), self._spooled, batches)
         self._heard.add([outcome])
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(outcome)], pa.binary())], names=["outcome"])
 

@@ -41,7 +41,7 @@ def _on_spark(
     with SparkProvider(compute) as provider:
         spark = provider.session.spark  # the next imports need pyspark, of which this says that it is missing
         from omnigraph.pipeline.querying.query import run_on_spark, session_for_queries
-        from omnigraph.pipeline.spark.session import given_back
+        from omnigraph.pipeline.spark.session import restore_active_session
 
-        with given_back(spark):
+        with restore_active_session(spark):
             return run_on_spark(session_for_queries(spark), reader, location, query, explain=explain)

@@ -25,8 +25,8 @@ from omnigraph.errors import BadRequest
 from omnigraph.pipeline.querying.expressions import Argument, Grouping, is_float_sum
 from omnigraph.pipeline.querying.match import Bound, Context, Uses, matched, uses_of
 from omnigraph.pipeline.querying.scan import FloatPart, Frames, Stored, carried_back
-from omnigraph.pipeline.spark.runner import explained
-from omnigraph.pipeline.spark.session import session_beside
+from omnigraph.pipeline.spark.runner import translate_error
+from omnigraph.pipeline.spark.session import create_second_session
 from omnigraph.query.ir import (
     Aggregate,
     Bm25,
@@ -88,7 +88,7 @@ def session_for_queries(spark: SparkSession) -> SparkSession:
     """A session beside the given one, on the same executors, with settings of its own; made once."""
     own = _sessions.get(spark)
     if own is None:
-        own = _sessions[spark] = session_beside(spark)
+        own = _sessions[spark] = create_second_session(spark)
         for name, value in _SETTINGS.items():
             own.conf.set(name, value)
     return own
@@ -121,7 +121,7 @@ def _running(spark: SparkSession) -> Iterator[None]:
             yield
     except (Py4JError, PySparkException) as error:
         told = _TOO_LARGE.search(str(error))
-        raise (BadRequest(told[0]) if told else explained(error, "query")) from error
+        raise (BadRequest(told[0]) if told else translate_error(error, "query")) from error
     except BaseException:
         context.cancelJobGroup(group)
         raise

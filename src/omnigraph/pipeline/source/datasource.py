@@ -40,7 +40,7 @@ from omnigraph.pipeline.bulk.staging.spool import (
 )
 from omnigraph.pipeline.source.pushdown import pushed
 from omnigraph.pipeline.source.scans import PART_ROWS, Pinned, divided, pin, read_part, type_named
-from omnigraph.pipeline.spark.types import arrow_for_spark, for_spark, spark_schema
+from omnigraph.pipeline.spark.types import arrow_for_spark, cast_batch, spark_schema
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load_options import MODES, LoadOptions
 
@@ -146,7 +146,7 @@ class Reader(DataSourceReader):
         row_filter = " AND ".join(self._filters) or None
         target = arrow_for_spark(self._schema)
         for batch in read_part(self._pinned, partition.value, self._schema.names, row_filter):
-            yield for_spark(batch, target)
+            yield cast_batch(batch, target)
 
 
 class FilteringReader(Reader):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import BadRequest, SparkNotReady
 from omnigraph.pipeline.spark import sizing as machine
-from omnigraph.pipeline.spark.runner import message_of, one_line, reason_of
+from omnigraph.pipeline.spark.runner import failure_reason, java_message, one_line
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 MAJOR_MIN = 17
 SYSTEM_HOMES = Path("/usr/lib/jvm")
-_ANSWER_S = 30
-_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_JAVA_VERSION_S = 30
+_JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 TASK_FAILURES_MAX = 4  # in a local session too, where Spark's own default is one
 STOP_S = 20
 _CONNECT_S = 5
@@ -47,7 +47,7 @@ appender.stderr.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 _SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",  # we draw our own
+    "spark.ui.showConsoleProgress": "false",  # `pipeline/progress.py` is shown instead
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",  # the data source takes filters
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -55,30 +55,30 @@ _SETTINGS: Mapping[str, str] = {
 }
 
 
-class _Started:
-    """A session that was started here, and all that has to go when it is stopped."""
+class LaunchedSpark:
+    """A session that was started here, and everything to remove when it is stopped."""
 
     def __init__(
         self, master: str | None, quiet: bool, cores: int | None, memory: str | None, config: Mapping[str, str]
     ) -> None:
-        home = java_home()
+        home = find_java_home()
         if master is not None:
             _require_reachable(master)
-        size = machine.measured()
-        self._handler = _sigint()
+        size = machine.measure_machine()
+        self._handler = _sigint_handler()
         self._owns_java = False
         self._scratch = Path(tempfile.mkdtemp(prefix="omnigraph-spark-", dir=size.scratch))
         try:
             (self._scratch / "log4j2.properties").write_text(_LOG4J.format(level="error" if quiet else "warn"))
             settings = self._settings(master, size, cores, memory) | dict(config)
-            with _environment(JAVA_HOME=str(home), PYSPARK_PYTHON=_python(master), SPARK_LOCAL_DIRS=None):
+            with _environment(JAVA_HOME=str(home), PYSPARK_PYTHON=_worker_python(master), SPARK_LOCAL_DIRS=None):
                 self.spark = self._start(settings, quiet)
         except BaseException:
             self._remove()
             raise
 
     def _settings(
-        self, master: str | None, size: machine.Size, cores: int | None, memory: str | None
+        self, master: str | None, size: machine.LocalSize, cores: int | None, memory: str | None
     ) -> dict[str, str]:
         log = f"-Dlog4j2.configurationFile=file:{self._scratch}/log4j2.properties"
         settings = dict(_SETTINGS) | {
@@ -116,7 +116,7 @@ class _Started:
             return SparkSession(SparkContext(conf=conf, gateway=gateway))
         except (Py4JError, PySparkException, OSError) as error:
             raise SparkNotReady(
-                f"Spark could not be started ({_why(error, log)}): check its settings, or use engine local."
+                f"Spark could not be started ({_launch_failure(error, log)}): check its settings, or use engine local."
             ) from error
 
     def stop(self) -> None:
@@ -126,7 +126,7 @@ class _Started:
             self._remove()
 
     def _remove(self) -> None:
-        """Java goes too, with its heap, unless it ran before; then the scratch files, and Ctrl-C is as it was."""
+        """End Java, unless it ran before; delete the scratch files; restore the handler of Ctrl-C."""
         from pyspark import SparkContext
 
         if self._owns_java and SparkContext._active_spark_context is None:
@@ -145,7 +145,7 @@ def _end_java(context: "type[SparkContext]") -> None:
     gateway.shutdown()
     process = getattr(gateway, "proc", None)
     if process is not None:
-        process.stdin.close()  # Java ends when its input does
+        process.stdin.close()  # Java ends when its stdin is closed
         try:
             process.wait(STOP_S)
         except subprocess.TimeoutExpired:
@@ -154,13 +154,13 @@ def _end_java(context: "type[SparkContext]") -> None:
 
 
 def _require_reachable(master: str) -> None:
-    """Spark itself would try for a minute."""
+    """Fail at once where nothing answers: Spark itself would try for a minute."""
     found = re.fullmatch(r"spark://(.+)", master)
     problems = []
     for address in found[1].split(",") if found else ():
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
-            raise BadRequest(f"{master!r} is no Spark master: give spark://host:7077.")
+            raise BadRequest(f"{master!r} is not a Spark master: give spark://host:7077.")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
             return
@@ -170,40 +170,40 @@ def _require_reachable(master: str) -> None:
         raise SparkNotReady(f"There is no Spark master at {master} ({problems[0]}): check the address.")
 
 
-def _python(master: str | None) -> str:
-    """The interpreter of the workers: this one, unless a cluster's was named."""
+def _worker_python(master: str | None) -> str:
+    """The interpreter of the workers: this one, unless `PYSPARK_PYTHON` names a cluster's."""
     named = os.environ.get("PYSPARK_PYTHON")
     return named if named and master is not None and not master.startswith("local") else sys.executable
 
 
-def _why(error: Exception, log: Path) -> str:
-    """One line: of the log, if Java ended before it could answer."""
+def _launch_failure(error: Exception, log: Path) -> str:
+    """The cause in one line: from the log, if Java ended before it answered."""
     if log.is_file():
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
         while lines and not re.search(r"Exception|Error|error|Could not|Invalid|Unrecognized", lines[0]):
             lines.pop(0)
-        told = [line for line in lines if not re.match(r"Error occurred during initialization|\tat |at ", line)]
-        if told:
-            return one_line(re.sub(r'^Exception in thread "main" [\w.$]+: ', "", told[0])).rstrip(".")
-    return reason_of(message_of(error) if hasattr(error, "java_exception") else str(error))
+        causes = [line for line in lines if not re.match(r"Error occurred during initialization|\tat |at ", line)]
+        if causes:
+            return one_line(re.sub(r'^Exception in thread "main" [\w.$]+: ', "", causes[0])).rstrip(".")
+    return failure_reason(java_message(error) if hasattr(error, "java_exception") else str(error))
 
 
-def _sigint() -> Any:
+def _sigint_handler() -> Any:
     return signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
 
 
 @contextmanager
 def _environment(**variables: str | None) -> Iterator[None]:
-    """Spark takes some settings from the environment only: set while it starts, then as they were."""
+    """Set environment variables while Spark starts: it takes some settings from there only."""
     before = {name: os.environ.get(name) for name in variables}
-    _set(variables)
+    _set_environment(variables)
     try:
         yield
     finally:
-        _set(before)
+        _set_environment(before)
 
 
-def _set(variables: Mapping[str, str | None]) -> None:
+def _set_environment(variables: Mapping[str, str | None]) -> None:
     for name, value in variables.items():
         if value is None:
             os.environ.pop(name, None)
@@ -211,11 +211,11 @@ def _set(variables: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def java_home() -> Path:
-    """The home of a Java that will do; refuses, with the remedy, where there is none."""
+def find_java_home() -> Path:
+    """The home of a Java that is new enough; SparkNotReady, with the remedy, if there is none."""
     too_old = []
-    for binary in _candidates():
-        major = _major(binary)
+    for binary in _java_candidates():
+        major = _java_major(binary)
         if major is not None and major >= MAJOR_MIN:
             return binary.resolve().parent.parent
         if major is not None:
@@ -227,13 +227,13 @@ def java_home() -> Path:
     )
 
 
-def _candidates() -> Iterator[Path]:
+def _java_candidates() -> Iterator[Path]:
     named = os.environ.get("JAVA_HOME")
     if named:
         yield Path(named, "bin", "java")
-    kept = Path(sys.prefix, ".java")  # where `make` keeps what it found
-    if kept.is_file():
-        home = kept.read_text(encoding="utf-8", errors="replace").strip()
+    recorded = Path(sys.prefix, ".java")  # where `make` writes what it found
+    if recorded.is_file():
+        home = recorded.read_text(encoding="utf-8", errors="replace").strip()
         if home:
             yield Path(home, "bin", "java")
     on_path = shutil.which("java")
@@ -243,15 +243,15 @@ def _candidates() -> Iterator[Path]:
 
 
 @cache
-def _major(binary: Path) -> int | None:
-    """The major version of a java binary: 17 for "17.0.15", 8 for "1.8.0_402"; None if it is none."""
+def _java_major(binary: Path) -> int | None:
+    """The major version of a java binary: 17 for "17.0.15", 8 for "1.8.0_402"; None if it is not one."""
     if not os.access(binary, os.X_OK):
         return None
     try:
         answer = subprocess.run(
-            [binary, "-version"], capture_output=True, text=True, errors="replace", timeout=_ANSWER_S, check=False
+            [binary, "-version"], capture_output=True, text=True, errors="replace", timeout=_JAVA_VERSION_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _VERSION.search(answer.stderr + answer.stdout)
+    found = _JAVA_VERSION.search(answer.stderr + answer.stdout)
     return int(found[1]) if found else None

@@ -1,7 +1,7 @@
-"""Tasks on Spark's executors: one Spark task an item, answers heard as they come, errors that arrive as themselves.
+"""Tasks on Spark's executors: one Spark task for each item; results arrive as tasks end, errors keep their type.
 
-Spark may run a task twice (a lost executor, speculation) and takes the answer of one: what a task writes must be
-garbage unless its answer is used, which is the rule of `runner.py` already.
+Spark may run a task twice (a lost executor, speculation) and takes the result of one run: what a task writes must be
+garbage unless its result is used, as `storage/util/runner.py` demands of every task.
 """
 
 import base64
@@ -28,14 +28,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 CANCEL_S = 20  # how long a cancelled job may take to end before we go on without it
-_TURN_S = 0.2
+_POLL_S = 0.2
 _MARK = "omnigraph-error:"
-_CARRIED = re.compile(_MARK + r"([A-Za-z0-9+/=]+)")
+_ENCODED = re.compile(_MARK + r"([A-Za-z0-9+/=]+)")
 _REASON_MAX = 300
 
 
-class Started(Protocol):
-    """What the runner asks of a session: see `session.Session`."""
+class SessionHandle(Protocol):
+    """What the runner needs of a session: see `session.SparkSessionHandle`."""
 
     @property
     def spark(self) -> "SparkSession": ...
@@ -45,8 +45,8 @@ class Started(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one task came to: its answer, or the error that running it again would not cure."""
+class TaskOutcome:
+    """The result of one task, or an error that another attempt would not cure."""
 
     number: int
     answer: Any = None
@@ -54,22 +54,22 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
-    """A failure that is not one of our errors, as far as it can be carried."""
+class UnexpectedFailure:
+    """A failure that is not an `OmnigraphError`, as text."""
 
     reason: str
     trace: str
 
 
 class TaskFailure(Exception):
-    """Raised in a worker so that Spark tries the task again; carries what happened through the JVM as text."""
+    """Raised in a worker so that Spark tries the task again; the error passes through the JVM as text."""
 
-    def __init__(self, carried: OmnigraphError | Unknown) -> None:
-        super().__init__(carried)
-        self.carried = carried
+    def __init__(self, failure: OmnigraphError | UnexpectedFailure) -> None:
+        super().__init__(failure)
+        self.failure = failure
 
     def __str__(self) -> str:
-        return _MARK + base64.b64encode(pickle.dumps(self.carried)).decode("ascii")
+        return _MARK + base64.b64encode(pickle.dumps(self.failure)).decode("ascii")
 
 
 class SparkRunner:
@@ -77,7 +77,7 @@ class SparkRunner:
 
     name = "spark"
 
-    def __init__(self, session: Started) -> None:
+    def __init__(self, session: SessionHandle) -> None:
         self._session = session
 
     @property
@@ -96,59 +96,64 @@ class SparkRunner:
         stage: str,
         on_done: Callable[[R], None] | None = None,
     ) -> list[R]:
-        """The answers, in the order of the items; `on_done` hears each once, in this thread, as it comes.
+        """The results, in the order of the items; `on_done` is called once for each, in this thread, as tasks end.
 
-        Ctrl-C, or an error of `on_done`, cancels the job on the executors and goes on up.
+        Ctrl-C, or an error of `on_done`, cancels the job on the executors and is raised.
         """
         if not items:
             return []
         context = self._session.spark.sparkContext
 
-        def collect(heard: "Accumulator[list[Outcome]]") -> list[Outcome]:
-            return context.parallelize(list(items), len(items)).mapPartitionsWithIndex(Attempt(task, heard)).collect()
+        def collect(outcomes: "Accumulator[list[TaskOutcome]]") -> list[TaskOutcome]:
+            return (
+                context.parallelize(list(items), len(items))
+                .mapPartitionsWithIndex(TaskFunction(task, outcomes))
+                .collect()
+            )
 
         return run_job(context, collect, stage=stage, on_done=on_done)
 
 
 def run_job(
     context: "SparkContext",
-    collect: "Callable[[Accumulator[list[Outcome]]], list[Outcome]]",
+    collect: "Callable[[Accumulator[list[TaskOutcome]]], list[TaskOutcome]]",
     *,
     stage: str,
     on_done: Callable[[R], None] | None = None,
 ) -> list[R]:
-    """The answers of a job whose tasks tell their outcomes, also to `heard` as they come; see `SparkRunner.run`."""
-    return _Job(context, stage).answers(collect, on_done)
+    """Run a job whose tasks return their outcomes and also add them to an accumulator; see `SparkRunner.run`."""
+    return _SparkJob(context, stage).run(collect, on_done)
 
 
-class _Job:
-    """One Spark job: it runs in a thread of its own so that this one can hear answers and Ctrl-C."""
+class _SparkJob:
+    """One Spark job, in a thread of its own, so that this one can handle results and Ctrl-C meanwhile."""
 
     def __init__(self, context: "SparkContext", stage: str) -> None:
         self._context = context
         self._stage = stage
         self._group = f"omnigraph-{RandomIds().short_id()}"
-        self._events: SimpleQueue[Outcome | list[Outcome] | Exception] = SimpleQueue()
+        self._events: SimpleQueue[TaskOutcome | list[TaskOutcome] | Exception] = SimpleQueue()
 
-    def answers(
-        self, collect: "Callable[[Accumulator[list[Outcome]]], list[Outcome]]", on_done: Callable[[R], None] | None
+    def run(
+        self,
+        collect: "Callable[[Accumulator[list[TaskOutcome]]], list[TaskOutcome]]",
+        on_done: Callable[[R], None] | None,
     ) -> list[R]:
         from pyspark.accumulators import _accumulatorRegistry
         from pyspark.util import InheritableThread
 
-        heard = self._context.accumulator([], _ear()(self._events))
-        thread = InheritableThread(target=self._collect, args=(collect, heard), daemon=True)
+        outcomes = self._context.accumulator([], _accumulator_param()(self._events))
+        thread = InheritableThread(target=self._collect, args=(collect, outcomes), daemon=True)
         try:
             self._start(thread)
-            outcomes = self._listen(on_done)
-            return [outcome.answer for outcome in outcomes]
+            return [outcome.answer for outcome in self._receive(on_done)]
         except BaseException:
             self._cancel()
             if thread.ident is not None:
                 thread.join(CANCEL_S)
             raise
         finally:
-            _accumulatorRegistry.pop(heard.aid, None)  # Spark would keep it for as long as the process lives
+            _accumulatorRegistry.pop(outcomes.aid, None)  # Spark would keep it for as long as the process lives
 
     def _start(self, thread: "Thread") -> None:
         from py4j.protocol import Py4JError
@@ -156,51 +161,51 @@ class _Job:
         try:
             thread.start()
         except (Py4JError, OSError) as error:  # Java has died since: it is asked for what the thread inherits
-            raise explained(error, self._stage) from error
+            raise translate_error(error, self._stage) from error
 
     def _collect(
         self,
-        collect: "Callable[[Accumulator[list[Outcome]]], list[Outcome]]",
-        heard: "Accumulator[list[Outcome]]",
+        collect: "Callable[[Accumulator[list[TaskOutcome]]], list[TaskOutcome]]",
+        outcomes: "Accumulator[list[TaskOutcome]]",
     ) -> None:
         try:
             self._context.setJobGroup(self._group, self._stage, interruptOnCancel=True)
-            self._events.put(collect(heard))
+            self._events.put(collect(outcomes))
         except Exception as error:
             self._events.put(error)
 
-    def _listen(self, on_done: Callable[[R], None] | None) -> list[Outcome]:
-        told: set[int] = set()
+    def _receive(self, on_done: Callable[[R], None] | None) -> list[TaskOutcome]:
+        reported: set[int] = set()
 
-        def tell(outcome: Outcome) -> None:
+        def report(outcome: TaskOutcome) -> None:
             if outcome.error is not None:
                 raise outcome.error
-            if on_done is not None and outcome.number not in told:
-                told.add(outcome.number)
+            if on_done is not None and outcome.number not in reported:
+                reported.add(outcome.number)
                 on_done(outcome.answer)
 
         while True:
             event = self._next()
-            if isinstance(event, Outcome):
-                tell(event)
+            if isinstance(event, TaskOutcome):
+                report(event)
             elif isinstance(event, Exception):
-                raise explained(event, self._stage) from event
+                raise translate_error(event, self._stage) from event
             else:
                 for outcome in event:
-                    tell(outcome)
+                    report(outcome)
                 return event
 
-    def _next(self) -> Outcome | list[Outcome] | Exception:
-        """Waits in short turns: a signal that another thread took, or a stop, is acted on only between them."""
+    def _next(self) -> TaskOutcome | list[TaskOutcome] | Exception:
+        """Wait in short intervals: a signal that another thread took, or a stop, is handled only between them."""
         while True:
             checkpoint()
             try:
-                return self._events.get(timeout=_TURN_S)
+                return self._events.get(timeout=_POLL_S)
             except Empty:
                 continue
 
     def _cancel(self) -> None:
-        """Cancel what runs, and what the thread may be about to start."""
+        """Cancel the jobs that run, and any that the thread is about to start."""
         from py4j.protocol import Py4JError
 
         try:
@@ -209,58 +214,56 @@ class _Job:
             pass  # Spark has ended: so has the job
 
 
-class Attempt:
-    """What a Spark task does: run the item's task, and say how it went."""
+class TaskFunction:
+    """The function of a Spark task: runs the item's task and reports its outcome."""
 
-    def __init__(self, task: Callable[[Any], Any], heard: "Accumulator[list[Outcome]]") -> None:
+    def __init__(self, task: Callable[[Any], Any], outcomes: "Accumulator[list[TaskOutcome]]") -> None:
         self._task = task
-        self._heard = heard
+        self._heard = outcomes
 
-    def __call__(self, number: int, items: Iterable[Any]) -> Iterator[Outcome]:
+    def __call__(self, number: int, items: Iterable[Any]) -> Iterator[TaskOutcome]:
         for item in items:
-            outcome = attempted(number, self._task, item)
+            outcome = run_task(number, self._task, item)
             self._heard.add([outcome])
             yield outcome
 
 
-def attempted(number: int, task: Callable[[Any], Any], item: Any) -> Outcome:
-    """Run a task: its answer, or its error; what may pass is raised, for Spark to try again."""
+def run_task(number: int, task: Callable[[Any], Any], item: Any) -> TaskOutcome:
+    """The outcome of a task. Failures that may be transient are raised, so that Spark tries again."""
     try:
-        return Outcome(number, task(item))
+        return TaskOutcome(number, task(item))
     except Unavailable as error:
         raise TaskFailure(error) from None
     except OmnigraphError as error:
-        return Outcome(number, error=error)
+        return TaskOutcome(number, error=error)
     except Exception as error:
-        raise TaskFailure(unknown(error)) from None
+        raise TaskFailure(describe_failure(error)) from None
 
 
-def unknown(error: BaseException) -> Unknown:
-    return Unknown(one_line(f"{type(error).__name__}: {error}"), "".join(traceback.format_exception(error)))
+def describe_failure(error: BaseException) -> UnexpectedFailure:
+    return UnexpectedFailure(one_line(f"{type(error).__name__}: {error}"), "".join(traceback.format_exception(error)))
 
 
-def explained(error: Exception, stage: str) -> Exception:
-    """What Spark threw as what happened: the error of the task itself, or one sentence."""
+def translate_error(error: Exception, stage: str) -> Exception:
+    """An error of Spark as the error of the task itself, or as one sentence."""
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     if not isinstance(error, Py4JError | PySparkException | OSError):
-        return error  # of this process, and no doing of Spark's
-    said = str(error)
-    if isinstance(error, Py4JJavaError):
-        said = message_of(error)
-    found = _CARRIED.search(said)
+        return error  # raised by this process, not by Spark
+    message = java_message(error) if isinstance(error, Py4JJavaError) else str(error)
+    found = _ENCODED.search(message)
     if found:
-        carried = pickle.loads(base64.b64decode(found[1]))
-        if isinstance(carried, OmnigraphError):
-            return carried
-        failed = JobFailed(stage, carried.reason)
-        failed.add_note(carried.trace)
+        failure = pickle.loads(base64.b64decode(found[1]))
+        if isinstance(failure, OmnigraphError):
+            return failure
+        failed = JobFailed(stage, failure.reason)
+        failed.add_note(failure.trace)
         return failed
-    return JobFailed(stage, reason_of(said))
+    return JobFailed(stage, failure_reason(message))
 
 
-def message_of(error: Any) -> str:
+def java_message(error: Any) -> str:
     from py4j.protocol import Py4JError
 
     try:
@@ -269,21 +272,21 @@ def message_of(error: Any) -> str:
         return str(error)
 
 
-def reason_of(said: str) -> str:
-    """The telling part of a message of Spark, in a line."""
-    if "No module named 'omnigraph" in said:
+def failure_reason(message: str) -> str:
+    """The line of Spark's message that names the cause."""
+    if "No module named 'omnigraph" in message:
         return "the executors have no omnigraph: install it there, as it is here"
-    if "PYTHON_VERSION_MISMATCH" in said:
+    if "PYTHON_VERSION_MISMATCH" in message:
         return "the executors run another version of Python: set PYSPARK_PYTHON to one like this"
-    if "Python worker exited unexpectedly" in said or "worker crashed" in said:
+    if "Python worker exited unexpectedly" in message or "worker crashed" in message:
         return "a Python worker died, most often for want of memory: allow it more, or use fewer cores"
     for mark in ("most recent failure: ", "Reason: ", "because "):
-        _, found, rest = said.partition(mark)
+        _, found, rest = message.partition(mark)
         if found:
-            said = rest
+            message = rest
             break
-    errors = [line for line in said.splitlines() if re.match(r"[A-Za-z_.]*(Error|Exception)\b", line.strip())]
-    return one_line(errors[-1] if errors else said.strip().partition("\n")[0])
+    errors = [line for line in message.splitlines() if re.match(r"[A-Za-z_.]*(Error|Exception)\b", line.strip())]
+    return one_line(errors[-1] if errors else message.strip().partition("\n")[0])
 
 
 def one_line(text: str) -> str:
@@ -291,8 +294,8 @@ def one_line(text: str) -> str:
     return line if len(line) <= _REASON_MAX else line[: _REASON_MAX - 1] + "…"
 
 
-def _ear() -> Any:
-    """The class of an accumulator that passes on what it hears instead of keeping it. Made late: it needs pyspark."""
-    from omnigraph.pipeline.spark.task_accumulator import Ear
+def _accumulator_param() -> Any:
+    """Imported late: it needs pyspark."""
+    from omnigraph.pipeline.spark.task_accumulator import TaskAccumulator
 
-    return Ear
+    return TaskAccumulator

@@ -3,9 +3,8 @@
     with obtain(master="spark://host:7077") as session:
         session.runner.run(task, items, stage="load")
 
-Nothing is started before something runs, for a start takes seconds and a gigabyte. What was started here is stopped
-here; a session of the caller is left as it is. Java's messages go to a file in the scratch directory, not to the
-terminal.
+Nothing is started before a task runs, because a start takes seconds and a gigabyte. What was started here is stopped
+here; a session of the caller is left as it is.
 """
 
 import re
@@ -17,25 +16,25 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omnigraph.errors import BadRequest, SparkNotReady
 from omnigraph.pipeline.spark import sizing as machine
-from omnigraph.pipeline.spark.launch import _Started
+from omnigraph.pipeline.spark.launch import LaunchedSpark
 from omnigraph.pipeline.spark.runner import SparkRunner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-__all__ = ["Session", "SparkRunner", "obtain"]
+__all__ = ["SparkRunner", "SparkSessionHandle", "obtain"]
 _MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|yarn|spark://.+|k8s://.+")
 
 OnStart: TypeAlias = Callable[[str], None] | None
-Supply: TypeAlias = Callable[[OnStart], "SparkSession"]
-_warm: Supply | None = None
+SessionFactory: TypeAlias = Callable[[OnStart], "SparkSession"]
+_shared: SessionFactory | None = None
 
 
-def share(supply: Supply | None) -> Supply | None:
-    """From now on whoever would start a local session gets this one, and leaves it running; returns what was before."""
-    global _warm
-    before, _warm = _warm, supply
+def set_shared_session(supply: SessionFactory | None) -> SessionFactory | None:
+    """Let operations that would start a local session use this one, and leave it running; returns the one before."""
+    global _shared
+    before, _shared = _shared, supply
     return before
 
 
@@ -48,12 +47,12 @@ def obtain(
     memory: str | None = None,
     config: Mapping[str, str] | None = None,
     on_start: Callable[[str], None] | None = None,
-) -> "Session":
+) -> "SparkSessionHandle":
     """A session that is started when it is first used, and stopped by `close` if it was started here.
 
-    `spark` is the caller's own and wins; else one that runs in this process already; else `master` (`local[4]`,
-    `spark://host:7077`, …); else a local one. `cores`, `memory` (`2g`) and `config` are for a session that is
-    started. `quiet=False` lets Java's warnings through to stderr. `on_start` hears what is being started.
+    The caller's own `spark` is preferred; then one that runs in this process already; then `master` (`local[4]`,
+    `spark://host:7077`, …); then a local one. `cores`, `memory` (`2g`) and `config` are for a session that is
+    started. `quiet=False` lets Java's warnings through to stderr. `on_start` is called with what is being started.
     """
     require_pyspark()
     if spark is not None:
@@ -62,15 +61,15 @@ def obtain(
             raise BadRequest(f"Give a session or master {master!r}, not both: the session has a master already.")
     if master is not None and not _MASTER.fullmatch(master):
         raise BadRequest(
-            f"{master!r} is no Spark master: give local[4], spark://host:7077, yarn or k8s://…, or leave it out."
+            f"{master!r} is not a Spark master: give local[4], spark://host:7077, yarn or k8s://…, or leave it out."
         )
-    warm = _warm if spark is None and master is None else None
-    return Session(
-        spark, master, quiet=quiet, cores=cores, memory=memory, config=config or {}, on_start=on_start, warm=warm
+    factory = _shared if spark is None and master is None else None
+    return SparkSessionHandle(
+        spark, master, quiet=quiet, cores=cores, memory=memory, config=config or {}, on_start=on_start, factory=factory
     )
 
 
-class Session:
+class SparkSessionHandle:
     """A handle on one Spark session, from `obtain`."""
 
     def __init__(
@@ -83,17 +82,17 @@ class Session:
         memory: str | None,
         config: Mapping[str, str],
         on_start: Callable[[str], None] | None,
-        warm: Supply | None = None,
+        factory: SessionFactory | None = None,
     ) -> None:
-        self._warm = warm
-        self._spark = spark if spark is not None or warm is not None else _running(master)
+        self._factory = factory
+        self._spark = spark if spark is not None or factory is not None else _running_session(master)
         self._master = master
         self._quiet = quiet
         self._cores = cores
         self._memory = memory
         self._config = config
         self._on_start = on_start
-        self._started: _Started | None = None
+        self._launched: LaunchedSpark | None = None
         self._lock = threading.Lock()
         self.runner = SparkRunner(self)
 
@@ -102,28 +101,28 @@ class Session:
         return self._spark is not None
 
     @property
-    def is_ours(self) -> bool:
-        """Whether it was started here, and so is stopped here."""
-        return self._started is not None
+    def owns_spark(self) -> bool:
+        """Whether Spark was started here, and so is stopped here."""
+        return self._launched is not None
 
     @property
     def parallelism(self) -> int:
-        """How many tasks run at once; known of a local session before it is started."""
+        """How many tasks run at once. A local session need not be started for that."""
         if self._spark is None and self._master is None:
-            return self._cores or machine.shares(machine.usable_cores(), machine.free_memory())[1]
+            return self._cores or machine.divide_memory(machine.usable_cores(), machine.free_memory())[1]
         return max(1, int(self.spark.sparkContext.defaultParallelism))
 
     @property
     def spark(self) -> "SparkSession":
-        """The session itself, started now if it was not."""
+        """The session, started now if it was not."""
         with self._lock:
-            if self._spark is None and self._warm is not None:
-                self._spark = self._warm(self._on_start)
+            if self._spark is None and self._factory is not None:
+                self._spark = self._factory(self._on_start)
             if self._spark is None:
                 if self._on_start is not None:
                     self._on_start(f"starting Spark on {self._master}" if self._master else "starting Spark")
-                self._started = _Started(self._master, self._quiet, self._cores, self._memory, self._config)
-                self._spark = self._started.spark
+                self._launched = LaunchedSpark(self._master, self._quiet, self._cores, self._memory, self._config)
+                self._spark = self._launched.spark
             return self._spark
 
     @property
@@ -132,17 +131,17 @@ class Session:
         from pyspark import SparkContext
 
         process = getattr(SparkContext._gateway, "proc", None)
-        return self._started is None or (process is not None and process.poll() is None)
+        return self._launched is None or (process is not None and process.poll() is None)
 
     def close(self) -> None:
-        """Stop what was started here. A handle that is used again starts again."""
+        """Stop what was started here. Using the handle again starts it again."""
         with self._lock:
-            if self._started is not None:
+            if self._launched is not None:
                 self._spark = None
-                started, self._started = self._started, None
+                started, self._launched = self._launched, None
                 started.stop()
 
-    def __enter__(self) -> "Session":
+    def __enter__(self) -> "SparkSessionHandle":
         return self
 
     def __exit__(
@@ -151,8 +150,8 @@ class Session:
         self.close()
 
 
-def _running(master: str | None) -> "SparkSession | None":
-    """The session that runs in this process: there can't be two."""
+def _running_session(master: str | None) -> "SparkSession | None":
+    """The session that runs in this process already: there can't be two."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -183,23 +182,23 @@ def _require_classic(spark: Any) -> None:
         raise BadRequest("The given Spark session was stopped: give one that runs, or none.")
 
 
-class Warm:
-    """Whoever would start a session shares it, and nobody's end stops it.
+class SharedSession:
+    """One local session for all operations of a long-running process, such as a server.
 
-    Started by the first who needs it, kept until `close`, and started anew should its Java have died.
+    Started by the first operation that needs it, stopped by `close`, and started again if its Java has died.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._session: Session | None = None
-        self._keeps = False
+        self._session: SparkSessionHandle | None = None
+        self._installed = False
 
-    def keep(self) -> None:
-        """From now on, for the whole process, unless it has one already."""
-        before = share(self.spark)
-        self._keeps = before is None
+    def install(self) -> None:
+        """Share it with the whole process, unless another one is shared already."""
+        before = set_shared_session(self.spark)
+        self._installed = before is None
         if before is not None:
-            share(before)
+            set_shared_session(before)
 
     def spark(self, on_start: OnStart = None) -> "SparkSession":
         with self._lock:
@@ -207,32 +206,37 @@ class Warm:
                 _end_dead(self._session)
                 self._session = None
             if self._session is None:
-                self._session = Session(None, None, quiet=True, cores=None, memory=None, config={}, on_start=on_start)
+                self._session = SparkSessionHandle(
+                    None, None, quiet=True, cores=None, memory=None, config={}, on_start=on_start
+                )
             return self._session.spark
 
     def close(self) -> None:
-        if self._keeps:
-            share(None)
-            self._keeps = False
+        if self._installed:
+            set_shared_session(None)
+            self._installed = False
         with self._lock:
             if self._session is not None:
                 self._session.close()
                 self._session = None
 
 
-def _end_dead(session: Session) -> None:
-    """Clear away a session whose Java is gone: it can't be told, and pyspark would believe that it runs."""
+def _end_dead(session: SparkSessionHandle) -> None:
+    """Remove a session whose Java is gone: it can't be stopped, and pyspark would believe that it runs."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    with suppress(Exception):  # whatever the remains say
+    with suppress(Exception):  # whatever is left of it raises
         session.close()
     SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
     SparkSession._instantiatedSession = None
 
 
-def session_beside(spark: "SparkSession") -> "SparkSession":
-    """A new session. Spark binds `rdd.toDF` to whichever session was made last: it stays the caller's."""
+def create_second_session(spark: "SparkSession") -> "SparkSession":
+    """A session on the caller's executors with settings of its own, which leaves no trace in the caller's.
+
+    Spark binds `rdd.toDF` to the session that was made last: it is bound to the caller's again.
+    """
     from pyspark import RDD
 
     bound = RDD.toDF
@@ -243,8 +247,9 @@ def session_beside(spark: "SparkSession") -> "SparkSession":
 
 
 @contextmanager
-def given_back(spark: "SparkSession") -> Iterator[None]:
-    """Whoever makes a frame becomes the thread's active session, by which data sources are found: the caller again."""
+def restore_active_session(spark: "SparkSession") -> Iterator[None]:
+    """Make the caller's session the thread's active one again: making a DataFrame in another session changes it,
+    and data sources are found through it."""
     try:
         yield
     finally:

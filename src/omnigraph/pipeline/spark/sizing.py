@@ -1,4 +1,4 @@
-"""How large a local Spark may be: cores, memory and scratch space of this machine, as its containers allow."""
+"""How large a local Spark may be: cores, memory and scratch space of this machine, or of its container."""
 
 import os
 import shutil
@@ -12,15 +12,15 @@ from omnigraph.errors import StorageFull
 GIB = 1 << 30
 HEAP_MIN = GIB // 2
 HEAP_MAX = 8 * GIB
-WORKER_MEMORY = GIB  # what a Python worker may take: the rows are there, not in Java's heap
+WORKER_MEMORY = GIB  # for each Python worker, which holds the rows; Java's heap does not
 SCRATCH_MIN = GIB
-SCRATCH_AMPLE = 20 * GIB
+SCRATCH_ENOUGH = 20 * GIB
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """What a local session gets."""
+class LocalSize:
+    """The resources of a local session."""
 
     cores: int
     heap_bytes: int
@@ -31,14 +31,14 @@ class Size:
         return f"{self.heap_bytes >> 20}m"
 
 
-def measured() -> Size:
-    """A size that suits this machine as it is now."""
-    heap, cores = shares(usable_cores(), free_memory())
-    return Size(cores, heap, roomiest(scratch_places()))
+def measure_machine() -> LocalSize:
+    """A size that fits what is free on this machine now."""
+    heap, cores = divide_memory(usable_cores(), free_memory())
+    return LocalSize(cores, heap, choose_scratch(scratch_directories()))
 
 
-def shares(cores: int, memory: int) -> tuple[int, int]:
-    """Java's heap and the number of workers: a quarter of what is free, and a worker a core if each has room."""
+def divide_memory(cores: int, memory: int) -> tuple[int, int]:
+    """Java's heap and the number of workers: a quarter of the memory, and one worker for each core that has room."""
     heap = min(max(memory // 4, HEAP_MIN), HEAP_MAX)
     return heap, max(1, min(cores, (memory - heap) // WORKER_MEMORY))
 
@@ -54,25 +54,25 @@ def usable_cores() -> int:
 
 def free_memory() -> int:
     """The bytes that this process and its children may still take."""
-    free = _available()
+    free = _available_memory()
     limit, used = _words(_CGROUP / "memory.max"), _words(_CGROUP / "memory.current")
     if limit and used and limit[0].isdecimal() and used[0].isdecimal():
         free = min(free, max(0, int(limit[0]) - int(used[0])))
     return free
 
 
-def scratch_places() -> list[Path]:
-    """Where Spark may put what it shuffles, the preferred one first."""
+def scratch_directories() -> list[Path]:
+    """Where Spark may put shuffle files, the preferred directory first."""
     named = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
     places = [Path(place) for place in named if place] or [Path(tempfile.gettempdir()), Path("/var/tmp")]
     return [place for place in places if place.is_dir() and os.access(place, os.W_OK)]
 
 
-def roomiest(places: Sequence[Path]) -> Path:
-    """The first place with ample room, else the one with the most; refuses if that is next to nothing."""
+def choose_scratch(places: Sequence[Path]) -> Path:
+    """The first directory with enough room, else the one with the most; StorageFull if that is too little."""
     free = {place: shutil.disk_usage(place).free for place in places}
     for place, size in free.items():
-        if size >= SCRATCH_AMPLE:
+        if size >= SCRATCH_ENOUGH:
             return place
     best = max(free, key=free.__getitem__, default=None)
     if best is None:
@@ -82,7 +82,7 @@ def roomiest(places: Sequence[Path]) -> Path:
     return best
 
 
-def _available() -> int:
+def _available_memory() -> int:
     for line in _lines(Path("/proc/meminfo")):
         name, _, amount = line.partition(":")
         if name == "MemAvailable":

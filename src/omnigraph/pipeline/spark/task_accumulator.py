@@ -1,7 +1,7 @@
-"""How the driver hears of each task as it ends: an accumulator that passes on what it is sent.
+"""Results of tasks on the driver as tasks end: an accumulator that puts them into a queue.
 
-Spark adds up what a task sent when, and only when, it takes the task's answer: of two runs of one task the driver
-hears one. Apart from `runner.py` because it can't be imported without pyspark.
+Spark adds a task's updates if, and only if, it takes the task's result: of two runs of one task the driver gets one.
+Apart from `runner.py` because it can't be imported without pyspark.
 """
 
 from typing import Any
@@ -9,14 +9,14 @@ from typing import Any
 from pyspark.accumulators import AccumulatorParam
 
 
-class Ear(AccumulatorParam[list[Any]]):
-    """Gathers in a worker; on the driver, puts what comes into a queue."""
+class TaskAccumulator(AccumulatorParam[list[Any]]):
+    """A list in a worker; on the driver, items go into a queue."""
 
     def __init__(self, queue: Any = None) -> None:
         self._queue = queue
 
-    def __reduce__(self) -> tuple[type["Ear"], tuple[()]]:
-        return Ear, ()  # a worker has no queue
+    def __reduce__(self) -> tuple[type["TaskAccumulator"], tuple[()]]:
+        return TaskAccumulator, ()  # a worker has no queue
 
     def zero(self, value: list[Any]) -> list[Any]:
         return []

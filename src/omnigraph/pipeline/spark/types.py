@@ -15,7 +15,7 @@ U64_DIGITS = 20
 
 
 def spark_schema(definition: TypeDef, names: Sequence[str]) -> "StructType":
-    """The columns of these names. All may be null: what is required is for the validator to say."""
+    """The columns of these names. All may be null: required properties are checked by the validator."""
     from pyspark.sql.types import StructType
 
     schema = StructType()
@@ -69,13 +69,13 @@ def _scalar(name: str) -> "DataType":
 
 
 def arrow_for_spark(schema: "StructType") -> "pa.Schema":
-    """What Arrow batches have to be like for Spark to take them."""
+    """The schema of the Arrow batches that Spark accepts."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def for_spark(batch: "pa.RecordBatch", schema: "pa.Schema") -> "pa.RecordBatch":
+def cast_batch(batch: "pa.RecordBatch", schema: "pa.Schema") -> "pa.RecordBatch":
     """A batch with the columns of `schema`, each in its type."""
     import pyarrow as pa
 
@@ -83,10 +83,10 @@ def for_spark(batch: "pa.RecordBatch", schema: "pa.Schema") -> "pa.RecordBatch":
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def without_decimals(rows: "pa.Table", definition: TypeDef) -> "pa.Table":
-    """Rows of Spark with its decimals as the numbers that the properties hold: a U64 comes as a decimal.
+def restore_integers(rows: "pa.Table", definition: TypeDef) -> "pa.Table":
+    """Rows from Spark with decimals as the integers or floats of the properties: Spark has U64 as a decimal.
 
-    A value that is no such number becomes text, which whoever parses it can name.
+    A value that does not fit becomes text, so that the parser can name it in its error.
     """
     import pyarrow as pa
 

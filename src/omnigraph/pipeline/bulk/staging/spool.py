@@ -26,7 +26,7 @@ from omnigraph.pipeline.bulk.job import BulkJob
 from omnigraph.pipeline.bulk.load_intent import load_intent, new_details
 from omnigraph.pipeline.bulk.resume import job_for, tables_of
 from omnigraph.pipeline.bulk.staging.stage import stage_parsed
-from omnigraph.pipeline.spark.types import without_decimals
+from omnigraph.pipeline.spark.types import restore_integers
 from omnigraph.storage.objects.object_store import ObjectStore, open_store
 from omnigraph.write.load.input.input_splits import SPLIT_BYTES, Split
 from omnigraph.write.load.input.sources import SourceFile
@@ -128,7 +128,7 @@ def check_rows(spool: Spool, type_name: str, schema: "pa.Schema", shown: str) ->
     """BadRequest where rows with these columns can't be of the type, before any of them is asked for."""
     definition = spool.job.catalog.by_name[type_name]
     check_columns(shown, definition, schema.names)
-    check_types(shown, definition, without_decimals(schema.empty_table(), definition).schema)
+    check_types(shown, definition, restore_integers(schema.empty_table(), definition).schema)
 
 
 def spool_rows(
@@ -157,7 +157,7 @@ def _spooled(
     spool: Spool, store: ObjectStore, type_name: str, rows: "pa.Table", number: int, shown: str, before: int
 ) -> Split:
     definition = spool.job.catalog.by_name[type_name]
-    rows = without_decimals(rows, definition)
+    rows = restore_integers(rows, definition)
     data = _encoded(rows)
     key = spool.key(number)
     store.put(key, data)
