@@ -363,13 +363,13 @@ def test_keyed_rows_that_nobody_else_has_written_are_not_planned_again(
 ) -> None:
     world, client = acquainted
     planned: list[object] = []
-    changes = mutate_module._Run.changes
+    changes = mutate_module._MutationRun.changes
 
     def counted(run: Any, query: Any) -> Any:
         planned.append(query)
         return changes(run, query)
 
-    monkeypatch.setattr(mutate_module._Run, "changes", counted)
+    monkeypatch.setattr(mutate_module._MutationRun, "changes", counted)
     insert = "query q($n: String) { insert Person { name: $n, count: 1 } }"
     names = ("cy", "dee", "eve", "eve", "fay")
     with together(client, *(partial(client.graph.mutate, insert, params={"n": name}) for name in names)) as stepper:

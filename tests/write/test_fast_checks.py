@@ -137,7 +137,7 @@ def good_rows(draw: st.DrawFn, definition: TypeDef) -> Row:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_a_row_that_is_plainly_fine_breaks_nothing_as_columns(name: str) -> None:
+def test_a_row_that_passes_fast_checks_breaks_nothing_as_columns(name: str) -> None:
     definition, constraints = TYPES[name], CONSTRAINTS[name]
     listed = any(isinstance(prop.type, ListOf | Vector) for prop in definition.properties)
 
@@ -152,7 +152,7 @@ def test_a_row_that_is_plainly_fine_breaks_nothing_as_columns(name: str) -> None
 
 
 @pytest.mark.parametrize("name", [name for name in TYPES if name != "Person"])
-def test_an_ordinary_row_is_plainly_fine(name: str) -> None:
+def test_an_ordinary_row_passes_fast_checks(name: str) -> None:
     definition = TYPES[name]
 
     @settings(deadline=None, max_examples=50)
@@ -204,7 +204,7 @@ def test_a_range_and_a_pattern_are_left_to_the_columns_where_there_is_a_value() 
         ("id", "other", "Person key (slug)"),
     ],
 )
-def test_a_row_that_breaks_something_is_not_plainly_fine(column: str, value: Any, broken: str) -> None:
+def test_a_row_that_breaks_something_does_not_pass_fast_checks(column: str, value: Any, broken: str) -> None:
     row = PERSON | {column: value}
 
     rules = TYPES["Person"].rules

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from omnigraph.errors import BadRequest
 from omnigraph.write.load.input.chunks import LINE_BYTES_MAX
 from omnigraph.write.load.input.csv_records import parse_records, read_csv_entities, read_record_blocks
-from omnigraph.write.load.parse import parse_csv as module
-from omnigraph.write.load.parse.parse_csv import parse_csv
+from omnigraph.write.load.parse import parse as module
+from omnigraph.write.load.parse.parse import parse_csv
 from omnigraph.write.load.parse.parse_rows import combine_blocks, parse_one_by_one
 from write.parsing import MINT, every_type, summary
 

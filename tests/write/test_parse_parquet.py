@@ -14,7 +14,7 @@ from omnigraph.errors import BadRequest
 from omnigraph.write.load.input.input_splits import plan_splits
 from omnigraph.write.load.input.sources import resolve_files
 from omnigraph.write.load.input.table_rows import edge_end_columns, read_table_entities
-from omnigraph.write.load.parse import parse_parquet as module
+from omnigraph.write.load.parse import parse as module
 from omnigraph.write.load.parse.parse import parse_split, parse_table
 from omnigraph.write.load.parse.parse_rows import combine_blocks, parse_one_by_one
 from write.parsing import MINT, every_type, summary

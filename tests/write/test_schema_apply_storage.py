@@ -15,7 +15,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage.table.tables import TableVersion
-from omnigraph.write.migrate.migration_checks import IDS_KEPT_MAX
+from omnigraph.write.migrate.migration_checks import IDS_REPORTED_MAX
 from support.s3 import S3Location
 
 ROWS = 12_000  # enough for index segments
@@ -122,7 +122,7 @@ def test_more_offending_rows_than_are_kept_are_counted(large: Graph) -> None:
 
     with pytest.raises(ConstraintViolation, match=r"\(12,000 rows in all\)") as caught:
         large.schema.apply(text)
-    assert [len(one.entity_ids) for one in caught.value.violations] == [IDS_KEPT_MAX, IDS_KEPT_MAX]
+    assert [len(one.entity_ids) for one in caught.value.violations] == [IDS_REPORTED_MAX, IDS_REPORTED_MAX]
     assert [step.count for step in large.schema.plan(text).steps] == [ROWS, ROWS, ROWS]
 
 

@@ -194,9 +194,8 @@ def test_an_edge_that_is_changed_while_its_node_goes_is_refused(people: World) -
     txn = people.repository.open_txn()
     ref = txn.table("edge:Knows")
     assert ref is not None
-    from omnigraph.write.validate.lookups import stored_at
 
-    before = stored.scan(stored_at(txn, "edge:Knows"))
+    before = stored.scan(txn.content("edge:Knows"))
     gone = TableDelta("node:Person", empty(people, "node:Person"), frozenset({"bob"}))
 
     with pytest.raises(ConstraintViolation, match="Person 'bob' does not exist"):

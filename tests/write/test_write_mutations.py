@@ -336,7 +336,7 @@ def test_many_inserts_are_looked_up_at_once(people: World, monkeypatch: pytest.M
 
         return call
 
-    for name in ("lookup", "scan", "exists", "having"):
+    for name in ("lookup", "scan", "exists", "find_rows"):
         monkeypatch.setattr(tables, name, counted(getattr(tables, name)))
 
     assert touched(people.mutate(inserts)) == {"Person": {"inserted": 200}}

@@ -22,8 +22,13 @@ from omnigraph.storage.table.overlay import without_ids
 from omnigraph.storage.table.tables import Tables
 from omnigraph.storage.util.parallel import gather
 from omnigraph.write.delta import Delta, TableDelta, texts
-from omnigraph.write.validate.graph_checks import CardinalityHolds, EndsExist, NoDanglingEdges, UniqueInGraph
-from omnigraph.write.validate.lookups import PrefetchedRows, rows_having, stored_at
+from omnigraph.write.validate.graph_checks import (
+    CardinalityHolds,
+    EndsExist,
+    NoDanglingEdges,
+    PrefetchedRows,
+    UniqueInGraph,
+)
 from omnigraph.write.validate.validate import constraints_for, graph_checks, row_violations
 from omnigraph.write.validate.violations import violations_of
 
@@ -152,9 +157,9 @@ def _run_check(check: Check, txn: WriteTxn, tables: Tables) -> "tuple[Violation 
 def _edges_of_removed_nodes(check: NoDanglingEdges, txn: WriteTxn, tables: Tables) -> Iterator[MergeConflict]:
     """Edges whose node is removed. The validator names the nodes, a merge conflict names the edges."""
     end = check.endpoint
-    at, column = stored_at(txn, end.table_key), end.columns[0]
+    at, column = txn.content(end.table_key), end.columns[0]
     if at is not None:
-        rows = rows_having(tables, at, ["id", column], {column: check.ids})
+        rows = tables.find_rows(at, ["id", column], {column: check.ids})
         for edge, node in zip(texts(rows, "id"), texts(rows, column), strict=True):
             if edge not in check.ignoring:
                 yield _orphan(end.type_name, edge, f"{end.node_type} {node!r}")
@@ -163,7 +168,7 @@ def _edges_of_removed_nodes(check: NoDanglingEdges, txn: WriteTxn, tables: Table
 def _edges_without_node(check: EndsExist, txn: WriteTxn, tables: Tables) -> Iterator[MergeConflict]:
     """New edges whose node is removed."""
     wanted = frozenset(node for end in check.ends for node in end.edges) - check.removed
-    existing = tables.exists(stored_at(txn, check.node_table), wanted) if wanted else frozenset()
+    existing = tables.exists(txn.content(check.node_table), wanted) if wanted else frozenset()
     for one in check.ends:
         for node, edges in one.edges.items():
             if node not in existing:

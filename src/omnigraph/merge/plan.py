@@ -30,7 +30,7 @@ from omnigraph.storage.table.tables import StagedVersion, Tables, TableVersion
 from omnigraph.storage.util.parallel import gather
 from omnigraph.storage.util.runner import Runner
 from omnigraph.write.delta import TableDelta
-from omnigraph.write.migrate.reshape import fitted
+from omnigraph.write.migrate.reshape import add_missing_columns
 
 CHANGED_ROWS_LOCAL_MAX = 1_000_000  # of both sides of one type; more are merged by tasks
 
@@ -311,9 +311,9 @@ def _widen(tables: Tables, ids: IdSource, state: TypeState, wanted: TypeDef, sch
     assert ref is not None, "a type without a table has nothing to widen"
     if _fits(state, wanted):
         return Adopted(ref)
-    made = fitted(tables, _fold_tail(tables, ids, state), state.definition, wanted)
+    made = add_missing_columns(tables, _fold_tail(tables, ids, state), state.definition, wanted)
     files = tables.new_files(ref.stored, made.at)
-    return Adopted(replace(ref, stored=made.at, tail=(), columns=schema), made.says_more, files)
+    return Adopted(replace(ref, stored=made.at, tail=(), columns=schema), made.has_new_values, files)
 
 
 def _widen_with_delta(
@@ -323,7 +323,7 @@ def _widen_with_delta(
     if delta.is_empty:
         return _widen(tables, ids, state, wanted, schema)
     assert state.ref is not None, "a type without a table has nothing to widen"
-    at = fitted(tables, _fold_tail(tables, ids, state), state.definition, wanted).at
+    at = add_missing_columns(tables, _fold_tail(tables, ids, state), state.definition, wanted).at
     staged: StagedVersion | None = None
     if delta.removed:
         staged = tables.delete(at, delta.removed)

@@ -13,11 +13,11 @@ from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.indexes import DeclaredIndex, declared_indexes
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.maintain import inspect as checking
+from omnigraph.storage.table.read.predicates import sql_in
 from omnigraph.storage.table.read.search import words
 from omnigraph.storage.table.tables import Tables
 from omnigraph.verify.duckdb_scratch import ScratchDatabase, StreamedRows
 from omnigraph.verify.report import Findings
-from omnigraph.write.validate.lookups import sql_in
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,7 +17,6 @@ from omnigraph.write.delta import Delta, TableDelta, texts
 from omnigraph.write.load.input.load_input import InputPlace
 from omnigraph.write.load.load_options import Mode
 from omnigraph.write.load.load_rows import LoadRows, TypeRows, match_constraint, reject_repeated_ids
-from omnigraph.write.validate.lookups import stored_at
 from omnigraph.write.validate.row_checks import unique_values
 from omnigraph.write.validate.row_images import (
     drop_unchanged,
@@ -102,7 +101,7 @@ def _plan_type_merge(txn: WriteTxn, tables: Tables, key: TableKey, incoming: Typ
     """Upsert: absent properties keep their stored value; what is as it was is no change."""
     import pyarrow as pa
 
-    at, definition = stored_at(txn, key), incoming.definition
+    at, definition = txn.content(key), incoming.definition
     refused: list[tuple[InputPlace, Violation]] = []
     known = match_constraint(definition) if definition.kind == "edge" else None
     reads = known is not None or not bool(incoming.minted.all())

@@ -32,8 +32,8 @@ from omnigraph.storage.meter import Cost
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.table_content import make_content
 from omnigraph.storage.util.parallel import gather
-from omnigraph.write.migrate.migration_checks import assess
-from omnigraph.write.migrate.reshape import changes_table, reshape
+from omnigraph.write.migrate.migration_checks import check_migration
+from omnigraph.write.migrate.reshape import needs_reshape, reshape
 from omnigraph.write.validate.violations import raise_violations
 
 KIND = "schema_apply"
@@ -60,7 +60,7 @@ def plan_schema(repository: Repository, text: str, *, branch: str = MAIN, name: 
     """The steps to a wanted schema, each decided with the rows of the branch; changes nothing."""
     with meter.operation("schema_plan"):
         snapshot = repository.snapshot(branch)
-        return assess(repository.tables, snapshot, plan_migration(snapshot.schema, text, name)).plan
+        return check_migration(repository.tables, snapshot, plan_migration(snapshot.schema, text, name)).plan
 
 
 def apply_schema(
@@ -88,20 +88,20 @@ def apply_schema(
         if if_commit not in (None, base.commit_id):
             raise PreconditionFailed(str(if_commit), base.commit_id)
         migration = _Migration(repository, plan, allow_data_loss, stood_on)
-        return _landed(migration, base, actor=actor, if_commit=if_commit, txn_id=txn_id)
+        return _commit_migration(migration, base, actor=actor, if_commit=if_commit, txn_id=txn_id)
 
     with meter.operation(KIND) as operation:
         plan, published = retry_if_base_swept(repository, once, stood_on, can_plan_again=False)
     return SchemaApplied(plan, published, operation.cost)
 
 
-def _landed(
+def _commit_migration(
     migration: "_Migration", base: WriteTxn, *, actor: str | None, if_commit: CommitId | None, txn_id: TxnId | None
 ) -> tuple[MigrationPlan, PublishedCommit | None]:
     repository, plan = migration.repository, migration.plan
     if not plan.steps:
         return plan, None
-    assessed = assess(repository.tables, base, plan)
+    assessed = check_migration(repository.tables, base, plan)
     if assessed.refused:
         raise SchemaChangeRefused(
             assessed.plan.to_json(), tuple((s.subject, s.message, s.code) for s in assessed.refused)
@@ -134,7 +134,7 @@ class _Migration:
     def reads(self) -> frozenset[TableKey]:
         """Tables whose rows, or whose absence, the steps rely on, by their names in the accepted schema."""
         looked_at = {step.table for step in self.plan.steps if step.requirement is not None and step.table is not None}
-        made = {change.before.table_key for change in self.plan.kept_types if change.renamed or _fills(change)}
+        made = {change.before.table_key for change in self.plan.kept_types if change.renamed or _has_fillings(change)}
         return frozenset(looked_at | made)
 
     def change(self, base: WriteTxn, staged: Mapping[TableKey, StagedTable]) -> DataChange:
@@ -167,7 +167,7 @@ class _Migration:
         if ref is None or change.before == change.after:
             return None
         content = make_content(ref.stored, ref.tail)
-        if content is None or not changes_table(ref.stored, change, self.physical):
+        if content is None or not needs_reshape(ref.stored, change, self.physical):
             return None
         tables, ids = self.repository.tables, self.repository.runtime.ids
         made = reshape(tables, ids, content, change, self.physical)
@@ -179,5 +179,5 @@ class _Migration:
         )
 
 
-def _fills(change: TypeChange) -> bool:
+def _has_fillings(change: TypeChange) -> bool:
     return bool(column_fills(change.before, change.after))

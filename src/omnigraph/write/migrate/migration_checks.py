@@ -19,8 +19,7 @@ from omnigraph.storage.table.table_content import TableContent
 from omnigraph.storage.table.tables import Tables
 from omnigraph.storage.util.duckdb_stream import BatchStreams
 from omnigraph.storage.util.parallel import gather
-from omnigraph.write.migrate.reshape import filled
-from omnigraph.write.validate.lookups import stored_at
+from omnigraph.write.migrate.reshape import filled_column
 from omnigraph.write.validate.row_checks import value_violations, violation_of
 
 if TYPE_CHECKING:
@@ -28,12 +27,11 @@ if TYPE_CHECKING:
 
     Batches: TypeAlias = Callable[[], Iterator[pa.RecordBatch]]
 
-IDS_KEPT_MAX = 10_000  # of the rows that break one constraint; the count goes on
-EVIDENCE_MAX = 10_000
+IDS_REPORTED_MAX = 10_000  # of the rows that break one constraint; the count goes on
 
 
 @dataclass(frozen=True)
-class Assessed:
+class CheckedMigration:
     """A plan whose steps are decided, and what rows break of the constraints it adds."""
 
     plan: MigrationPlan
@@ -48,35 +46,35 @@ class Assessed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Finding:
+class _CountedViolation:
     violation: Violation
     count: int
 
     @property
-    def told(self) -> Violation:
+    def with_count(self) -> Violation:
         """The violation, with the true count where it has not all ids."""
         one = self.violation
         if len(one.entity_ids) == self.count:
             return one
-        return replace(one, problem=f"{one.problem} ({_rows(self.count)} in all)")
+        return replace(one, problem=f"{one.problem} ({_format_rows(self.count)} in all)")
 
 
-def assess(tables: Tables, base: WriteTxn | Snapshot, plan: MigrationPlan) -> Assessed:
+def check_migration(tables: Tables, base: WriteTxn | Snapshot, plan: MigrationPlan) -> CheckedMigration:
     """Decide every step from the rows of the base; reads what the steps need, and nothing without need."""
     changes = {change.before.table_key: change for change in plan.kept_types}
     tasks = [
-        partial(_findings, tables, stored_at(base, key), changes[key], constraints)
-        for key, constraints in _asked(plan).items()
+        partial(_check_table, tables, base.content(key), changes[key], constraints)
+        for key, constraints in _constraints_by_table(plan).items()
     ]
-    findings: dict[str, _Finding] = {}
+    findings: dict[str, _CountedViolation] = {}
     for found in gather(tasks):
         findings |= found
-    decide = [partial(_decided, tables, base, step, findings) for step in plan.steps]
+    decide = [partial(_decide_step, tables, base, step, findings) for step in plan.steps]
     steps = tuple(gather(decide))
-    return Assessed(plan.with_steps(steps), tuple(finding.told for finding in findings.values()))
+    return CheckedMigration(plan.with_steps(steps), tuple(counted.with_count for counted in findings.values()))
 
 
-def _asked(plan: MigrationPlan) -> dict[str, list[Constraint]]:
+def _constraints_by_table(plan: MigrationPlan) -> dict[str, list[Constraint]]:
     """The constraints that rows must fulfil, by the table that has the rows."""
     asked: dict[str, list[Constraint]] = {}
     for step in plan.steps:
@@ -85,7 +83,9 @@ def _asked(plan: MigrationPlan) -> dict[str, list[Constraint]]:
     return asked
 
 
-def _decided(tables: Tables, base: WriteTxn | Snapshot, step: Step, findings: Mapping[str, _Finding]) -> Step:
+def _decide_step(
+    tables: Tables, base: WriteTxn | Snapshot, step: Step, findings: Mapping[str, _CountedViolation]
+) -> Step:
     ref = None if step.table is None else base.table(step.table)
     rows = 0 if ref is None else ref.rows
     needs = step.requirement
@@ -93,65 +93,69 @@ def _decided(tables: Tables, base: WriteTxn | Snapshot, step: Step, findings: Ma
         return step
     match needs:
         case NoRows(code):
-            return step.refuse(code, f"{step.message}; {step.type_name} has {_rows(rows)}", rows)
+            return step.refuse(code, f"{step.message}; {step.type_name} has {_format_rows(rows)}", rows)
         case NoNulls(column, code):
-            nulls = _nulls(tables, base, step, column)
-            message = f"{_rows(nulls)} of {step.type_name} {'has' if nulls == 1 else 'have'} null: give them a value"
+            nulls = _count_nulls(tables, base, step, column)
+            message = (
+                f"{_format_rows(nulls)} of {step.type_name} {'has' if nulls == 1 else 'have'} null: give them a value"
+            )
             return step.refuse(code, message, nulls) if nulls else step
         case ConstraintHolds(constraint, code) if constraint.name in findings:
-            finding = findings[constraint.name]
-            return step.refuse(code, _broken_by(finding), finding.count)
+            counted = findings[constraint.name]
+            return step.refuse(code, _violation_message(counted), counted.count)
         case None if step.counts_rows:
             return replace(step, count=rows)
         case _:
             return step
 
 
-def _nulls(tables: Tables, base: WriteTxn | Snapshot, step: Step, column: str) -> int:
+def _count_nulls(tables: Tables, base: WriteTxn | Snapshot, step: Step, column: str) -> int:
     from omnigraph.schema.arrow import arrow_schema
 
     assert step.table is not None
     schema = arrow_schema(base.catalog.type_of(step.table))
-    return tables.count(stored_at(base, step.table), f"`{column}` IS NULL", schema=schema)
+    return tables.count(base.content(step.table), f"`{column}` IS NULL", schema=schema)
 
 
-def _broken_by(finding: _Finding) -> str:
-    one = finding.violation
+def _violation_message(counted: _CountedViolation) -> str:
+    one = counted.violation
     named = ", ".join(map(repr, one.entity_ids[:3]))
-    return f"{_rows(finding.count)} of {one.type_name} can't stay so, {named} {one.problem}: {one.remedy}"
+    return f"{_format_rows(counted.count)} of {one.type_name} can't stay so, {named} {one.problem}: {one.remedy}"
 
 
-def _findings(
+def _check_table(
     tables: Tables, content: TableContent | None, change: TypeChange, constraints: Sequence[Constraint]
-) -> dict[str, _Finding]:
+) -> dict[str, _CountedViolation]:
     """What the rows of one table break, by the name of the constraint."""
     if content is None:
         return {}
-    found: dict[str, _Finding] = {}
+    found: dict[str, _CountedViolation] = {}
     alone = [one for one in constraints if not isinstance(one, Unique | Cardinality)]
     if alone:
-        found |= _value_findings(_rows_for(tables, content, change, alone), change.after, alone)
+        found |= _check_values(_read_rows_after(tables, content, change, alone), change.after, alone)
     for constraint in constraints:
-        rows = _rows_for(tables, content, change, [constraint])
-        finding = None
+        rows = _read_rows_after(tables, content, change, [constraint])
+        counted = None
         if isinstance(constraint, Unique):
-            finding = _repeated(rows, constraint)
+            counted = _check_unique(rows, constraint)
         elif isinstance(constraint, Cardinality):
-            finding = _outnumbered(rows, constraint)
-        if finding is not None:
-            found[constraint.name] = finding
+            counted = _check_cardinality(rows, constraint)
+        if counted is not None:
+            found[constraint.name] = counted
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _RowSource:
     """Rows with the columns that some constraints are about, to be read any number of times."""
 
     schema: "pa.Schema"
     batches: "Batches"
 
 
-def _rows_for(tables: Tables, content: TableContent, change: TypeChange, constraints: Iterable[Constraint]) -> _Rows:
+def _read_rows_after(
+    tables: Tables, content: TableContent, change: TypeChange, constraints: Iterable[Constraint]
+) -> _RowSource:
     """The rows as they will be, in the columns that these constraints are about."""
     import pyarrow as pa
 
@@ -160,7 +164,7 @@ def _rows_for(tables: Tables, content: TableContent, change: TypeChange, constra
     names = tuple(dict.fromkeys(("id", *(column for one in constraints for column in one.columns))))
     whole = arrow_schema(change.after)
     schema = pa.schema([whole.field(name) for name in names])
-    coming = {entry.column: filled(entry) for entry in column_fills(change.before, change.after)}
+    coming = {entry.column: filled_column(entry) for entry in column_fills(change.before, change.after)}
     sources = [coming[name].source or "id" if name in coming else name for name in names]
 
     def batches() -> "Iterator[pa.RecordBatch]":
@@ -168,58 +172,60 @@ def _rows_for(tables: Tables, content: TableContent, change: TypeChange, constra
             columns = [coming[name].of(batch) if name in coming else batch.column(name) for name in names]
             yield pa.record_batch(columns, schema=schema)
 
-    return _Rows(schema, batches)
+    return _RowSource(schema, batches)
 
 
-def _value_findings(rows: _Rows, definition: TypeDef, constraints: Sequence[Constraint]) -> dict[str, _Finding]:
+def _check_values(
+    rows: _RowSource, definition: TypeDef, constraints: Sequence[Constraint]
+) -> dict[str, _CountedViolation]:
     import pyarrow as pa
 
-    found: dict[str, _Finding] = {}
+    found: dict[str, _CountedViolation] = {}
     for batch in rows.batches():
         for violation in value_violations(constraints, definition, pa.Table.from_batches([batch])):
-            before = found.get(violation.constraint, _Finding(replace(violation, entity_ids=()), 0))
-            ids = (*before.violation.entity_ids, *violation.entity_ids)[:IDS_KEPT_MAX]
+            before = found.get(violation.constraint, _CountedViolation(replace(violation, entity_ids=()), 0))
+            ids = (*before.violation.entity_ids, *violation.entity_ids)[:IDS_REPORTED_MAX]
             count = before.count + len(violation.entity_ids)
-            found[violation.constraint] = _Finding(replace(before.violation, entity_ids=ids), count)
+            found[violation.constraint] = _CountedViolation(replace(before.violation, entity_ids=ids), count)
     return found
 
 
-def _repeated(rows: _Rows, constraint: Unique) -> _Finding | None:
+def _check_unique(rows: _RowSource, constraint: Unique) -> _CountedViolation | None:
     """Rows that agree in all values; a second look finds their ids, if there are any."""
-    columns = ", ".join(map(_quoted, constraint.columns))
-    given = " AND ".join(f"{_quoted(column)} IS NOT NULL" for column in constraint.columns)
+    columns = ", ".join(map(_quote, constraint.columns))
+    given = " AND ".join(f"{_quote(column)} IS NOT NULL" for column in constraint.columns)
     twice = f"SELECT {columns}, count(*) AS n FROM rows WHERE {given} GROUP BY {columns} HAVING count(*) > 1"
-    with _Query(rows) as query:
+    with _DuckDbQuery(rows) as query:
         query.run(f"CREATE TEMP TABLE twice AS {twice}")
         ((count,),) = query.run("SELECT coalesce(sum(n), 0)::BIGINT FROM twice")
         if not count:
             return None
-        same = " AND ".join(f"rows.{name} = twice.{name}" for name in map(_quoted, constraint.columns))
-        found = query.again().run(
-            f"SELECT rows.id FROM rows JOIN twice ON {same} ORDER BY {_ordered(constraint)} LIMIT {IDS_KEPT_MAX}"
+        same = " AND ".join(f"rows.{name} = twice.{name}" for name in map(_quote, constraint.columns))
+        found = query.reload().run(
+            f"SELECT rows.id FROM rows JOIN twice ON {same} ORDER BY {_order_by(constraint)} LIMIT {IDS_REPORTED_MAX}"
         )
         ids = [str(row[0]) for row in found]
     named = ", ".join(constraint.properties)
     problem = f"has a {named} that another one has too"
     violation = violation_of(constraint, ids, problem, "give each its own value, or remove one of them")
-    return None if violation is None else _Finding(violation, int(count))
+    return None if violation is None else _CountedViolation(violation, int(count))
 
 
-def _ordered(constraint: Unique) -> str:
-    return ", ".join([*(f"rows.{_quoted(column)}" for column in constraint.columns), "rows.id"])
+def _order_by(constraint: Unique) -> str:
+    return ", ".join([*(f"rows.{_quote(column)}" for column in constraint.columns), "rows.id"])
 
 
-def _outnumbered(rows: _Rows, constraint: Cardinality) -> _Finding | None:
+def _check_cardinality(rows: _RowSource, constraint: Cardinality) -> _CountedViolation | None:
     """Sources with more or fewer edges than may leave one; a node without any is asked nothing."""
-    source = _quoted(constraint.columns[0])
+    source = _quote(constraint.columns[0])
     low, high = constraint.minimum, constraint.maximum
     beyond = f"count(*) < {low}" + ("" if high is None else f" OR count(*) > {high}")
-    with _Query(rows) as query:
+    with _DuckDbQuery(rows) as query:
         query.run(
             f"CREATE TEMP TABLE odd AS SELECT {source} AS id, count(*) AS n FROM rows GROUP BY {source} HAVING {beyond}"
         )
         ((count,),) = query.run("SELECT count(*) FROM odd")
-        found = query.run(f"SELECT id, n FROM odd ORDER BY id LIMIT {IDS_KEPT_MAX}")
+        found = query.run(f"SELECT id, n FROM odd ORDER BY id LIMIT {IDS_REPORTED_MAX}")
     if not found:
         return None
     bound = constraint.name.rpartition(" ")[2]
@@ -227,26 +233,26 @@ def _outnumbered(rows: _Rows, constraint: Cardinality) -> _Finding | None:
     violation = violation_of(constraint, [str(row[0]) for row in found], problem, f"keep within @card({bound})")
     if violation is None:
         return None
-    return _Finding(replace(violation, type_name=constraint.source_table.partition(":")[2]), int(count))
+    return _CountedViolation(replace(violation, type_name=constraint.source_table.partition(":")[2]), int(count))
 
 
-class _Query:
+class _DuckDbQuery:
     """DuckDB over the rows as they come; `again` reads them once more."""
 
-    def __init__(self, rows: _Rows) -> None:
+    def __init__(self, rows: _RowSource) -> None:
         self._rows = rows
         self._streams = BatchStreams()
 
-    def __enter__(self) -> "_Query":
+    def __enter__(self) -> "_DuckDbQuery":
         import duckdb
 
         self._connection: Any = duckdb.connect()
-        return self.again()
+        return self.reload()
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def again(self) -> "_Query":
+    def reload(self) -> "_DuckDbQuery":
         self._connection.register("rows", self._streams.reader(self._rows.schema, self._rows.batches()))
         return self
 
@@ -256,10 +262,10 @@ class _Query:
         return rows
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
 
-def _rows(count: int) -> str:
+def _format_rows(count: int) -> str:
     return f"{count:,} row{'' if count == 1 else 's'}"

@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class AlignedTable:
     """The version that fits, and whether its rows got values that they never had."""
 
     at: TableVersion
-    says_more: bool
+    has_new_values: bool
 
 
-def fitted(tables: Tables, at: TableVersion, before: TypeDef, after: TypeDef) -> Fitted:
+def add_missing_columns(tables: Tables, at: TableVersion, before: TypeDef, after: TypeDef) -> AlignedTable:
     """The table with all columns of `after`: null, a default, or the values of the column they were in before."""
     missing = column_fills(before, after)
-    valued = [filled(entry) for entry in missing if not entry.is_null]
-    empty = [field_of(entry) for entry in missing if entry.is_null]
+    valued = [filled_column(entry) for entry in missing if not entry.is_null]
+    empty = [column_field(entry) for entry in missing if entry.is_null]
     if valued:
         at = tables.fill_columns(at, valued).at
     if empty:
         at = tables.add_columns(at, empty).at
-    return Fitted(at, any(entry.default is not None for entry in missing))
+    return AlignedTable(at, any(entry.default is not None for entry in missing))
 
 
-def changes_table(stored: TableVersion | None, change: TypeChange, physical: bool) -> bool:
+def needs_reshape(stored: TableVersion | None, change: TypeChange, physical: bool) -> bool:
     """Whether a change takes more than reading the table by the new definition.
 
     Rows that were never stored are null in a column that comes empty, and need no index.
@@ -59,7 +59,7 @@ def reshape(tables: Tables, ids: IdSource, content: TableContent, change: TypeCh
 
     before, after = change.before, change.after
     at = tables.fold_tail(content, ids.short_id(), arrow_schema(before)).at
-    made = fitted(tables, at, before, after).at
+    made = add_missing_columns(tables, at, before, after).at
     if physical and change.drops_properties:
         columns = [*after.physical_columns, *(prop.column for prop in after.properties)]
         return tables.reindex(tables.copy_columns(made, ids.short_id(), columns).at, (), declared_indexes(after))
@@ -76,12 +76,12 @@ def _new_indexes(change: TypeChange) -> list[DeclaredIndex]:
     return [index for index in declared_indexes(change.after) if index not in old and index.column not in nulls]
 
 
-def filled(entry: ColumnFill) -> FilledColumn:
+def filled_column(entry: ColumnFill) -> FilledColumn:
     value = None if entry.default is None else parse_value(entry.default, entry.type)
-    return FilledColumn(field_of(entry), entry.source, value)
+    return FilledColumn(column_field(entry), entry.source, value)
 
 
-def field_of(entry: ColumnFill) -> "pa.Field[Any]":
+def column_field(entry: ColumnFill) -> "pa.Field[Any]":
     import pyarrow as pa
 
     from omnigraph.schema.arrow import arrow_type

@@ -1,6 +1,5 @@
 """Mutations in the query language.
 
 mutate.py        a bound mutation as a delta
-select.py        the rows of a `where`
-table_buffer.py  one table while a mutation runs
+table_buffer.py  one table while a mutation runs, and the rows of a `where` in it
 """

@@ -22,9 +22,8 @@ from omnigraph.storage.table.tables import Tables
 from omnigraph.storage.util.parallel import gather
 from omnigraph.write.commit import Changes, OnConflict, Planner, commit_changes
 from omnigraph.write.delta import Delta, TableDelta
-from omnigraph.write.mutate.table_buffer import Draft
-from omnigraph.write.validate.graph_checks import UniqueInGraph
-from omnigraph.write.validate.lookups import PrefetchedRows
+from omnigraph.write.mutate.table_buffer import TableBuffer
+from omnigraph.write.validate.graph_checks import PrefetchedRows, UniqueInGraph
 from omnigraph.write.validate.row_images import (
     RowImage,
     assign,
@@ -36,15 +35,15 @@ from omnigraph.write.validate.row_images import (
 )
 from omnigraph.write.validate.validate import checks_for, constraints_for, unique_checks
 
-NODES_MAX = 10_000  # whose edges are asked for at once
-ASKED_AHEAD_MAX = 1_000  # rows whose unique values are asked for together with their ids
+NODES_PER_LOOKUP = 10_000  # whose edges are asked for at once
+PREFETCH_ROWS_MAX = 1_000  # rows whose unique values are asked for together with their ids
 
-Prepare: TypeAlias = Callable[[WriteTxn], MutationQuery]
+BindQuery: TypeAlias = Callable[[WriteTxn], MutationQuery]
 
 
 def mutate(
     repository: Repository,
-    query: MutationQuery | Prepare,
+    query: MutationQuery | BindQuery,
     *,
     branch: str = MAIN,
     txn: WriteTxn | None = None,
@@ -71,20 +70,22 @@ def mutate(
     )
 
 
-def mutation_planner(repository: Repository, query: MutationQuery | Prepare) -> Planner:
+def mutation_planner(repository: Repository, query: MutationQuery | BindQuery) -> Planner:
     """What the query changes, as a function of the base. Fresh ids are minted once, however often it is planned."""
     fresh: dict[int, str] = {}
 
     def plan(txn: WriteTxn) -> Changes:
         bound = query(txn) if callable(query) else query
-        run = _Run(txn, repository.tables, lambda number: fresh.setdefault(number, repository.runtime.ids.txn_id()))
+        run = _MutationRun(
+            txn, repository.tables, lambda number: fresh.setdefault(number, repository.runtime.ids.txn_id())
+        )
         return run.changes(bound)
 
     return plan
 
 
 @dataclass(frozen=True, slots=True)
-class _New:
+class _InsertValues:
     """What an insert says: its values by property and by column, and of a keyed row the id, if the key is whole."""
 
     definition: TypeDef
@@ -93,17 +94,17 @@ class _New:
     entity: str | None
 
 
-class _Run:
+class _MutationRun:
     """One execution of a query's statements on one base."""
 
     def __init__(self, txn: WriteTxn, tables: Tables, fresh_id: Callable[[int], str]) -> None:
         self._txn = txn
         self._tables = tables
         self._fresh_id = fresh_id
-        self._drafts: dict[TableKey, Draft] = {}
-        self._new: dict[int, _New] = {}  # by the number of their statement
+        self._buffers: dict[TableKey, TableBuffer] = {}
+        self._inserts: dict[int, _InsertValues] = {}  # by the number of their statement
         self._violations: list[Violation] = []
-        self._answers = PrefetchedRows()
+        self._prefetched = PrefetchedRows()
 
     def changes(self, query: MutationQuery) -> Changes:
         self._look_up_keys(query)
@@ -115,16 +116,16 @@ class _Run:
                     self._update(statement)
                 case DeleteRows():
                     self._delete(statement)
-        delta = Delta.of([draft.delta() for draft in self._drafts.values()])
-        read = {key: draft.ids_read for key, draft in self._drafts.items() if draft.rows_were_read}
+        delta = Delta.of([buffer.delta() for buffer in self._buffers.values()])
+        read = {key: buffer.ids_read for key, buffer in self._buffers.items() if buffer.reads_rows}
         by_id = {key: frozenset(ids) for key, ids in read.items() if ids is not None}
-        checks = checks_for(self._txn, delta, self._violations, self._answers)
+        checks = checks_for(self._txn, delta, self._violations, self._prefetched)
         return Changes(delta.actions(), checks, frozenset(read), by_id)
 
-    def _draft(self, key: TableKey) -> Draft:
-        if key not in self._drafts:
-            self._drafts[key] = Draft(self._txn, self._tables, key)
-        return self._drafts[key]
+    def _buffer(self, key: TableKey) -> TableBuffer:
+        if key not in self._buffers:
+            self._buffers[key] = TableBuffer(self._txn, self._tables, key)
+        return self._buffers[key]
 
     # insert
 
@@ -133,104 +134,110 @@ class _Run:
         wanted: dict[TableKey, dict[str, list[RowImage]]] = {}
         for number, statement in enumerate(query.statements):
             if isinstance(statement, InsertRow):
-                new = self._new[number] = _new(self._txn.catalog.type_of(statement.table_key), statement)
+                new = self._inserts[number] = _insert_values(self._txn.catalog.type_of(statement.table_key), statement)
                 if new.entity is not None:
                     wanted.setdefault(statement.table_key, {}).setdefault(new.entity, []).append(new.values)
         if wanted:
-            gather([partial(self._look_up, self._draft(key), written) for key, written in wanted.items()])
+            gather([partial(self._look_up, self._buffer(key), written) for key, written in wanted.items()])
 
-    def _look_up(self, draft: Draft, written: dict[str, list[RowImage]]) -> None:
+    def _look_up(self, buffer: TableBuffer, written: dict[str, list[RowImage]]) -> None:
         """Stored rows with these ids; with them, in one question, what validation will ask if they are new."""
-        asked = self._asked_of_unique(draft, written)
-        if not asked or draft.content is None:
-            draft.look_up(written.keys())
+        to_prefetch = self._unique_checks_to_prefetch(buffer, written)
+        if not to_prefetch or buffer.content is None:
+            buffer.look_up(written.keys())
             return
-        found = draft.look_up_with(written.keys(), [check.lookup_values for check in asked])
-        for check in asked:
-            self._answers.add(draft.content, check.columns, check.lookup_values, found)
+        found = buffer.look_up_together(written.keys(), [check.lookup_values for check in to_prefetch])
+        for check in to_prefetch:
+            self._prefetched.add(buffer.content, check.columns, check.lookup_values, found)
 
-    def _asked_of_unique(self, draft: Draft, written: dict[str, list[RowImage]]) -> list[UniqueInGraph]:
+    def _unique_checks_to_prefetch(
+        self, buffer: TableBuffer, written: dict[str, list[RowImage]]
+    ) -> list[UniqueInGraph]:
         """What has to be asked of stored rows before others with these values are written, and may be asked ahead."""
-        constraints = constraints_for(self._txn).between_rows(draft.key)
+        constraints = constraints_for(self._txn).between_rows(buffer.key)
         uniques = [one for one in constraints if isinstance(one, Unique)]
-        if draft.content is None or not uniques or len(written) > ASKED_AHEAD_MAX:
+        if buffer.content is None or not uniques or len(written) > PREFETCH_ROWS_MAX:
             return []
         from omnigraph.schema.arrow import arrow_rows
 
-        rows: list[RowImage] = [{"id": entity, **defaults_of(draft.definition)} for entity in written]
+        rows: list[RowImage] = [{"id": entity, **defaults_of(buffer.definition)} for entity in written]
         for row, several in zip(rows, written.values(), strict=True):
             for values in several:
                 row |= values
-        delta = TableDelta(draft.key, arrow_rows(draft.definition, rows))
-        checks = [check for constraint in uniques for check in unique_checks(constraint, delta, self._answers)]
+        delta = TableDelta(buffer.key, arrow_rows(buffer.definition, rows))
+        checks = [check for constraint in uniques for check in unique_checks(constraint, delta, self._prefetched)]
         return [check for check in checks if check.lookup_values]
 
     def _insert(self, statement: InsertRow, number: int) -> None:
-        draft, new = self._draft(statement.table_key), self._new[number]
+        buffer, new = self._buffer(statement.table_key), self._inserts[number]
         definition, values, entity = new.definition, new.values, new.entity
         if not definition.key:
-            ends = {"src": _value(statement.source), "dst": _value(statement.target)} if statement.source else {}
+            ends = (
+                {"src": _literal_value(statement.source), "dst": _literal_value(statement.target)}
+                if statement.source
+                else {}
+            )
             row = {"id": self._fresh_id(number), **ends, **defaults_of(definition), **values}
-            draft.put(row, fresh_id=True)
+            buffer.put(row, fresh_id=True)
             return
         if entity is None:
-            self._violations += _missing_key(definition, new.given)
+            self._violations += _missing_key_violations(definition, new.given)
             return
-        stored = draft.row(entity)
+        stored = buffer.current_row(entity)
         if stored is None:
-            draft.put({"id": entity, **defaults_of(definition), **values}, fresh_id=False)
+            buffer.put({"id": entity, **defaults_of(definition), **values}, fresh_id=False)
             return
         stale = {
             vector: None for source, vector in stale_vectors(definition, new.given) if stored[source] != values[source]
         }
-        draft.put({**stored, **stale, **values}, fresh_id=False)
+        buffer.put({**stored, **stale, **values}, fresh_id=False)
 
     # update
 
     def _update(self, statement: UpdateRows) -> None:
-        draft = self._draft(statement.table_key)
-        definition, given = draft.definition, _given(statement.assignments)
-        rows = draft.select(statement.where)
+        buffer = self._buffer(statement.table_key)
+        definition, given = buffer.definition, _assigned_values(statement.assignments)
+        rows = buffer.select(statement.where)
         if not rows.num_rows:
             return
         values = {definition.column(name): value for name, value in given.items()}
         written = assign(rows, values)
         for source, vector in stale_vectors(definition, given):
-            written = set_null(written, vector, _differs(rows.column(source), written.column(source)))
-        draft.put_all(written)
+            written = set_null(written, vector, _different_values(rows.column(source), written.column(source)))
+        buffer.put_all(written)
 
     # delete
 
     def _delete(self, statement: DeleteRows) -> None:
-        removed = self._draft(statement.table_key).select_to_remove(statement.where)
+        removed = self._buffer(statement.table_key).select_to_remove(statement.where)
         endpoints = constraints_for(self._txn).referring_to(statement.table_key)
         columns: dict[TableKey, list[str]] = {}
         for endpoint in endpoints:
             columns.setdefault(endpoint.table_key, []).append(endpoint.columns[0])
-        gather([partial(self._remove_edges, self._draft(key), names, removed) for key, names in columns.items()])
+        gather([partial(self._remove_edges, self._buffer(key), names, removed) for key, names in columns.items()])
 
-    def _remove_edges(self, draft: Draft, columns: list[str], nodes: frozenset[str]) -> None:
+    def _remove_edges(self, buffer: TableBuffer, columns: list[str], nodes: frozenset[str]) -> None:
         """Edges at nodes that go. The table counts as read even without any: one that comes meanwhile must go too."""
-        draft.reads_all()
-        every = sorted(nodes) if draft.content is not None else []
-        for start in range(0, len(every), NODES_MAX):
-            ends = [{column: every[start : start + NODES_MAX]} for column in columns]
-            draft.remove(self._tables.find_rows(draft.content, draft.definition.physical_columns, *ends))
+        buffer.record_full_read()
+        every = sorted(nodes) if buffer.content is not None else []
+        for start in range(0, len(every), NODES_PER_LOOKUP):
+            ends = [{column: every[start : start + NODES_PER_LOOKUP]} for column in columns]
+            buffer.remove(self._tables.find_rows(buffer.content, buffer.definition.physical_columns, *ends))
 
 
-def _new(definition: TypeDef, statement: InsertRow) -> _New:
-    given = _given(statement.assignments)
+def _insert_values(definition: TypeDef, statement: InsertRow) -> _InsertValues:
+    given = _assigned_values(statement.assignments)
     columns = definition.columns
     values = {columns[name]: value for name, value in given.items()}
-    return _New(definition, given, values, _key_id(definition, given) if definition.key else None)
+    return _InsertValues(definition, given, values, _key_id(definition, given) if definition.key else None)
 
 
-def _given(assignments: tuple[Assign, ...]) -> dict[str, Any]:
+def _assigned_values(assignments: tuple[Assign, ...]) -> dict[str, Any]:
     """The values that a statement names, by property."""
-    return {assign.column.name: _value(assign.value) for assign in assignments}
+    return {assign.column.name: _literal_value(assign.value) for assign in assignments}
 
 
-def _value(constant: Constant | None) -> Any:
+def _literal_value(constant: Constant | None) -> Any:
     assert isinstance(constant, Literal), f"{constant} was not bound"
     return constant.value
 
@@ -241,7 +248,7 @@ def _key_id(definition: TypeDef, given: dict[str, Any]) -> str | None:
     return None if None in values.values() else id_of(definition, values)
 
 
-def _missing_key(definition: TypeDef, given: dict[str, Any]) -> list[Violation]:
+def _missing_key_violations(definition: TypeDef, given: dict[str, Any]) -> list[Violation]:
     """Without its key a row has no id to name it by."""
     missing = [name for name in definition.key if given.get(name, default_of(definition.by_name[name])) is None]
     return [
@@ -253,7 +260,7 @@ def _missing_key(definition: TypeDef, given: dict[str, Any]) -> list[Violation]:
     ]
 
 
-def _differs(left: Any, right: Any) -> Any:
+def _different_values(left: Any, right: Any) -> Any:
     import pyarrow.compute as pc
 
     return pc.invert(equal_values(left, right))

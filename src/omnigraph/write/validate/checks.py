@@ -15,7 +15,6 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.storage.table.tables import Tables
 from omnigraph.storage.util.parallel import gather
-from omnigraph.write.validate.lookups import stored_at
 from omnigraph.write.validate.violations import already_exists, raise_violations, violations_of
 
 
@@ -46,7 +45,7 @@ class IdsAbsent:
         return frozenset({self.table})
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
-        taken = tables.exists(stored_at(txn, self.table), self.ids)
+        taken = tables.exists(txn.content(self.table), self.ids)
         raise_violations(already_exists(self.table, taken, self.constraint))
 
 
@@ -63,7 +62,7 @@ class NodesExist:
         return frozenset({self.table})
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
-        missing = self.ids - tables.exists(stored_at(txn, self.table), self.ids)
+        missing = self.ids - tables.exists(txn.content(self.table), self.ids)
         remedy = f"insert it before {self.edges.partition(':')[2]} edges to it"
         raise_violations(_violation("endpoint", self.table, missing, "does not exist", remedy))
 
@@ -82,7 +81,7 @@ class Unreferenced:
         return frozenset({self.edges})
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
-        at = stored_at(txn, self.edges)
+        at = txn.content(self.edges)
         referenced = tables.present_values(at, self.column, self.ids) if at is not None else ()
         what = f"still has {self.edges.partition(':')[2]} edges"
         raise_violations(_violation("endpoint", self.table, referenced, what, "delete them as well"))

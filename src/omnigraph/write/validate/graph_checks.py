@@ -5,7 +5,7 @@ write itself replaces or removes are in `ignoring`: about them the delta has the
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,9 @@ from omnigraph.errors import Violation
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.schema.constraints import Cardinality, Endpoint, Unique
+from omnigraph.storage.table.table_content import TableContent
 from omnigraph.storage.table.tables import Tables
 from omnigraph.write.delta import texts
-from omnigraph.write.validate.lookups import PrefetchedRows, rows_having, stored_at
 from omnigraph.write.validate.row_checks import unique_values, violation_of
 from omnigraph.write.validate.violations import raise_violations
 
@@ -60,7 +60,7 @@ class EndsExist:
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
         asked = frozenset(node for end in self.ends for node in end.edges) - self.removed
-        there = tables.exists(stored_at(txn, self.node_table), asked) if asked else frozenset()
+        there = tables.exists(txn.content(self.node_table), asked) if asked else frozenset()
         raise_violations(violation for end in self.ends for violation in end.missing_from(there))
 
 
@@ -77,10 +77,10 @@ class NoDanglingEdges:
         return frozenset({self.endpoint.table_key})
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
-        at, column = stored_at(txn, self.endpoint.table_key), self.endpoint.columns[0]
+        at, column = txn.content(self.endpoint.table_key), self.endpoint.columns[0]
         if at is None:
             return
-        rows = rows_having(tables, at, ["id", column], {column: self.ids})
+        rows = tables.find_rows(at, ["id", column], {column: self.ids})
         raise_violations(_dangling(self.endpoint, _edge_ends(rows, column, self.ignoring)))
 
 
@@ -97,13 +97,42 @@ class ReplacedNodesHaveEdgeEnds:
         return frozenset({self.endpoint.table_key})
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
-        at, column = stored_at(txn, self.endpoint.table_key), self.endpoint.columns[0]
+        at, column = txn.content(self.endpoint.table_key), self.endpoint.columns[0]
         if at is None:
             return
         found: list[tuple[str, str]] = []
         for batch in tables.batches(at, ["id", column]):
             found += [pair for pair in _edge_ends(batch, column, self.ignoring) if pair[1] not in self.nodes]
         raise_violations(_dangling(self.endpoint, found))
+
+
+class PrefetchedRows:
+    """Rows that planning has read for the checks of one write, by the lookup that would find them.
+
+    Planning reads them together with its own rows. That has to be one scan, not two at the same time: the second would
+    wait for the first to learn what is in a new file, a round trip each. Table versions are immutable, so the rows hold
+    for as long as the version is asked for.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[object, pa.Table] = {}
+
+    def find_rows(
+        self, tables: Tables, at: TableContent, columns: Sequence[str], values: Mapping[str, Collection[object]]
+    ) -> "pa.Table":
+        """The rows that have one of the values given for each column; read now if they were not prefetched."""
+        rows = self._rows.get(_lookup_key(at, columns, values))
+        return tables.find_rows(at, columns, values) if rows is None else rows
+
+    def add(
+        self, at: TableContent, columns: Sequence[str], values: Mapping[str, Collection[object]], rows: "pa.Table"
+    ) -> None:
+        """Remember rows among which are all that have these values."""
+        self._rows[_lookup_key(at, columns, values)] = rows.select(list(columns))
+
+
+def _lookup_key(at: TableContent, columns: Sequence[str], values: Mapping[str, Collection[object]]) -> object:
+    return at, tuple(columns), tuple((name, tuple(some)) for name, some in values.items())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,10 +164,10 @@ class UniqueInGraph:
         return "id", *self.unique.columns
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
-        at, question = stored_at(txn, self.unique.table_key), self.lookup_values
+        at, question = txn.content(self.unique.table_key), self.lookup_values
         if at is None or not question:
             return
-        stored = self.prefetched.rows_having(tables, at, self.columns, question)
+        stored = self.prefetched.find_rows(tables, at, self.columns, question)
         wanted = {values: entity for entity, values in unique_values(self.unique, self.rows)}
         taken = {
             wanted[values]: entity
@@ -176,7 +205,7 @@ class CardinalityHolds:
 
     def _count_stored(self, txn: WriteTxn, tables: Tables) -> tuple[Counter[str], frozenset[str]]:
         """How many stored edges stay for each source, and which sources count."""
-        at, column = stored_at(txn, self.cardinality.table_key), self.cardinality.columns[0]
+        at, column = txn.content(self.cardinality.table_key), self.cardinality.columns[0]
         sources = frozenset(self.written) | self.lost_sources
         stays: Counter[str] = Counter()
         if at is None:
@@ -187,7 +216,7 @@ class CardinalityHolds:
                     sources |= frozenset(texts(batch, column))
             return stays, sources
         if sources:
-            rows = rows_having(tables, at, ["id", column], {column: sources})
+            rows = tables.find_rows(at, ["id", column], {column: sources})
             stays.update(source for _, source in _edge_ends(rows, column, self.ignoring))
         return stays, sources
 

@@ -24,10 +24,10 @@ from omnigraph.write.validate.graph_checks import (
     EdgeEnds,
     EndsExist,
     NoDanglingEdges,
+    PrefetchedRows,
     ReplacedNodesHaveEdgeEnds,
     UniqueInGraph,
 )
-from omnigraph.write.validate.lookups import PrefetchedRows
 from omnigraph.write.validate.row_checks import passes_fast_checks, value_violations
 
 if TYPE_CHECKING:
