@@ -17,8 +17,7 @@ import omnigraph
 from omnigraph.errors import Unavailable
 from omnigraph.graph.graph import Graph
 from omnigraph.maintenance import background as automatic
-from omnigraph.maintenance.background import Maintainer
-from omnigraph.maintenance.fold import ACTOR, fold_due
+from omnigraph.maintenance.background import ACTOR, Maintainer, fold_due
 from omnigraph.maintenance.policy import FAN
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.settings import EXIT_LIMIT, HARD_LIMIT, Settings

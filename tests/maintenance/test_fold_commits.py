@@ -12,8 +12,8 @@ import pytest
 import omnigraph
 from manifest.schedules import Client, World, a_put_of_manifest, stand_in_cleanup
 from omnigraph.graph.graph import Graph
+from omnigraph.maintenance.background import fold_due
 from omnigraph.maintenance.commit import MaintenanceResult, MaintenanceRun, Task
-from omnigraph.maintenance.fold import fold_due
 from omnigraph.maintenance.policy import GENTLE
 from omnigraph.manifest.commit.plan import Append, Delete, Upsert
 from omnigraph.manifest.model.manifest import CommitClass
@@ -403,7 +403,7 @@ def test_a_fold_killed_before_any_of_its_requests_leaves_the_graph_as_it_was(wor
 
 FOLDER = """
 import sys, omnigraph
-from omnigraph.maintenance.fold import fold_due
+from omnigraph.maintenance.background import fold_due
 from omnigraph.manifest.settings import Settings
 graph = omnigraph.open(sys.argv[1], {"fsync": "false"}, settings=Settings(tail_manifests=2, maintenance=0))
 print("ready", flush=True)

@@ -10,7 +10,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph.graph import Graph
-from omnigraph.maintenance.fold import fold_due
+from omnigraph.maintenance.background import fold_due
 from omnigraph.manifest.commit.plan import Append, Delete, Upsert
 from omnigraph.manifest.settings import Settings
 from support.catalogs import KNOWS, PERSON, knows_rows, people, person_rows

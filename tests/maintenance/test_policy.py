@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.maintenance.policy import FAN, GENTLE, THOROUGH, Effort, folds_due, plan_compaction, plan_segments
+from omnigraph.maintenance.policy import FAN, GENTLE, THOROUGH, Effort, folds_due, groups_to_compact, plan_segments
 from omnigraph.manifest.model.manifest import Manifest, Position, TableRef
 from omnigraph.manifest.settings import EXIT_LIMIT, HARD_LIMIT, Settings
 from omnigraph.storage.table.handles import TableVersion
@@ -89,49 +89,49 @@ SMALL = Effort(target_rows=100, target_bytes=10_000)
 
 
 def test_small_fragments_are_put_together_up_to_the_wanted_size() -> None:
-    assert plan_compaction(shape(40, 60, 30, 30), SMALL) == [(0, 1), (2, 3)]
-    assert plan_compaction(shape(100, 40, 100, 50), SMALL) == [(1, 3)]
+    assert groups_to_compact(shape(40, 60, 30, 30), SMALL) == [(0, 1), (2, 3)]
+    assert groups_to_compact(shape(100, 40, 100, 50), SMALL) == [(1, 3)]
 
 
 def test_what_would_not_become_fewer_is_left_alone() -> None:
-    assert plan_compaction(shape(100, 100), SMALL) == []
-    assert plan_compaction(shape(60, 60, 60), SMALL) == []
-    assert plan_compaction(shape(50), SMALL) == []
+    assert groups_to_compact(shape(100, 100), SMALL) == []
+    assert groups_to_compact(shape(60, 60, 60), SMALL) == []
+    assert groups_to_compact(shape(50), SMALL) == []
 
 
 def test_wide_rows_make_large_fragments_of_few() -> None:
-    assert plan_compaction(shape(3, 3, sizes={0: 9_000, 1: 9_000}), SMALL) == []
-    assert plan_compaction(shape(3, 3, sizes={0: 12_000, 1: 12_000}), SMALL) == []
-    assert plan_compaction(shape(3, 3, sizes={0: 5_000, 1: 5_000}), SMALL) == [(0, 1)]
+    assert groups_to_compact(shape(3, 3, sizes={0: 9_000, 1: 9_000}), SMALL) == []
+    assert groups_to_compact(shape(3, 3, sizes={0: 12_000, 1: 12_000}), SMALL) == []
+    assert groups_to_compact(shape(3, 3, sizes={0: 5_000, 1: 5_000}), SMALL) == [(0, 1)]
 
 
 def test_a_fragment_is_rewritten_for_its_deleted_rows_alone() -> None:
-    assert plan_compaction(shape(100, deleted={0: 11}), SMALL) == []
-    assert plan_compaction(shape(100, deleted={0: 12}), SMALL) == [(0,)]
+    assert groups_to_compact(shape(100, deleted={0: 11}), SMALL) == []
+    assert groups_to_compact(shape(100, deleted={0: 12}), SMALL) == [(0,)]
 
 
 def test_behind_folds_only_fragments_of_one_size_are_put_together() -> None:
-    gentle = replace(GENTLE, target_rows=1_000_000, little_rows=0)
+    gentle = replace(GENTLE, target_rows=1_000_000, small_rows=0)
 
-    assert plan_compaction(shape(500_000, *[3] * (FAN - 1)), gentle) == []
-    assert plan_compaction(shape(500_000, *[3] * FAN), gentle) == [tuple(range(1, FAN + 1))]
-    cascade = plan_compaction(shape(500_000, *[20] * (FAN - 1), *[3] * FAN), gentle)
+    assert groups_to_compact(shape(500_000, *[3] * (FAN - 1)), gentle) == []
+    assert groups_to_compact(shape(500_000, *[3] * FAN), gentle) == [tuple(range(1, FAN + 1))]
+    cascade = groups_to_compact(shape(500_000, *[20] * (FAN - 1), *[3] * FAN), gentle)
     assert [sorted(group) for group in cascade] == [list(range(1, 2 * FAN))], "what they become is of that size"
 
 
 def test_behind_folds_what_is_little_is_kept_in_one_fragment() -> None:
-    gentle = replace(GENTLE, little_rows=100, little_bytes=5_000)
+    gentle = replace(GENTLE, small_rows=100, small_bytes=5_000)
 
-    assert plan_compaction(shape(60, 3), gentle) == [(1, 0)]
-    assert plan_compaction(shape(99, 3), gentle) == []
-    assert plan_compaction(shape(500, 3, 4), gentle) == [(1, 2)]
-    assert plan_compaction(shape(50, 3, sizes={0: 4_990}), gentle) == [], "few rows may be much"
-    assert plan_compaction(shape(50, deleted={0: 40}), gentle) == [(0,)]
+    assert groups_to_compact(shape(60, 3), gentle) == [(1, 0)]
+    assert groups_to_compact(shape(99, 3), gentle) == []
+    assert groups_to_compact(shape(500, 3, 4), gentle) == [(1, 2)]
+    assert groups_to_compact(shape(50, 3, sizes={0: 4_990}), gentle) == [], "few rows may be much"
+    assert groups_to_compact(shape(50, deleted={0: 40}), gentle) == [(0,)]
 
 
 @given(st.lists(st.integers(0, 5_000), max_size=60), st.sampled_from([THOROUGH, GENTLE, SMALL]))
 def test_no_fragment_is_in_two_groups_and_every_group_is_worth_it(rows: list[int], effort: Effort) -> None:
-    groups = plan_compaction(shape(*rows), effort)
+    groups = groups_to_compact(shape(*rows), effort)
 
     members = [number for group in groups for number in group]
     assert len(set(members)) == len(members)
@@ -144,7 +144,7 @@ def test_under_a_stream_of_folds_fragments_stay_few_and_rows_move_seldom(folds: 
     moved = 0
     for count in folds:
         fragments.append(count)
-        for group in plan_compaction(shape(*fragments), replace(GENTLE, little_rows=0)):
+        for group in groups_to_compact(shape(*fragments), replace(GENTLE, small_rows=0)):
             together = sum(fragments[number] for number in group)
             moved += together
             fragments = [rows for number, rows in enumerate(fragments) if number not in group] + [together]
@@ -158,10 +158,10 @@ def test_a_table_of_few_rows_is_one_fragment_after_every_fold(folds: list[int]) 
     fragments: list[int] = []
     for count in folds:
         fragments.append(count)
-        for group in plan_compaction(shape(*fragments), GENTLE):
+        for group in groups_to_compact(shape(*fragments), GENTLE):
             together = sum(fragments[number] for number in group)
             fragments = [rows for number, rows in enumerate(fragments) if number not in group] + [together]
-        assert len(fragments) == 1 or sum(fragments) > GENTLE.little_rows
+        assert len(fragments) == 1 or sum(fragments) > GENTLE.small_rows
     assert len(fragments) <= FAN + 1
 
 
@@ -210,10 +210,10 @@ def test_what_an_earlier_attempt_has_built_is_not_built_again() -> None:
 
 
 def test_behind_a_writer_no_more_is_rewritten_or_indexed_than_can_be_without_notice() -> None:
-    effort = replace(GENTLE, rows_max=100, rows_min=1, little_rows=0)
+    effort = replace(GENTLE, rows_max=100, rows_min=1, small_rows=0)
 
-    assert plan_compaction(shape(*[15] * 8), effort) == []
-    assert plan_compaction(shape(*[12] * 8), effort) == [tuple(range(8))]
+    assert groups_to_compact(shape(*[15] * 8), effort) == []
+    assert groups_to_compact(shape(*[12] * 8), effort) == [tuple(range(8))]
     assert plan_segments(shape(90, 20), "id_btree", effort).build == ()
     assert plan_segments(shape(90, 10), "id_btree", effort).build == ((0, 1),)
     mostly_gone = indexed(shape(90, 20), (0, 7, 8, 9))

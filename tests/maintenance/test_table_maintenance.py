@@ -286,7 +286,7 @@ def test_a_compaction_whose_numbers_were_taken_is_done_again(people: People) -> 
     finished, noted = FinishedWork(), Noted()
     compact(people.location, at, (), LocalRunner(), finished, target_rows=100)
     head = people.tables.delete(at, [f"p{n:05}" for n in range(100, 200)]).at
-    head = compact(people.location, head, (), LocalRunner(), fan=50, little_rows=0)
+    head = compact(people.location, head, (), LocalRunner(), fan=50, small_rows=0)
 
     made = compact(people.location, head, (), noted, finished, target_rows=100)
 
@@ -311,7 +311,7 @@ def test_numbers_are_never_used_twice_in_a_line_of_versions(people: People) -> N
 
 
 def test_behind_many_small_writes_fragments_and_segments_stay_few(people: People) -> None:
-    gentle = replace(GENTLE, rows_min=1, fan=4, little_rows=0)
+    gentle = replace(GENTLE, rows_min=1, fan=4, small_rows=0)
     at = maintain_table(people.location, people.made_of(300), INDEXES[:1], gentle).at
     fragments, segments, rewritten = [], [], 0
     for n in range(300, 370):
@@ -329,7 +329,7 @@ def test_behind_many_small_writes_fragments_and_segments_stay_few(people: People
 
 
 def test_a_segment_that_speaks_of_fragments_that_are_gone_still_answers(people: People) -> None:
-    gentle = replace(GENTLE, rows_min=1, vectors_min=1, fan=3, little_rows=0)
+    gentle = replace(GENTLE, rows_min=1, vectors_min=1, fan=3, small_rows=0)
     at = people.made_of(300, 250, 200, 10, 10, 10)
     at = build_indexes(people.location, at, INDEXES, LocalRunner(), **ANY)
     at = people.tables.delete(at, ["p00003", "p00755"]).at
@@ -345,7 +345,7 @@ def test_a_segment_that_speaks_of_fragments_that_are_gone_still_answers(people: 
 
 
 def test_a_segment_most_of_which_is_gone_is_built_again(people: People) -> None:
-    gentle = replace(GENTLE, rows_min=1, vectors_min=1, fan=3, little_rows=0)
+    gentle = replace(GENTLE, rows_min=1, vectors_min=1, fan=3, small_rows=0)
     at = build_indexes(people.location, people.made_of(300, 10, 10, 10), INDEXES, LocalRunner(), **ANY)
 
     made = maintain_table(people.location, at, INDEXES, gentle).at

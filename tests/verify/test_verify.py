@@ -410,7 +410,7 @@ CASES = [
     Case("a value breaks its bounds", value_out_of_range, r"'old' has age 900, outside 0..150", full=True),
     Case("a unique value is there twice", same_unique_value, r"'copy' and 'p3' have the same name"),
     Case("a node has too many edges", too_many_edges, r"'p4' have 2 edges, which is outside @card"),
-    Case("a saved adjacency is another's", wrong_adjacency, r"edge:WorksAt.*adjacency is not that of the edges"),
+    Case("a saved adjacency is another's", wrong_adjacency, r"edge:WorksAt.*adjacency differs from the edges"),
     Case("a tag names nothing", tag_a_missing_commit, r"tag 'first': its commit .*\.4000 is missing", None),
     Case("a tag is garbled", garble_tag, r"tag 'first'.*can't be read", None),
     Case("an intent is garbled", garble_intent, r"the intent of job.*can't be read", None),

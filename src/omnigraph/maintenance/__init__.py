@@ -2,10 +2,8 @@
 
 policy.py             what is due: pure functions
 table_maintenance.py  compaction and indexes of one table version
-fold.py               inline rows written into a table
-adjacency.py          saved adjacency of edge tables
-commit.py             one maintenance commit
-optimize.py           the verb
-background.py         maintenance behind the writers of a process
+commit.py             one maintenance commit: fold, compact and index several tables
+optimize.py           `optimize`, and the saved adjacency of edge tables
+background.py         automatic maintenance: folds behind the writers of a process
 report.py             what a run did for each type
 """

@@ -1,37 +1,65 @@
-"""Automatic maintenance: behind the writers of a process, and in front of one only at the hard limit.
+"""Automatic maintenance: in a background thread, and before a write only at the hard limit.
 
-Whoever commits tells the maintainer; if something is due, a thread of its own does it, one run at a time. A writer
-never waits for it and never hears of its failures: a fold that fails is due again. Several processes that notice at
-once wait a little, each for another while, and look at the head again before they begin: whoever finds it done is done.
+The maintainer listens to commits of its process. If something is due, its thread does it, one run at a time. Writers
+do not wait for it and do not see its failures: a fold that fails is due again. Several processes may find the same fold
+due at once. Each waits for a short random time and then checks the head again, so that usually only one of them folds.
 """
 
 import atexit
 import logging
 import threading
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from omnigraph.errors import BranchNotFound
 from omnigraph.fork_safety import renew_after_fork
-from omnigraph.maintenance.fold import fold_due
-from omnigraph.maintenance.policy import FAN, folds_due
+from omnigraph.maintenance.commit import MaintenanceResult, MaintenanceRun, Task
+from omnigraph.maintenance.policy import FAN, GENTLE, folds_due
+from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import BranchId, Manifest, TableKey
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.settings import EXIT_LIMIT, HARD_LIMIT
 from omnigraph.storage import meter
 from omnigraph.storage.table.handles import TableVersion
 
-WAIT_MAX_S = 0.05  # before a run, so that processes which notice together do not all begin
+ACTOR = "omnigraph:maintenance"
+WAIT_MAX_S = 0.05  # random wait before a run, so that several processes do not all begin
 BACKOFF_MAX_S = 60.0  # after failures
-BRANCHES_MAX = 256  # that are remembered; one that was forgotten is due again with its next commit
-EXIT_WAIT_S = 10.0  # for a run that is under way when the process ends
+BRANCHES_MAX = 256  # branches in memory; one that was evicted is due again with its next commit
+EXIT_WAIT_S = 10.0  # how long the end of the process waits for a run
 
 _log = logging.getLogger("omnigraph.maintain")
 
 
+def fold_due(
+    repository: Repository, branch: str, fragmented: Iterable[TableKey] = (), *, actor: str | None = ACTOR
+) -> MaintenanceResult | None:
+    """Fold the tables of a branch that are due; None if none is due any more.
+
+    A fold takes the whole tail of a table as of its base (`whole-tail`). Inline rows that are committed meanwhile stay
+    on top. If another process folded the same table first, that table is done. Folded tables are also compacted and
+    indexed as far as recent folds require, and so are `fragmented` tables, to which many staged writes added fragments.
+    """
+    txn = repository.open_txn(branch)
+    others = tuple(Task(key, GENTLE, fold=False) for key in fragmented)
+
+    def due(base: WriteTxn, _tasks: tuple[Task, ...] = ()) -> tuple[Task, ...]:
+        folds = folds_due(base.base, repository.settings)
+        return (
+            *(Task(key, GENTLE) for key in folds),
+            *(task for task in others if task.key not in folds),
+        )
+
+    tasks = due(txn)
+    if not tasks:
+        return None
+    return MaintenanceRun(repository, tasks, actor, kind="fold", still_due=due).publish(txn)
+
+
 @dataclass(slots=True)
 class _VersionCount:
-    """How often a table got another stored version, as this process has seen it."""
+    """How many stored versions of a table this process has seen since its last maintenance."""
 
     at: TableVersion | None = None
     times: int = 0
@@ -39,18 +67,18 @@ class _VersionCount:
 
 @dataclass(slots=True, eq=False)
 class _BranchActivity:
-    """What is known of one branch."""
+    """What this process knows of one branch."""
 
     name: str
     newest: Manifest | None = None
-    nothing_due_at: int = 0  # a manifest with which nothing was due, so that its next writer need not look again
+    nothing_due_at: int = 0  # number of a manifest at which nothing was due, so that the next write skips the check
     versions: dict[TableKey, _VersionCount] = field(default_factory=dict)
     failures: int = 0
     backoff_until: float = 0.0
-    running: threading.Lock = field(default_factory=threading.Lock)  # one run at a time, behind or in front
+    running: threading.Lock = field(default_factory=threading.Lock)  # one run at a time
 
     def count_versions(self, manifest: Manifest) -> None:
-        """Large writes leave no tail; so many of them leave fragments."""
+        """Count stored versions: large writes have no tail, but many of them add many fragments."""
         for commit in manifest.commits:
             for key in commit.touched:
                 ref = manifest.tables.get(key)
@@ -66,7 +94,7 @@ class _BranchActivity:
 
 
 class Maintainer:
-    """The maintenance of one open graph. With `background=False` nothing runs unless it is asked for."""
+    """The maintenance of one open graph. With `background=False` it has no thread."""
 
     def __init__(self, repository: Repository, *, background: bool = True) -> None:
         self._repository = repository
@@ -75,7 +103,7 @@ class Maintainer:
         renew_after_fork(self, Maintainer._renew)
 
     def _renew(self) -> None:
-        """A forked child has no thread of maintenance, and has seen no commit of its own."""
+        """Start anew in a forked child, which has no maintenance thread and has seen no commits."""
         self._branches: dict[BranchId, _BranchActivity] = {}
         self._queue: list[_BranchActivity] = []
         self._thread: threading.Thread | None = None
@@ -88,7 +116,7 @@ class Maintainer:
         return self._repository.read_only or not self._repository.settings.maintenance
 
     def before_write(self, manifest: Manifest) -> bool:
-        """At the hard limit, fold in front of the write that is about to begin; whether there is a newer base now."""
+        """Fold before a write if the hard limit is reached; returns whether there is a newer base now."""
         if self._disabled:
             return False
         known_branch = self._branches.get(manifest.branch_id)
@@ -100,33 +128,33 @@ class Maintainer:
         if not folds_due(manifest, self._repository.settings, HARD_LIMIT):
             return False
         with branch.running:
-            # Many wait here together: for all but the first it is done by now, and none need ask the store for that.
+            # Of many waiting writers only the first folds; the others see that in the cached head, without a request.
             known = self._repository.manifests.cached_head(manifest.branch_id)
             if known is not None and not folds_due(known, self._repository.settings, HARD_LIMIT):
                 return known.manifest_version > manifest.manifest_version
             return self._run(branch, HARD_LIMIT)
 
     def on_commit(self, manifest: Manifest) -> None:
-        """A commit of this process has landed: see whether something is due, and have it done behind its back."""
+        """Called after each commit of this process: schedule a background run if something is due."""
         if self._disabled:
             return
         with self._lock:
             branch = self._activity_locked(manifest)
             branch.count_versions(manifest)
-            restless = bool(branch.fragmented_tables())
+            fragmented = bool(branch.fragmented_tables())
         due = bool(folds_due(manifest, self._repository.settings))
         if not due:
             branch.nothing_due_at = manifest.manifest_version
-        if self.background and (restless or due):
+        if self.background and (fragmented or due):
             self._schedule(branch)
 
     def settle(self, timeout_s: float | None = None) -> bool:
-        """Wait until nothing is wanted or under way; False if that took longer."""
+        """Wait until nothing is queued or running; False on a timeout."""
         with self._changed:
             return self._changed.wait_for(self._idle, timeout_s)
 
     def finish(self) -> None:
-        """The end of a one-shot command: fold where twice the limit is due."""
+        """At the end of a one-shot command, fold branches at twice the limit."""
         if self._disabled:
             return
         for branch in list(self._branches.values()):
@@ -135,7 +163,7 @@ class Maintainer:
                     self._run(branch, EXIT_LIMIT)
 
     def close(self, timeout_s: float | None = EXIT_WAIT_S) -> bool:
-        """Begin nothing more, and wait for what is under way."""
+        """Start no more runs, and wait for the current one."""
         self._closing.set()
         with self._changed:
             self._queue.clear()
@@ -146,7 +174,7 @@ class Maintainer:
             return self._activity_locked(manifest)
 
     def _activity_locked(self, manifest: Manifest) -> _BranchActivity:
-        """The branch of a manifest; the lock is held."""
+        """The activity of a manifest's branch; the caller holds the lock."""
         known = self._branches.pop(manifest.branch_id, None) or _BranchActivity(manifest.branch)
         self._branches[manifest.branch_id] = known  # the newest last
         if known.newest is None or known.newest.manifest_version < manifest.manifest_version:
@@ -168,11 +196,11 @@ class Maintainer:
                 self._thread.start()
 
     def _idle(self) -> bool:
-        """Nothing is under way."""
+        """Whether no run is under way."""
         return self._thread is None or not self._thread.is_alive()
 
     def _is_backing_off(self, branch: _BranchActivity) -> bool:
-        """After a failure, for a while."""
+        """Whether a recent failure makes the branch wait."""
         return self._repository.runtime.clock.monotonic() < branch.backoff_until
 
     def _run_queue(self) -> None:
@@ -188,30 +216,30 @@ class Maintainer:
                 self._run(branch, 1)
 
     def _run(self, branch: _BranchActivity, limit: int) -> bool:
-        """One run; what goes wrong in it is told to the log and to nobody else."""
+        """One run; its failures are only logged."""
         with self._changed:
-            restless = branch.fragmented_tables()
+            fragmented = branch.fragmented_tables()
         try:
             with meter.operation("fold"):
-                landed = fold_due(self._repository, branch.name, restless) if self._is_due(branch, limit) else None
+                result = fold_due(self._repository, branch.name, fragmented) if self._is_due(branch, limit) else None
         except BranchNotFound:
             return False
         except Exception as error:
             if not threading.main_thread().is_alive():
-                return False  # the process ends and takes its threads with it; the next one finds the fold due
+                return False  # the process is ending; the next one finds the fold due
             branch.failures += 1
-            rest_s = min(BACKOFF_MAX_S, 2.0**branch.failures)
-            branch.backoff_until = self._repository.runtime.clock.monotonic() + rest_s
-            _log.warning("maintenance of branch %s failed, it is tried again later: %s", branch.name, error)
+            backoff_s = min(BACKOFF_MAX_S, 2.0**branch.failures)
+            branch.backoff_until = self._repository.runtime.clock.monotonic() + backoff_s
+            _log.warning("maintenance of branch %s failed and will be retried: %s", branch.name, error)
             return False
         with self._changed:
-            for key in restless:
+            for key in fragmented:
                 branch.versions[key].times = 0
         branch.failures = 0
-        return landed is not None and landed.commit is not None
+        return result is not None and result.commit is not None
 
     def _is_due(self, branch: _BranchActivity, limit: int) -> bool:
-        """In front of a writer somebody else may have done it while this one waited for its turn."""
+        """Before a write, another thread or process may have folded while this one waited."""
         if limit == 1:
             return True
         head = self._repository.branches.find(branch.name).head
@@ -219,7 +247,7 @@ class Maintainer:
 
 
 def _close_at_exit(maintainer: "weakref.ref[Maintainer]") -> None:
-    """Threads of a process that ends are stopped wherever they are; a run that is nearly done may end itself."""
+    """Let a run finish that is nearly done: daemon threads are stopped anywhere when the process ends."""
     found = maintainer()
     if found is not None:
         found.close()

@@ -1,10 +1,9 @@
-"""`optimize`: everything that is due to the tables of a branch, as one commit; then the adjacency of its edges."""
+"""`optimize`: all maintenance that is due to the tables of a branch, as one commit; then the adjacency of its edges."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from omnigraph.maintenance.adjacency import save_adjacency
 from omnigraph.maintenance.commit import MaintenanceRun, Task
 from omnigraph.maintenance.policy import THOROUGH, Effort
 from omnigraph.maintenance.report import OptimizeResult, TypeReport
@@ -13,8 +12,11 @@ from omnigraph.manifest.commit.stale_base import retry_if_base_swept
 from omnigraph.manifest.commit.txn import Snapshot
 from omnigraph.manifest.model.manifest import MAIN, Manifest, TableKey
 from omnigraph.manifest.repository import Repository
+from omnigraph.schema.definitions import TypeDef
 from omnigraph.storage import meter
 from omnigraph.storage.util.parallel import gather
+
+EDGE_BYTES, NODE_BYTES = 24, 40  # about what a row takes in memory
 
 
 def optimize(
@@ -26,9 +28,9 @@ def optimize(
     choose: ChooseRunner | None = None,
     effort: Effort = THOROUGH,
 ) -> OptimizeResult:
-    """Fold, compact and index the tables of these types, or of all, so that they are as if just loaded.
+    """Fold, compact and index the tables of these types, or of all, as if they had just been loaded.
 
-    `choose` says where tasks over so many rows run. Nothing of the content changes, and nobody's write fails.
+    `choose` returns the runner of tasks over a number of rows. The content does not change, and no other write fails.
     """
     from omnigraph.read.export.export import select_types
 
@@ -47,7 +49,7 @@ def optimize(
 def _with_adjacencies(
     repository: Repository, branch: str, reports: Mapping[TableKey, TypeReport]
 ) -> dict[TableKey, TypeReport]:
-    """Of what is there now: a version that was replaced meanwhile needs none."""
+    """Save adjacencies of the current versions; one that was replaced meanwhile needs none."""
     stood_on: list[Manifest] = []
 
     def once() -> dict[TableKey, TypeReport]:
@@ -59,3 +61,43 @@ def _with_adjacencies(
         return {**reports, **dict(zip(reached, made, strict=True))}
 
     return retry_if_base_swept(repository, once, stood_on)
+
+
+# Saved adjacency is derived state beside the version of an edge table, for processes that have just started. Only
+# `optimize` writes it. A query loads it or builds its own; a cleanup keeps it as long as the table version is marked.
+
+
+def save_adjacency(repository: Repository, snapshot: Snapshot, report: TypeReport) -> TypeReport:
+    """Save the adjacency of an edge type, unless it exists; returns the report, updated."""
+    definition = snapshot.catalog.type_of(report.table_key)
+    ref = snapshot.manifest.tables.get(report.table_key)
+    if definition.kind != "edge" or ref is None or ref.stored is None or not ref.rows:
+        return report
+    from omnigraph.read.graph.adjacency_file import adjacency_key
+    from omnigraph.read.tables.read_cache import BYTES_MAX
+
+    if repository.store.head(adjacency_key(ref.stored)) is not None:
+        return report
+    ends = [snapshot.manifest.tables.get(key) for key in end_keys(definition)]
+    if ref.rows * EDGE_BYTES + sum(end.rows * NODE_BYTES for end in ends if end is not None) > BYTES_MAX // 2:
+        too_large = f"adjacency: {ref.rows} edges are more than a query holds in memory, it looks them up"
+        return replace(report, pending=(*report.pending, too_large))
+    _build_and_save(repository, snapshot, definition)
+    return replace(report, adjacency=True)
+
+
+def end_keys(definition: TypeDef) -> tuple[str, str]:
+    return f"node:{definition.source}", f"node:{definition.target}"
+
+
+def _build_and_save(repository: Repository, snapshot: Snapshot, definition: TypeDef) -> None:
+    from omnigraph.read.graph.adjacency import build_adjacency
+    from omnigraph.read.graph.adjacency_file import save_adjacency
+    from omnigraph.read.reader import SnapshotReader
+    from omnigraph.read.tables.read_cache import ReadCache
+    from omnigraph.read.tables.resident_table import ResidentTable
+
+    reader = SnapshotReader(repository.tables, snapshot, ReadCache())
+    keys = (definition.table_key, *end_keys(definition))
+    edges, source, target = (ResidentTable(reader.tables, reader.caches, reader.state(key)) for key in keys)
+    save_adjacency(repository.store, build_adjacency(edges, source, target), edges, source, target)

@@ -1,8 +1,8 @@
-"""What is due: pure functions of a manifest and of how tables are stored.
+"""Maintenance policy: decides what is due, as pure functions of a manifest and of the layout of tables.
 
-Folds are decided from the manifest alone, so that a writer can tell for nothing. Compaction and indexes are decided
-from the shape of a table version, with two kinds of effort: `THOROUGH` leaves a table as if it had just been loaded;
-`GENTLE` runs behind a stream of small folds, and its work grows with what was added and not with what is there.
+Folds depend on the manifest alone, so that a writer can check them without a request. Compaction and indexes depend on
+the layout of a table version and on an effort: `THOROUGH` leaves a table as if it had just been loaded; `GENTLE` runs
+behind a stream of small folds, and its work grows with what was added and not with the size of the table.
 """
 
 import math
@@ -18,28 +18,28 @@ from omnigraph.storage.table.table_content import TailEntry
 from omnigraph.storage.table.write.fragments import BYTES_MAX, ROWS_MAX
 
 _size = attrgetter("size")
-FAN = 8  # fragments of about one size that are put together behind folds
+FAN = 8  # fragments of similar size that are compacted together behind folds
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How much is done to a table.
 
-    `fan` is how many fragments of a size are worth putting together, None for any; but what a lookup would have to ask
-    many little ones for is kept in one. `rows_min` are those from which on a table gets its indexes; `whole_segments`
-    puts the segments of an index together up to `segment_rows`.
+    `fan` is how many fragments of similar size are worth compacting, None for any number; but small fragments are
+    always compacted into one, because a lookup reads each of them. A table gets its indexes from `rows_min` rows on;
+    `whole_segments` merges the segments of an index up to `segment_rows`.
     """
 
     target_rows: int = ROWS_MAX  # of a fragment
     target_bytes: int = BYTES_MAX
-    deleted_share: float = 0.1  # of a fragment's rows, from which on it is rewritten for them alone
+    deleted_share: float = 0.1  # a fragment with this share of deleted rows is rewritten
     fan: int | None = None
-    little_rows: int = 8192  # of fragments that are put together whatever their number, where `fan` counts
-    little_bytes: int = 2 * 1024 * 1024
+    small_rows: int = 8192  # with `fan`: small fragments are compacted whatever their number, up to so many rows
+    small_bytes: int = 2 * 1024 * 1024
     whole_segments: bool = True
     segment_rows: int = 4 * 1024 * 1024
     rows_min: int = 1
-    rows_max: int | None = None  # that are rewritten together, or indexed; more are left to somebody with more effort
+    rows_max: int | None = None  # rows rewritten together, or indexed; more are left to a run with more effort
     vectors_min: int = VECTORS_MIN
 
     def allows(self, rows: int) -> bool:
@@ -54,7 +54,7 @@ GENTLE = Effort(deleted_share=0.25, fan=FAN, whole_segments=False, rows_min=INDE
 
 
 def folds_due(manifest: Manifest, settings: Settings, factor: int = 1) -> tuple[TableKey, ...]:
-    """The tables whose tails are to be folded: those that are too long, and the oldest while all are too many."""
+    """The tables whose tails are due to be folded: tails that are too long, and the oldest while there are too many."""
     left: dict[TableKey, TableRef] = {}
     due: list[TableKey] = []
     entries = 0
@@ -86,15 +86,15 @@ def _manifests_in_tails(refs: Iterable[TableRef]) -> set[tuple[str, int]]:
 
 
 def _age(manifest: Manifest, entry: TailEntry) -> tuple[bool, int]:
-    """What a branch inherited is older than all of its own."""
+    """A sort key: entries that a branch inherited are older than its own."""
     return entry.branch_id == manifest.branch_id, entry.manifest_version
 
 
 # Compaction
 
 
-def plan_compaction(shape: TableLayout, effort: Effort) -> list[tuple[int, ...]]:
-    """Which fragments are to be rewritten together."""
+def groups_to_compact(shape: TableLayout, effort: Effort) -> list[tuple[int, ...]]:
+    """The fragments that are due to be rewritten, by groups."""
     small = [one for one in shape.fragments if _is_small(one, effort) or _has_many_deletions(one, effort)]
     bins = _fill_bins(small, effort) if effort.fan is None else _group_by_size(small, effort, effort.fan)
     return [tuple(one.number for one in some) for some in bins if effort.allows(sum(one.rows for one in some))]
@@ -109,7 +109,7 @@ def _has_many_deletions(one: FragmentLayout, effort: Effort) -> bool:
 
 
 def _fill_bins(fragments: Sequence[FragmentLayout], effort: Effort) -> Iterator[list[FragmentLayout]]:
-    """Neighbours up to the wanted size, where that makes them fewer or rids them of deleted rows."""
+    """Neighbours up to the target size, where that reduces their number or removes deleted rows."""
     bins: list[list[FragmentLayout]] = [[]]
     for one in fragments:
         if bins[-1] and _fragments_after([*bins[-1], one], effort) > 1:
@@ -121,14 +121,14 @@ def _fill_bins(fragments: Sequence[FragmentLayout], effort: Effort) -> Iterator[
 
 
 def _fragments_after(fragments: Sequence[FragmentLayout], effort: Effort) -> int:
-    """How many fragments these become."""
+    """How many fragments these become when they are rewritten."""
     rows, size = sum(one.rows for one in fragments), sum(one.size for one in fragments)
     return max(math.ceil(rows / effort.target_rows), math.ceil(size / effort.target_bytes), 1)
 
 
 @dataclass(slots=True)
 class _Group:
-    """Fragments that are one, or are about to be."""
+    """Fragments that are one already, or will be."""
 
     members: list[FragmentLayout] = field(default_factory=list)
 
@@ -138,36 +138,36 @@ class _Group:
 
 
 def _group_by_size(fragments: Sequence[FragmentLayout], effort: Effort, fan: int) -> Iterator[list[FragmentLayout]]:
-    """The little ones as one, and of larger ones `fan` of one order of magnitude.
+    """The small ones as one, and larger ones by `fan` of one order of magnitude.
 
-    So a row is rewritten with every fold while it is among few, and after that once for each order of magnitude.
+    So a row is rewritten by every fold while it is in the small fragment, and then once per order of magnitude.
     """
-    little = _smallest(fragments, effort)
-    others = [one for one in fragments if one not in little]
-    heaps = [_Group([one]) for one in others if not _has_many_deletions(one, effort)]
-    heaps += [_Group(little)] if little else []
+    small = _smallest(fragments, effort)
+    others = [one for one in fragments if one not in small]
+    groups = [_Group([one]) for one in others if not _has_many_deletions(one, effort)]
+    groups += [_Group(small)] if small else []
     magnitude = 0
-    while any(heap.rows >= fan**magnitude for heap in heaps):
-        alike = [heap for heap in heaps if fan**magnitude <= max(heap.rows, 1) < fan ** (magnitude + 1)]
-        if len(alike) >= fan:
-            together = _Group([one for heap in alike for one in heap.members])
-            heaps = [*(heap for heap in heaps if not any(heap is one for one in alike)), together]
+    while any(group.rows >= fan**magnitude for group in groups):
+        similar = [group for group in groups if fan**magnitude <= max(group.rows, 1) < fan ** (magnitude + 1)]
+        if len(similar) >= fan:
+            joined = _Group([one for group in similar for one in group.members])
+            groups = [*(group for group in groups if not any(group is one for one in similar)), joined]
         magnitude += 1
     yield from ([one] for one in others if _has_many_deletions(one, effort))
-    for heap in heaps:
-        if _fragments_after(heap.members, effort) < len(heap.members) or any(
-            _has_many_deletions(one, effort) for one in heap.members
+    for group in groups:
+        if _fragments_after(group.members, effort) < len(group.members) or any(
+            _has_many_deletions(one, effort) for one in group.members
         ):
-            yield heap.members
+            yield group.members
 
 
 def _smallest(fragments: Sequence[FragmentLayout], effort: Effort) -> list[FragmentLayout]:
-    """The smallest ones, as many as are little even together."""
+    """The smallest ones, as many as are small even together."""
     found: list[FragmentLayout] = []
     rows = size = 0
     for one in sorted(fragments, key=lambda one: (one.rows, one.number)):
         rows, size = rows + one.rows, size + one.size
-        if rows > effort.little_rows or size > effort.little_bytes:
+        if rows > effort.small_rows or size > effort.small_bytes:
             break
         found.append(one)
     return found
@@ -178,18 +178,18 @@ def _smallest(fragments: Sequence[FragmentLayout], effort: Effort) -> list[Fragm
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlan:
-    """What is to be done for one index: segments to build, each over some fragments, and uuids of those that go."""
+    """What is due for one index: segments to build, each over some fragments, and uuids of segments to remove."""
 
     build: tuple[tuple[int, ...], ...] = ()
-    dead: tuple[str, ...] = ()  # none of their fragments is left, or another covers what they did
-    replaced: tuple[str, ...] = ()  # by what is built
+    dead: tuple[str, ...] = ()  # none of their fragments is left, or another segment covers them
+    replaced: tuple[str, ...] = ()  # by the new segments
 
     def __bool__(self) -> bool:
         return bool(self.build or self.dead or self.replaced)
 
 
 def plan_segments(shape: TableLayout, index: str, effort: Effort, given: frozenset[int] = frozenset()) -> SegmentPlan:
-    """How the segments of an index are to change so that it covers every row; fragments that are `given` it does."""
+    """The changes of an index after which it covers every row; new segments cover the fragments `given` already."""
     present = shape.by_number.keys()
     own = [segment for segment in shape.segments if segment.index == index]
     alive = [segment for segment in own if segment.fragments & present and not segment.fragments & given]
@@ -209,7 +209,7 @@ def plan_segments(shape: TableLayout, index: str, effort: Effort, given: frozens
 
 
 def _usable_segments(own: Sequence[SegmentLayout], shape: TableLayout, effort: Effort) -> list[SegmentLayout]:
-    """The segments that stay whatever else is built. What a segment says of fragments that are gone does no harm."""
+    """The segments that stay. Entries of a segment for fragments that no longer exist do no harm."""
     present = shape.by_number
     good, seen = [], set[int]()
     for segment in own:

@@ -1,4 +1,4 @@
-"""What a maintenance run did to each type, and what it left for another time."""
+"""What a maintenance run did to each type, and what is still pending."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from omnigraph.storage.meter import Cost
 
 @dataclass(frozen=True, slots=True)
 class TypeReport:
-    """One type. `folded_rows` counts rows written and removed by small commits that are now in the table."""
+    """One type. `folded_rows` counts rows of small commits, written or removed, that are now in the table."""
 
     table_key: TableKey
     folded_commits: int = 0  # manifests whose rows were folded
@@ -30,7 +30,7 @@ class TypeReport:
 
 @dataclass(frozen=True, slots=True)
 class OptimizeResult:
-    """What `optimize` did; `commit` is None where no table needed another version."""
+    """What `optimize` did; `commit` is None if no table needed a new version."""
 
     branch: str
     commit: PublishedCommit | None

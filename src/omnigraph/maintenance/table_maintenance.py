@@ -1,4 +1,4 @@
-"""Compaction and indexes of one table version: the same rows in another version, which nobody was told of.
+"""Compaction and indexes of one table version: the same rows in a new version, which nothing refers to yet.
 
 Finished work is kept (`FinishedWork`): after a race lost to a staged write, rewritten fragments and built segments are
 put in place on the new version as they are, if their input is in it unchanged (`maintenance-rebase`). So writers do
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from omnigraph.maintenance.policy import Effort, plan_compaction, plan_segments
+from omnigraph.maintenance.policy import Effort, groups_to_compact, plan_segments
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage.location import Location
 from omnigraph.storage.table.handles import TableVersion
@@ -20,14 +20,14 @@ from omnigraph.storage.table.maintain.compaction import RewrittenGroup
 from omnigraph.storage.table.maintain.layout import TableLayout, read_layout
 from omnigraph.storage.util.runner import LocalRunner, Runner
 
-TRAINED_MIN = 2  # vectors, without which there is nothing to divide
+TRAINED_MIN = 2  # vectors needed to train centroids
 
-ChooseRunner = Callable[[int], Runner]  # by how many rows there are to go through
+ChooseRunner = Callable[[int], Runner]  # by the number of rows to process
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltSegment:
-    """A segment whose files are written, and the fragments that it is over as they were then."""
+    """A segment whose files are written, and the fragments that it covers."""
 
     index: DeclaredIndex
     over: frozenset[str]
@@ -37,7 +37,7 @@ class BuiltSegment:
 
 @dataclass(slots=True)
 class FinishedWork:
-    """What was written for a table, whether or not it is part of any version yet."""
+    """What was written for a table, whether or not a version refers to it yet."""
 
     rewritten: list[RewrittenGroup] = field(default_factory=list)
     built: list[BuiltSegment] = field(default_factory=list)
@@ -45,17 +45,17 @@ class FinishedWork:
 
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """What became of one index of a table."""
+    """What was done for one index of a table."""
 
     name: str
     built: int = 0  # segments
-    extended: bool = False  # it stood before
+    extended: bool = False  # the index existed before
     pending: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MaintainedTable:
-    """A version with the same rows, and how it differs from the one it was made of."""
+    """A version with the same rows, and how it differs from the one before."""
 
     at: TableVersion
     fragments: int
@@ -75,7 +75,7 @@ def maintain_table(
     choose: ChooseRunner | None = None,
     finished: FinishedWork | None = None,
 ) -> MaintainedTable:
-    """Do what is due to a table version: `at` itself is answered where nothing is."""
+    """Do what is due to a table version; returns `at` itself if nothing is."""
     work = _Work(location, tuple(indexes), effort, choose or (lambda _: LocalRunner()), finished or FinishedWork())
     before = read_layout(location, at)
     compacted, rewritten = work.compact(at, before)
@@ -93,11 +93,11 @@ class _Work:
     finished: FinishedWork
 
     def compact(self, at: TableVersion, shape: TableLayout) -> tuple[TableVersion, int]:
-        """The version in fewer fragments, and how many were rewritten."""
+        """A version with fewer fragments, and how many were rewritten."""
         carried = [one for one in self.finished.rewritten if one.fits(shape)]
         taken = {document for one in carried for document in one.originals}
         rest = tuple(one for one in shape.fragments if one.document not in taken)
-        groups = plan_compaction(TableLayout(rest), self.effort)
+        groups = groups_to_compact(TableLayout(rest), self.effort)
         if groups:
             effort, numbers = self.effort, shape.by_number
             runner = self.choose(sum(numbers[number].rows for group in groups for number in group))
@@ -109,9 +109,9 @@ class _Work:
         return made, sum(len(one.originals) for one in carried)
 
     def build_indexes(
-        self, at: TableVersion, shape: TableLayout, stood: frozenset[str]
+        self, at: TableVersion, shape: TableLayout, existing: frozenset[str]
     ) -> tuple[TableVersion, tuple[IndexReport, ...]]:
-        """The version with indexes over every row, as far as they are worth it; `stood` are those it had before."""
+        """A version whose indexes cover every row, as far as the effort allows; `existing` are its indexes before."""
         done: list[IndexReport] = []
         new: list[BuiltSegment] = []
         leaving: list[str] = []
@@ -125,25 +125,25 @@ class _Work:
             leaving += due.dead if pending else due.dead + due.replaced
             new += carried + built
             if due or carried:
-                done.append(IndexReport(index.name, len(carried) + len(built), index.name in stood, pending))
+                done.append(IndexReport(index.name, len(carried) + len(built), index.name in existing, pending))
         declared = {index.name for index in self.indexes}
         leaving += [segment.uuid for segment in shape.segments if segment.index not in declared]
         self.finished.built[:] = new
         return index_segments.commit_segments(self.location, at, [one.metadata for one in new], leaving), tuple(done)
 
     def _reusable_segments(self, shape: TableLayout, index: DeclaredIndex) -> list[BuiltSegment]:
-        """Segments that an earlier attempt has built over fragments that are there as they were."""
+        """Segments of an earlier attempt over fragments that are unchanged."""
         return [one for one in self.finished.built if one.index == index and one.over <= shape.documents]
 
     def _build_segments(
         self, at: TableVersion, shape: TableLayout, index: DeclaredIndex, groups: Sequence[tuple[int, ...]]
     ) -> tuple[list[BuiltSegment], str | None]:
-        """A segment over each group of fragments, or why there is none."""
+        """Build a segment over each group of fragments; or the reason why there is none."""
         numbers = shape.by_number
         fragments = [number for group in groups for number in group]
         centroids = None
         if index.kind == "vector":
-            # Few vectors are divided as all are; of a table that has few in all, each is looked at.
+            # Train on few new vectors as on all; in a table with few vectors, searches compare each of them.
             counted = [one.number for one in shape.fragments] if self.effort.whole_segments else fragments
             found = index_segments.count_stored_vectors(self.location, at, index, counted)
             if found < max(self.effort.vectors_min, TRAINED_MIN):

@@ -1,15 +1,13 @@
-"""Verification: everything that the graph refers to exists, reads back, and agrees with the rest.
+"""Verification: everything that the graph refers to exists, can be read, and is consistent.
 
 verify.py           the verb
-lineage.py          what a manifest says of itself and its parent, pure
-branches.py         refs and manifests of each branch
+branches.py         refs and manifests of each branch, and the choice of states to check
+lineage.py          consistency of a manifest with itself and its parent, pure
 lost_heads.py       manifests that are named but gone
-snapshot_checks.py  one manifest with all its tables
-tables.py           table versions, files, tails, row counts
-files.py            files against their records
+snapshot_checks.py  one manifest with all its tables; saved adjacency against a rebuilt one
+tables.py           table versions, tails, row counts, files and their recorded checksums
 rows.py             ids, values and edge ends
 indexes.py          indexes against scans
-adjacency.py        saved adjacency against a rebuilt one
 duckdb_scratch.py   rows in DuckDB, in bounded memory
 report.py           findings as values
 """

@@ -1,4 +1,4 @@
-"""Branches: their refs, their manifests from the oldest that is retained to the head, and the states worth a look."""
+"""Branches: their refs, their manifests from the oldest retained one to the head, and the choice of states to check."""
 
 from collections.abc import Iterable, Iterator
 from random import Random
@@ -14,9 +14,9 @@ from omnigraph.verify.snapshot_checks import SnapshotChecks
 
 LINKS_SAMPLED = 16  # pairs of neighbouring manifests
 STATES_SAMPLED = 4  # older than the head
-ROWS_MAX = 20_000_000  # of all states of a branch together: up to here every state is looked into, if all is asked for
-MISSING_MAX = 16  # missing manifests of a branch that are told
-ROUNDS_MAX = 5  # a branch that moves on, with a cleanup behind it, is begun again
+ROWS_MAX = 20_000_000  # in all states of a branch together: up to here `full` reads the rows of every state
+MISSING_MAX = 16  # missing manifests of a branch that are reported
+ROUNDS_MAX = 5  # how often the check of a branch restarts because a cleanup has overtaken it
 
 
 class BranchChecks:
@@ -30,7 +30,7 @@ class BranchChecks:
     # Refs.
 
     def check_refs(self, found: Findings) -> list[Ref]:
-        """All refs that can be read; lives are numbered without a gap, and all but the last of a name have ended."""
+        """All refs that can be read; checks that the lives of a name are numbered without a gap."""
         lives: dict[str, set[int]] = {}
         for listed in self._repository.store.list(REFS):
             name = parse_ref_key(listed.key)
@@ -50,7 +50,7 @@ class BranchChecks:
         return refs
 
     def find_living(self, found: Findings, refs: Iterable[Ref]) -> list[Ref]:
-        """The refs of living branches; what was never born is a branch for nobody."""
+        """The refs of living branches. A ref without a manifest is no branch; all but the last life must have ended."""
         newest = {ref.branch: ref for ref in refs if ref.branch != MAIN}  # in order of their lives
         living: list[Ref] = []
         for ref in refs:
@@ -61,7 +61,7 @@ class BranchChecks:
                 if head is None and ref.branch == MAIN:
                     found.add(f"branch {ref.branch!r}", "the graph's stamp names it, but it has no manifest")
                 elif head is not None and head.tombstone is None and newest.get(ref.branch, ref) is not ref:
-                    found.add(f"branch {ref.branch!r}", f"its life {ref.life} has not ended, though another began")
+                    found.add(f"branch {ref.branch!r}", f"its life {ref.life} has not ended, although another began")
                 elif head is not None and head.tombstone is None:
                     living.append(ref)
         return living
@@ -69,26 +69,26 @@ class BranchChecks:
     # One branch.
 
     def check(self, found: Findings, ref: Ref) -> None:
-        """From a head that is pinned now; begun again where a cleanup overtakes it."""
+        """Check a branch from its current head; restarts where a cleanup overtakes it."""
         for _ in range(ROUNDS_MAX):
             head = self._read_head(found, ref)
             if head is None:
                 return
-            aside = found.tentative()
-            self._check_history(aside, ref, head)
-            if self._check_state(aside, ref.branch, head, rows=True):
+            tentative = found.tentative()
+            self._check_history(tentative, ref, head)
+            if self._check_state(tentative, ref.branch, head, rows=True):
                 break
         else:
-            told = "cleanups expire its states faster than they can be looked at"
-            found.add(f"branch {ref.branch!r}", told, "run it again when less is going on", NOTICE)
+            message = "cleanups expire its states faster than they can be checked"
+            found.add(f"branch {ref.branch!r}", message, "run `verify` again when there are fewer writes", NOTICE)
             return
         found.count("branches")
-        for manifest in self._older_states(aside, ref, head):
-            self._check_state(aside, ref.branch, manifest, rows=True)
-        found.absorb(aside)
+        for manifest in self._older_states(tentative, ref, head):
+            self._check_state(tentative, ref.branch, manifest, rows=True)
+        found.absorb(tentative)
 
     def _read_head(self, found: Findings, ref: Ref) -> Manifest | None:
-        """The newest manifest. Where a number is missing, one that gallops upwards stops short of it."""
+        """The newest manifest by the listing: if a number is missing, the search for the head stops below it."""
         with found.catching(f"branch {ref.branch!r}"):
             highest = max(self._numbers(ref), default=0)
             head = self._manifests.find_remaining_head(ref.branch_id)
@@ -106,7 +106,7 @@ class BranchChecks:
         }
 
     def _check_history(self, found: Findings, ref: Ref, head: Manifest) -> None:
-        """That no number is missing, and that manifests follow from one another."""
+        """Check that no number is missing, and that each manifest follows from the one before."""
         numbers = self._numbers(ref)
         newest = max([*numbers, head.manifest_version])
         for number in sorted(set(range(1, newest + 1)) - numbers)[:MISSING_MAX]:  # a listing may miss the newest
@@ -128,9 +128,9 @@ class BranchChecks:
             before = manifest
 
     def _choose_numbers(self, ref: Ref, head: Manifest) -> list[int]:
-        """All retained numbers or some, each with the one before it; first and last are always among them.
+        """All retained numbers or a sample, each with the one before it; the first and the last are always included.
 
-        The one before the oldest may be a stub by now.
+        The one before the oldest may be a stub.
         """
         oldest, newest = max(1, head.oldest_retained - 1), head.manifest_version
         if self._full or newest - oldest < 2 * LINKS_SAMPLED:
@@ -153,7 +153,7 @@ class BranchChecks:
                 found.count("overtaken")
             elif isinstance(entry, Stub):
                 found.add(where, "it is a stub, though it is retained")
-            # A missing one was told with the listing.
+            # A missing one was reported with the listing.
         return None
 
     def _check_manifest(self, found: Findings, where: str, ref: Ref, manifest: Manifest) -> None:
@@ -173,24 +173,24 @@ class BranchChecks:
                 found.add(where, f"its fork point {manifest.fork} is missing", RESTORE)
 
     def _older_states(self, found: Findings, ref: Ref, head: Manifest) -> Iterator[Manifest]:
-        """Older states whose tables are looked into.
+        """Older states whose rows are checked.
 
-        Where everything is asked for, that is all of them or, of a long history, the newest state of each set of stored
-        versions: what lies between two of those differs in the tails alone, which grow until they are folded. The
-        others have their rows counted.
+        With `full` these are all of them or, of a long history, the newest state of each set of stored versions: the
+        states in between differ only in their tails, which grow until they are folded. Of the others only the row
+        counts are checked.
         """
         oldest = head.oldest_retained
         numbers: Iterable[int] = range(head.manifest_version - 1, oldest - 1, -1)
         if not self._full:
             count = min(STATES_SAMPLED, len(range(oldest, head.manifest_version)))
-            dice = Random(f"{self._seed} {ref.branch_id} states")
-            numbers = sorted(dice.sample(range(oldest, head.manifest_version), count), reverse=True)
+            random = Random(f"{self._seed} {ref.branch_id} states")
+            numbers = sorted(random.sample(range(oldest, head.manifest_version), count), reverse=True)
         stored = {key: table.stored for key, table in head.tables.items()}
         rows = sum(table.rows for table in head.tables.values())
         few = rows * (head.manifest_version - oldest) <= ROWS_MAX
         for number in numbers:
             entry = None
-            with found.tentative().catching(""):  # what can't be read was told by the walk
+            with found.tentative().catching(""):  # what can't be read was reported with the history
                 entry = self._manifests.read(Point(ref.branch_id, number))
             if not isinstance(entry, Manifest):
                 continue
@@ -204,24 +204,24 @@ class BranchChecks:
     # One state.
 
     def _check_state(self, found: Findings, branch: str, manifest: Manifest, *, rows: bool) -> bool:
-        """False where a cleanup has expired it meanwhile: then what was found says nothing."""
-        aside = found.tentative()
-        self._states.check(aside, _manifest_name(branch, manifest.manifest_version), manifest, rows=rows)
-        if aside.damaged and self._is_expired(manifest.point):
+        """False if a cleanup has expired the state meanwhile: then the findings are discarded."""
+        tentative = found.tentative()
+        self._states.check(tentative, _manifest_name(branch, manifest.manifest_version), manifest, rows=rows)
+        if tentative.damaged and self._is_expired(manifest.point):
             found.count("overtaken")
             return False
-        found.absorb(aside)
+        found.absorb(tentative)
         return True
 
     def _is_expired(self, point: Point) -> bool:
-        """Whether a cleanup may have taken this manifest's files, or the branch is gone, by now."""
+        """Whether a cleanup may have deleted this manifest's files, or the branch was deleted."""
         head = self._manifests.find_remaining_head(point.branch_id)
         gone = head is None or head.tombstone is not None or head.oldest_retained > point.manifest_version
         return gone and not self._repository.tags.protect(point)
 
 
 def find_ref(refs: Iterable[Ref], name: str, main_id: BranchId) -> Ref:
-    """The newest life of a name; of main, the one that the stamp names."""
+    """The newest life of a name; of main, the one in the stamp."""
     own = [ref for ref in refs if ref.branch == name and (name != MAIN or ref.branch_id == main_id)]
     if not own:
         raise BranchNotFound(name)

@@ -1,4 +1,4 @@
-"""Rows handed to DuckDB, which sorts and groups them with a bounded part of the memory and a scratch directory."""
+"""Rows in DuckDB, which sorts and groups them in bounded memory with a scratch directory."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +12,7 @@ MEMORY_MAX = "512MB"
 
 
 class StreamedRows:
-    """Rows for DuckDB; an error while they are read is kept, because DuckDB would tell it as one of its own."""
+    """Rows for DuckDB. An error while they are read is stored, because DuckDB would report it as its own."""
 
     def __init__(
         self,
@@ -44,13 +44,13 @@ class StreamedRows:
 
 
 class ScratchDatabase:
-    """One DuckDB connection whose tables live as long as it does."""
+    """A DuckDB connection with temporary tables."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     def __call__(self, sql: str, inputs: Mapping[str, StreamedRows] | None = None) -> list[tuple[Any, ...]]:
-        """Ask about rows that come in streams, each of which is read once."""
+        """Query streams of rows; each is read once."""
         import duckdb
 
         given = inputs or {}
@@ -69,13 +69,13 @@ class ScratchDatabase:
         return answer
 
     def batches(self, sql: str, rows: int) -> "Iterator[pa.RecordBatch]":
-        """A large answer in parts of so many rows; nothing else may be asked until its end."""
+        """A large result in batches; no other query may run until its end."""
         yield from self._connection.sql(sql).to_arrow_reader(rows)
 
 
 @contextmanager
 def open_scratch() -> Iterator[ScratchDatabase]:
-    """One for a whole verification: opening it takes longer than most questions."""
+    """Open one for a whole verification: opening takes longer than most queries."""
     import duckdb
 
     with tempfile.TemporaryDirectory(prefix="omnigraph-verify-") as folder:

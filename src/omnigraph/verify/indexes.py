@@ -1,7 +1,7 @@
-"""Indexes answer like scans: values, words and vectors looked up through an index, and by looking at every row.
+"""Indexes against scans: values, words and vectors are looked up in an index and by scanning every row.
 
-Rows that no segment covers are looked through by every search: they are counted, and are no damage. Unless everything
-is asked for, some values of some fragments stand for all.
+Rows that no segment covers are scanned by every search: they are counted, and are no damage. Without `full`, some
+values of some fragments are sampled.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,14 +30,14 @@ FRAGMENTS_SAMPLED = 4
 VALUES_SAMPLED = 32
 WORDS_SAMPLED = 8
 VECTORS_SAMPLED = 8
-NEAREST = 32  # among so many found by an index is the one that is nearest in truth
+NEAREST = 32  # the true nearest row must be among so many results of the index
 VALUES_AT_ONCE = 512
-FOUND_READ_MAX = 256  # rows found by a word whose text is looked at
+FOUND_READ_MAX = 256  # rows found by a word whose text is read
 REBUILD = "drop the index and build it again with `optimize`"
 
 
 class IndexChecks:
-    """The indexes of stored versions, each once."""
+    """Checks the indexes of stored versions, each once."""
 
     def __init__(self, tables: Tables, query: ScratchDatabase, *, full: bool, seed: int) -> None:
         self._tables = tables
@@ -64,7 +64,7 @@ class IndexChecks:
     # By value.
 
     def _check_values(self, found: Findings, where: str, on: "_StoredIndex") -> None:
-        """Rows by their value, those without one included."""
+        """Rows by value, rows without a value included."""
         import numpy as np
 
         self._compare(found, where, on, f"`{on.column}` IS NULL", "without a value", None)
@@ -85,7 +85,7 @@ class IndexChecks:
     def _compare(
         self, found: Findings, where: str, on: "_StoredIndex", condition: str, of: str, true: "Addresses | None"
     ) -> None:
-        """What the index finds beside what is there; `true` where that is known already."""
+        """Compare what the index finds with what a scan finds; `true` if that is known already."""
         import numpy as np
 
         found.count("lookups")
@@ -94,8 +94,8 @@ class IndexChecks:
         answered = checking.matching_addresses(on.at, on.dataset, condition, indexed=True)
         lacking, wrong = np.setdiff1d(true, answered), np.setdiff1d(answered, true)
         if len(lacking) or len(wrong):
-            told = f"it finds {len(answered):,} rows {of}, there are {len(true):,}"
-            found.add(where, f"{told} ({len(lacking):,} not found, {len(wrong):,} found wrongly)", REBUILD)
+            message = f"it finds {len(answered):,} rows {of}, there are {len(true):,}"
+            found.add(where, f"{message} ({len(lacking):,} not found, {len(wrong):,} found wrongly)", REBUILD)
 
     # By words.
 
@@ -112,27 +112,27 @@ class IndexChecks:
             pairs: Any = zip(by_word.column("value").to_pylist(), by_word.column("address_list"), strict=True)
             for word, addresses in pairs:
                 if words(word) != [word]:
-                    continue  # it would be stemmed once more
+                    continue  # a search would stem it again
                 answered, true = np.sort(self._search_word(found, on, word)), np.sort(addresses.values.to_numpy())
                 if not np.array_equal(answered, true):
-                    told = f"it finds {len(answered):,} rows with {word!r}, there are {len(true):,}"
-                    found.add(where, told, REBUILD)
+                    message = f"it finds {len(answered):,} rows with {word!r}, there are {len(true):,}"
+                    found.add(where, message, REBUILD)
 
     def _check_sampled_words(self, found: Findings, where: str, on: "_StoredIndex") -> None:
-        """Some rows are found by a word of theirs, and what else is found has that word too."""
+        """Sampled rows are found by one of their words, and all other results have that word too."""
         import numpy as np
 
-        dice = Random(f"{self._seed} {on.at} {on.column}")
+        random = Random(f"{self._seed} {on.at} {on.column}")
         texts: dict[int, str] = {}
         for batch in on.batches(self._sample_fragments(on)):
             pairs: Any = zip(batch.column("_rowaddr").to_pylist(), batch.column(on.column).to_pylist(), strict=True)
             given = [(address, text) for address, text in pairs if text]
-            texts |= dict(dice.sample(given, min(len(given), WORDS_SAMPLED)))
-        for address in dice.sample(sorted(texts), min(len(texts), WORDS_SAMPLED)):
+            texts |= dict(random.sample(given, min(len(given), WORDS_SAMPLED)))
+        for address in random.sample(sorted(texts), min(len(texts), WORDS_SAMPLED)):
             own = [word for word in words(texts[address]) if words(word) == [word]]
             if not own:
                 continue
-            word = dice.choice(own)
+            word = random.choice(own)
             answered = self._search_word(found, on, word)
             if address not in answered:
                 found.add(where, f"it does not find a row by its word {word!r}", REBUILD)
@@ -149,7 +149,7 @@ class IndexChecks:
     # By vector.
 
     def _check_vectors(self, found: Findings, where: str, on: "_StoredIndex") -> None:
-        """The nearest row of a stored vector, usually its own, is among the first that the index finds."""
+        """The nearest row of a stored vector, usually its own, is among the first results of the index."""
         import numpy as np
 
         metric = on.index.metric
@@ -168,22 +168,22 @@ class IndexChecks:
             found.add(where, f"it misses the nearest row of {missed:,} of {asked:,} stored vectors", REBUILD)
 
     def _sample_vectors(self, on: "_StoredIndex") -> Iterator[Any]:
-        """Every one or, unless everything is asked for, some of the first rows of some fragments."""
+        """With `full` all vectors, otherwise some of the first rows of some fragments."""
         import numpy as np
 
-        dice = Random(f"{self._seed} {on.at} {on.column}")
+        random = Random(f"{self._seed} {on.at} {on.column}")
         left = VECTORS_SAMPLED
         for batch in on.batches(self._sample_fragments(on)):
             vectors = [np.asarray(one, np.float32) for one in batch.column(on.column).drop_null().to_pylist()]
             given = [one for one in vectors if np.isfinite(one).all() and one.any()]
-            chosen = given if self._full else dice.sample(given, min(len(given), left))
+            chosen = given if self._full else random.sample(given, min(len(given), left))
             left -= len(chosen)
             yield from chosen
             if not self._full and not left:
                 return
 
     def _sample_fragments(self, on: "_StoredIndex") -> list[int] | None:
-        """Of which values are taken; None for all."""
+        """The fragments whose values are sampled; None for all."""
         ids = [int(fragment.fragment_id) for fragment in on.dataset.get_fragments()]
         if self._full or len(ids) <= FRAGMENTS_SAMPLED:
             return None
@@ -209,7 +209,7 @@ class _StoredIndex:
 
     @property
     def numbers(self) -> str:
-        """What passes has a value that can be looked up."""
+        """An SQL condition: the value can be looked up."""
         import pyarrow as pa
 
         kind: pa.DataType = self.dataset.schema.field(self.column).type
@@ -249,7 +249,7 @@ class _StoredIndex:
 
 
 def _groups_by_value(query: ScratchDatabase, numbers: str) -> "Iterator[pa.Table]":
-    """The values in order, some hundred at a time, each with all its rows; what is no number is left out."""
+    """The values in order, some hundreds at a time, each with all its rows; NULL and NaN are left out."""
     import pyarrow as pa
 
     kept: list[pa.RecordBatch] = []

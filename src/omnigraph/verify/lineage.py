@@ -1,8 +1,8 @@
-"""What manifests must say about themselves and about the one before them, as pure functions.
+"""Consistency of a manifest with itself and with the one before it, as pure functions.
 
 The rules are `unique-numbers`, `changed-at`, `fence-tokens`, `monotone-and-complete-listings` and `whole-tail`.
 
-Each yields sentences that go on after the name of the manifest.
+Each function yields sentences about the manifest, without its name.
 """
 
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ _FOLDING = ("fold", "optimize")  # the kinds of commits that write tails into st
 
 
 def manifest_problems(manifest: Manifest, branch: str) -> Iterator[str]:
-    """What one manifest says wrongly, whatever came before it."""
+    """Problems within one manifest."""
     if manifest.branch != branch:
         yield f"it says that its branch is {manifest.branch!r}, not {branch!r}"
     if manifest.ancestry.get(manifest.branch_id) != Position(manifest.manifest_version):
         yield f"it is not its own newest ancestor: {dict(manifest.ancestry)}"
     if not 1 <= manifest.oldest_retained <= manifest.manifest_version:
-        yield f"oldest_retained is {manifest.oldest_retained}, which lies outside its branch"
+        yield f"oldest_retained is {manifest.oldest_retained}, which is outside its branch"
     if manifest.fenced_at > manifest.manifest_version:
         yield f"its newest fence is {manifest.fenced_at}, which is yet to come"
     if manifest.fence is not None and manifest.fenced_at != manifest.manifest_version:
@@ -69,7 +69,7 @@ def _merged_parent_problems(manifest: Manifest, commit: Commit) -> Iterator[str]
 
 
 def _tail_problems(manifest: Manifest, key: TableKey, ref: TableRef) -> Iterator[str]:
-    """`whole-tail`: no entry twice, on each branch in order, none that is yet to come."""
+    """`whole-tail`: no entry occurs twice, entries of a branch are in order, and none is in the future."""
     if ref.stored is None and not ref.tail:
         yield f"{key} has neither a stored version nor rows in manifests"
     points = [(entry.branch_id, entry.manifest_version) for entry in ref.tail]
@@ -101,7 +101,7 @@ def schema_problems(manifest: Manifest, catalog: Catalog) -> Iterator[str]:
 
 
 def link_problems(before: Manifest, after: Manifest) -> Iterator[str]:
-    """What does not follow from the manifest before."""
+    """Problems between a manifest and the one before it."""
     if before.tombstone is not None:
         yield "it follows the end of its branch"
     if after.authored_at < before.authored_at:
@@ -137,7 +137,7 @@ def _ancestry_problems(before: Manifest, after: Manifest) -> Iterator[str]:
 
 
 def _parent_problems(before: Manifest, after: Manifest) -> Iterator[str]:
-    """Every commit stands on the newest logical one, and the last of those is the logical head."""
+    """The parent of each commit is the newest logical one, and the last of those is the logical head."""
     newest: CommitId = before.logical_head
     for commit in after.commits:
         if commit.parent != newest:
@@ -161,7 +161,7 @@ def _table_problems(before: Manifest, after: Manifest, key: TableKey, old: Table
 
 
 def _tail_step_problems(after: Manifest, key: TableKey, old: TableRef, new: TableRef) -> Iterator[str]:
-    """`whole-tail`: what a stored version has in it is no longer in the tail, and nothing else leaves it."""
+    """`whole-tail`: rows that are folded leave the tail, and no others do."""
     rest: Tail = new.tail
     if rest and (rest[-1].branch_id, rest[-1].manifest_version) == (after.branch_id, after.manifest_version):
         rest = rest[:-1]
@@ -173,9 +173,9 @@ def _tail_step_problems(after: Manifest, key: TableKey, old: TableRef, new: Tabl
 
 
 def _may_cancel(after: Manifest, key: TableKey) -> bool:
-    """Whether what was folded may have been inserts and their deletes, which leave the stored version as it is."""
+    """Whether folded commits may have been inserts and their deletes, which leave the stored version unchanged."""
     if any(key in changes for changes in after.inline):
-        return False  # it folded nothing
+        return False  # nothing was folded
     return any(
         commit.kind in _FOLDING if commit.commit_class is CommitClass.MAINTENANCE else key in commit.touched
         for commit in after.commits
@@ -183,10 +183,10 @@ def _may_cancel(after: Manifest, key: TableKey) -> bool:
 
 
 def fork_problems(fork: Manifest, first: Manifest) -> Iterator[str]:
-    """The first manifest of a branch is a copy of the state that it was forked from."""
+    """Problems of the first manifest of a branch, which must copy the state from which it was forked."""
     if first.schema != fork.schema:
         yield "its schema is not that of its fork point"
-    whole = first.logical_head == fork.logical_head  # or it stands on some of the commits that share that number
+    whole = first.logical_head == fork.logical_head  # or it was forked inside a group of commits
     if set(first.tables) != set(fork.tables) if whole else not set(first.tables) <= set(fork.tables):
         yield "its types with rows are not those of its fork point"
     for branch_id, place in fork.ancestry.items():

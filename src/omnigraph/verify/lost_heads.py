@@ -1,7 +1,7 @@
-"""Lost heads: manifests that something names, and that are gone together with everything above them.
+"""Lost heads: manifests that something names, and that are gone together with all newer ones.
 
-Whatever names a manifest was written after it (`unique-numbers` in docs/protocol.md), so all names are collected
-first and the store is asked for the manifests afterwards: writers beside the verification can't cause a false report.
+Whatever names a manifest was written after it (`unique-numbers` in docs/protocol.md). So all names are collected first
+and the manifests are read afterwards: concurrent writers can't cause a false report.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from omnigraph.verify.report import Findings
 
 
 class LostHeads:
-    """What names manifests of which branches; `memory` is what the process that verifies knows to have been used."""
+    """Collects what names manifests of each branch; `memory` has the numbers that this process knows to be used."""
 
     def __init__(self, repository: Repository, memory: Mapping[BranchId, UsedNumber]) -> None:
         self._repository = repository
@@ -41,7 +41,7 @@ class LostHeads:
             self._named.note(branch_id, used.number, used.evidence)
 
     def check(self, found: Findings, refs: Sequence[Ref], only: BranchId | None = None) -> None:
-        """Report every branch whose head is below a number that was used; `only` looks at a single branch."""
+        """Report every branch whose head is below a used number, or `only` a single branch."""
         self._collect(refs)
         names = {ref.branch_id: ref.branch for ref in refs}
         for branch_id, used in sorted(self._named.items()):
@@ -63,7 +63,7 @@ class LostHeads:
             return  # a gap, and not the head
         left = self._manifests.read(Point(branch_id, head), cached=False) if head else None
         if head in self._manifests.read_stub_index(branch_id).rows:
-            left = None  # cleanup has left it for its rows alone
+            left = None  # cleanup has kept it for its inline rows only
         name = names.get(branch_id) or (branch_id if left is None else left.branch)
         what = f"its newest manifest is {head}" if head else "it has no manifest"
         found.add(
@@ -73,7 +73,7 @@ class LostHeads:
         )
 
     def _highest_number(self, branch_id: BranchId) -> int:
-        """Of everything that is there, gaps or not; 0 for nothing."""
+        """The highest listed number, whatever is missing below; 0 without manifests."""
         listed = self._repository.store.list(manifest_folder(branch_id))
         return max((number for one in listed if (number := manifest_number(one.key)) is not None), default=0)
 
@@ -87,7 +87,7 @@ class LostHeads:
                 _remedy(ref.branch_id, left, None),
             )
 
-    # What names manifests. What can't be read is skipped: other checks report it.
+    # Collect what names manifests. What can't be read is skipped: other checks report it.
 
     def _collect(self, refs: Sequence[Ref]) -> None:
         for ref in refs:
@@ -139,7 +139,7 @@ class LostHeads:
                 self._collect_names(head)
 
     def _collect_names(self, head: Manifest) -> None:
-        """Everything that a manifest names. Only dead branches leave an ancestry, so the newest manifest suffices."""
+        """Collect all that a manifest names. Only dead branches leave an ancestry, so the newest manifest suffices."""
         where = f"manifest {head.manifest_version} of branch {head.branch!r}"
         self._named.note_lineage(head)
         if head.fork is not None:

@@ -1,4 +1,4 @@
-"""What a verification found, as values, and the tray on which its checks collect them."""
+"""The results of a verification as values, and the collector of its checks."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,17 +13,17 @@ PROBLEMS_KEPT_MAX = 1_000
 DAMAGE: "ProblemSeverity" = "damage"
 NOTICE: "ProblemSeverity" = "notice"
 
-ProblemSeverity: TypeAlias = Literal["damage", "notice"]  # a notice is about what nobody relies on
+ProblemSeverity: TypeAlias = Literal["damage", "notice"]  # a notice is about derived data on which nothing depends
 
 RESTORE = (
-    "restore it from a copy of the store, or go on from a state without damage (`branch create NAME --from COMMIT`)"
+    "restore it from a copy of the store, or continue from an undamaged state (`branch create NAME --from COMMIT`)"
 )
-REWRITE = "write the rows again that should be there, or go back with `revert`, and report how it came about"
+REWRITE = "write the missing or wrong rows again, or use `revert`, and report this as a bug"
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyProblem:
-    """One thing that is not as it should be: where, what, and what can be done about it."""
+    """One problem: where, what, and the remedy."""
 
     where: str
     what: str
@@ -37,24 +37,24 @@ class VerifyProblem:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """How much was looked at."""
+    """How much was checked."""
 
     branches: int = 0
     refs: int = 0
     manifests: int = 0
     schemas: int = 0
-    states: int = 0  # manifests whose tables were looked into
+    states: int = 0  # manifests whose tables were checked
     table_versions: int = 0
     files: int = 0
-    files_compared: int = 0  # with what was recorded when they were written; in full only
-    files_not_recorded: int = 0  # of which no record can be compared: only their presence and size are known
+    files_compared: int = 0  # with their recorded checksum; only with `full`
+    files_not_recorded: int = 0  # without a comparable record: only presence and size were checked
     fragments: int = 0  # read back with all columns
     tail_entries: int = 0
     rows: int = 0  # whose ids were compared
     ends: int = 0  # of edges
     constraints: int = 0
     indexes: int = 0
-    lookups: int = 0  # questions that an index and a scan answered
+    lookups: int = 0  # compared between an index and a scan
     unindexed_rows: int = 0  # that no index segment covers: slower, never wrong
     adjacencies: int = 0
     tags: int = 0
@@ -64,7 +64,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What a verification looked at and what it found; `ok` if nothing is damaged."""
+    """What a verification checked and found; `ok` if nothing is damaged."""
 
     branches: tuple[str, ...]
     full: bool
@@ -84,7 +84,7 @@ class VerifyReport:
 
 
 class Findings:
-    """Problems and counts as they come together. Whatever may turn out to be a false alarm is collected aside."""
+    """Collects problems and counts. Findings that may be a false alarm are collected with `tentative`."""
 
     def __init__(self) -> None:
         self._problems: dict[VerifyProblem, None] = {}  # each once, in order
@@ -106,7 +106,7 @@ class Findings:
         self._counts[name] += by
 
     def is_first(self, *key: object) -> bool:
-        """Whether this is the first time that something is looked at: it need not be looked at again."""
+        """Whether this is the first time that something is checked: it need not be checked again."""
         if key in self:
             return False
         self._seen.add(key)
@@ -116,17 +116,17 @@ class Findings:
         return key in self._seen or (self._outer is not None and key in self._outer)
 
     def tentative(self) -> "Findings":
-        """A tray for what is kept with `absorb`, or forgotten as if nobody had looked."""
+        """Findings that are added with `absorb`, or dropped as if nothing had been checked."""
         made = Findings()
         made._outer = self
         return made
 
-    def absorb(self, aside: "Findings") -> None:
-        for problem in aside._problems:
+    def absorb(self, tentative: "Findings") -> None:
+        for problem in tentative._problems:
             self.add(problem.where, problem.what, problem.remedy, problem.severity)
-        self._more += aside._more
-        self._counts.update(aside._counts)
-        self._seen |= aside._seen
+        self._more += tentative._more
+        self._counts.update(tentative._counts)
+        self._seen |= tentative._seen
 
     @property
     def damaged(self) -> bool:
@@ -134,7 +134,7 @@ class Findings:
 
     @contextmanager
     def catching(self, where: str, remedy: str = RESTORE) -> Iterator[None]:
-        """Take down as damage what can't be read; a store that can't be asked is an error all the same."""
+        """Report as damage what can't be read; errors of the store itself are still raised."""
         try:
             yield
         except (Damaged, UnsupportedFormat, BadRequest, NotFound) as error:
@@ -144,7 +144,7 @@ class Findings:
         except (OSError, ValueError, RuntimeError, TypeError, KeyError, IndexError, AssertionError) as error:
             self.add(where, _reason(error), remedy)
         except BaseException as error:
-            if type(error).__name__ != "PanicException":  # of a native library that met what it can't believe
+            if type(error).__name__ != "PanicException":  # a panic of a native library on damaged data
                 raise
             self.add(where, _reason(error), remedy)
 

@@ -1,7 +1,6 @@
-"""What rows must fulfil: ids that are there, alone and the key's, values within their bounds, ends that exist.
+"""Checks of rows: ids exist, are unique and match the key; values are within their bounds; edge ends exist.
 
-Rows are read in batches; what has to be compared with all others is sorted out by DuckDB, which has a bounded part of
-the memory and a scratch directory for the rest.
+Rows are read in batches. DuckDB compares rows with each other, in bounded memory and a scratch directory.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from omnigraph.write.validate.row_checks import value_violations
 if TYPE_CHECKING:
     import pyarrow as pa
 
-KEPT_MAX = 100  # ids of one problem; the others are counted
+KEPT_MAX = 100  # ids named in one problem; the others are counted
 
 
 class RowChecks:
@@ -31,7 +30,7 @@ class RowChecks:
         self._full = full
 
     def check(self, found: Findings, where: str, snapshot: Snapshot, sound: Sequence[TableKey]) -> None:
-        """The rows of all tables of a state that read back at all."""
+        """Check the rows of all readable tables of a state."""
         for key in sound:
             definition = snapshot.catalog.by_key[key]
             place = f"{where}, {key}"
@@ -80,7 +79,7 @@ class RowChecks:
     def _check_cardinality(
         self, found: Findings, place: str, definition: TypeDef, snapshot: Snapshot, bounds: Cardinality
     ) -> None:
-        """A node without any edge is asked nothing, as in every write."""
+        """A node without any edge is not checked, as in every write."""
         found.count("constraints")
         source = quote_identifier(bounds.columns[0])
         beyond = f"count(*) < {bounds.minimum}" + ("" if bounds.maximum is None else f" OR count(*) > {bounds.maximum}")
@@ -92,7 +91,7 @@ class RowChecks:
             found.add(place, f"{named(ids, len(odd))} have {odd[0][1]} edges, which is outside @card({bound})", REWRITE)
 
     def _check_ends(self, found: Findings, place: str, endpoint: Endpoint, snapshot: Snapshot) -> None:
-        """Every end is a node. A null end is the validator's to refuse, and is told with the values."""
+        """Every end is an existing node. Null ends are reported with the values."""
         column = quote_identifier(endpoint.columns[0])
         edges = snapshot.catalog.by_key[endpoint.table_key]
         nodes = snapshot.catalog.by_key[endpoint.node_table]
@@ -132,7 +131,7 @@ class RowChecks:
 
 
 class _BatchChecks:
-    """What can be said of rows one batch at a time: null ids, keys and, where all is asked for, all values."""
+    """Checks of single batches of rows: null ids, keys and, with `full`, all values."""
 
     def __init__(self, found: Findings, place: str, definition: TypeDef, full: bool) -> None:
         self._found = found

@@ -1,4 +1,4 @@
-"""States of the graph: one manifest with all tables that it names."""
+"""One state of the graph: a manifest with all tables that it names, and the saved adjacency of its edges."""
 
 from collections.abc import Iterator
 
@@ -6,15 +6,17 @@ from omnigraph.errors import BadRequest
 from omnigraph.manifest.commit.txn import Snapshot
 from omnigraph.manifest.model.manifest import Manifest
 from omnigraph.manifest.repository import Repository
-from omnigraph.schema.catalog import Schema
+from omnigraph.schema.catalog import Schema, TypeDef
 from omnigraph.schema.lang.compile import compile_schema
-from omnigraph.verify.adjacency import check_adjacency
 from omnigraph.verify.duckdb_scratch import ScratchDatabase
 from omnigraph.verify.indexes import IndexChecks
 from omnigraph.verify.lineage import schema_problems
-from omnigraph.verify.report import REWRITE, Findings
+from omnigraph.verify.report import NOTICE, REWRITE, Findings
 from omnigraph.verify.rows import RowChecks
 from omnigraph.verify.tables import TableChecks
+
+REMOVE_ADJACENCY = "remove the file, or run `optimize`: queries that need it build it from the tables"
+ADJACENCY_ROWS_MAX = 20_000_000  # edges and nodes, which are numbered in memory
 
 
 class SnapshotChecks:
@@ -25,7 +27,7 @@ class SnapshotChecks:
         self._indexes = IndexChecks(repository.tables, query, full=full, seed=seed)
 
     def check_schema(self, found: Findings, where: str, manifest: Manifest) -> Schema | None:
-        """The schema of a manifest, which exists, is what its name promises, and compiles."""
+        """The schema of a manifest: it exists, matches its hash, and compiles."""
         schema: Schema | None = None
         with found.catching(where):
             schema = self._repository.schemas.read(manifest.schema)
@@ -37,7 +39,7 @@ class SnapshotChecks:
         return schema
 
     def _check_source(self, found: Findings, where: str, schema: Schema) -> None:
-        """The text is what people read; the catalog beside it is what counts."""
+        """The catalog is authoritative; its text must compile and have the same types."""
         try:
             names = {one.name for one in compile_schema(schema.source).catalog.types} if schema.source else None
         except BadRequest as error:
@@ -47,7 +49,7 @@ class SnapshotChecks:
             found.add(where, f"the text of schema {schema.hash} has other types than its catalog", REWRITE)
 
     def check(self, found: Findings, where: str, manifest: Manifest, *, rows: bool) -> None:
-        """All tables of a manifest; with `rows` also what is in them, and what indexes make of it."""
+        """Check all tables of a manifest; with `rows` also their rows and indexes."""
         found.count("states")
         schema = self.check_schema(found, where, manifest)
         sound = [
@@ -79,12 +81,62 @@ class SnapshotChecks:
         nodes = [snapshot.manifest.tables[node].stored for node in _ends(snapshot, key)]
         if found.is_first("adjacency", stored, *nodes):
             with found.catching(place):
-                check_adjacency(found, self._repository, snapshot, definition)
+                _check_adjacency(found, self._repository, snapshot, definition)
 
 
 def _ends(snapshot: Snapshot, key: str) -> Iterator[str]:
-    """The node tables of an edge type that have rows at all."""
+    """The node tables of an edge type that exist in the manifest."""
     definition = snapshot.catalog.by_key[key]
     for node in (definition.source, definition.target):
         if f"node:{node}" in snapshot.manifest.tables:
             yield f"node:{node}"
+
+
+def _check_adjacency(found: Findings, repository: Repository, snapshot: Snapshot, edge: TypeDef) -> None:
+    """Check the saved adjacency of a stored version, if there is one; tails are not part of it."""
+    from omnigraph.read.graph.adjacency_file import adjacency_key
+
+    ref = snapshot.manifest.tables[edge.table_key]
+    keys = (edge.table_key, f"node:{edge.source}", f"node:{edge.target}")
+    sizes = [snapshot.manifest.tables[key].rows for key in keys if key in snapshot.manifest.tables]
+    if (
+        ref.stored is None
+        or max(sizes) > ADJACENCY_ROWS_MAX
+        or repository.store.head(adjacency_key(ref.stored)) is None
+    ):
+        return
+    found.count("adjacencies")
+    is_equal = _adjacency_equals_rebuilt(repository, snapshot, keys)
+    where = f"{edge.table_key}, {adjacency_key(ref.stored)}"
+    if is_equal is None:
+        found.add(
+            where, "the saved adjacency can't be used: it is damaged or of another format", REMOVE_ADJACENCY, NOTICE
+        )
+    elif not is_equal:
+        found.add(where, "the saved adjacency differs from the edges", REMOVE_ADJACENCY)
+
+
+def _adjacency_equals_rebuilt(repository: Repository, snapshot: Snapshot, keys: tuple[str, str, str]) -> bool | None:
+    """Whether the saved adjacency equals a rebuilt one; None if it can't be used."""
+    import numpy as np
+
+    from omnigraph.read.graph.adjacency import Adjacency, build_adjacency
+    from omnigraph.read.graph.adjacency_file import load_adjacency
+    from omnigraph.read.reader import SnapshotReader
+    from omnigraph.read.tables.read_cache import ReadCache
+    from omnigraph.read.tables.resident_table import ResidentTable
+
+    caches = ReadCache()
+    reader = SnapshotReader(repository.tables, snapshot, caches, store=repository.store)
+    edges, source, target = (ResidentTable(repository.tables, caches, reader.state(key)) for key in keys)
+    saved = load_adjacency(repository.store, edges, source, target)
+    if saved is None:
+        return None
+    built = build_adjacency(edges, source, target)
+
+    def arrays(of: Adjacency) -> list[object]:
+        parts = [(csr.starts, csr.targets, csr.edges) for csr in (of.forward, of.backward)]
+        return [array for part in parts for array in part] + [np.sort(of.loose)]
+
+    pairs = zip(arrays(saved), arrays(built), strict=True)
+    return all(np.array_equal(np.asarray(one), np.asarray(other)) for one, other in pairs)

@@ -1,19 +1,8 @@
-"""`verify`: everything that a graph refers to exists, reads back, and says the same wherever it is said.
+"""`verify`: everything that a graph refers to exists, can be read, and is consistent.
 
-It looks through eyes of its own: nothing that this process has cached counts. It changes nothing, runs beside every
-other operation, and never stops at the first problem. A cleanup may expire what it is about to read: that is no
-damage, and it looks at `oldest_retained` again before it says so.
-
-verify_report.py     what was found, as values
-verify_branches.py   refs, manifests, and which states to look into
-lost_heads.py        manifests that are named and gone, with everything above them
-verify_lineage.py    what manifests must say about themselves and each other
-verify_states.py     one manifest with all tables that it names
-verify_tables.py     stored versions, files, tails, row counts
-verify_rows.py       ids, keys, values, ends, uniqueness, cardinality
-verify_indexes.py    indexes beside scans
-verify_adjacency.py  saved adjacency beside a built one
-verify_scratch.py    rows handed to DuckDB
+It uses nothing that this process has cached. It changes nothing, runs beside every other operation, and does not stop
+at the first problem. A cleanup may expire what it is about to read. That is no damage, so it checks `oldest_retained`
+again before it reports any.
 """
 
 from dataclasses import replace
@@ -46,28 +35,28 @@ __all__ = ["Checked", "VerifyProblem", "VerifyReport", "verify"]
 
 
 def verify(repository: Repository, *, branch: str | None = None, full: bool = False, seed: int = 0) -> VerifyReport:
-    """Look at one branch, or at all and at tags and intents; at everything with `full`, otherwise at samples.
+    """Check one branch, or all branches, tags and intents; everything with `full`, otherwise samples.
 
-    The same seed takes the same samples.
+    The same seed selects the same samples.
     """
     if not isinstance(seed, int):
-        raise BadRequest(f"A seed is a whole number, not {seed!r}.")
+        raise BadRequest(f"The seed must be a whole number, not {seed!r}.")
     if branch is not None:
         check_branch_name(branch)
-    eyes, found = _open_uncached(repository), Findings()
+    uncached, found = _open_uncached(repository), Findings()
     try:
         with meter.operation("verify") as operation, open_scratch() as query:
-            lost = LostHeads(eyes, repository.manifests.used_numbers())
+            lost = LostHeads(uncached, repository.manifests.used_numbers())
             branches = _run_checks(
-                eyes, SnapshotChecks(eyes, query, full=full, seed=seed), lost, found, branch, full, seed
+                uncached, SnapshotChecks(uncached, query, full=full, seed=seed), lost, found, branch, full, seed
             )
     finally:
-        eyes.tables.close()
+        uncached.tables.close()
     return replace(found.report(branches, full, seed), cost=operation.cost)
 
 
 def _open_uncached(repository: Repository) -> Repository:
-    """The same graph, of which nothing was read yet."""
+    """The same graph with empty caches."""
     tables = Tables(repository.location, session=fresh_session())
     return Repository(
         repository.store,
@@ -120,20 +109,20 @@ def _check_stamp(repository: Repository, found: Findings) -> None:
 
 
 def _check_tags(repository: Repository, found: Findings, states: SnapshotChecks) -> None:
-    """Each names a commit that can be read."""
+    """Each tag names a commit that can be read."""
     names = [name for listed in repository.store.list(TAGS) if (name := tag_name(listed.key)) is not None]
     for name in sorted(names):
         where = f"tag {name!r}"
-        aside = found.tentative()
+        tentative = found.tentative()
         tag: Tag | None = None
-        with aside.catching(where):
+        with tentative.catching(where):
             tag = repository.tags.find(name)
             if tag is not None:
-                aside.count("tags")
-                _check_tag(repository, aside, states, where, tag)
-        if aside.damaged and tag is not None and repository.tags.find(name) != tag:
-            continue  # deleted meanwhile, so that cleanup need not keep it
-        found.absorb(aside)
+                tentative.count("tags")
+                _check_tag(repository, tentative, states, where, tag)
+        if tentative.damaged and tag is not None and repository.tags.find(name) != tag:
+            continue  # deleted meanwhile, so cleanup may have expired its commit
+        found.absorb(tentative)
 
 
 def _check_tag(repository: Repository, found: Findings, states: SnapshotChecks, where: str, tag: Tag) -> None:
@@ -146,7 +135,7 @@ def _check_tag(repository: Repository, found: Findings, states: SnapshotChecks, 
 
 
 def _check_intents(repository: Repository, found: Findings) -> None:
-    """Each can be read, and what it started from is there; one that ends meanwhile is none any more."""
+    """Each intent can be read, and its base exists; one that ends meanwhile is skipped."""
     for listed in repository.store.list(RECOVERY):
         txn_id = intent_txn(listed.key)
         stored = None if txn_id is None else repository.store.get(listed.key)
@@ -154,7 +143,7 @@ def _check_intents(repository: Repository, found: Findings) -> None:
             continue
         where = f"the intent of {txn_id}"
         found.count("intents")
-        with found.catching(where, "discard it with `recover`, and run what it was begun for again"):
+        with found.catching(where, "discard it with `recover`, and run its operation again"):
             intent = decode_intent(stored.data, txn_id)
             if repository.manifests.read(intent.base) is None:
                 found.add(where, f"its base {intent.base} is missing")

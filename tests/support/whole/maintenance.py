@@ -10,7 +10,7 @@ from omnigraph.errors import CommitNotFound, OmnigraphError
 from omnigraph.gc.cleanup import cleanup
 from omnigraph.gc.retention import Retention
 from omnigraph.graph.graph import Graph
-from omnigraph.maintenance.fold import fold_due
+from omnigraph.maintenance.background import fold_due
 from support.whole import model as m
 from support.whole.base import MAIN, Base, require
 from support.whole.texts import different, exported, net

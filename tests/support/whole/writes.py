@@ -13,7 +13,7 @@ from typing import Any
 from omnigraph.errors import BadRequest, ConstraintViolation
 from omnigraph.gc.cleanup import cleanup
 from omnigraph.gc.retention import Retention
-from omnigraph.maintenance.fold import fold_due
+from omnigraph.maintenance.background import fold_due
 from support.whole import model as m
 from support.whole.base import PEOPLE, WORDS, Base, require
 from support.whole.model import Model, Prop, Refused, Type
