@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from omnigraph.schema.catalog import TypeDef
+from omnigraph.schema.definitions import DerivedCache, TypeDef
 from omnigraph.schema.types import Enumeration, ListOf, PropertyType, Scalar, Vector
 
 _SCALARS: dict[str, pa.DataType] = {
@@ -40,12 +40,12 @@ def arrow_type(kind: PropertyType) -> pa.DataType:
 
 def arrow_schema(definition: TypeDef) -> pa.Schema:
     """The columns of a type's table: `id`, an edge's ends, then the properties."""
-    return definition.derive(_make_schema)
+    return _SCHEMAS.of(definition)
 
 
 def arrow_rows(definition: TypeDef, rows: Sequence[Mapping[str, object]]) -> pa.Table:
     """A table of rows that are mappings by column; a column that a row lacks is null."""
-    structs = pa.array(rows, definition.derive(_make_struct))
+    structs = pa.array(rows, _STRUCTS.of(definition))
     assert isinstance(structs, pa.StructArray)
     return pa.Table.from_batches([pa.RecordBatch.from_struct_array(structs)])
 
@@ -59,3 +59,7 @@ def _make_schema(definition: TypeDef) -> pa.Schema:
 
 def _make_struct(definition: TypeDef) -> pa.StructType:
     return pa.struct(list(arrow_schema(definition)))
+
+
+_SCHEMAS = DerivedCache(_make_schema)  # every write asks for them
+_STRUCTS = DerivedCache(_make_struct)

@@ -8,13 +8,13 @@ that a rename never touches data. Stored content-addressed, so that equal schema
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 from omnigraph.errors import BadRequest, Damaged, UnsupportedFormat
 from omnigraph.schema.consistency import InvalidCatalog, check
 from omnigraph.schema.definitions import (
+    DerivedCache,
     EdgeCount,
     Embed,
     InterfaceDef,
@@ -48,43 +48,37 @@ __all__ = [
 SCHEMA_FORMAT = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Catalog:
-    """All types and interfaces; a value of this class is consistent. `type_ids` counts the ids ever given."""
+    """All types and interfaces; a value of this class is consistent. `type_ids` counts the ids ever given.
+
+    No two types have one name, whatever their kind. `by_id` knows types through renames; `by_traversal` has the edge
+    types as a query's traversals name them: `worksAt`.
+    """
 
     types: tuple[TypeDef, ...]
     interfaces: tuple[InterfaceDef, ...] = ()
     type_ids: int = 0
+    by_key: Mapping[str, TypeDef] = field(init=False, repr=False, compare=False)
+    by_name: Mapping[str, TypeDef] = field(init=False, repr=False, compare=False)
+    by_id: Mapping[tuple[Kind, str], TypeDef] = field(init=False, repr=False, compare=False)
+    by_traversal: Mapping[str, TypeDef] = field(init=False, repr=False, compare=False)
+    nodes: tuple[TypeDef, ...] = field(init=False, repr=False, compare=False)
+    edges: tuple[TypeDef, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check(self.types, self.interfaces)
-
-    @cached_property
-    def by_key(self) -> Mapping[str, TypeDef]:
-        return {definition.table_key: definition for definition in self.types}
-
-    @cached_property
-    def by_name(self) -> Mapping[str, TypeDef]:
-        """Node and edge types; no two types have one name, whatever their kind."""
-        return {definition.name: definition for definition in self.types}
-
-    @cached_property
-    def by_id(self) -> Mapping[tuple[Kind, str], TypeDef]:
-        """Types as they are known through renames."""
-        return {(definition.kind, definition.id): definition for definition in self.types}
-
-    @cached_property
-    def by_traversal(self) -> Mapping[str, TypeDef]:
-        """Edge types as a query's traversals name them: `worksAt`."""
-        return {definition.traversal: definition for definition in self.types if definition.kind == "edge"}
-
-    @cached_property
-    def nodes(self) -> tuple[TypeDef, ...]:
-        return tuple(definition for definition in self.types if definition.kind == "node")
-
-    @cached_property
-    def edges(self) -> tuple[TypeDef, ...]:
-        return tuple(definition for definition in self.types if definition.kind == "edge")
+        edges = tuple(definition for definition in self.types if definition.kind == "edge")
+        derived = {
+            "by_key": {definition.table_key: definition for definition in self.types},
+            "by_name": {definition.name: definition for definition in self.types},
+            "by_id": {(definition.kind, definition.id): definition for definition in self.types},
+            "by_traversal": {definition.traversal: definition for definition in edges},
+            "nodes": tuple(definition for definition in self.types if definition.kind == "node"),
+            "edges": edges,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
     def type_of(self, table_key: str) -> TypeDef:
         try:
@@ -93,21 +87,29 @@ class Catalog:
             raise BadRequest(f"The schema has no type {table_key!r}: see `schema show`.") from None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Schema:
-    """A catalog together with the text it came from: one object in `__schema`."""
+    """A catalog together with the text it came from: one object in `__schema`, `encoded`, named by its `hash`."""
 
     catalog: Catalog
     source: str = ""
 
-    @cached_property
+    @property
     def encoded(self) -> bytes:
-        document = {"format": SCHEMA_FORMAT, "source": self.source, "catalog": catalog_to_json(self.catalog)}
-        return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+        return _ENCODED.of(self)[0]
 
-    @cached_property
+    @property
     def hash(self) -> str:
-        return "sha256:" + hashlib.sha256(self.encoded).hexdigest()
+        return _ENCODED.of(self)[1]
+
+
+def _encode_schema(schema: Schema) -> tuple[bytes, str]:
+    document = {"format": SCHEMA_FORMAT, "source": schema.source, "catalog": catalog_to_json(schema.catalog)}
+    encoded = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return encoded, "sha256:" + hashlib.sha256(encoded).hexdigest()
+
+
+_ENCODED = DerivedCache(_encode_schema, entries_max=64)
 
 
 def decode_schema(data: bytes, name: str) -> Schema:

@@ -5,8 +5,7 @@ from the values here, so that they can't drift apart. `columns` are columns of t
 `properties` the names a user knows; they stand in the same order.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from omnigraph.schema.catalog import Catalog
@@ -134,12 +133,22 @@ class Cardinality(_ConstraintBase):
 Constraint: TypeAlias = Required | ValueType | EnumValue | Range | CheckPattern | Key | Unique | Endpoint | Cardinality
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Constraints:
     """All constraints of a catalog, by the table whose rows they are about."""
 
     by_table: dict[str, tuple[Constraint, ...]]
     endpoints_of: dict[str, tuple[Endpoint, ...]]  # node table → the edge columns that may point at it
+    _between_rows: "dict[str, tuple[Unique | Endpoint | Cardinality, ...]]" = field(
+        init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        between_rows = {
+            key: tuple(one for one in constraints if isinstance(one, Unique | Endpoint | Cardinality))
+            for key, constraints in self.by_table.items()
+        }
+        object.__setattr__(self, "_between_rows", between_rows)
 
     def of(self, table_key: str) -> tuple[Constraint, ...]:
         return self.by_table.get(table_key, ())
@@ -147,13 +156,6 @@ class Constraints:
     def between_rows(self, table_key: str) -> "tuple[Unique | Endpoint | Cardinality, ...]":
         """Those that concern more than a row by itself."""
         return self._between_rows.get(table_key, ())
-
-    @cached_property
-    def _between_rows(self) -> "dict[str, tuple[Unique | Endpoint | Cardinality, ...]]":
-        return {
-            key: tuple(one for one in constraints if isinstance(one, Unique | Endpoint | Cardinality))
-            for key, constraints in self.by_table.items()
-        }
 
     def referring_to(self, node_table: str) -> tuple[Endpoint, ...]:
         """Where edges may point at nodes of this table: who has to agree before one is removed."""

@@ -5,17 +5,17 @@ Names refer to names of the same catalog; ids and columns outlive them.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from omnigraph.schema.types import PropertyType
 
-T = TypeVar("T")
 Kind: TypeAlias = Literal["node", "edge"]
 Metric: TypeAlias = Literal["cosine", "l2"]
 SchemaValue: TypeAlias = str | bool | int | float | tuple["SchemaValue", ...]  # as in load data: dates are ISO text
 RangeBound: TypeAlias = int | float | str
 
+T = TypeVar("T")
+V = TypeVar("V")
 DEFAULT_METRIC: Metric = "cosine"
 ID, SOURCE, TARGET = "id", "src", "dst"
 NODE_COLUMNS = (ID,)
@@ -79,7 +79,7 @@ class EdgeCount:
         return f"{self.minimum}..{'' if self.maximum is None else self.maximum}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Rules:
     """The constraints that a body declares, by property name; an edge's may name `src` and `dst`."""
 
@@ -89,7 +89,7 @@ class Rules:
     checks: tuple[PatternCheck, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class InterfaceDef:
     """Properties and rules that node types take over; it has no rows, so its properties' ids are their names."""
 
@@ -98,18 +98,19 @@ class InterfaceDef:
     rules: Rules = Rules()
     description: str | None = None
     annotations: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    by_name: Mapping[str, Property] = field(init=False, repr=False, compare=False)
 
-    @cached_property
-    def by_name(self) -> Mapping[str, Property]:
-        return {prop.name: prop for prop in self.properties}
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {prop.name: prop for prop in self.properties})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TypeDef:
     """A node or edge type with all its properties, those of its interfaces first.
 
     `source` and `target` are an edge's ends. `property_ids` counts the ids ever given and
-    `retired_columns` are columns of dropped properties: neither is used again.
+    `retired_columns` are columns of dropped properties: neither is used again. `columns` says where the values of each
+    property are kept; `id`, `src` and `dst` are their own columns.
     """
 
     id: str
@@ -125,18 +126,13 @@ class TypeDef:
     description: str | None = None
     property_ids: int = 0
     retired_columns: tuple[str, ...] = ()
-    _derived: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    by_name: Mapping[str, Property] = field(init=False, repr=False, compare=False)
+    columns: Mapping[str, str] = field(init=False, repr=False, compare=False)
 
-    def derive(self, make: Callable[["TypeDef"], T]) -> T:
-        """`make(self)`, computed once: for what every write needs and takes long to make, such as the Arrow schema."""
-        found: T | None = self._derived.get(make)
-        if found is None:
-            found = self._derived[make] = make(self)
-        return found
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Derived values are not pickled: they are made again where they are needed."""
-        return self.__dict__ | {"_derived": {}}
+    def __post_init__(self) -> None:
+        columns = {prop.name: prop.column for prop in self.properties}
+        object.__setattr__(self, "by_name", {prop.name: prop for prop in self.properties})
+        object.__setattr__(self, "columns", columns | {name: name for name in self.physical_columns})
 
     @property
     def table_key(self) -> str:
@@ -158,14 +154,27 @@ class TypeDef:
         """How a query's traversal names this edge type: `WorksAt` is `worksAt`."""
         return self.name[:1].lower() + self.name[1:]
 
-    @cached_property
-    def by_name(self) -> Mapping[str, Property]:
-        return {prop.name: prop for prop in self.properties}
-
-    @cached_property
-    def columns(self) -> Mapping[str, str]:
-        """Where the values of each property are kept; `id`, `src` and `dst` are their own columns."""
-        return {prop.name: prop.column for prop in self.properties} | {name: name for name in self.physical_columns}
-
     def column(self, name: str) -> str:
         return self.columns[name]
+
+
+class DerivedCache(Generic[T, V]):
+    """What is derived from immutable values, once for each, kept beside them.
+
+    By identity, because to compare two types or schemas takes longer than to derive most things from one.
+    """
+
+    def __init__(self, derive: Callable[[T], V], entries_max: int = 4096) -> None:
+        self._derive = derive
+        self._entries_max = entries_max
+        self._known: dict[int, tuple[T, V]] = {}  # with the value, so that its number is not another's
+
+    def of(self, value: T) -> V:
+        known = self._known.get(id(value))
+        if known is not None:
+            return known[1]
+        if len(self._known) >= self._entries_max:
+            self._known.clear()
+        derived = self._derive(value)
+        self._known[id(value)] = (value, derived)
+        return derived

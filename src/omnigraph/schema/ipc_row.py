@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from omnigraph.schema.definitions import TypeDef
+from omnigraph.schema.definitions import DerivedCache, TypeDef
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,13 +106,16 @@ def same_encoder(one: EncodedRow, other: EncodedRow) -> bool:
 
 def encode_row(definition: TypeDef, row: RowValues) -> EncodedRow | None:
     """One row that is given by column, not yet as a table; None where only Arrow can tell what it is."""
-    return definition.derive(_make_encoder).encode(row)
+    return _ENCODERS.of(definition).encode(row)
 
 
 def _make_encoder(definition: TypeDef) -> "RowEncoder":
     from omnigraph.schema.arrow import arrow_schema
 
     return RowEncoder(arrow_schema(definition))
+
+
+_ENCODERS = DerivedCache(_make_encoder)
 
 
 class RowEncoder:

@@ -5,8 +5,7 @@ Order, layout and comments of a text are no change.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 
 from omnigraph.schema.catalog import Catalog, Schema
 from omnigraph.schema.definitions import InterfaceDef, SchemaValue, TypeDef
@@ -56,13 +55,22 @@ class TypeChange:
         return any(prop.id not in stay for prop in self.before.properties)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MigrationPlan:
     """The steps from one schema to the other. Without steps there is nothing to apply."""
 
     accepted: Schema
     wanted: Schema
     steps: tuple[Step, ...]
+    kept_types: tuple[TypeChange, ...] = field(init=False, repr=False, compare=False)
+    dropped: tuple[TypeDef, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        kept = tuple(_going_on(self.accepted.catalog, self.wanted.catalog))
+        stay = {change.before.table_key for change in kept}
+        dropped = tuple(entry for entry in self.accepted.catalog.types if entry.table_key not in stay)
+        object.__setattr__(self, "kept_types", kept)
+        object.__setattr__(self, "dropped", dropped)
 
     @property
     def supported(self) -> bool:
@@ -71,15 +79,6 @@ class MigrationPlan:
     @property
     def step_count(self) -> int:
         return len(self.steps)
-
-    @cached_property
-    def kept_types(self) -> tuple[TypeChange, ...]:
-        return tuple(_going_on(self.accepted.catalog, self.wanted.catalog))
-
-    @cached_property
-    def dropped(self) -> tuple[TypeDef, ...]:
-        stay = {change.before.table_key for change in self.kept_types}
-        return tuple(entry for entry in self.accepted.catalog.types if entry.table_key not in stay)
 
     def with_steps(self, steps: tuple[Step, ...]) -> "MigrationPlan":
         return replace(self, steps=steps)

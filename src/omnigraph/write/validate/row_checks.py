@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import Violation
 from omnigraph.query.values import format_value
-from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.constraints import (
     CheckPattern,
     Constraint,
@@ -23,6 +22,7 @@ from omnigraph.schema.constraints import (
     ValueType,
     type_constraints,
 )
+from omnigraph.schema.definitions import DerivedCache, TypeDef
 from omnigraph.schema.identity import id_of
 from omnigraph.schema.ipc_row import RowValues
 from omnigraph.schema.types import ListOf, Scalar, Vector
@@ -43,13 +43,16 @@ def passes_fast_checks(definition: TypeDef, row: RowValues) -> bool:
 
     Most rows that are written one by one are fine, and to see that takes no column.
     """
-    return all(check(row) for check in definition.derive(_fast_checks))
+    return all(check(row) for check in _FAST_CHECKS.of(definition))
 
 
 def _fast_checks(definition: TypeDef) -> list[Callable[[RowValues], bool]]:
     own = [constraint for constraint in type_constraints(definition) if type(constraint) in _ROW_CONSTRAINTS]
     found = [_fast_check(constraint, definition) for constraint in own]
     return [check for check in found if check is not None]
+
+
+_FAST_CHECKS = DerivedCache(_fast_checks)
 
 
 def _fast_check(constraint: Constraint, definition: TypeDef) -> Callable[[RowValues], bool] | None:
