@@ -185,7 +185,7 @@ def test_triangles_are_the_same_by_either_way(traversal: str, monkeypatch: pytes
         expected = run(reader_of(graph, expand="csr"), text).rows
         assert len(expected) > 10
         monkeypatch.setattr("omnigraph.read.graph.csr.MANY_ROWS", 1)
-        monkeypatch.setattr("omnigraph.read.match.match.MANY", 1)
+        monkeypatch.setattr("omnigraph.read.match.match.MANY_ROWS", 1)
         assert run(reader_of(graph, expand="csr"), text).rows == expected
 
 

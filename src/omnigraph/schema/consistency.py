@@ -295,9 +295,9 @@ def _repeated(values: Iterable[Any]) -> Iterator[Any]:
         seen.add(value)
 
 
-# Regular expressions of @check: the part that all engines read alike, in linear time. Rows are checked by RE2 in process
-# and by Java on Spark. Both understand classes, groups, alternatives and repetitions; what needs backtracking, or means
-# different things, is refused here.
+# Regular expressions of @check: the part that all engines read alike, in linear time. Rows are checked by RE2 in
+# process and by Java on Spark. Both understand classes, groups, alternatives and repetitions; what needs backtracking,
+# or means different things, is refused here.
 
 PATTERN_LENGTH_MAX = 1_000
 REPETITIONS_MAX = 1_000  # RE2's own limit

@@ -1,8 +1,8 @@
 """The binding table of a pattern while it is matched, and joins of binding tables.
 
-A binding table has a column of row numbers for each variable, and how often each row counts. Parts of a pattern that no
-edge connects are joined here. Equal values are joined by sorting codes; other comparisons between large parts by DuckDB,
-which is imported only for that; what neither can do exactly is compared pair by pair, in blocks.
+A binding table has a column of row numbers for each variable, and how often each row counts. Parts of a pattern that
+no edge connects are joined here. Equal values are joined by sorting codes; other comparisons between large parts by
+DuckDB, which is imported only for that; what neither can do exactly is compared pair by pair, in blocks.
 """
 
 from collections.abc import Collection, Sequence
