@@ -1,4 +1,4 @@
-"""Running a bound read query: match its pattern on numbers, shape the result, fetch its columns last."""
+"""Run a bound read query: match its pattern on row numbers, project the result, fetch its columns last."""
 
 from collections.abc import Iterator
 
@@ -29,8 +29,8 @@ from omnigraph.read.tables.table_access import TableAccess
 def run_query(reader: SnapshotReader, query: ReadQuery, *, explain: bool = False) -> QueryResult:
     """The result of a bound query at the reader's snapshot.
 
-    A query starts with the tables it has in memory and visits the others; where it outgrows that, it starts again.
-    What was done by then was small, or it would have outgrown it earlier.
+    A query starts with the tables that are in memory and reads the others row by row. Where that becomes too much it
+    starts again with more tables in memory; the work lost is small, or it would have restarted earlier.
     """
     traversals = [step for pattern in patterns_of(query.pattern) for step in pattern.traversals]
     resident: frozenset[str] = frozenset()
@@ -38,8 +38,8 @@ def run_query(reader: SnapshotReader, query: ReadQuery, *, explain: bool = False
         access = TableAccess(reader, lambda key: _columns(query, key), traversals, resident)
         try:
             return _run(access, query, explain)
-        except NeedsResidentTables as wants:
-            resident |= wants.table_keys
+        except NeedsResidentTables as needed:
+            resident |= needed.table_keys
 
 
 def _run(access: TableAccess, query: ReadQuery, explain: bool) -> QueryResult:
@@ -50,7 +50,7 @@ def _run(access: TableAccess, query: ReadQuery, explain: bool) -> QueryResult:
 
 
 def _columns(query: ReadQuery, table_key: str) -> set[str]:
-    """What a query reads of a table."""
+    """The columns of a table that a query reads."""
     return {name for key, name in _columns_read(query) if key == table_key}
 
 

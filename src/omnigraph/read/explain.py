@@ -1,4 +1,4 @@
-"""The plan of a query as it was run: a tree of steps, each with the rows that were expected and those that came."""
+"""The plan of a query as it ran: a tree of steps, each with the estimated and the actual number of rows."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ from omnigraph.query.ir import (
     operands,
 )
 
-_SHOWN_MAX = 40
+_LITERAL_CHARS_MAX = 40
 
 
 @dataclass(slots=True)
 class ExecutedStep:
-    """One step. `estimated` is None where nothing was expected beforehand, `rows` None until it ran."""
+    """One step. `estimated` is None where there was no estimate, `rows` None until the step ran."""
 
     text: str
     estimated: float | None = None
@@ -41,7 +41,7 @@ class QueryPlan:
     """The steps in the order they ran."""
 
     steps: list[ExecutedStep] = field(default_factory=list)
-    with_details: bool = True  # where nobody will read it, steps may go without their texts
+    with_details: bool = True  # without, the texts of steps may be left out
 
     def add(self, what: str, estimated: float | None = None) -> ExecutedStep:
         step = ExecutedStep(what, estimated)
@@ -52,7 +52,7 @@ class QueryPlan:
         return [step.to_json() for step in self.steps]
 
     def __str__(self) -> str:
-        """The last step first, what it works on below it."""
+        """The last step first, its input below it."""
         return "\n".join(_lines(self.steps, 0))
 
 
@@ -70,7 +70,7 @@ def _format_estimate(estimate: float) -> str:
 
 
 def describe_traversal(step: Traverse, verb: str, near: str, far: str, on_adjacency: bool) -> str:
-    """`Expand edge:Knows p -> f`, with its bounds and how it is done."""
+    """`Expand edge:Knows p -> f`, with its hop bounds and how it is executed."""
     arrow = "<->" if step.undirected else "->" if near == step.source else "<-"
     hops = "" if step.single_hop else f"{{{step.min_hops},{'' if step.max_hops is None else step.max_hops}}}"
     return f"{verb} {step.edge}{hops} {near} {arrow} {far} by {'adjacency' if on_adjacency else 'lookup'}"
@@ -97,7 +97,7 @@ def _describe_operand(side: Operand) -> str:
     match side:
         case Literal(value):
             text = f'"{value}"' if isinstance(value, str) else str(value)
-            return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 1] + "…"
+            return text if len(text) <= _LITERAL_CHARS_MAX else text[: _LITERAL_CHARS_MAX - 1] + "…"
         case Prop(var, _, column):
             return f"{var}.{column.name}"
         case EntityId(var):

@@ -1,4 +1,4 @@
-"""What a query reads: one pinned snapshot, each table of it as a stored version with an overlay on top."""
+"""What a query reads: one pinned snapshot, each table as a stored version with an overlay on top."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,10 +21,10 @@ Fingerprint: TypeAlias = tuple[str, int, str]  # table id, table version, overla
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How to read; the answers are the same whatever it says.
+    """How to read; the results do not depend on it.
 
-    `expand`: by cost, always on the adjacency with tables in memory, or always by lookups in the store. A table of
-    at most `resident_rows` rows is read whole at once; a frontier of more than `frontier_max` vertices is worth an
+    `expand`: chosen by cost, always by the adjacency with tables in memory, or always by lookups in the store. A table
+    of at most `resident_rows` rows is read at once; a frontier of more than `frontier_max` vertices justifies an
     adjacency.
     """
 
@@ -36,7 +36,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """One table as the snapshot has it. `at` is None for a type that was never stored; `rows` is for estimates."""
+    """One table of the snapshot. `at` is None for a type that was never stored; `rows` is for estimates."""
 
     key: TableKey
     definition: TypeDef
@@ -47,17 +47,17 @@ class TableState:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Equal only for equal content: what anything derived from this state is filed under."""
+        """Equal only for equal content: the cache key of everything derived from this state."""
         overlay = "" if self.overlay.is_empty else self.overlay.fingerprint
         return (self.at.table_id, self.at.table_version, overlay) if self.at else (self.key, 0, overlay)
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotReader:
-    """All that a query may know. It has no function to ask for anything newer than the snapshot.
+    """Everything a query may read. Nothing newer than the snapshot can be reached from here.
 
-    `overlays` are rows that lie on top of what the snapshot has, such as what a running mutation has written so far.
-    `store` is where persisted adjacency is looked for; without it there is none.
+    `overlays` are rows on top of the snapshot, such as what a running mutation has written so far. Saved adjacencies
+    are looked up in `store`; without a store there are none.
     """
 
     tables: Tables

@@ -16,17 +16,16 @@ from omnigraph.storage.meter import Cost
 
 
 class QueryResult:
-    """Rows in the query's order. Nothing but row numbers is held until values are asked for.
+    """Rows in the query's order. It holds only row numbers until values are read.
 
-    `rows` has values in Python's form: dates, aware datetimes, bytes, lists; `json_batches` has them as surface.md
-    prints them.
+    `rows` has Python values: dates, aware datetimes, bytes, lists; `json_batches` has them as JSON output prints them.
     """
 
     def __init__(self, table: ResultTable, commit_id: CommitId, batch_rows: int, plan: QueryPlan | None) -> None:
         self._table = table
         self._batch_rows = batch_rows
         self.commit_id = commit_id
-        self.branch = ""  # these three are for the façade to say
+        self.branch = ""  # the façade sets these three
         self.query = ""
         self.cost = Cost()
         self.plan = plan
@@ -50,13 +49,13 @@ class QueryResult:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """All rows, each a dict with every column in `return`'s order; made once."""
+        """All rows, each a dict with every column in the order of `return`; read once."""
         if self._rows is None:
             self._rows = self._fetch_few() or [row for batch in self.batches() for row in to_rows(batch)]
         return self._rows
 
     def _fetch_few(self) -> list[dict[str, Any]] | None:
-        """A handful of rows without the detour through Arrow; None where that is not possible."""
+        """A handful of rows without converting through Arrow; None where that is not possible."""
         if self._table.count > FEW_ROWS:
             return None
         values = [column.python_values() for column in self._table.columns]
@@ -66,7 +65,7 @@ class QueryResult:
         return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
 
     def batches(self, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows in batches, each read when it is asked for: for results that memory can't hold as objects."""
+        """The rows in batches, each read on demand: for results that do not fit into memory as objects."""
         size = batch_rows or self._batch_rows
         schema = self.schema
         for first in range(0, self._table.count, size):
@@ -75,7 +74,7 @@ class QueryResult:
             yield pa.record_batch([_fetch(column, part) for column in self._table.columns], schema=schema)
 
     def json_batches(self, batch_rows: int | None = None) -> Iterator[list[dict[str, Any]]]:
-        """The rows in batches with values as JSON takes them."""
+        """The rows in batches of JSON values."""
         for batch in self.batches(batch_rows):
             yield json_rows(to_rows(batch), self._table.columns)
 

@@ -25,7 +25,7 @@ _ROWS_COUNTED_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """`weight` counts rows that differ only in variables nobody asks for; None where each counts once."""
+    """`weight` counts rows that differ only in variables that are not needed; None where each counts once."""
 
     count: int
     columns: dict[str, NumArray]
@@ -51,7 +51,7 @@ class Bindings:
         return Bindings(self.count, {var: column for var, column in self.columns.items() if var in wanted}, self.weight)
 
     def multiply(self, counts: NumArray) -> "Bindings":
-        """Each row as often as `counts` says; those with none are gone."""
+        """Each row `counts` times; rows with a count of 0 are removed."""
         kept = counts > 0
         weight = counts if self.weight is None else multiply_weights(self.weight, counts)
         if bool(kept.all()):
@@ -63,7 +63,7 @@ class Bindings:
         return Bindings(taken.count, taken.columns) if bool((taken.weight == 1).all()) else taken
 
     def expand_weights(self) -> "Bindings":
-        """Every row on its own: what results without grouping are made of."""
+        """Without weights, a row for each match: what results without grouping are built from."""
         if self.weight is None:
             return self
         require_fits(int(self.weight.sum()), len(self.columns))
@@ -71,7 +71,7 @@ class Bindings:
 
 
 def multiply_weights(one: NumArray, other: NumArray) -> NumArray:
-    """How often rows count that each counted so often; refused where all of them might be more than can be counted."""
+    """The product of two weights; refused where the total might exceed 64 bits."""
     most = int(one.max(initial=0)) * int(other.max(initial=0)) * len(one)
     if most > _ROWS_COUNTED_MAX:
         raise BadRequest("The match has more rows than can be counted: add a filter to it, or leave a variable out.")
@@ -82,7 +82,7 @@ ONE_ROW = Bindings(1, {})  # the empty pattern has one match
 
 
 def cross_join(left: Bindings, right: Bindings) -> Bindings:
-    """Every row of one with every row of the other."""
+    """Every row of one side with every row of the other."""
     if left.count == 1 and not left.columns and left.weight is None:
         return right
     require_fits(left.count * right.count, len(left.columns) + len(right.columns))
@@ -106,14 +106,14 @@ def operand_values(access: TableAccess, operand: Prop | EntityId | EdgeEnd, row_
 
 
 def filter_mask(access: TableAccess, condition: Filter, rows: Bindings) -> BoolArray:
-    """For which rows a filter is true."""
+    """The rows for which a filter is true."""
     return evaluate_filter(
         condition, lambda operand: operand_values(access, operand, rows.columns[operand.var]), rows.count
     )
 
 
 def distinct_rows(rows: Bindings, variables: Sequence[str]) -> tuple[Bindings, NumArray | None]:
-    """The distinct combinations of some variables, and which of them each row has; None if they are the rows."""
+    """The distinct combinations of some variables, and the index of each row's combination; None if each row is one."""
     columns = {var: rows.columns[var] for var in variables}
     if rows.count < 64 or not columns:
         return Bindings(rows.count, columns), None
@@ -169,7 +169,7 @@ def _concat(parts: Sequence[Bindings]) -> Bindings:
 
 
 def _orient(condition: Filter, left: Bindings, right: Bindings) -> tuple[Any, Any, str] | None:
-    """A comparison of one variable on the left with one on the right, turned that way round."""
+    """A comparison of a variable on the left with one on the right, flipped if needed."""
     if not isinstance(condition, Compare) or len(variables_of(condition)) != 2:
         return None
     one, other, op = condition.left, condition.right, condition.op
@@ -183,7 +183,7 @@ def _orient(condition: Filter, left: Bindings, right: Bindings) -> tuple[Any, An
 
 
 def _equal_keys(access: TableAccess, condition: Filter, left: Bindings, right: Bindings) -> tuple[Any, Any] | None:
-    """The values to be equal, if both sides have one type whose equality Arrow's dictionaries share with ours."""
+    """The values that must be equal, if both sides have one type that Arrow's dictionary encoding compares as we do."""
     sides = _orient(condition, left, right)
     if sides is None or sides[2] != "=":
         return None
@@ -198,7 +198,7 @@ def _same_type(one: ArrowArray, other: ArrowArray) -> bool:
 
 
 def _equal_positions(one: ArrowArray, other: ArrowArray) -> tuple[NumArray, NumArray]:
-    """The places of equal values; null equals nothing."""
+    """The positions of equal values; null equals nothing."""
     encoded: Any = pa.concat_arrays([one, other]).dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy()
     left, right = codes[: len(one)], codes[len(one) :]

@@ -1,4 +1,4 @@
-"""Guesses that decide the order of a match: rows from the manifest's counts, filters by what they look like."""
+"""Row estimates that decide the order of a match: rows from the manifest's counts, filters by fixed selectivities."""
 
 from omnigraph.query.ir import (
     Compare,
@@ -22,7 +22,7 @@ _SELECTIVITY = {"=": 0.02, "!=": 0.95, "<": 0.33, "<=": 0.33, ">": 0.33, ">=": 0
 
 
 def selectivity(condition: Filter, rows: int) -> float:
-    """What part of a table's rows passes a filter."""
+    """The estimated fraction of a table's rows that pass a filter."""
     match condition:
         case Compare("=", EntityId(), _) | Compare("=", _, EntityId()):
             return 1 / max(rows, 1)
@@ -43,7 +43,7 @@ def estimate_rows(reader: SnapshotReader, table_key: str, filters: list[Filter])
 
 
 def estimate_degree(reader: SnapshotReader, step: Traverse, backward: bool) -> float:
-    """How many vertices a traversal reaches from one, on average."""
+    """The estimated number of vertices that a traversal reaches from one vertex."""
     if step.never:
         return 0.0
     edges = reader.state(step.edge).rows
@@ -55,7 +55,7 @@ def estimate_degree(reader: SnapshotReader, step: Traverse, backward: bool) -> f
 
 
 def key_as_id(var: str, definition: TypeDef, filters: list[Filter]) -> list[Filter]:
-    """The filters of a node, those on its complete key put as one on the id: that is made of the key alone."""
+    """The filters of a node, with equality on its complete key replaced by one filter on the id derived from it."""
     if definition.kind != "node" or not definition.key or not filters:
         return filters
     texts, used = [], []

@@ -1,4 +1,4 @@
-"""Following edges from a set of vertices, on the adjacency or by lookups in the edge table: the same answers.
+"""Expand a frontier along edges, by the adjacency or by lookups in the edge table; both give the same result.
 
 The rules are those of `ir.Traverse`. Reachability is breadth first from either end: the pair (source, target) is
 reported if their distance is within the bounds, or, for a target with an edge to itself, one below the lower bound.
@@ -23,11 +23,11 @@ from omnigraph.storage.table.read.row_addresses import id_batches, id_filter
 
 Neighbours: TypeAlias = Callable[[NumArray], tuple[NumArray, NumArray]]
 
-_MARKS_MAX = 1 << 26  # bytes of the marks of vertices seen, all sources of a batch together
+_MARKS_MAX = 1 << 26  # bytes of the visited marks of all sources of a batch
 
 
 def expand(access: TableAccess, step: Traverse, frontier: NumArray, backward: bool) -> Expanded:
-    """From each place of the frontier to all that the step reaches; edges only where the step binds them."""
+    """For each position of the frontier, all vertices the step reaches; with edges only where the step binds them."""
     if step.never or not len(frontier):
         return _EMPTY
     with_edges = step.edge_var is not None
@@ -55,7 +55,7 @@ def expand(access: TableAccess, step: Traverse, frontier: NumArray, backward: bo
 
 
 def step_csr(adjacency: Adjacency, step: Traverse, backward: bool) -> Csr:
-    """The neighbours that one hop of the step reaches; more than once where edges are parallel."""
+    """The adjacency of one hop of the step; parallel edges repeat a neighbour."""
     if step.undirected:
         return adjacency.both
     return adjacency.backward if backward else adjacency.forward
@@ -71,7 +71,7 @@ def _hop(adjacency: Adjacency, step: Traverse, frontier: NumArray, backward: boo
 
 
 def _both_directions(out: Expanded, back: Expanded, frontier: NumArray) -> Expanded:
-    """Both directions of undirected edges that are bound; a self-loop fits once."""
+    """Both directions of undirected edges that are bound; a self-loop matches once."""
     positions, reached, edges = back
     once = reached != frontier[positions]
     assert out[2] is not None
@@ -87,7 +87,7 @@ def _both_directions(out: Expanded, back: Expanded, frontier: NumArray) -> Expan
 
 
 def _lookup_hop(access: TableAccess, step: Traverse, distinct: NumArray, backward: bool, with_edges: bool) -> Csr:
-    """One hop from each of these vertices as a small adjacency over places in `distinct`."""
+    """One hop from each of these vertices, as a small adjacency over positions in `distinct`."""
     options = access.reader.options
     if options.expand == "auto" and len(distinct) > options.frontier_max:
         raise NeedsResidentTables(step.edge, step.source_key, step.target_key)
@@ -126,7 +126,7 @@ def _lookup_one_way(
 
 
 def _distinct_edges(rows: pa.Table) -> pa.Table:
-    """Each edge once: every chunk of a lookup has brought all overlay rows with it."""
+    """Each edge once: every chunk of a lookup returns all overlay rows."""
     ids: Any = _flat(rows.column(ID))
     encoded = ids.dictionary_encode().indices.to_numpy()
     _, first = np.unique(encoded, return_index=True)
@@ -149,7 +149,7 @@ _EMPTY: Expanded = (_NONE, _NONE, _NONE)
 
 
 class _SeenPairs:
-    """Which (source, vertex) pairs were visited, for few of them: a sorted array."""
+    """The visited (source, vertex) pairs as a sorted array, for few of them."""
 
     def __init__(self, starts: NumArray) -> None:
         self._seen = np.arange(len(starts)) * _PAIR + starts
@@ -161,7 +161,7 @@ class _SeenPairs:
 
 
 class _SeenMarks:
-    """The same for many: a byte for each source and vertex."""
+    """The visited pairs as a byte for each source and vertex, for many."""
 
     def __init__(self, size: int) -> None:
         self._marks = np.zeros(size, np.bool_)
@@ -187,7 +187,7 @@ class _SeenMarks:
 
 
 def _reach_in_batches(csr: Csr, starts: NumArray, step: Traverse, backward: bool) -> tuple[NumArray, NumArray]:
-    """In batches of as many sources as the marks have room for."""
+    """Reachability in batches of as many sources as fit into the marks."""
     size = max(1, min(len(starts), _MARKS_MAX // max(1, csr.vertices)))
     seen = _SeenMarks(size * csr.vertices)
     found = []
@@ -202,7 +202,7 @@ def _reach_in_batches(csr: Csr, starts: NumArray, step: Traverse, backward: bool
 def _reach(
     neighbours: Neighbours, starts: NumArray, step: Traverse, backward: bool, seen: Any, width: int
 ) -> tuple[NumArray, NumArray]:
-    """Breadth first from each start: (place of the start, vertex) for all that is reported."""
+    """Breadth first from each start: (position of the start, vertex) for all that is reported."""
     owners, vertices = np.arange(len(starts)), starts.astype(np.int64)
     reported: list[tuple[NumArray, NumArray]] = [(_NONE, _NONE)]
     looped = np.zeros(len(starts), np.bool_)  # starts with an edge to themselves

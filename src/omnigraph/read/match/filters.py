@@ -1,7 +1,7 @@
-"""Filters of the IR over columns: as a predicate that Lance evaluates, where that is exactly the same, and in memory.
+"""Filters of the IR over columns: pushed down to Lance where that is exactly equivalent, or evaluated in memory.
 
-`lance_filter` only ever narrows what is read; whatever it declines, `matches` decides afterwards. Both are used by
-queries and by the `where` of mutations.
+`lance_filter` only narrows what is read; `filter_table` evaluates what it declines. Queries and the `where` of
+mutations use both.
 """
 
 import datetime as dt
@@ -37,12 +37,12 @@ from omnigraph.schema.types import INTEGER_BOUNDS, Enumeration, ListOf, Property
 
 ColumnOf: TypeAlias = Callable[[Prop | EntityId | EdgeEnd], ArrowArray]
 
-PUSHED_TEXT_MAX = 4_096  # a longer constant is compared here
+PUSHED_TEXT_MAX = 4_096  # a longer constant is compared in memory
 _LOWEST = -(2**63)  # Lance's SQL reads this one as a float
 
 
 def column_name(operand: Prop | EntityId | EdgeEnd) -> str:
-    """Where a table keeps the operand's values."""
+    """The column of a table that has the operand's values."""
     match operand:
         case Prop():
             return operand.column.column
@@ -59,7 +59,7 @@ def columns_of(condition: Filter) -> tuple[str, ...]:
 
 
 def required_id(condition: Filter) -> str | None:
-    """The id that a filter asks for, if it does."""
+    """The id in a filter `id = constant`, or None."""
     match condition:
         case Compare("=", EntityId(), Literal(str() as value, _)) | Compare(
             "=", Literal(str() as value, _), EntityId()
@@ -69,7 +69,7 @@ def required_id(condition: Filter) -> str | None:
 
 
 def filter_table(condition: Filter, table: pa.Table) -> BoolArray:
-    """Which rows of a table pass a filter over its one variable."""
+    """The rows of a table that pass a filter over its one variable."""
     arrays: dict[str, Any] = {}
 
     def column(operand: Prop | EntityId | EdgeEnd) -> ArrowArray:
@@ -82,7 +82,7 @@ def filter_table(condition: Filter, table: pa.Table) -> BoolArray:
 
 
 def to_array(column: ArrowArray) -> ArrowArray:
-    """One array of a column's chunks; texts of more than 2 GiB need wider offsets."""
+    """The chunks of a column as one array; texts of more than 2 GiB need wider offsets."""
     if column.num_chunks == 1:
         return column.chunk(0)
     if pa.types.is_string(column.type) and column.nbytes >= 2**31 - 1:
@@ -113,7 +113,7 @@ def evaluate_filter(condition: Filter, column: ColumnOf, rows: int) -> BoolArray
         case ListContains(items, item, domain):
             return _list_contains(side(items), side(item), domain, rows)
         case TextSearch(kind):
-            raise BadRequest(f"{kind} needs a text index, which is not to be had here: use contains or starts_with.")
+            raise BadRequest(f"{kind} needs a text index, which is not available here: use contains or starts_with.")
 
 
 def _match_text(text: Side, part: Side, rows: int, column_with: Any, texts: Callable[[str, str], bool]) -> BoolArray:
@@ -128,7 +128,7 @@ def _match_text(text: Side, part: Side, rows: int, column_with: Any, texts: Call
 
 
 def _list_contains(items: Side, item: Side, domain: Any, rows: int) -> BoolArray:
-    """Some element equals the item: elements are compared flat, then told back to their rows."""
+    """Some element equals the item: the flattened elements are compared, then mapped back to their rows."""
     found = np.zeros(rows, np.bool_)
     if items is None or item is None:
         return found
@@ -148,7 +148,7 @@ def _list_contains(items: Side, item: Side, domain: Any, rows: int) -> BoolArray
 
 
 def lance_filter(condition: Filter, table_def: TypeDef) -> str | None:
-    """The filter as Lance's SQL if that means exactly the same for every row, otherwise None."""
+    """The filter as Lance's SQL if it means exactly the same for every row, otherwise None."""
     match condition:
         case Compare(op, left, Literal(value, _), domain) if not isinstance(left, Literal | ParamRef | Now):
             return _comparison(op, left, value, domain, table_def)

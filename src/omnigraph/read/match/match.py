@@ -1,7 +1,7 @@
-"""Matching a pattern: start where fewest rows are expected, follow the traversal that makes fewest, filter at once.
+"""Match a pattern: start where the fewest rows are expected, follow the cheapest traversal, filter early.
 
-The order is decided step by step, from the rows that are really there and the manifest's counts. Variables that
-nobody asks for are only counted, and inside `not` not even that.
+The order is decided step by step, from the actual rows so far and the manifest's counts. Variables that are not needed
+are only counted, and inside `not` not even that.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,7 +22,7 @@ from omnigraph.read.search import ranking
 from omnigraph.read.tables.arrow_numpy import BoolArray, NumArray
 from omnigraph.read.tables.table_access import TableAccess
 
-_SEED = "#seed"  # the place of an outer row, carried through the match of a negation
+_SEED = "#seed"  # the position of an outer row, carried through the match of a negation
 
 
 def match_pattern(
@@ -34,9 +34,10 @@ def match_pattern(
     seeds: Bindings = ONE_ROW,
     exists: bool = False,
 ) -> Bindings:
-    """All rows of a pattern, with the columns in `keep`; `seeds` are the rows of the outer variables, by table key.
+    """All rows of a pattern, with the columns in `keep`.
 
-    With `exists`, rows that agree in `keep` need not all be there, as long as one of them is.
+    `outer` has the table keys of the outer variables and `seeds` their rows. With `exists`, of the rows that agree in
+    `keep` one is enough.
     """
     return _PatternMatch(access, pattern, frozenset(keep), plan, dict(outer or {}), exists).run(seeds)
 
@@ -101,7 +102,7 @@ class _PatternMatch:
     # Starting
 
     def _scan_smallest(self) -> Bindings:
-        """The variable with the fewest rows to expect, alone."""
+        """Scan the variable with the fewest expected rows."""
         expected = {
             var: estimate_rows(self.reader, self.tables[var], self.filters.get(var, [])) for var in self.unbound
         }
@@ -150,7 +151,7 @@ class _PatternMatch:
             rows = self._apply_filters(rows)
 
     def _expected_rows(self, step: Traverse, rows: Bindings) -> float:
-        """The rows that a traversal would make; what closes a circle goes first, what is not connected never."""
+        """The expected rows of a traversal: a step that closes a cycle goes first, an unconnected one never."""
         forward, backward = step.source in rows.columns, step.target in rows.columns
         if forward and backward:
             return -1.0
@@ -184,7 +185,7 @@ class _PatternMatch:
         return self._bind(rows.keep(self._needed_columns(rows)).take(positions), step, {far: reached}, edges)
 
     def _expand_filtered(self, step: Traverse, row_numbers: NumArray, far: str, backward: bool) -> Expanded | None:
-        """The expansion to what passes, filtered once for each vertex; None where few rows share one."""
+        """The expansion filtered once for each vertex; None where few rows share a vertex."""
         if far not in self.filters or len(row_numbers) < MANY_ROWS or not step.single_hop or step.edge_var is not None:
             return None
         adjacency = None if step.never else self.access.adjacency(step)
@@ -199,7 +200,7 @@ class _PatternMatch:
         return csr.restrict(distinct, lambda reached: self._filter_mask(far, reached)).expand(positions[row_numbers])
 
     def _degrees(self, step: Traverse, row_numbers: NumArray, backward: bool) -> NumArray | None:
-        """How many a traversal reaches, straight from the adjacency; None where it takes an expansion to say."""
+        """The degrees of a traversal from the adjacency alone; None where that takes an expansion."""
         adjacency = self.access.adjacency(step)
         if adjacency is None or not step.single_hop or (step.edge_var is not None and step.undirected):
             return None
@@ -227,7 +228,7 @@ class _PatternMatch:
         return mask
 
     def _close_cycle(self, step: Traverse, rows: Bindings, shown: ExecutedStep) -> Bindings:
-        """A traversal between two variables that both have values already."""
+        """A traversal between two variables that are both bound."""
         sources, targets = rows.columns[step.source], rows.columns[step.target]
         adjacency = self.access.adjacency(step)
         shown.text = describe_traversal(step, "Check", step.source, step.target, adjacency is not None)
@@ -252,7 +253,7 @@ class _PatternMatch:
         return rows.filter(counts > 0) if self.exists else rows.multiply(counts)
 
     def _is_needed(self, var: str) -> bool:
-        """Whether anything still asks for the variable's values."""
+        """Whether the variable's values are still needed."""
         return (
             var in self.keep
             or any(var in (step.source, step.target) for step in self.steps)
@@ -266,7 +267,7 @@ class _PatternMatch:
     # Filters over several variables, negations, unconnected parts
 
     def _apply_filters(self, rows: Bindings) -> Bindings:
-        """With every filter and negation applied that can be by now."""
+        """Apply every filter and negation whose variables are bound."""
         for condition in [f for f in self.others if all(var in rows.columns for var in variables_of(f))]:
             self.others.remove(condition)
             step = self.plan.add(f"Filter{self._where([condition])}")
@@ -295,7 +296,7 @@ class _PatternMatch:
         return result
 
     def _has_match(self, negation: Not, rows: Bindings, step: ExecutedStep) -> BoolArray:
-        """For which rows the inner pattern has a match: asked once for each combination of outer values."""
+        """The rows for which the inner pattern matches, evaluated once for each combination of outer values."""
         inner, inside = negation.pattern, QueryPlan(step.nested, self.plan.with_details)
         outer = {var: self.tables[var] for var in inner.outer}
         if len(outer) == 1:
@@ -311,7 +312,7 @@ class _PatternMatch:
         return has if positions is None else has[positions]
 
     def _match_inside_out(self, inner: Pattern, var: str, row_numbers: NumArray, inside: QueryPlan) -> BoolArray | None:
-        """The same from the inside out, where the inner pattern alone has far fewer rows than there are outer ones."""
+        """The same, matching the inner pattern alone where it has far fewer rows than there are outer ones."""
         own: dict[str, list[Any]] = {node.var: [] for node in inner.nodes}
         for condition in inner.filters:
             for mentioned in variables_of(condition):
