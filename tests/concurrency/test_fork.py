@@ -153,7 +153,7 @@ def test_no_lock_that_was_held_at_the_fork_stops_a_child(graph: Graph) -> None:
 
     assert answer == "['before', 'child']"
     assert {
-        "Lines._lock",
+        "CommitQueue._lock",
         "Manifests._lock",
         "SingleFlightCache._lock",
         "DirPool._lock",

@@ -35,7 +35,7 @@ def eventually(condition: Callable[[], bool]) -> bool:
 
 
 def folder_of(backend: LocalBackend) -> OpenDirectory:
-    (folder,) = backend._dirs._kept.values()
+    ((_, folder),) = backend._dirs._open.items()
     return folder
 
 
@@ -110,7 +110,7 @@ from omnigraph.storage.objects.local import LocalBackend
 backend, objects = LocalBackend(Path(sys.argv[1]), fsync=False), int(sys.argv[2])
 for number in range(3):
     backend.create(f"folder/{number}", b"before")
-(folder,) = backend._dirs._kept.values()
+((_, folder),) = backend._dirs._open.items()
 while not folder._spares:
     time.sleep(0.001)
 child = os.fork()

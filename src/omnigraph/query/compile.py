@@ -5,13 +5,13 @@ so nothing stale can be served; the number of results and the size of their text
 """
 
 import datetime as dt
-from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from threading import Lock
 
 from omnigraph.errors import BadRequest, NotFound
 from omnigraph.fork_safety import renew_after_fork
+from omnigraph.lru_cache import LruCache
 from omnigraph.query import ast, ir
 from omnigraph.query.bind import bind
 from omnigraph.query.check.checker import check
@@ -85,8 +85,8 @@ class CompileCache:
         renew_after_fork(self, CompileCache._renew)
 
     def _renew(self) -> None:
-        self._entries: OrderedDict[tuple[str, str | None, Hashable], tuple[CompiledQuery, Catalog]] = OrderedDict()
-        self._text_chars = 0
+        self._entries: LruCache[tuple[str, str | None, Hashable], tuple[CompiledQuery, Catalog]]
+        self._entries = LruCache(self._entries_max, self._text_chars_max)
         self._lock = Lock()
 
     def __len__(self) -> int:
@@ -106,22 +106,13 @@ class CompileCache:
         with self._lock:
             found = self._entries.get(key)
             if found is not None:
-                self._entries.move_to_end(key)
                 return found[0]
         file = parse(text, source_name)
         declaration = choose(file, name)
         compiled = CompiledQuery(check(declaration, file, catalog), declaration)
-        self._keep(key, compiled, catalog)
-        return compiled
-
-    def _keep(self, key: tuple[str, str | None, Hashable], compiled: CompiledQuery, catalog: Catalog) -> None:
         with self._lock:
-            if key not in self._entries:
-                self._text_chars += len(key[0])
-            self._entries[key] = (compiled, catalog)
-            while len(self._entries) > self._entries_max or self._text_chars > self._text_chars_max:
-                (text, _, _), _ = self._entries.popitem(last=False)
-                self._text_chars -= len(text)
+            self._entries.put(key, (compiled, catalog), len(text))
+        return compiled
 
 
 _SHARED = CompileCache()

@@ -1,6 +1,5 @@
 """One graph on one server: addresses, writes under their ids, jobs until they end, schemas by their commits."""
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 from threading import Lock
@@ -10,6 +9,7 @@ from omnigraph.api.models import CommitAnswer
 from omnigraph.api.wire_model import Document
 from omnigraph.errors import AnswerLost, BadRequest, Forbidden, NotFound, OmnigraphError, Unauthorized
 from omnigraph.fork_safety import renew_after_fork
+from omnigraph.lru_cache import LruCache
 from omnigraph.remote.transport import IF_COMMIT, JOB_WAIT_S, Answer, Ask, Readable, Transport, Write, header, segment
 from omnigraph.remote.wire.decode import cost_in_header, decode_write
 from omnigraph.remote.wire.errors import error_from
@@ -36,8 +36,8 @@ class Session:
         self.transport = transport
         self.graph = graph
         self.base = f"/graphs/{segment(graph)}"
-        self._schemas: OrderedDict[str, Schema] = OrderedDict()
-        self._seen: OrderedDict[str, tuple[str, float]] = OrderedDict()  # by branch: a commit of it, and when
+        self._schemas: LruCache[str, Schema] = LruCache(SCHEMAS_KEPT)
+        self._seen: LruCache[str, tuple[str, float]] = LruCache(BRANCHES_KEPT)  # by branch: a commit of it, and when
         renew_after_fork(self, Session._renew)
 
     def _renew(self) -> None:
@@ -103,7 +103,7 @@ class Session:
     def _seen_on(self, branch: str) -> str | None:
         """A commit that this client has seen on a branch not long ago; None where it may see none."""
         with self._lock:
-            commit_id, at = self._seen.get(branch, ("", 0.0))
+            commit_id, at = self._seen.get(branch) or ("", 0.0)
         if commit_id and self.transport.runtime.clock.monotonic() - at < SEEN_S:
             return commit_id
         try:
@@ -115,10 +115,7 @@ class Session:
 
     def _saw(self, branch: str, commit_id: str) -> None:
         with self._lock:
-            self._seen[branch] = (commit_id, self.transport.runtime.clock.monotonic())
-            self._seen.move_to_end(branch)
-            while len(self._seen) > BRANCHES_KEPT:
-                self._seen.popitem(last=False)
+            self._seen.put(branch, (commit_id, self.transport.runtime.clock.monotonic()))
 
     def details(self, commit_id: str) -> "CommitDetails":
         found: CommitDetails = CommitAnswer.decode(self.get(f"/commits/{segment(commit_id)}").document)
@@ -187,15 +184,12 @@ class Session:
         from omnigraph.schema.lang.compile import compile_schema
 
         with self._lock:
-            if commit_id in self._schemas:
-                self._schemas.move_to_end(commit_id)
-                return self._schemas[commit_id]
-        text = self.get("/schema", {"branch": branch, "at": commit_id}).document["schema"]
-        schema = compile_schema(text)
-        with self._lock:
-            self._schemas[commit_id] = schema
-            while len(self._schemas) > SCHEMAS_KEPT:
-                self._schemas.popitem(last=False)
+            schema = self._schemas.get(commit_id)
+        if schema is None:
+            text = self.get("/schema", {"branch": branch, "at": commit_id}).document["schema"]
+            schema = compile_schema(text)
+            with self._lock:
+                self._schemas.put(commit_id, schema)
         return schema
 
 

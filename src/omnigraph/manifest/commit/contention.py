@@ -14,10 +14,10 @@ As with turns, nothing rests on it: whoever leaves no gap takes more than its sh
 """
 
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from omnigraph.fork_safety import renew_after_fork
+from omnigraph.lru_cache import LruCache
 from omnigraph.manifest.model.manifest import BranchId, Entry, Manifest, Point, TxnId, txn_ids
 from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.runtime import Runtime
@@ -59,16 +59,14 @@ class ContentionControl:
 
     def _renew(self) -> None:
         """For a forked child its parent is another process, and so is what that has put."""
-        self._branches: OrderedDict[BranchId, _BranchTraffic] = OrderedDict()
-        self._own_puts: OrderedDict[TxnId, None] = OrderedDict()
+        self._branches: LruCache[BranchId, _BranchTraffic] = LruCache(_BRANCHES_MAX)
+        self._own_puts: LruCache[TxnId, bool] = LruCache(_OWN_PUTS_MAX)
         self._lock = threading.Lock()
 
     def on_put(self, manifest: Manifest) -> None:
         """About to put: whoever loses to this has lost to its own process."""
         with self._lock:
-            self._own_puts[_first_txn(manifest)] = None  # one of them tells the manifest
-            while len(self._own_puts) > _OWN_PUTS_MAX:
-                self._own_puts.popitem(last=False)
+            self._own_puts.put(_first_txn(manifest), True)  # one txn id is enough to recognise the manifest
 
     def on_latency(self, put_s: float) -> None:
         """A put was answered: what gaps are measured in."""
@@ -78,7 +76,7 @@ class ContentionControl:
 
     def on_conflict(self, winner: Entry) -> None:
         with self._lock:
-            if self._own_puts.keys().isdisjoint(txn_ids(winner)):
+            if not any(txn_id in self._own_puts for txn_id in txn_ids(winner)):
                 self._branch(winner.branch_id).streak = 0
 
     def on_commit(self, manifest: Entry, losses: int) -> None:
@@ -118,10 +116,8 @@ class ContentionControl:
     def _branch(self, branch_id: BranchId) -> _BranchTraffic:
         found = self._branches.get(branch_id)
         if found is None:
-            found = self._branches[branch_id] = _BranchTraffic()
-        self._branches.move_to_end(branch_id)
-        if len(self._branches) > _BRANCHES_MAX:
-            self._branches.popitem(last=False)
+            found = _BranchTraffic()
+            self._branches.put(branch_id, found)
         return found
 
 

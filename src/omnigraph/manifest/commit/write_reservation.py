@@ -8,9 +8,9 @@ not wait, or one that dies in its turn, costs time and no more.
 """
 
 import threading
-from collections import OrderedDict
 
 from omnigraph.fork_safety import renew_after_fork
+from omnigraph.lru_cache import LruCache
 from omnigraph.manifest.commit.commit_queue import CommitQueue
 from omnigraph.manifest.commit.plan import ConflictPolicy, PublishPlan, Reserve
 from omnigraph.manifest.model.manifest import Manifest, Point, TxnId
@@ -33,7 +33,7 @@ class Reservations:
         renew_after_fork(self, Reservations._renew)
 
     def _renew(self) -> None:
-        self._first_seen: OrderedDict[Point, float] = OrderedDict()
+        self._first_seen: LruCache[Point, float] = LruCache(_SEEN_MAX)
         self._lock = threading.Lock()
 
     def remaining_s(self, head: Manifest, txn_id: TxnId) -> float:
@@ -44,9 +44,10 @@ class Reservations:
             return 0.0
         now = self._runtime.clock.monotonic()
         with self._lock:
-            since = self._first_seen.setdefault(head.point, now)
-            while len(self._first_seen) > _SEEN_MAX:
-                self._first_seen.popitem(last=False)
+            since = self._first_seen.get(head.point)
+            if since is None:
+                since = now
+                self._first_seen.put(head.point, now)
         return max(0.0, since + min(turn.wait_ms / 1000, RESERVATION_MAX_S) - now)
 
     def yield_to(self, head: Manifest, wait_s: float) -> None:

@@ -11,13 +11,13 @@ up before it is relied on (`HEAD_UNSEEN_MAX_S`).
 """
 
 import threading
-from collections import OrderedDict
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 
 from omnigraph.errors import Damaged, HeadLost, OmnigraphError, Unavailable
 from omnigraph.fork_safety import renew_after_fork
+from omnigraph.lru_cache import LruCache
 from omnigraph.manifest.model.ancestry import all_ancestors
 from omnigraph.manifest.model.codec import NO_TEXTS, TableTexts, decode_entry, encode_after, encode_entry
 from omnigraph.manifest.model.document import is_format_1
@@ -63,14 +63,13 @@ class Manifests:
         self._clock_check = clock_check
         self._fills_blocks = store.location.preallocates_files
         self._cache_bytes_max = cache_bytes_max
-        self._heads: OrderedDict[BranchId, Manifest] = OrderedDict()
+        self._heads: LruCache[BranchId, Manifest] = LruCache(HEADS_MAX)
         renew_after_fork(self, Manifests._renew)
 
     def _renew(self) -> None:
         """A forked child keeps the heads, each of which is whole, but not a cache that may be half changed."""
-        self._cache: OrderedDict[Point, tuple[Manifest, int]] = OrderedDict()
-        self._cache_bytes = 0
-        self._texts: OrderedDict[BranchId, TableTexts] = OrderedDict()  # of the newest manifest put on each branch
+        self._cache: LruCache[Point, Manifest] = LruCache(size_max=self._cache_bytes_max)
+        self._texts: LruCache[BranchId, TableTexts] = LruCache(TEXTS_MAX)  # of the newest manifest put on each branch
         self._seen_at: dict[BranchId, float] = {}  # when the head of `_heads` was last known to be there
         self._referenced = UsedNumbers()
         self._hinted: dict[BranchId, UsedNumber] = {}  # hints above the head that was found
@@ -134,7 +133,7 @@ class Manifests:
                 return EXISTS
             raise self._head_lost(manifest.branch_id, used, manifest.branch)
         began = None if self._clock_check is None else self._clock_check.before_put()
-        data, texts = encode_after(manifest, self._texts.get(manifest.branch_id, NO_TEXTS))
+        data, texts = encode_after(manifest, self._texts.peek(manifest.branch_id) or NO_TEXTS)
         if self._fills_blocks:
             data += b" " * (-len(data) % BLOCK)
         answer = self._store.create(manifest_key(manifest.point), data)
@@ -168,8 +167,7 @@ class Manifests:
         """Cleanup's last act on an expired manifest: its stub takes its place, its number stays taken."""
         self._store.put(manifest_key(manifest.point), encode_entry(stub_of(manifest)))
         with self._lock:
-            _, size = self._cache.pop(manifest.point, (None, 0))
-            self._cache_bytes -= size
+            self._cache.pop(manifest.point)
 
     def read_stub_index(self, branch_id: BranchId) -> StubIndex:
         """What cleanup noted of this branch: nothing, if none has passed."""
@@ -212,7 +210,7 @@ class Manifests:
 
     def cached_head(self, branch_id: BranchId) -> Manifest | None:
         """The newest manifest that this process has seen; it may be behind."""
-        return self._heads.get(branch_id)
+        return self._heads.peek(branch_id)
 
     def was_seen_lately(self, head: Manifest) -> bool:
         """Whether a head in memory may be relied on without a request."""
@@ -367,7 +365,7 @@ class Manifests:
     def _highest_use(self, branch_id: BranchId, *, hints: bool = False) -> UsedNumber | None:
         """The highest number that this process knows to have been used."""
         highest = self._referenced.highest(branch_id)
-        head = self._heads.get(branch_id)
+        head = self._heads.peek(branch_id)
         if head is not None and (highest is None or head.manifest_version >= highest.number):
             highest = UsedNumber(head.manifest_version, _SEEN_HERE)
         hinted = self._hinted.get(branch_id) if hints else None
@@ -377,10 +375,7 @@ class Manifests:
 
     def _keep_texts(self, branch_id: BranchId, texts: TableTexts) -> None:
         with self._lock:
-            self._texts[branch_id] = texts
-            self._texts.move_to_end(branch_id)
-            while len(self._texts) > TEXTS_MAX:
-                self._texts.popitem(last=False)
+            self._texts.put(branch_id, texts)
 
     def _head_lost(self, branch_id: BranchId, used: UsedNumber, branch: str | None = None) -> HeadLost:
         name, head = branch, 0
@@ -397,31 +392,18 @@ class Manifests:
 
     def _cached(self, point: Point) -> Manifest | None:
         with self._lock:
-            found = self._cache.get(point)
-            if found is None:
-                return None
-            self._cache.move_to_end(point)
-            return found[0]
+            return self._cache.get(point)
 
     def _cache_put(self, manifest: Manifest, size: int) -> None:
-        point = manifest.point
         with self._lock:
-            head = self._heads.get(manifest.branch_id)
+            head = self._heads.peek(manifest.branch_id)
             if head is None or head.manifest_version < manifest.manifest_version:
-                self._heads[manifest.branch_id] = manifest
-                self._heads.move_to_end(manifest.branch_id)
-                while len(self._heads) > HEADS_MAX:
-                    forgotten, _ = self._heads.popitem(last=False)
-                    self._seen_at.pop(forgotten, None)
+                for evicted in self._heads.put(manifest.branch_id, manifest):
+                    self._seen_at.pop(evicted, None)
             if head is None or head.manifest_version <= manifest.manifest_version:
                 self._seen_at[manifest.branch_id] = self._clock.monotonic()
-            _, old = self._cache.pop(point, (None, 0))
-            held = size + _OBJECT_BYTES
-            self._cache[point] = (manifest, held)
-            self._cache_bytes += held - old
-            while self._cache_bytes > self._cache_bytes_max and len(self._cache) > 1:
-                _, (_, freed) = self._cache.popitem(last=False)
-                self._cache_bytes -= freed
+            # Counted as no more than the whole cache, so that even a larger manifest is cached, by itself.
+            self._cache.put(manifest.point, manifest, min(size + _OBJECT_BYTES, self._cache_bytes_max))
 
 
 _SEEN_HERE = "this process has read or written it"

@@ -6,9 +6,9 @@ used a second time.
 """
 
 import threading
-from collections import OrderedDict
 from typing import NamedTuple
 
+from omnigraph.lru_cache import LruCache
 from omnigraph.manifest.model.manifest import BranchId, Entry
 
 BRANCHES_MAX = 16_384
@@ -25,15 +25,15 @@ class UsedNumbers:
     """For each branch, the highest number that other objects were seen to name. Thread-safe, and bounded."""
 
     def __init__(self) -> None:
-        self._highest: OrderedDict[BranchId, UsedNumber] = OrderedDict()
+        self._highest: LruCache[BranchId, UsedNumber] = LruCache(BRANCHES_MAX)
         self._lock = threading.Lock()
 
     def highest(self, branch_id: BranchId) -> UsedNumber | None:
-        return self._highest.get(branch_id)
+        return self._highest.peek(branch_id)
 
     def items(self) -> list[tuple[BranchId, UsedNumber]]:
         with self._lock:
-            return list(self._highest.items())
+            return self._highest.items()
 
     def note(self, branch_id: BranchId, number: int, evidence: str) -> None:
         with self._lock:
@@ -43,16 +43,13 @@ class UsedNumbers:
         """All branches that a stored manifest, or its stub, has among its ancestors."""
         with self._lock:
             for branch_id, position in entry.ancestry.items():
-                known = self._highest.get(branch_id)
+                known = self._highest.peek(branch_id)
                 if branch_id != entry.branch_id and (known is None or known.number < position.number):
                     name = f"manifest {entry.manifest_version} of branch {entry.branch!r} descends from it"
                     self._note(branch_id, position.number, name)
 
     def _note(self, branch_id: BranchId, number: int, evidence: str) -> None:
-        known = self._highest.get(branch_id)
+        known = self._highest.peek(branch_id)
         if number < 1 or (known is not None and known.number >= number):
             return
-        self._highest[branch_id] = UsedNumber(number, evidence)
-        self._highest.move_to_end(branch_id)
-        while len(self._highest) > BRANCHES_MAX:
-            self._highest.popitem(last=False)
+        self._highest.put(branch_id, UsedNumber(number, evidence))

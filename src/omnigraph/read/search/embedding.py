@@ -20,7 +20,6 @@ import re
 import threading
 import urllib.error
 import urllib.request
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -29,6 +28,7 @@ from urllib.parse import urlsplit
 
 from omnigraph.errors import BadRequest, Unavailable
 from omnigraph.fork_safety import renew_after_fork
+from omnigraph.lru_cache import LruCache
 from omnigraph.runtime import Runtime
 from omnigraph.schema.definitions import Property
 from omnigraph.schema.types import Vector
@@ -192,20 +192,17 @@ class QueryEmbeddings:
         renew_after_fork(self, QueryEmbeddings._renew)
 
     def _renew(self) -> None:
-        self._parse_vectors: OrderedDict[tuple[Embedder, str, int], tuple[float, ...]] = OrderedDict()
+        self._vectors: LruCache[tuple[Embedder, str, int], tuple[float, ...]] = LruCache(self._entries_max)
         self._lock = threading.Lock()
 
     def get(self, embedder: Embedder, text: str, dimension: int) -> tuple[float, ...]:
         key = (embedder, text, dimension)
         with self._lock:
-            if key in self._parse_vectors:
-                self._parse_vectors.move_to_end(key)
-                return self._parse_vectors[key]
-        vector = tuple(embedder.embed([text], dimension)[0])
-        with self._lock:
-            self._parse_vectors[key] = vector
-            while len(self._parse_vectors) > self._entries_max:
-                self._parse_vectors.popitem(last=False)
+            vector = self._vectors.get(key)
+        if vector is None:
+            vector = tuple(embedder.embed([text], dimension)[0])
+            with self._lock:
+                self._vectors.put(key, vector)
         return vector
 
 

@@ -5,12 +5,12 @@ stale: a new commit has new keys, and what nobody asks for any more is forgotten
 """
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from omnigraph.fork_safety import keep_inherited, renew_after_fork
+from omnigraph.lru_cache import LruCache
 
 T = TypeVar("T")
 
@@ -43,11 +43,10 @@ class ReadCache:
 
     def _renew(self) -> None:
         keep_inherited(getattr(self, "_values", None))
-        self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._values: LruCache[Hashable, tuple[Any]] = LruCache(size_max=self.bytes_max)
         self._making: dict[Hashable, threading.Lock] = {}
-        self._costs_s: OrderedDict[Hashable, float] = OrderedDict()
+        self._costs_s: LruCache[Hashable, float] = LruCache(_ACCOUNTS_MAX)
         self._lock = threading.Lock()
-        self._bytes = 0
         self._hits = 0
         self._misses = 0
         self._evicted = 0
@@ -55,7 +54,7 @@ class ReadCache:
     @property
     def counts(self) -> CacheCounts:
         with self._lock:
-            return CacheCounts(self._hits, self._misses, self._evicted, len(self._values), self._bytes)
+            return CacheCounts(self._hits, self._misses, self._evicted, len(self._values), self._values.size)
 
     def get(self, key: Hashable, make: Callable[[], T], size_of: Callable[[T], int]) -> T:
         """The value of `key`, made now unless it is remembered; threads that want the same one wait for the first."""
@@ -92,36 +91,25 @@ class ReadCache:
     def record_cost(self, key: Hashable, seconds: float) -> None:
         """Put time on the account of doing without `key`."""
         with self._lock:
-            self._costs_s[key] = self._costs_s.pop(key, 0.0) + seconds
-            while len(self._costs_s) > _ACCOUNTS_MAX:
-                self._costs_s.popitem(last=False)
+            self._costs_s.put(key, (self._costs_s.peek(key) or 0.0) + seconds)
 
     def recorded_cost_s(self, key: Hashable) -> float:
-        return self._costs_s.get(key, 0.0)
+        return self._costs_s.peek(key) or 0.0
 
     def clear(self) -> None:
         with self._lock:
             self._values.clear()
             self._costs_s.clear()
-            self._bytes = 0
 
-    def _find(self, key: Hashable) -> tuple[Any, int] | None:
+    def _find(self, key: Hashable) -> tuple[Any] | None:
         with self._lock:
             found = self._values.get(key)
-            if found is None:
-                return None
-            self._values.move_to_end(key)
-            self._hits += 1
+            if found is not None:
+                self._hits += 1
             return found
 
     def _store(self, key: Hashable, value: object, size: int) -> None:
         with self._lock:
             self._misses += 1
-            if size > self.bytes_max:
-                return  # too large for us: its caller has it, the next one makes it again
-            self._values[key] = (value, size)
-            self._bytes += size
-            while self._bytes > self.bytes_max:
-                _, (_, dropped) = self._values.popitem(last=False)
-                self._bytes -= dropped
-                self._evicted += 1
+            if size <= self.bytes_max:  # a larger value would evict all others
+                self._evicted += len(self._values.put(key, (value,), size))

@@ -10,11 +10,11 @@ same length then changes their content alone, and half of a flush, that of the i
 
 import os
 import threading
-from collections import OrderedDict
 from contextlib import suppress
 from queue import SimpleQueue
 
 from omnigraph.fork_safety import renew_after_fork
+from omnigraph.lru_cache import LruCache
 
 DIRS_MAX = 8  # that stay open
 SPARES_MAX, SPARES_MIN = (
@@ -95,7 +95,7 @@ class DirPool:
 
     def _renew(self) -> None:
         """A forked child has copies of its parent's descriptors, whose files are the parent's to name."""
-        self._kept: OrderedDict[str, OpenDirectory] = OrderedDict()
+        self._open: LruCache[str, OpenDirectory] = LruCache(DIRS_MAX)
         self._descriptors: OpenDirectory | None = None
         self._lock = threading.Lock()
 
@@ -111,21 +111,16 @@ class DirPool:
     def get(self, path: str) -> OpenDirectory | None:
         """The directory, if it was kept and is the one that its path leads to."""
         with self._lock:
-            folder = self._kept.get(path)
-            if folder is None:
-                return None
-            if folder.is_current():
-                self._kept.move_to_end(path)
+            folder = self._open.get(path)
+            if folder is None or folder.is_current():
                 return folder
-            del self._kept[path]
+            self._open.pop(path)
             return None
 
     def open(self, path: str) -> OpenDirectory:
         folder = OpenDirectory(path, self._flushed)
         with self._lock:
-            self._kept[path] = folder
-            if len(self._kept) > DIRS_MAX:
-                self._kept.popitem(last=False)
+            self._open.put(path, folder)
         return folder
 
 

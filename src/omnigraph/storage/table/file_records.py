@@ -11,15 +11,15 @@ nothing is known is left out: a record is evidence, and nothing depends on it.
 import hashlib
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from omnigraph.errors import OmnigraphError
 from omnigraph.fork_safety import renew_after_fork
+from omnigraph.lru_cache import LruCache
 from omnigraph.storage.location import Location
 from omnigraph.storage.objects.object_store import ObjectInfo, ObjectStore, open_store
 from omnigraph.storage.util.blocking_hook import run_blocking_hook
@@ -33,9 +33,6 @@ SINGLE_HEADS_MAX = 16  # more new files of one folder are found by listing it
 SERIAL_HASH_BYTES_MAX = 1024 * 1024  # files that are hashed before threads would have been started
 _DELETION_SUFFIX = {"array": "arrow", "bitmap": "bin"}
 _INDICES = "_indices"
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,29 +136,6 @@ def etag_record(size: int, etag: str | None) -> FileRecord | None:
     return None if etag is None else FileRecord(size, ETAG + etag.strip('"'))
 
 
-class _Bounded(Generic[K, V]):
-    """Values by key, the oldest forgotten first."""
-
-    def __init__(self, entries_max: int) -> None:
-        self._entries_max = entries_max
-        renew_after_fork(self, _Bounded._renew)
-
-    def _renew(self) -> None:
-        """A forked child does not know what another thread was changing."""
-        self._values: OrderedDict[K, V] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: K) -> V | None:
-        return self._values.get(key)
-
-    def update(self, values: Iterable[tuple[K, V]]) -> None:
-        with self._lock:
-            for key, value in values:
-                self._values[key] = value
-            while len(self._values) > self._entries_max:
-                self._values.popitem(last=False)
-
-
 @dataclass(frozen=True, slots=True)
 class _Step:
     """One commit to a table: its base version, and the files that it added."""
@@ -176,27 +150,31 @@ class FileLedger:
 
     def __init__(self, location: Location) -> None:
         self._location = location
-        self._steps: _Bounded[tuple[str, int], _Step] = _Bounded(VERSIONS_MAX)
-        self._records: _Bounded[tuple[str, str], FileRecord] = _Bounded(RECORDS_MAX)
         renew_after_fork(self, FileLedger._renew)
 
     def _renew(self) -> None:
-        self._deferred: OrderedDict[str, set[str]] = OrderedDict()
+        """A forked child starts empty: another thread may have been changing these."""
+        self._steps: LruCache[tuple[str, int], _Step] = LruCache(VERSIONS_MAX)
+        self._records: LruCache[tuple[str, str], FileRecord] = LruCache(RECORDS_MAX)
+        self._deferred: LruCache[str, set[str]] = LruCache(VERSIONS_MAX)
         self._lock = threading.Lock()
 
     def add_records(self, table_id: str, records: Mapping[str, FileRecord]) -> None:
         """Take over the records that the writer of the files has made."""
-        self._records.update(((table_id, path), record) for path, record in records.items())
+        with self._lock:
+            for path, record in records.items():
+                self._records.put((table_id, path), record)
 
     def record_of(self, table_id: str, path: str) -> FileRecord | None:
-        return self._records.get((table_id, path))
+        return self._records.peek((table_id, path))
 
     def add_version(
         self, table_id: str, base: int | None, made: int, written: WrittenFiles, found: frozenset[str] = frozenset()
     ) -> None:
         """Remember that version `made` of a table brought these files; `found` are those of its folders."""
         step = _Step(None if written.replaces_all else base, written, written.paths | found)
-        self._steps.update([((table_id, made), step)])
+        with self._lock:
+            self._steps.put((table_id, made), step)
 
     def new_files(self, table_id: str, base: int | None, at: int) -> dict[str, FileRecord]:
         """The files of a version that came after `base`, as far as there are records of them.
@@ -220,7 +198,7 @@ class FileLedger:
         folders: tuple[str, ...] = ()
         version: int | None = at
         while version is not None and version != base:
-            step = self._steps.get((table_id, version))
+            step = self._steps.peek((table_id, version))
             if step is None:
                 return
             yield from (path for path in step.paths if path not in removed and not path.startswith(folders or ("\0",)))
@@ -249,15 +227,13 @@ class FileLedger:
     def defer(self, table_id: str, paths: Iterable[str]) -> None:
         """Request the records of these files beside a later request, since now it would be a round trip of its own."""
         with self._lock:
-            self._deferred.setdefault(table_id, set()).update(paths)
-            while len(self._deferred) > VERSIONS_MAX:
-                self._deferred.popitem(last=False)
+            self._deferred.put(table_id, (self._deferred.peek(table_id) or set()).union(paths))
 
     def _take_deferred(self, table_id: str) -> frozenset[str]:
         if not self._deferred:
             return frozenset()
         with self._lock:
-            return frozenset(self._deferred.pop(table_id, ()))
+            return frozenset(self._deferred.pop(table_id) or ())
 
     def needs_requests(self, table_id: str, written: WrittenFiles) -> bool:
         """Whether records of some of these files have to be requested from the store."""

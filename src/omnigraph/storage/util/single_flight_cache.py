@@ -1,11 +1,11 @@
-"""A bounded memory of things that are dear to make, each made by one thread."""
+"""A bounded cache of values that are expensive to make, each made by one thread."""
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from omnigraph.fork_safety import keep_inherited, renew_after_fork
+from omnigraph.lru_cache import LruCache
 from omnigraph.storage.util.blocking_hook import run_blocking_hook
 
 K = TypeVar("K", bound=Hashable)
@@ -13,10 +13,10 @@ V = TypeVar("V")
 
 
 class SingleFlightCache(Generic[K, V]):
-    """Values by key, the least recently used forgotten first.
+    """A thread-safe LRU cache with single-flight construction.
 
-    Threads that want the same value at once wait for the first of them to make it: for an open
-    dataset that saves requests, and everyone has the same one.
+    Threads that want the same missing value wait for the first of them to make it: for an open dataset that saves
+    requests, and all threads share one.
     """
 
     def __init__(self, entries_max: int) -> None:
@@ -26,8 +26,8 @@ class SingleFlightCache(Generic[K, V]):
     def _renew(self) -> None:
         """A forked child starts empty: open datasets and views on scratch disk are its parent's."""
         keep_inherited(getattr(self, "_values", None))
-        self._values: OrderedDict[K, V] = OrderedDict()
-        self._making: dict[K, threading.Lock] = {}
+        self._values: LruCache[K, V] = LruCache(self._entries_max)
+        self._in_flight: dict[K, threading.Lock] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -36,47 +36,38 @@ class SingleFlightCache(Generic[K, V]):
     def __contains__(self, key: K) -> bool:
         return key in self._values
 
-    def get_or_create(self, key: K, make: Callable[[], V]) -> V:
-        """The value of `key`, made now unless it is remembered."""
-        found = self._recall(key)
-        if found is not None:
-            return found[0]
+    def get(self, key: K) -> V | None:
+        """The value of `key`, or None if it is not cached."""
         with self._lock:
-            making = self._making.setdefault(key, threading.Lock())
-        if not making.acquire(blocking=False):
-            run_blocking_hook()  # for another's requests
-            making.acquire()
+            return self._values.get(key)
+
+    def get_or_create(self, key: K, make: Callable[[], V]) -> V:
+        """The value of `key`, made by one thread if it is not cached."""
+        found = self.get(key)
+        if found is not None:
+            return found
+        with self._lock:
+            flight = self._in_flight.setdefault(key, threading.Lock())
+        if not flight.acquire(blocking=False):
+            run_blocking_hook()  # for another thread's requests
+            flight.acquire()
         try:
-            found = self._recall(key)
+            found = self.get(key)
             if found is not None:
-                return found[0]
+                return found
             try:
                 return self.put(key, make())
             finally:
                 with self._lock:
-                    self._making.pop(key, None)
+                    self._in_flight.pop(key, None)
         finally:
-            making.release()
+            flight.release()
 
     def put(self, key: K, value: V) -> V:
-        """Remember a value; one that is remembered already wins, so that there is one."""
+        """Cache a value and return it; a value that is cached already wins, so that all threads share one."""
         with self._lock:
-            kept = self._values.setdefault(key, value)
-            self._values.move_to_end(key)
-            while len(self._values) > self._entries_max:
-                self._values.popitem(last=False)
-            return kept
-
-    def get(self, key: K) -> V | None:
-        """The value of `key`, if it is remembered."""
-        found = self._recall(key)
-        return None if found is None else found[0]
-
-    def _recall(self, key: K) -> tuple[V] | None:
-        with self._lock:
-            try:
-                value = self._values[key]
-            except KeyError:
-                return None
-            self._values.move_to_end(key)
-            return (value,)
+            cached = self._values.get(key)
+            if cached is None:
+                self._values.put(key, value)
+                return value
+            return cached

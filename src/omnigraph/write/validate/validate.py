@@ -6,12 +6,12 @@ runs all at the same time, and again whenever a table that they read has changed
 """
 
 import os
-from collections import OrderedDict
 from collections.abc import Iterable
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from omnigraph.errors import Violation
+from omnigraph.lru_cache import LruCache
 from omnigraph.manifest.commit.plan import Check
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import TableKey
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMAS_MAX = 16
-_derived: "OrderedDict[str, Constraints]" = OrderedDict()
+_derived: LruCache[str, Constraints] = LruCache(SCHEMAS_MAX)
 _lock = Lock()
 
 
@@ -50,14 +50,11 @@ def constraints_for(txn: WriteTxn) -> Constraints:
     """The constraints of the transaction's schema, derived once: with 500 types that takes a while."""
     name = txn.base.schema
     with _lock:
-        if name in _derived:
-            _derived.move_to_end(name)
-            return _derived[name]
-    constraints = constraints_of(txn.catalog)
-    with _lock:
-        _derived[name] = constraints
-        while len(_derived) > SCHEMAS_MAX:
-            _derived.popitem(last=False)
+        constraints = _derived.get(name)
+    if constraints is None:
+        constraints = constraints_of(txn.catalog)
+        with _lock:
+            _derived.put(name, constraints)
     return constraints
 
 

@@ -5,11 +5,11 @@ it has. A write that is validated again on the next head, or many writes in a ro
 """
 
 import threading
-from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.fork_safety import renew_after_fork
+from omnigraph.lru_cache import LruCache
 from omnigraph.storage.table.overlay import ID, ids_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ COMPLETE_IDS_MAX = 20_000  # ids of a version of which all are known
 _ENTRY_BYTES = 256  # about what a key and its place take
 _ID_BYTES = 128  # about what one id of many takes, and its place among them
 _COMPLETE = "ids"
-_MISSING: Any = object()
 
 
 class LookupCache:
@@ -37,44 +36,42 @@ class LookupCache:
         renew_after_fork(self, LookupCache._renew)
 
     def _renew(self) -> None:
-        self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
-        self._bytes = 0
+        self._entries: LruCache[Hashable, Any] = LruCache(size_max=self._bytes_max)
         self._lock = threading.Lock()
 
     @property
     def size(self) -> int:
         """About how many bytes are held."""
-        return self._bytes
+        return self._entries.size
 
     def clear(self) -> None:
         with self._lock:
             self._entries.clear()
-            self._bytes = 0
 
     # All ids of a version: of a small table that this process has seen grow, it need not be asked what it put there.
 
     def add_change(self, before: "TableVersion | None", change: "Overlay", after: "TableVersion", rows: int) -> None:
         """A version, of so many rows, is another one, or no table, with an overlay put into it."""
         with self._lock:
-            ids = frozenset[str]() if before is None else self._recall((_COMPLETE, before))
-            if ids is not _MISSING and rows <= COMPLETE_IDS_MAX:
+            ids = frozenset[str]() if before is None else self._entries.get((_COMPLETE, before))
+            if ids is not None and rows <= COMPLETE_IDS_MAX:
                 self._keep_whole(after, (ids - change.hidden_ids) | change.ids, rows)
 
     def add_same(self, before: "TableVersion", after: "TableVersion") -> None:
         """A version has exactly the rows of another one."""
         with self._lock:
-            ids = self._recall((_COMPLETE, before))
-            if ids is not _MISSING:
+            ids = self._entries.get((_COMPLETE, before))
+            if ids is not None:
                 self._keep_whole(after, ids, len(ids))
 
     def _keep_whole(self, at: "TableVersion", ids: frozenset[str], rows: int) -> None:
         if len(ids) == rows:  # otherwise somebody has an id twice, and nothing is certain
-            self._keep((_COMPLETE, at), ids, _ENTRY_BYTES + _ID_BYTES * rows)
+            self._entries.put((_COMPLETE, at), ids, _ENTRY_BYTES + _ID_BYTES * rows)
 
     def _is_absent(self, at: "TableVersion", i: str) -> bool:
         """Whether it is known that an id has no row."""
-        whole = self._recall((_COMPLETE, at))
-        return self._recall((at, i)) is False if whole is _MISSING else i not in whole
+        whole = self._entries.get((_COMPLETE, at))
+        return self._entries.get((at, i)) is False if whole is None else i not in whole
 
     def possibly_present(self, at: "TableVersion", ids: Sequence[str]) -> list[str]:
         """The ids of which it is not known that they have no row."""
@@ -86,18 +83,18 @@ class LookupCache:
     def get_ids(self, at: "TableVersion", ids: Iterable[str]) -> dict[str, bool]:
         """Those of these ids of which it is known whether they have a row."""
         with self._lock:
-            whole = self._recall((_COMPLETE, at))
-            if whole is not _MISSING:
+            whole = self._entries.get((_COMPLETE, at))
+            if whole is not None:
                 return {i: i in whole for i in ids}
-            answers = ((i, self._recall((at, i))) for i in ids)
-            return {i: there for i, there in answers if there is not _MISSING}
+            answers = ((i, self._entries.get((at, i))) for i in ids)
+            return {i: there for i, there in answers if there is not None}
 
     def add_ids(self, at: "TableVersion", asked: Collection[str], there: Collection[str]) -> None:
         """Of the ids that were asked for, these have a row."""
         if len(asked) <= LOOKUP_VALUES_MAX:
             with self._lock:
                 for i in asked:
-                    self._keep((at, i), i in there, _ENTRY_BYTES + len(i))
+                    self._entries.put((at, i), i in there, _ENTRY_BYTES + len(i))
 
     # Where rows are.
 
@@ -111,8 +108,8 @@ class LookupCache:
         places: dict[int, tuple[int, ...]] = {}
         with self._lock:
             for i in ids:
-                held = self._recall((at, i, "places"))
-                if held is not _MISSING and held[0] <= ids:
+                held = self._entries.get((at, i, "places"))
+                if held is not None and held[0] <= ids:
                     places[id(held)] = held[1]
                 elif not self._is_absent(at, i):
                     open_ids.append(i)
@@ -124,7 +121,7 @@ class LookupCache:
             answer = (frozenset(asked), tuple(places))
             with self._lock:
                 for i in asked:
-                    self._keep((at, i, "places"), answer, 2 * _ENTRY_BYTES + len(i))
+                    self._entries.put((at, i, "places"), answer, 2 * _ENTRY_BYTES + len(i))
 
     # Rows by id.
 
@@ -136,8 +133,8 @@ class LookupCache:
         places: dict[int, tuple[pa.Table, list[int]]] = {}
         with self._lock:
             for i in ids:
-                held = self._recall((at, names, i))
-                if held is not _MISSING:
+                held = self._entries.get((at, names, i))
+                if held is not None:
                     places.setdefault(id(held[0]), (held[0], []))[1].append(held[1])
                 elif not self._is_absent(at, i):
                     open_ids.append(i)
@@ -151,32 +148,16 @@ class LookupCache:
         self.add_ids(at, asked, frozenset(found))
         with self._lock:
             for place, i in enumerate(found):
-                self._keep((at, names, i), (rows, place), _ENTRY_BYTES + rows.nbytes // len(found))
+                self._entries.put((at, names, i), (rows, place), _ENTRY_BYTES + rows.nbytes // len(found))
 
     # Rows by other values.
 
     def get(self, question: Hashable) -> "pa.Table | None":
         with self._lock:
-            found = self._recall(question)
-        return None if found is _MISSING else found
+            return self._entries.get(question)
 
     def add(self, question: Hashable, size: int, answer: "pa.Table") -> None:
         """The answer to a question that names `size` values."""
         if size <= LOOKUP_VALUES_MAX and answer.nbytes <= RESULT_BYTES_MAX:
             with self._lock:
-                self._keep(question, answer, _ENTRY_BYTES + 64 * size + answer.nbytes)
-
-    def _recall(self, key: Hashable) -> Any:
-        held = self._entries.get(key)
-        if held is None:
-            return _MISSING
-        self._entries.move_to_end(key)
-        return held[0]
-
-    def _keep(self, key: Hashable, value: Any, size: int) -> None:
-        before = self._entries.pop(key, None)
-        self._bytes += size - (0 if before is None else before[1])
-        self._entries[key] = (value, size)
-        while self._bytes > self._bytes_max:
-            _, (_, freed) = self._entries.popitem(last=False)
-            self._bytes -= freed
+                self._entries.put(question, answer, _ENTRY_BYTES + 64 * size + answer.nbytes)
