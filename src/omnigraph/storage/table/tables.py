@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
     from omnigraph.storage.table.read.scan import Filter
-    from omnigraph.storage.table.read.search import Addresses, Candidates, TextKind
+    from omnigraph.storage.table.read.search import Addresses, Allowlist, TextKind
 
 __all__ = [
     "AppendedFragments",
@@ -346,7 +346,7 @@ class Tables:
         schema: "pa.Schema | None" = None,
         *,
         limit: int | None = None,
-        candidates: "Candidates" = None,
+        candidates: "Allowlist" = None,
         with_ids: bool = False,
     ) -> SearchHits:
         """The rows whose text is found, with their BM25 scores, whatever part of them is indexed."""

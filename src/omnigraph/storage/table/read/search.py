@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Addresses: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 Floats: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 TextKind: TypeAlias = Literal["search", "fuzzy", "match_text"]
-Candidates: TypeAlias = "Addresses | Sequence[str] | None"  # row addresses, or ids
+Allowlist: TypeAlias = "Addresses | Sequence[str] | None"  # row addresses, or ids
 
 TEXT_INDEXES_MAX = 32
 PROBES_MAX = 256  # partitions of a vector index that are looked at: half of them, as long as that is no more
@@ -106,7 +106,7 @@ def find_text(
     edits: int = 0,
     *,
     limit: int | None = None,
-    candidates: Candidates = None,
+    candidates: Allowlist = None,
     with_ids: bool = False,
 ) -> SearchHits:
     """The rows that a text search finds; only rows in `among` if that is given, and the best `limit` of a `search`."""
@@ -213,7 +213,7 @@ def words(text: str) -> list[str]:
 
 
 def _run(
-    handles: Handles, index: TextIndex, query: Any, limit: int | None, candidates: Candidates, with_ids: bool
+    handles: Handles, index: TextIndex, query: Any, limit: int | None, candidates: Allowlist, with_ids: bool
 ) -> SearchHits:
     import numpy as np
 
@@ -296,7 +296,7 @@ def no_hits(with_ids: bool) -> SearchHits:
     return SearchHits(np.zeros(0, np.uint64), np.zeros(0), pa.array([], pa.string()) if with_ids else None)
 
 
-def _prefilter_options(among: Candidates) -> dict[str, Any]:
+def _prefilter_options(among: Allowlist) -> dict[str, Any]:
     """What tells Lance to look among some rows only, before it ranks them."""
     import numpy as np
 
