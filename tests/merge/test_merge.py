@@ -32,7 +32,7 @@ def graph(tmp_path: Path) -> Merging:
 @contextmanager
 def no_table_is_read() -> Iterator[None]:
     """Within it every way to the rows of a table is closed."""
-    names = ("open", "dataset", "scan", "batches", "lookup", "exists", "matching", "difference", "differing_ids")
+    names = ("open", "dataset", "scan", "batches", "lookup", "exists", "present_values", "difference", "differing_ids")
     with mock.patch.multiple(Tables, **{name: mock.Mock(side_effect=AssertionError(name)) for name in names}):
         yield
 
