@@ -207,7 +207,7 @@ def test_a_cursor_belongs_to_its_branch(graph: Graph) -> None:
 
 @pytest.mark.parametrize("cursor", ["", "x", "AAAA", "ä", "eyJ2IjoxfQ"])
 def test_what_is_no_cursor_is_refused(graph: Graph, cursor: str) -> None:
-    with pytest.raises(BadRequest, match="no cursor that was given out here"):
+    with pytest.raises(BadRequest, match="Invalid cursor"):
         graph.poll_changes(cursor)
 
 
@@ -216,7 +216,7 @@ def test_an_altered_cursor_leads_nowhere_else(graph: Graph) -> None:
     place = len(cursor) // 2
     altered = cursor[:place] + ("A" if cursor[place] != "A" else "B") + cursor[place + 1 :]
 
-    with pytest.raises(BadRequest, match="no cursor"):
+    with pytest.raises(BadRequest, match="Invalid cursor"):
         graph.poll_changes(altered)
 
 

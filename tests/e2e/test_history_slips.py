@@ -53,5 +53,5 @@ def test_a_limit_is_a_whole_number(graph: Graph, limit: Any) -> None:
         lambda: graph.poll_changes(limit=limit),
         lambda: graph.changes("main", "b", limit=limit),
     ):
-        with pytest.raises(BadRequest, match=r"A limit of .* makes no sense"):
+        with pytest.raises(BadRequest, match=r"A limit of .* is invalid"):
             asked()

@@ -1,7 +1,7 @@
-"""Rows of one side, read as the merged schema has them.
+"""Rows of one state in the columns of another definition of their type.
 
-A side that does not know a property yet has its default there, exactly as `schema apply` would have given it; one
-whose values moved to a wider column brings them along. Where the definitions are the same nothing is done.
+A property that the state does not have yet gets its default, exactly as `schema apply` would set it; a value that moved
+to a wider column is taken along. Where the definitions are equal, nothing is done.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def align_rows(rows: "pa.Table", own: TypeDef, wanted: TypeDef) -> "pa.Table":
-    """Rows of a side, in any columns that it has, with exactly the columns of the wanted definition."""
+    """Rows of the definition `own`, in any columns, with exactly the columns of the wanted definition."""
     import pyarrow as pa
 
     from omnigraph.schema.arrow import arrow_schema
@@ -30,7 +30,7 @@ def align_rows(rows: "pa.Table", own: TypeDef, wanted: TypeDef) -> "pa.Table":
 
 
 def _added_column(rows: "pa.Table", entry: ColumnFill) -> Any:
-    """What the rows have in a column that their side does not know."""
+    """The values of a column that the rows do not have yet."""
     import pyarrow as pa
 
     from omnigraph.query.values import parse_value

@@ -1,8 +1,8 @@
-"""What differs between two states of the graph, entity by entity: inserts, updates and deletes.
+"""All changes between two states of the graph, by entity: inserts, updates and deletes.
 
-Between a commit and one that came from it the answer is added up from the logical commits between them, so that what
-maintenance rewrote is not read at all. Where that is not possible (neither came from the other, or cleanup has expired
-what lies between) the two versions of each table are compared directly, and `explained` says so.
+Between a commit and one of its descendants the changes of the logical commits in between are composed, so that what
+maintenance rewrote is not read at all. Where that is not possible (neither is an ancestor of the other, or cleanup has
+expired a commit in between), the two versions of each table are compared directly, and `explained` says so.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,12 +39,12 @@ from omnigraph.storage.meter import Cost
 from omnigraph.storage.table.diff.row_diff import Difference
 
 PAGE = "page token"
-_ORDER = {kind: place for place, kind in enumerate(KINDS)}
+_ORDER = {kind: number for number, kind in enumerate(KINDS)}
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which changes are wanted; None is all."""
+    """Which changes to return; None means all."""
 
     kinds: frozenset[Kind] | None = None
     types: frozenset[str] | None = None
@@ -54,7 +54,7 @@ class Filters:
     def of(
         kinds: Iterable[str] | None = None, types: Iterable[str] | None = None, operations: Iterable[str] | None = None
     ) -> "Filters":
-        """Checked, so that a slip does not look like a graph without changes."""
+        """Check the names, so that a typo does not look like a graph without changes."""
         kinds, operations = (
             given if isinstance(given, str) or given is None else tuple(given) for given in (kinds, operations)
         )
@@ -62,9 +62,9 @@ class Filters:
             unknown = [value for value in given or () if value not in known]
             if isinstance(given, str) or unknown:
                 wrong = given if isinstance(given, str) else unknown[0]
-                raise BadRequest(f"{wrong!r} is no list of {what}s: the known ones are {', '.join(known)}.")
+                raise BadRequest(f"Unknown {what} {wrong!r}: use a list of {', '.join(known)}.")
         if isinstance(types, str):
-            raise BadRequest(f"types is a list of names: give [{types!r}].")
+            raise BadRequest(f"types must be a list of names: use [{types!r}].")
         return Filters(
             None if kinds is None else frozenset(kind for kind in KINDS if kind in kinds),
             None if types is None else frozenset(types),
@@ -72,7 +72,7 @@ class Filters:
         )
 
     def want(self, history: TypeHistory) -> bool:
-        """Whether the type is asked for, by the name that it has or had."""
+        """Whether the type is selected, by a name that it has or had."""
         definition = history.definition
         if self.kinds is not None and definition.kind not in self.kinds:
             return False
@@ -85,7 +85,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class TypeRead:
-    """What was compared to find the changes of one type, and how many rows that gave."""
+    """What was compared to find the changes of one type, and how many rows differed."""
 
     type_name: str
     comparisons: tuple[tuple[str | None, str | None], ...]  # table versions
@@ -94,17 +94,17 @@ class TypeRead:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """How changes were found, so far: by adding up commits, or by comparing the two states directly and why."""
+    """How the changes were found so far: by composing commits, or by a direct comparison, and why."""
 
     method: str  # "composed" or "direct"
     reason: str
-    commits: int = 0  # logical ones that lie between, where they were added up
+    commits: int = 0  # logical commits in between, where they were composed
     reads: tuple[TypeRead, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """The types to compare, in order, and whether the answer is to be read backwards."""
+    """The types to compare, in order, and whether to swap before and after."""
 
     histories: tuple[TypeHistory, ...]
     explained: Explained
@@ -115,14 +115,14 @@ class ChangePlan:
 class GraphChanges:
     """The changes between two states, in the order of kind, type and id; read type by type while they are iterated.
 
-    Each iteration starts anew. With a `limit` it ends there, and `next_page` is where to go on, None at the end.
+    Each iteration starts from the beginning. With a `limit` it stops there; `next_page` continues it (None at the end).
     """
 
     repository: Repository = field(repr=False)
     older: Snapshot = field(repr=False)
     newer: Snapshot = field(repr=False)
     filters: Filters = field(default_factory=Filters)
-    question: str = ""  # the states as they were asked for: a page token is good for these
+    request: str = ""  # the states as requested: a page token is valid for these only
     limit: int | None = None
     after: ChangePosition | None = None
     next_page: str | None = None
@@ -139,7 +139,7 @@ class GraphChanges:
 
     @property
     def schema_changed(self) -> bool:
-        """Whether the two states have different schemas: changes are told by the newer one's names."""
+        """Whether the two states have different schemas: changes have the names of the newer one."""
         return self.older.manifest.schema != self.newer.manifest.schema
 
     def __iter__(self) -> Iterator[EntityChange]:
@@ -157,18 +157,18 @@ class GraphChanges:
 
     def _all(self) -> Iterator[EntityChange]:
         with meter.operation("changes") as operation:
-            way = plan_changes(self.repository, self.older, self.newer, self.filters)
-        self.explained, self.cost = way.explained, operation.cost
-        for history, behind in _types_after(way.histories, self.after):
+            plan = plan_changes(self.repository, self.older, self.newer, self.filters)
+        self.explained, self.cost = plan.explained, operation.cost
+        for history, after_id in _types_after(plan.histories, self.after):
             checkpoint()
             definition = history.definition
             with meter.operation("changes") as operation:
                 found = net_difference(self.repository.tables, history)
             self.cost += operation.cost
             self._record_read(history, found)
-            if way.backwards:
+            if plan.backwards:
                 found = Difference(found.after, found.before)
-            for change in entity_changes(found, definition, behind):
+            for change in entity_changes(found, definition, after_id):
                 if self.filters.operations is None or change.operation in self.filters.operations:
                     yield change
 
@@ -181,16 +181,16 @@ class GraphChanges:
         return encode_token(
             PAGE,
             {
-                "a": _place_of(self.older.manifest),
-                "b": _place_of(self.newer.manifest),
-                "f": fingerprint(self.question, self.filters.to_json()),
+                "a": _encode_point(self.older.manifest),
+                "b": _encode_point(self.newer.manifest),
+                "f": fingerprint(self.request, self.filters.to_json()),
                 "p": [*last.position],
             },
         )
 
 
 def plan_changes(repository: Repository, older: Snapshot, newer: Snapshot, filters: Filters) -> ChangePlan:
-    """How the two states are connected, and which types to look at."""
+    """How the two states are connected, and which types to compare."""
     lineage = find_lineage(repository.manifests, older.manifest, newer.manifest)
     backwards = lineage.obstacle is not None and not same_state(older.manifest, newer.manifest)
     if backwards:
@@ -200,7 +200,7 @@ def plan_changes(repository: Repository, older: Snapshot, newer: Snapshot, filte
     if lineage.obstacle is None:
         states = [state_of(state, repository.schemas.read(state.schema)) for state in lineage.states]
         histories = type_histories(states)
-        explained = _composed(lineage)
+        explained = _explain_composed(lineage)
     else:
         was, now = state_of(older.manifest, older.schema), state_of(newer.manifest, newer.schema)
         histories = pair_types(was, now, _common_catalog(repository, older, newer))
@@ -211,7 +211,7 @@ def plan_changes(repository: Repository, older: Snapshot, newer: Snapshot, filte
 
 
 def _sort_key(history: TypeHistory, backwards: bool) -> tuple[int, str, bool, str]:
-    """By kind and name; of several types with one name those that go first, then the one that comes."""
+    """By kind and name; of several types with one name, dropped ones come first."""
     definition, stays = history.definition, history.states[0 if backwards else -1] is not None
     return _ORDER[definition.kind], definition.name, stays, definition.id
 
@@ -219,17 +219,17 @@ def _sort_key(history: TypeHistory, backwards: bool) -> tuple[int, str, bool, st
 def _types_after(
     histories: Iterable[TypeHistory], after: ChangePosition | None
 ) -> Iterator[tuple[TypeHistory, str | None]]:
-    """The types from a position on; of the first one also the id behind which to go on."""
+    """The types from a position on; for the first one, also the id after which to continue."""
     reached = after is None
     for history in histories:
-        definition, behind = history.definition, None
+        definition, after_id = history.definition, None
         if not reached and after is not None:
             kind, type_name, type_id, entity = after
             here, place = (_ORDER[definition.kind], definition.name), (_ORDER[_kind(kind)], type_name)
             if here < place or (here == place and definition.id != type_id):
                 continue
-            reached, behind = True, entity if here == place else None
-        yield history, behind
+            reached, after_id = True, entity if here == place else None
+        yield history, after_id
 
 
 def changes_between(
@@ -243,21 +243,21 @@ def changes_between(
 ) -> GraphChanges:
     """The changes from `a` to `b`, each a commit, a branch, a tag or a time on `branch`.
 
-    A page goes on where the last one ended, with the states that the first one had.
+    A page continues where the last one ended, with the states of the first one.
     """
     check_limit(limit)
-    question = f"{branch} {a} {b}"
+    request = f"{branch} {a} {b}"
     if page is not None:
-        return _read_page(repository, page, filters, question, limit)
+        return _read_page(repository, page, filters, request, limit)
     with meter.operation("changes") as operation:
         older, newer = repository.resolve(a, branch), repository.resolve(b, branch)
-    return GraphChanges(repository, older, newer, filters, question, limit, cost=operation.cost)
+    return GraphChanges(repository, older, newer, filters, request, limit, cost=operation.cost)
 
 
 def changes_of_commit(
     repository: Repository, commit: CommitId, filters: Filters, limit: int | None = None, page: str | None = None
 ) -> GraphChanges:
-    """What one commit changed: its state against the one that it was made on. Of maintenance, nothing."""
+    """What one commit changed, compared with its parent state; a maintenance commit changed nothing."""
     check_limit(limit)
     if page is not None:
         return _read_page(repository, page, filters, commit, limit)
@@ -267,39 +267,39 @@ def changes_of_commit(
 
 
 def states_of_commit(repository: Repository, commit: CommitId) -> tuple[Snapshot, Snapshot]:
-    """The state before a commit and the one after it; `init` came out of nothing, which is as empty as itself."""
+    """The states before and after a commit; for the first commit of the graph, its own state twice."""
     manifests, tags = repository.manifests, repository.tags
     after, before = state_at_commit(manifests, commit, tags), state_before(manifests, commit, tags)
     return _pinned(repository, after if before is None else before), _pinned(repository, after)
 
 
-def _read_page(repository: Repository, page: str, filters: Filters, question: str, limit: int | None) -> GraphChanges:
+def _read_page(repository: Repository, page: str, filters: Filters, request: str, limit: int | None) -> GraphChanges:
     remedy = "ask for the first page again"
     fields = decode_token(PAGE, page, remedy)
-    if fields.get("f") != fingerprint(question, filters.to_json()):
+    if fields.get("f") != fingerprint(request, filters.to_json()):
         raise BadRequest(f"This page token was given for other states or filters: use the same ones, or {remedy}.")
-    try:  # anybody can make one up: what can't be a place is refused here
-        places, after = [_place_in(fields[side]) for side in ("a", "b")], parse_position(fields["p"])
+    try:  # clients may send anything
+        points, after = [_decode_point(fields[side]) for side in ("a", "b")], parse_position(fields["p"])
     except (IndexError, KeyError, TypeError, ValueError):
-        raise BadRequest(f"This is no {PAGE} that was given out here: {remedy}.") from None
+        raise BadRequest(f"Invalid {PAGE}: {remedy}.") from None
     with meter.operation("changes") as operation:
-        older, newer = (_at_place(repository, *place) for place in places)
-    return GraphChanges(repository, older, newer, filters, question, limit, after, cost=operation.cost)
+        older, newer = (_state_at(repository, *point) for point in points)
+    return GraphChanges(repository, older, newer, filters, request, limit, after, cost=operation.cost)
 
 
-def _place_of(state: Manifest) -> list[Any]:
-    """Where a state is: a manifest, or in the middle of one behind so many commits."""
+def _encode_point(state: Manifest) -> list[Any]:
+    """The point of a state: a manifest, and the number of its commits if it is inside a group."""
     point = [state.branch_id, state.manifest_version]
     return [*point, len(state.commits)] if is_partial(state) else point
 
 
-def _place_in(stored: list[Any]) -> tuple[Point, int | None]:
+def _decode_point(stored: list[Any]) -> tuple[Point, int | None]:
     branch_id, *numbers = stored
     version, *commits = (number for number in numbers if type(number) is int and 0 < number < 2**63)
     return Point(branch_id_of(branch_id), version), commits[0] if commits else None
 
 
-def _at_place(repository: Repository, point: Point, commits: int | None) -> Snapshot:
+def _state_at(repository: Repository, point: Point, commits: int | None) -> Snapshot:
     name = commit_id(point)
     entry = repository.manifests.read(point)
     if entry is None or (commits is not None and commits > len(entry.commits)):
@@ -314,12 +314,12 @@ def _pinned(repository: Repository, manifest: Manifest) -> Snapshot:
     return Snapshot(manifest, repository.schemas.read(manifest.schema))
 
 
-def _composed(lineage: Lineage) -> Explained:
+def _explain_composed(lineage: Lineage) -> Explained:
     return Explained("composed", "the one state came from the other", lineage.commits)
 
 
 def _common_catalog(repository: Repository, older: Snapshot, newer: Snapshot) -> Catalog | None:
-    """The catalog of a common ancestor; with equal schemas that is theirs."""
+    """The catalog of a common ancestor; for equal schemas, their own."""
     if older.manifest.schema == newer.manifest.schema:
         return older.catalog
     try:
@@ -342,7 +342,7 @@ def _require_known_types(filters: Filters, histories: Iterable[TypeHistory]) -> 
 
 def check_limit(limit: int | None) -> None:
     if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise BadRequest(f"A limit of {limit!r} makes no sense: give a whole number, 1 or more.")
+        raise BadRequest(f"A limit of {limit!r} is invalid: use a whole number, 1 or more.")
 
 
 def _kind(text: str) -> Kind:

@@ -1,7 +1,6 @@
-"""Opaque tokens: where a reader has got to, as text that it stores and gives back.
+"""Opaque tokens: a position in a result or in the feed, as text that the client stores and returns.
 
-They are JSON in URL-safe base64, checked when they come back: a token that was altered or belongs to something else is
-refused, it never leads somewhere else.
+They are JSON in URL-safe base64 with a digest. A token that was altered or belongs to another request is refused.
 """
 
 import base64
@@ -22,7 +21,7 @@ def encode_token(kind: str, fields: dict[str, Any]) -> str:
 
 
 def decode_token(kind: str, token: str, remedy: str) -> dict[str, Any]:
-    """The fields of a token of this kind; `remedy` says what to do instead of using what is none."""
+    """The fields of a token of this kind; `remedy` says what to do if it is invalid."""
     try:
         data = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         digest, body = data[: _DIGEST_LENGTH // 2], data[_DIGEST_LENGTH // 2 :]
@@ -32,12 +31,12 @@ def decode_token(kind: str, token: str, remedy: str) -> dict[str, Any]:
         if fields.pop("v") != VERSION or fields.pop("k") != kind:
             raise ValueError("it is of another kind")
     except (binascii.Error, ValueError, KeyError, TypeError, AttributeError, UnicodeEncodeError):
-        raise BadRequest(f"This is no {kind} that was given out here: {remedy}.") from None
+        raise BadRequest(f"Invalid {kind}: {remedy}.") from None
     return fields
 
 
 def fingerprint(*parts: Any) -> str:
-    """Equal for equal questions: a token is good for the question that it was given for."""
+    """Equal for equal requests: a token is valid only for the request that returned it."""
     return hashlib.sha256(json.dumps(parts, separators=(",", ":")).encode()).hexdigest()[:_DIGEST_LENGTH]
 
 

@@ -18,15 +18,13 @@ ChangeOperation: TypeAlias = Literal["insert", "update", "delete"]
 OPERATIONS: tuple[ChangeOperation, ...] = ("insert", "update", "delete")
 KINDS: tuple[Kind, ...] = ("node", "edge")
 Image: TypeAlias = Mapping[str, Any]
-ChangePosition: TypeAlias = tuple[
-    str, str, str, str
-]  # kind, type name, type id and id of a change: its place in the order
-BATCH_ROWS = 4096  # that are Python objects at a time
+ChangePosition: TypeAlias = tuple[str, str, str, str]  # kind, type name, type id and id of a change: the sort order
+BATCH_ROWS = 4096  # rows that are Python objects at a time
 
 
 @dataclass(frozen=True, slots=True)
 class EntityChange:
-    """One node or edge that differs; an image has `id`, an edge's `src` and `dst`, and every property by its name."""
+    """One changed node or edge. An image has `id`, an edge's `src` and `dst`, and every property by name."""
 
     operation: ChangeOperation
     kind: Kind
@@ -35,7 +33,7 @@ class EntityChange:
     before: Image | None
     after: Image | None
     changed: tuple[str, ...] = ()  # the properties that an update changed, and an edge's ends
-    type_id: str = field(default="", repr=False, compare=False)  # of two types with one name the one that it is
+    type_id: str = field(default="", repr=False, compare=False)  # tells apart two types with one name
     printers: Mapping[str, Any] = field(
         default_factory=dict, repr=False, compare=False
     )  # of properties that JSON lacks
@@ -45,7 +43,7 @@ class EntityChange:
         return self.kind, self.type_name, self.type_id, self.id
 
     def to_json(self) -> dict[str, Any]:
-        """With values as exports print them."""
+        """As JSON, with values as in exports."""
         return {
             "operation": self.operation,
             "kind": self.kind,
@@ -63,7 +61,7 @@ def parse_position(stored: Sequence[Any]) -> ChangePosition:
 
 
 def entity_changes(found: Difference, definition: TypeDef, after: str | None = None) -> Iterator[EntityChange]:
-    """The changes of one type, ordered by id; only those behind the id `after`, where one is given."""
+    """The changes of one type, ordered by id; only those after the id `after`, if given."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -126,8 +124,8 @@ def _rows_as_dicts(rows: "pa.Table", names: Mapping[str, str]) -> list[Image]:
 def _changed_properties(before: "pa.Table", after: "pa.Table", names: Mapping[str, str]) -> list[tuple[str, ...]]:
     found: list[list[str]] = [[] for _ in range(before.num_rows)]
     for column, name in names.items():
-        for place in (~equal_values(before.column(column), after.column(column))).nonzero()[0].tolist():
-            found[place].append(name)
+        for row in (~equal_values(before.column(column), after.column(column))).nonzero()[0].tolist():
+            found[row].append(name)
     return [tuple(changed) for changed in found]
 
 

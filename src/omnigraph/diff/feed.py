@@ -1,8 +1,8 @@
-"""The change feed: all that happens on a branch, commit by commit, in order, for a reader that keeps its place.
+"""The change feed: all changes of a branch, commit by commit, in order.
 
-A cursor names the branch by its id, the newest manifest that was told completely, and within the next one how many of
-its commits were, and the last change that was told. Commits are immutable and so is their order, so whoever stores the
-cursor of a change together with what it made of the change gets each exactly once, however often it asks again.
+A cursor names the branch by its id, the newest manifest that was returned completely, how many commits of the next one
+were, and the last change that was returned. Commits and their order are immutable. So a consumer that stores the cursor
+of a change together with its own result processes each change exactly once, however often it polls.
 """
 
 from collections.abc import Iterator
@@ -34,54 +34,54 @@ _REMEDY = "begin with `--start now`, `--start beginning` or `--start COMMIT`"
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A place in the feed of one branch: behind a manifest, behind commits of the one after that, or a change there."""
+    """A position in the feed of one branch: after a manifest, some commits of the next one, or a change there."""
 
     branch: str
     branch_id: BranchId
-    point: Point  # told completely; on the branch itself, or on one that it was forked from
-    position: ChangePosition | None = None  # the last change that was told of the next commit
-    commits: int = 0  # of the next manifest that were told completely
+    point: Point  # returned completely; on the branch itself, or on an ancestor branch
+    position: ChangePosition | None = None  # the last change that was returned of the next commit
+    commits: int = 0  # of the next manifest that were returned completely
 
     def encode(self) -> str:
-        place = [self.point.branch_id, self.point.manifest_version]
+        stored_point = [self.point.branch_id, self.point.manifest_version]
         if self.commits:
-            place.append(self.commits)
+            stored_point.append(self.commits)
         return encode_token(
             CURSOR,
             {
                 "b": self.branch,
                 "i": self.branch_id,
-                "n": place,
+                "n": stored_point,
                 "p": None if self.position is None else [*self.position],
             },
         )
 
     @staticmethod
     def decode(text: str) -> "Cursor":
-        """The place that a text stands for. Anybody can make one up: what can't be a place is refused here."""
+        """Decode a cursor. Clients may send anything, so all fields are checked."""
         fields = decode_token(CURSOR, text, _REMEDY)
         try:
-            position, place = fields["p"], fields["n"]
+            position, stored_point = fields["p"], fields["n"]
             return Cursor(
                 str(fields["b"]),
                 branch_id_of(fields["i"]),
-                Point(branch_id_of(place[0]), _count(place[1])),
+                Point(branch_id_of(stored_point[0]), _count(stored_point[1])),
                 None if position is None else parse_position(position),
-                _count(place[2]) if len(place) > 2 else 0,
+                _count(stored_point[2]) if len(stored_point) > 2 else 0,
             )
         except (IndexError, KeyError, TypeError, ValueError):
-            raise BadRequest(f"This is no {CURSOR} that was given out here: {_REMEDY}.") from None
+            raise BadRequest(f"Invalid {CURSOR}: {_REMEDY}.") from None
 
 
 def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise ValueError(f"{value!r} counts nothing")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 
 @dataclass(frozen=True, slots=True)
 class FeedChange:
-    """One change, the commit that made it, and the cursor to store once it has been dealt with."""
+    """One change, its commit, and the cursor to store once the change is processed."""
 
     change: EntityChange
     commit: Commit
@@ -93,7 +93,7 @@ class FeedChange:
 
 @dataclass(frozen=True, slots=True)
 class FeedPage:
-    """What was asked for at once; `cursor` goes on behind it, `more` says whether there was more already."""
+    """One page of the feed; `cursor` continues after it, `more` says whether there are more changes already."""
 
     changes: tuple[FeedChange, ...]
     cursor: str
@@ -114,52 +114,52 @@ def poll(
     limit: int = LIMIT_DEFAULT,
     branch: str | None = None,
 ) -> FeedPage:
-    """At most `limit` changes behind the cursor, or from a start: `now`, `beginning`, or behind a commit or tag."""
+    """At most `limit` changes after the cursor, or from a start: `now`, `beginning`, or after a commit or tag."""
     check_limit(limit)
     with meter.operation("changes_poll") as operation:
-        head, place = _open(repository, cursor, start, branch)
+        head, at = _open(repository, cursor, start, branch)
         found: list[FeedChange] = []
         more = False
-        for told in _read_changes(repository, head, place):
-            if isinstance(told, Cursor):
-                place = told
+        for item in _read_changes(repository, head, at):
+            if isinstance(item, Cursor):
+                at = item
             elif len(found) == limit:
                 more = True
                 break
             else:
-                found.append(told)
-                place = replace(place, position=told.change.position)
-    return FeedPage(tuple(found), place.encode(), more, operation.cost)
+                found.append(item)
+                at = replace(at, position=item.change.position)
+    return FeedPage(tuple(found), at.encode(), more, operation.cost)
 
 
 def follow(
     repository: Repository, cursor: str | None = None, start: str | None = None, branch: str | None = None
 ) -> Iterator[FeedChange]:
-    """All changes up to the head that the branch has now, one by one; each has the cursor to go on with."""
-    head, place = _open(repository, cursor, start, branch)
-    for told in _read_changes(repository, head, place):
-        if isinstance(told, FeedChange):
-            yield told
+    """All changes up to the current head, one by one; each has the cursor to continue with."""
+    head, at = _open(repository, cursor, start, branch)
+    for item in _read_changes(repository, head, at):
+        if isinstance(item, FeedChange):
+            yield item
 
 
 def _open(repository: Repository, cursor: str | None, start: str | None, branch: str | None) -> tuple[Manifest, Cursor]:
-    """The branch's head, and where to go on."""
+    """The branch's head, and the position at which to start."""
     if cursor is not None and start is not None:
-        raise BadRequest("Both a cursor and a start are given: a cursor says where to go on by itself.")
+        raise BadRequest("Give either a cursor or a start, not both.")
     if cursor is not None:
-        place = Cursor.decode(cursor)
-        if branch is not None and branch != place.branch:
-            raise CursorRefused(f"it belongs to the branch {place.branch!r}, not to {branch!r}", _REMEDY)
-        head = repository.branches.find(place.branch).head
-        if head.branch_id != place.branch_id:
-            reason = "is another graph's" if place.branch == MAIN else "was deleted and made again since"
-            raise CursorRefused(f"its branch {place.branch!r} {reason}", _REMEDY)
-        if place.point.branch_id == head.branch_id and place.point.manifest_version > head.manifest_version:
-            # A cursor is given out behind what was read, and a branch only grows: what was read is gone.
-            reason = f"{place.branch!r} ends at manifest {head.manifest_version}, before the cursor's"
+        at = Cursor.decode(cursor)
+        if branch is not None and branch != at.branch:
+            raise CursorRefused(f"it belongs to the branch {at.branch!r}, not to {branch!r}", _REMEDY)
+        head = repository.branches.find(at.branch).head
+        if head.branch_id != at.branch_id:
+            reason = "is another graph's" if at.branch == MAIN else "was deleted and made again since"
+            raise CursorRefused(f"its branch {at.branch!r} {reason}", _REMEDY)
+        if at.point.branch_id == head.branch_id and at.point.manifest_version > head.manifest_version:
+            # A cursor never points beyond the head, and a branch only grows: manifests were lost.
+            reason = f"{at.branch!r} ends at manifest {head.manifest_version}, before the cursor's"
             remedy = "its newest manifests were lost, restore them (see `verify`), or begin again with `--start`"
-            raise CursorRefused(f"{reason} {place.point.manifest_version}", remedy)
-        return head, place
+            raise CursorRefused(f"{reason} {at.point.manifest_version}", remedy)
+        return head, at
     head = repository.branches.find(MAIN if branch is None else branch).head
     if start is None or start == NOW:
         return head, Cursor(head.branch, head.branch_id, head.point)
@@ -169,14 +169,14 @@ def _open(repository: Repository, cursor: str | None, start: str | None, branch:
 
 
 def _cursor_after(repository: Repository, head: Manifest, start: str) -> Cursor:
-    """The place behind a commit of the branch's line; in the middle of a group, behind so many of its commits."""
+    """The position after a commit in the branch's history; inside a group, after some of its commits."""
     commit = repository.commit_named(start)
     point = parse_commit_id(commit)
-    stretch = next((one for one in _history_segments(repository, head) if one.has(point)), None)
-    entry = None if stretch is None else repository.manifests.read(point)
-    if stretch is None or entry is None:
+    segment = next((one for one in _history_segments(repository, head) if one.has(point)), None)
+    entry = None if segment is None else repository.manifests.read(point)
+    if segment is None or entry is None:
         raise _not_in_history(head, start)
-    known = [one.id for one in stretch.commits_of(entry)]
+    known = [one.id for one in segment.commits_of(entry)]
     if commit not in known and len(entry.commits) > 1:
         raise _not_in_history(head, start)
     if not known or commit in (known[-1], commit_id(point)):
@@ -189,29 +189,29 @@ def _not_in_history(head: Manifest, start: str) -> BadRequest:
     return BadRequest(f"{start} is not in the history of {head.branch!r}: start with one of `commit list`.")
 
 
-def _read_changes(repository: Repository, head: Manifest, place: Cursor) -> Iterator[FeedChange | Cursor]:
-    """The changes behind a place, and after each commit the place behind it."""
+def _read_changes(repository: Repository, head: Manifest, at: Cursor) -> Iterator[FeedChange | Cursor]:
+    """The changes after a position, and after each commit the position behind it."""
     previous: Entry | None = None
-    for stretch, point in _points_after(repository, head, place.point):
+    for segment, point in _points_after(repository, head, at.point):
         entry = _read_ahead(repository, point, head)
         if is_logical(entry) and point.manifest_version > 1:
             before = Point(point.branch_id, point.manifest_version - 1)
             states = _require_states(repository, head, _states_before(repository, before, previous), entry)
-            told = stretch.commits_of(entry)
-            for number in range(place.commits, len(told)):
-                place = replace(place, point=before, commits=number)
-                yield from _changes_of_commit(repository, *states, number, place)
-                place = replace(place, position=None)
-                if number + 1 < len(told):
-                    yield replace(place, commits=number + 1)
-        place, previous = replace(place, point=point, position=None, commits=0), entry
-        yield place
+            commits = segment.commits_of(entry)
+            for number in range(at.commits, len(commits)):
+                at = replace(at, point=before, commits=number)
+                yield from _changes_of_commit(repository, *states, number, at)
+                at = replace(at, position=None)
+                if number + 1 < len(commits):
+                    yield replace(at, commits=number + 1)
+        at, previous = replace(at, point=point, position=None, commits=0), entry
+        yield at
 
 
 def _changes_of_commit(
-    repository: Repository, previous: Manifest, manifest: Manifest, number: int, place: Cursor
+    repository: Repository, previous: Manifest, manifest: Manifest, number: int, at: Cursor
 ) -> Iterator[FeedChange]:
-    """The changes of one commit, of a manifest with perhaps several, behind a place in it."""
+    """The changes of one commit of a manifest, after a position in it."""
     commit = manifest.commits[number]
     if commit.commit_class is not CommitClass.LOGICAL:
         return
@@ -219,13 +219,13 @@ def _changes_of_commit(
     before = previous if number == 0 else partial_state(previous, manifest, number - 1)
     after = manifest if last else partial_state(previous, manifest, number)
     states = _pinned(repository, before), _pinned(repository, after)
-    for change in GraphChanges(repository, *states, after=place.position):
-        yield FeedChange(change, commit, replace(place, position=change.position).encode())
+    for change in GraphChanges(repository, *states, after=at.position):
+        yield FeedChange(change, commit, replace(at, position=change.position).encode())
 
 
 @dataclass(frozen=True, slots=True)
 class _BranchSegment:
-    """The part of a branch that another one's history runs through: up to a manifest, and a commit in it."""
+    """The part of a branch that belongs to another one's history: up to a manifest, and a commit in it."""
 
     branch_id: BranchId
     last: int
@@ -239,20 +239,20 @@ class _BranchSegment:
 
 
 def _points_after(repository: Repository, head: Manifest, behind: Point) -> Iterator[tuple[_BranchSegment, Point]]:
-    """The manifests of the branch's line behind a point, old to new, through its fork points."""
+    """The manifests of the branch's history after a point, old to new, through its fork points."""
     reached = False
-    for stretch in _history_segments(repository, head):
+    for segment in _history_segments(repository, head):
         first = 1
-        if stretch.branch_id == behind.branch_id:
+        if segment.branch_id == behind.branch_id:
             reached, first = True, behind.manifest_version + 1
         if reached:
-            yield from ((stretch, Point(stretch.branch_id, number)) for number in range(first, stretch.last + 1))
+            yield from ((segment, Point(segment.branch_id, number)) for number in range(first, segment.last + 1))
     if not reached:
-        raise CursorRefused(f"its place is not in the history of {head.branch!r}", _REMEDY)
+        raise CursorRefused(f"its position is not in the history of {head.branch!r}", _REMEDY)
 
 
 def _history_segments(repository: Repository, head: Manifest) -> list[_BranchSegment]:
-    """The branches that a branch's history runs through, the oldest first, each up to where it was forked."""
+    """The branches that form a branch's history, the oldest first, each up to its fork point."""
     line = [_BranchSegment(head.branch_id, head.manifest_version, head.logical_head)]
     fork = head.fork
     while fork is not None:
@@ -266,7 +266,7 @@ def _history_segments(repository: Repository, head: Manifest) -> list[_BranchSeg
 
 
 def _read_ahead(repository: Repository, point: Point, head: Manifest) -> Entry:
-    """One entry; the next ones are read along with it, so that a long way is not as many round trips."""
+    """Read one entry, and the next ones concurrently, so that a long history takes few round trips."""
     manifests = repository.manifests
     if point.manifest_version % READ_AHEAD == 1 and point.branch_id == head.branch_id:
         last = min(head.manifest_version, point.manifest_version + READ_AHEAD - 1)
@@ -279,7 +279,7 @@ def _read_ahead(repository: Repository, point: Point, head: Manifest) -> Entry:
 
 
 def _states_before(repository: Repository, point: Point, known: Entry | None) -> Iterator[Entry]:
-    """What stood before a commit, the newest first: maintenance changes nothing, so each of it says the same."""
+    """The states before a commit, the newest first: those of maintenance commits have the same content."""
     entry = known or repository.manifests.read(point)
     while entry is not None:
         yield entry
@@ -291,7 +291,7 @@ def _states_before(repository: Repository, point: Point, known: Entry | None) ->
 def _require_states(
     repository: Repository, head: Manifest, before: Iterator[Entry], entry: Entry
 ) -> tuple[Manifest, Manifest]:
-    """A commit's state and one before it; both are needed to say what it changed."""
+    """The state of a commit and one before it, both of which must be retained to find its changes."""
     name = commit_id(Point(entry.branch_id, entry.manifest_version))
     with suppress(CommitNotFound):
         after = require_retained(repository.manifests, entry, name, repository.tags)
@@ -302,7 +302,7 @@ def _require_states(
 
 
 def _baseline(repository: Repository, head: Manifest) -> CommitId | None:
-    """The oldest commit after which the feed has no gap, a maintenance one perhaps: its state can still be read."""
+    """The oldest commit after which the feed has no gap; perhaps a maintenance commit, whose state can be read."""
     for number in range(head.oldest_retained, head.manifest_version + 1):
         entry = repository.manifests.read(Point(head.branch_id, number))
         if isinstance(entry, Manifest) and entry.commits:

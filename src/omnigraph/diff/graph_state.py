@@ -1,6 +1,6 @@
-"""The states that a merge compares: of each type its definition, and a stored table with rows on top.
+"""States that merges and diffs compare: for each type its definition, and a stored table with rows on top.
 
-Types are known by their identity, not by their name, so that a side which renamed one is still compared with the other.
+Types are identified by id, not by name, so that a renamed type is still compared with itself.
 """
 
 from collections.abc import Mapping
@@ -20,10 +20,9 @@ TypeId: TypeAlias = tuple[Kind, str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TypeState:
-    """The rows of one type in one state, to be read by its definition there.
+    """The rows of one type in one state, and its definition there.
 
-    `virtual`: this state was made up from several bases and no commit stands for it; `overlay` lies on top of what
-    the table has.
+    A `virtual` state combines several merge bases and belongs to no commit; its `overlay` is on top of the table.
     """
 
     definition: TypeDef
@@ -33,7 +32,7 @@ class TypeState:
 
     @property
     def content(self) -> TableContent | None:
-        """What the table holds, without the overlay."""
+        """The content of the table, without the overlay."""
         return None if self.ref is None else make_content(self.ref.stored, self.ref.tail)
 
     @property
@@ -43,7 +42,7 @@ class TypeState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphState:
-    """A state of the whole graph and its place in history."""
+    """A state of the whole graph and its position in history."""
 
     schema: Schema
     ancestry: Ancestry
@@ -66,7 +65,7 @@ def type_id_of(definition: TypeDef) -> TypeId:
 
 
 def same_content(one: TypeState | None, other: TypeState | None) -> bool:
-    """By `changed-at` alone, so two tables with equal rows may count as different, never the reverse."""
+    """By `changed-at` alone: tables with equal rows may count as different, but never the reverse."""
     if one is None or other is None:
         return _ref(one) is None and _ref(other) is None
     if one.virtual or other.virtual:
@@ -75,7 +74,7 @@ def same_content(one: TypeState | None, other: TypeState | None) -> bool:
 
 
 def without_tail(tables: Tables, state: TypeState | None) -> TypeState | None:
-    """The same rows without a tail, for a task on another machine, which can't ask manifests for them."""
+    """The same rows without a tail, for a task on another machine, which does not read manifests."""
     if state is None or state.ref is None or not state.ref.tail:
         return state
     _, own = tables.resolve(state.content)
@@ -83,7 +82,7 @@ def without_tail(tables: Tables, state: TypeState | None) -> TypeState | None:
 
 
 def may_have_lost_rows(before: TypeState | None, after: TypeState | None) -> bool:
-    """Whether rows that were there before may be gone after; told without reading."""
+    """Whether rows may have been removed in between, without reading them."""
     if before is not None and before.virtual and not same_content(before, after):
         return True
     return may_have_removed(_ref(before), _ref(after))

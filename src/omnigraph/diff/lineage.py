@@ -1,8 +1,7 @@
-"""The way through history from a state to a later one that has it among its ancestors.
+"""The path through history from a state to one of its descendants.
 
-Each step is one manifest and the one it was made from, so along the way nothing is lost and nothing counts twice. The
-ends may stand in the middle of a group of commits that share a manifest.
-Maintenance lies on it like commits do; whoever compares neighbours can tell the two apart by `changed_at`.
+Each step is a manifest and the one it was made from, so no change is lost or counted twice. The ends may be inside a
+group of commits that share a manifest. Maintenance manifests are on the path too; `changed_at` tells them apart.
 """
 
 from collections.abc import Iterator
@@ -25,20 +24,20 @@ from omnigraph.manifest.model.manifest import (
 from omnigraph.manifest.model.paths import parse_commit_id
 from omnigraph.manifest.store.manifest_store import Manifests
 
-STEPS_MAX = 1_000  # beyond it, reading what lies between would cost more than comparing the ends
+STEPS_MAX = 1_000  # beyond it, reading the steps would cost more than comparing the ends
 _TOO_LONG = f"more than {STEPS_MAX:,} steps lie between the two"
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The states from the older one to the newer, both included; or why there is no such way."""
+    """The states from the older one to the newer, both included; or why there is no path."""
 
     states: tuple[Manifest, ...] = ()
     obstacle: str | None = None
 
     @property
     def commits(self) -> int:
-        """How many logical commits lie on the way."""
+        """The number of logical commits on the path."""
         ids = {commit.id for state in self.states[1:] for commit in state.commits if _is_logical(commit)}
         return len(ids - {commit.id for state in self.states[:1] for commit in state.commits})
 
@@ -52,12 +51,12 @@ def _is_logical(commit: Commit) -> bool:
 
 
 def same_state(one: Manifest, other: Manifest) -> bool:
-    """Whether both are the same place in history: the same manifest, and as many of its commits."""
+    """Whether both are the same point in history: the same manifest and as many of its commits."""
     return one.point == other.point and len(one.commits) == len(other.commits)
 
 
 def find_lineage(manifests: Manifests, older: Manifest, newer: Manifest) -> Lineage:
-    """The way down from `newer` to `older`, through a merge where it came that way; told from old to new."""
+    """The path from `newer` down to `older`, through merges where necessary; returned from old to new."""
     older = _fork_origin(manifests, older)
     if older.point == newer.point and len(older.commits) <= len(newer.commits):
         return Lineage((newer,) if same_state(older, newer) else (older, newer))
@@ -66,25 +65,25 @@ def find_lineage(manifests: Manifests, older: Manifest, newer: Manifest) -> Line
         return Lineage(obstacle=f"{older.logical_head} is no ancestor of {newer.logical_head}")
     if older.branch_id == newer.branch_id and newer.manifest_version - older.manifest_version > STEPS_MAX:
         return Lineage(obstacle=_TOO_LONG)
-    way = [newer]
-    while way[-1].point != older.point:
-        known = len(way)
-        for entry in _steps_down(manifests, way[-1], older.branch_id, place):
+    path = [newer]
+    while path[-1].point != older.point:
+        known = len(path)
+        for entry in _steps_down(manifests, path[-1], older.branch_id, place):
             if not isinstance(entry, Manifest) or not manifests.is_state(entry):
                 expired = f"{entry.branch_id}.{entry.manifest_version}"
                 return Lineage(obstacle=f"cleanup has expired {expired}, which lies between the two")
-            way.append(entry)
-            if len(way) > STEPS_MAX + 1:
+            path.append(entry)
+            if len(path) > STEPS_MAX + 1:
                 return Lineage(obstacle=_TOO_LONG)
-        if len(way) == known:
+        if len(path) == known:
             return Lineage(obstacle="history no longer says how the two are connected")
-    if not same_state(way[-1], older):
-        way.append(older)
-    return Lineage(tuple(reversed(way)))
+    if not same_state(path[-1], older):
+        path.append(older)
+    return Lineage(tuple(reversed(path)))
 
 
 def _fork_origin(manifests: Manifests, state: Manifest) -> Manifest:
-    """Of a branch that has only just begun the state that it is a copy of, which others may have come from too."""
+    """For the first state of a branch, the state of which it is a copy, since others may descend from that."""
     while state.fork is not None and state.manifest_version == 1:
         entry = fork_state(manifests, state)
         if not isinstance(entry, Manifest) or not manifests.is_state(entry):
@@ -98,21 +97,21 @@ def _contains(entry: Entry, branch_id: BranchId, place: Position) -> bool:
 
 
 def _steps_down(manifests: Manifests, start: Manifest, branch_id: BranchId, place: Position) -> Iterator[Entry]:
-    """Down the first parents for as long as they contain the place; else one step to what was merged here."""
-    stayed = False
-    for entry in _line_below(manifests, start, branch_id, place):
+    """Down the first parents while they contain the position; else one step to what was merged here."""
+    found = False
+    for entry in _older_entries(manifests, start, branch_id, place):
         if not _contains(entry, branch_id, place):
             break
-        stayed = True
+        found = True
         yield entry
-    if not stayed:
+    if not found:
         merged = [commit.merged_parent for commit in start.commits if commit.merged_parent is not None]
         entries = (_merged_state(manifests, commit) for commit in merged)
         yield from [entry for entry in entries if entry is not None and _contains(entry, branch_id, place)][:1]
 
 
 def _merged_state(manifests: Manifests, commit: CommitId) -> Entry | None:
-    """The state of a merged commit, which may be in the middle of a group; a stub where it has expired."""
+    """The state of a merged commit, which may be inside a group; a stub if it has expired."""
     entry = manifests.read(parse_commit_id(commit))
     if not isinstance(entry, Manifest):
         return entry
@@ -122,8 +121,8 @@ def _merged_state(manifests: Manifests, commit: CommitId) -> Entry | None:
         return stub_of(entry)
 
 
-def _line_below(manifests: Manifests, start: Manifest, branch_id: BranchId, place: Position) -> Iterator[Entry]:
-    """The manifests below one on its own branch, then its fork point."""
+def _older_entries(manifests: Manifests, start: Manifest, branch_id: BranchId, place: Position) -> Iterator[Entry]:
+    """The older manifests of the same branch, then its fork point."""
     on_its_branch = start.branch_id == branch_id
     oldest = place.number if on_its_branch else 1
     lowest: Entry = start

@@ -1,4 +1,4 @@
-"""What became of one type's rows between two states, however its definition and its storage changed meanwhile."""
+"""Row differences of one type between two states, even if its definition and its storage changed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,21 +23,20 @@ StatePair: TypeAlias = tuple[TypeState | None, TypeState | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TypeHistory:
-    """One type along a way through history: its states from old to new; None where it was not there."""
+    """One type along a path through history: its states from old to new; None where it did not exist."""
 
     states: tuple[TypeState | None, ...]
 
     @property
     def definition(self) -> TypeDef:
-        """As it is in the end, or was last before it was dropped: by it all rows are told."""
+        """The last definition, in whose columns all rows are returned."""
         return next(state.definition for state in reversed(self.states) if state is not None)
 
     def comparisons(self) -> list[StatePair]:
-        """The pairs of states whose differences add up to all that logical commits did.
+        """The pairs of states whose differences compose to the changes of all logical commits.
 
-        `changed-at` tells which states have the same rows. Where the same rows are in another version, or have
-        gone from a tail into one, maintenance has rewritten them, and what lies before is compared apart from what
-        lies after.
+        States with the same `changed-at` have the same rows. Where the same rows are in another version, or were
+        folded, maintenance has rewritten them; the states before and after that are compared separately.
         """
         found: list[StatePair] = []
         start = previous = self.states[0]
@@ -54,16 +53,16 @@ class TypeHistory:
 
 
 def type_histories(states: Sequence[GraphState]) -> list[TypeHistory]:
-    """Every type that the states know, by its identity: a rename leaves it the same.
+    """Every type of the states, by id, so that a renamed type stays the same.
 
-    An id that comes again after its type was dropped is that of another type, which a merge has brought.
+    An id that occurs again after its type was dropped belongs to another type, which came with a merge.
     """
     types: dict[TypeId, None] = {type_id: None for state in states for type_id in state.types}
     return [history for type_id in types for history in _split_at_gaps([state.of(type_id) for state in states])]
 
 
 def _split_at_gaps(states: Sequence[TypeState | None]) -> Iterator[TypeHistory]:
-    """Each stretch without a gap by itself, with nothing before and after it."""
+    """A history for each period in which the type existed without a gap."""
     start = 0
     for there, stretch in groupby(states, lambda state: state is not None):
         entries = tuple(stretch)
@@ -74,10 +73,10 @@ def _split_at_gaps(states: Sequence[TypeState | None]) -> Iterator[TypeHistory]:
 
 
 def pair_types(older: GraphState, newer: GraphState, common: Catalog | None) -> list[TypeHistory]:
-    """The same for two states of which neither came from the other.
+    """The same for two states of which neither is an ancestor of the other.
 
-    Each side numbers new types for itself, so an id means the same type only if the common ancestor had it already;
-    what came later is the same by its name.
+    Each side assigns ids to new types, so equal ids mean the same type only if the common ancestor had it; later types
+    are matched by name.
     """
     known = {(definition.kind, definition.id) for definition in (common.types if common is not None else ())}
     pairs: dict[object, list[TypeState | None]] = {}
@@ -89,7 +88,7 @@ def pair_types(older: GraphState, newer: GraphState, common: Catalog | None) -> 
 
 
 def net_difference(tables: Tables, history: TypeHistory) -> Difference:
-    """All comparisons added up: of each row the first image before and the last one after, if they differ."""
+    """All comparisons composed: for each row its first image before and its last one after, if they differ."""
     parts = [table_difference(tables, *pair, history.definition) for pair in history.comparisons()]
     if len(parts) == 1:
         return parts[0]
@@ -99,7 +98,7 @@ def net_difference(tables: Tables, history: TypeHistory) -> Difference:
 def table_difference(tables: Tables, older: TypeState | None, newer: TypeState | None, wanted: TypeDef) -> Difference:
     """The rows in which two states of one type differ, with the columns of the wanted definition.
 
-    A property that a state does not know yet has its default there, exactly as `schema apply` gives it to rows.
+    A property that a state does not have yet gets its default, exactly as `schema apply` would set it.
     """
     found = tables.difference(_content(older), _content(newer), _columns_of(older, newer, wanted))
     before = found.before if older is None else align_rows(found.before, older.definition, wanted)
@@ -110,7 +109,7 @@ def table_difference(tables: Tables, older: TypeState | None, newer: TypeState |
 
 
 def _columns_of(older: TypeState | None, newer: TypeState | None, wanted: TypeDef) -> "pa.Schema":
-    """All columns that either state reads from, such that one read serves both."""
+    """All columns that either state needs, so that one read serves both."""
     import pyarrow as pa
 
     from omnigraph.schema.arrow import arrow_schema
@@ -128,7 +127,7 @@ def _compose(parts: Sequence[Difference], definition: TypeDef) -> Difference:
     from omnigraph.schema.arrow import arrow_schema
 
     shape = arrow_schema(definition)
-    first: dict[str, int | None] = {}  # id to the place of its first image before, None where it was inserted
+    first: dict[str, int | None] = {}  # id → row number of its first image before; None if it was inserted
     last: dict[str, int | None] = {}
     befores, afters = (pa.concat_tables([shape.empty_table(), *side]) for side in _sides(parts))
     at_before = at_after = 0
@@ -139,8 +138,8 @@ def _compose(parts: Sequence[Difference], definition: TypeDef) -> Difference:
         for entity in was.keys() | now.keys():
             first.setdefault(entity, was.get(entity))
             last[entity] = now.get(entity)
-    before = befores.take(pa.array([place for place in first.values() if place is not None], pa.int64()))
-    after = afters.take(pa.array([place for place in last.values() if place is not None], pa.int64()))
+    before = befores.take(pa.array([row for row in first.values() if row is not None], pa.int64()))
+    after = afters.take(pa.array([row for row in last.values() if row is not None], pa.int64()))
     return diff_in_memory(before, after)
 
 
@@ -149,7 +148,7 @@ def _sides(parts: Sequence[Difference]) -> "tuple[list[pa.Table], list[pa.Table]
 
 
 def _row_numbers(rows: "pa.Table", offset: int) -> Mapping[str, int]:
-    return {entity: offset + place for place, entity in enumerate(ids_of(rows))}
+    return {entity: offset + row for row, entity in enumerate(ids_of(rows))}
 
 
 def _changed_at(state: TypeState | None) -> CommitId | None:

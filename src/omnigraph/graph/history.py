@@ -218,5 +218,5 @@ class HistoryCommands:
 
 def _limit(limit: int | None) -> int | None:
     if limit is not None and (not isinstance(limit, int) or limit < 0):
-        raise BadRequest(f"A limit of {limit!r} makes no sense: give a whole number, 0 or more.")
+        raise BadRequest(f"A limit of {limit!r} is invalid: use a whole number, 0 or more.")
     return None if limit is None else min(limit, sys.maxsize)

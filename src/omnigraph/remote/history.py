@@ -208,7 +208,7 @@ class RemoteHistory:
 
 def _limit(limit: int | None) -> int:
     if limit is not None and (not isinstance(limit, int) or limit < 0):
-        raise BadRequest(f"A limit of {limit!r} makes no sense: give a whole number, 0 or more.")
+        raise BadRequest(f"A limit of {limit!r} is invalid: use a whole number, 0 or more.")
     return EVERYTHING if limit is None else min(limit, EVERYTHING)
 
 
