@@ -19,9 +19,9 @@ from concurrency.workers import workers
 from omnigraph.graph.graph import Graph
 from omnigraph.maintenance.background import fold_due
 from omnigraph.maintenance.policy import folds_due
+from omnigraph.manifest.commit.contention import RESERVE_AFTER_LOSSES
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.commit.publish import PublishPolicy
-from omnigraph.manifest.commit.write_reservation import RESERVE_AFTER_LOSSES
 from omnigraph.manifest.settings import HARD_LIMIT, Settings
 from omnigraph.storage import meter
 from support.catalogs import PERSON, people, person_rows

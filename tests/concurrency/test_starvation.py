@@ -9,9 +9,9 @@ import pytest
 import omnigraph
 from concurrency.workers import workers
 from omnigraph.manifest.commit.commit_queue import CommitQueue
-from omnigraph.manifest.commit.compose import compose
+from omnigraph.manifest.commit.compose import compose_manifest
+from omnigraph.manifest.commit.contention import RESERVE_AFTER_LOSSES, Reservations, reservation_plan
 from omnigraph.manifest.commit.plan import ConflictPolicy, DataChange, DeleteBranch, PublishPlan
-from omnigraph.manifest.commit.write_reservation import RESERVE_AFTER_LOSSES, Reservations, reservation_plan
 from omnigraph.manifest.settings import Settings
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
@@ -50,7 +50,7 @@ def test_a_turn_is_left_to_the_write_that_asked_and_over_when_its_time_is(tmp_pa
     base = graph.begin().base
     clock = _Clock()
     plan = _some_plan()
-    asked = compose(base, reservation_plan(plan, 0.1, "01ASK"), runtime.clock.now())
+    asked = compose_manifest(base, reservation_plan(plan, 0.1, "01ASK"), runtime.clock.now())
     turns = Reservations(Runtime(clock=clock), CommitQueue(Settings()))
 
     assert turns.remaining_s(base, "other") == 0
@@ -67,12 +67,14 @@ def test_a_turn_changes_nothing_and_is_nobodys_parent(tmp_path: Path) -> None:
     graph = omnigraph.init(tmp_path / "graph", people())
     base = graph.begin().base
 
-    asked = compose(base, reservation_plan(_some_plan(), 0.1, "01ASK"), graph.repository.runtime.clock.now())
+    asked = compose_manifest(base, reservation_plan(_some_plan(), 0.1, "01ASK"), graph.repository.runtime.clock.now())
 
     assert (asked.tables, asked.schema, asked.logical_head) == (base.tables, base.schema, base.logical_head)
     assert asked.commits[0].commit_class == "maintenance"
     assert (
-        compose(asked, PublishPlan("01END", ConflictPolicy.MAINTENANCE, DeleteBranch()), asked.authored_at).reservation
+        compose_manifest(
+            asked, PublishPlan("01END", ConflictPolicy.MAINTENANCE, DeleteBranch()), asked.authored_at
+        ).reservation
         is None
     )
 
@@ -85,7 +87,9 @@ def test_asking_for_a_turn_is_one_request_after_which_the_turn_begins(s3: S3Loca
     repository.publisher.publish(
         graph.begin(), PublishPlan("01OTHER", ConflictPolicy.CONSTRUCTIVE, DataChange("mutation"))
     )
-    asked = compose(graph.begin().base, reservation_plan(_some_plan(), 0.1, "01ASK"), repository.runtime.clock.now())
+    asked = compose_manifest(
+        graph.begin().base, reservation_plan(_some_plan(), 0.1, "01ASK"), repository.runtime.clock.now()
+    )
 
     with meter.operation("ask") as operation:
         answer = repository.manifests.create(asked)

@@ -421,7 +421,7 @@ def test_whatever_goes_wrong_behind_a_commit_the_commit_has_landed(make: Callabl
         raise RuntimeError("can't start new thread")
 
     graph = make()
-    graph.repository.publisher.on_landed = failing
+    graph.repository.publisher.listeners.insert(0, failing)
     commit = graph.write([Append(PERSON, person_rows("ada"))])
     assert commit is not None
     assert graph.snapshot().commit_id == commit.id

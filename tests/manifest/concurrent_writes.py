@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from omnigraph.manifest.commit.commit_queue import CommitOutcome, CommitQueue, PendingCommit
 from support.steps import Stepper
 
 from .schedules import Client
@@ -64,3 +65,14 @@ def _wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < until, "the writes did not line up"
         time.sleep(0.0005)
+
+
+def take_turn(
+    queue: CommitQueue, write: PendingCommit, run: Callable[[Sequence[PendingCommit]], None]
+) -> CommitOutcome:
+    """A write in its turn: it leads a batch, or another has decided its outcome."""
+    with queue.turn(write) as batch:
+        if batch:
+            run(batch)
+    assert write.outcome is not None
+    return write.outcome

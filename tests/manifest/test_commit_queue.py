@@ -14,23 +14,23 @@ from typing import Any, cast
 import pytest
 
 from omnigraph.errors import ConflictError
-from omnigraph.manifest.commit.commit_queue import CommitQueue, NoChange, PendingCommit, RunBatch
-from omnigraph.manifest.commit.conflict_handlers import Recourse
+from omnigraph.manifest.commit.commit_queue import CommitQueue, NoChange, PendingCommit
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.commit.write_op import WriteOp
 from omnigraph.manifest.model.manifest import Point
 from omnigraph.manifest.model.paths import manifest_key
 from omnigraph.manifest.settings import Settings
 from omnigraph.write.commit import Changes
 from support.catalogs import PERSON, person_rows
 
-from .concurrent_writes import waiting
+from .concurrent_writes import take_turn, waiting
 from .schedules import SMALL, Client, World
 
 
 def member(kind: type[PendingCommit] = PendingCommit) -> PendingCommit:
     txn = SimpleNamespace(base=SimpleNamespace(branch_id="main"), branch="main")
-    return kind(cast("Any", txn), cast("Any", SimpleNamespace(inline={}, txn_id="t")), Recourse(), 0.0)
+    return kind(cast("Any", txn), cast("Any", SimpleNamespace(inline={}, txn_id="t")), WriteOp(), 0.0, 60.0)
 
 
 class Line:
@@ -57,13 +57,13 @@ class Line:
             one.outcome = NoChange()
 
     def come(self, name: int, kind: type[PendingCommit] = PendingCommit) -> None:
-        def run(land: RunBatch) -> None:
+        def run() -> None:
             try:
-                self.over[name] = self.lines.submit(member(kind), land)
+                self.over[name] = take_turn(self.lines, member(kind), self.land)
             except BaseException as error:
                 self.over[name] = error
 
-        self._threads.append(threading.Thread(target=run, args=(self.land,), daemon=True))
+        self._threads.append(threading.Thread(target=run, daemon=True))
         self._threads[-1].start()
 
     def waiting(self) -> int:
@@ -141,12 +141,14 @@ def test_who_has_landed_goes_on_at_once_where_nobody_waits(line: Line) -> None:
 def test_who_has_landed_does_not_wait_for_one_that_tries_alone(line: Line) -> None:
     held, done = threading.Event(), threading.Event()
 
-    def alone() -> None:
-        with line.lines.exclusive(member()):
+    def put_alone() -> None:
+        alone = member()
+        alone.exclusive = True
+        with line.lines.turn(alone):
             held.set()
             assert done.wait(10)
 
-    thread = threading.Thread(target=alone, daemon=True)
+    thread = threading.Thread(target=put_alone, daemon=True)
     thread.start()
     eventually(lambda: line.waiting() == 2)
     line.gates[1].set()

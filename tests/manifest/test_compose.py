@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.manifest.commit.compose import compose
+from omnigraph.manifest.commit.compose import compose_manifest
 from omnigraph.manifest.commit.plan import (
     ConflictPolicy,
     Create,
@@ -34,7 +34,7 @@ LATER = NOON + timedelta(hours=1)
 def test_a_commit_takes_the_next_number_and_the_tables_that_it_staged() -> None:
     base = manifest(4, {PERSON: ref(1), COMPANY: ref(1, table_id="t2")})
 
-    made = compose(base, plan(ConflictPolicy.CONSTRUCTIVE, base, writes=[PERSON], actor="ada"), LATER)
+    made = compose_manifest(base, plan(ConflictPolicy.CONSTRUCTIVE, base, writes=[PERSON], actor="ada"), LATER)
 
     assert (made.manifest_version, made.logical_head) == (5, f"{BRANCH_ID}.5")
     assert made.tables[PERSON] == TableRef(TableVersion("t1", 77), 2, f"{BRANCH_ID}.5", columns="sha256:one")
@@ -53,7 +53,7 @@ def test_a_first_table_is_a_change_even_without_rows() -> None:
 
     assert not creating.changes_nothing
     created = TableRef(TableVersion("t9", 1), 0, f"{BRANCH_ID}.5", columns="sha256:one")
-    assert compose(base, creating, NOON).tables == {PERSON: created}
+    assert compose_manifest(base, creating, NOON).tables == {PERSON: created}
 
 
 def test_a_table_of_which_no_row_changes_stays_as_it_was() -> None:
@@ -62,7 +62,7 @@ def test_a_table_of_which_no_row_changes_stays_as_it_was() -> None:
     writing = PublishPlan("txn", ConflictPolicy.CONSTRUCTIVE, DataChange("mutation", (), untouched))
 
     assert writing.changes_nothing
-    assert compose(base, writing, NOON).tables == base.tables
+    assert compose_manifest(base, writing, NOON).tables == base.tables
 
 
 def test_a_dropped_table_is_gone_and_its_rows_are_counted() -> None:
@@ -71,7 +71,7 @@ def test_a_dropped_table_is_gone_and_its_rows_are_counted() -> None:
         "txn", ConflictPolicy.STRICT, DataChange("schema", (Drop(PERSON), Drop(COMPANY)), schema="sha256:two")
     )
 
-    made = compose(base, dropping, NOON)
+    made = compose_manifest(base, dropping, NOON)
 
     assert (made.tables, made.schema) == ({}, "sha256:two")
     assert made.commits[0].touched == {PERSON: RowCounts(deleted=3)}
@@ -80,7 +80,7 @@ def test_a_dropped_table_is_gone_and_its_rows_are_counted() -> None:
 def test_maintenance_changes_where_rows_are_and_nothing_else() -> None:
     base = manifest(4, {PERSON: ref(1, rows=3)}, logical_head=f"{BRANCH_ID}.3")
 
-    made = compose(base, plan(ConflictPolicy.MAINTENANCE, base, writes=[PERSON]), LATER)
+    made = compose_manifest(base, plan(ConflictPolicy.MAINTENANCE, base, writes=[PERSON]), LATER)
 
     assert made.tables[PERSON] == TableRef(
         TableVersion("t1", 77), 3, base.tables[PERSON].changed_at, columns="sha256:one"
@@ -95,24 +95,24 @@ def test_what_was_derived_from_another_version_is_never_composed() -> None:
     base = manifest(4, {PERSON: ref(1)})
     for other in (manifest(4, {PERSON: ref(2)}), manifest(4, {PERSON: ref(1, table_id="t2")}), manifest(4)):
         with pytest.raises(AssertionError, match="rebase: "):
-            compose(other, plan(ConflictPolicy.CONSTRUCTIVE, base, writes=[PERSON]), NOON)
+            compose_manifest(other, plan(ConflictPolicy.CONSTRUCTIVE, base, writes=[PERSON]), NOON)
 
 
 def test_a_fence_names_the_one_before_and_raises_what_is_retained() -> None:
     base = manifest(8, {PERSON: ref(1)}, fenced_at=3, oldest_retained=2)
     raising = PublishPlan("txn", ConflictPolicy.MAINTENANCE, RaiseFence(6, ("job",)))
 
-    made = compose(base, raising, NOON)
+    made = compose_manifest(base, raising, NOON)
 
     assert (made.fenced_at, made.fence, made.oldest_retained) == (9, Fence(3, ("job",)), 6)
     assert (made.tables, made.logical_head) == (base.tables, base.logical_head)
-    assert compose(made, plan(ConflictPolicy.CONSTRUCTIVE, made, writes=[PERSON]), NOON).fence is None
+    assert compose_manifest(made, plan(ConflictPolicy.CONSTRUCTIVE, made, writes=[PERSON]), NOON).fence is None
 
 
 @given(st.integers(1, 50), st.integers(1, 50))
 def test_oldest_retained_never_falls(before: int, asked: int) -> None:
     base = manifest(60, oldest_retained=before)
-    made = compose(base, PublishPlan("txn", ConflictPolicy.MAINTENANCE, RaiseFence(asked)), NOON)
+    made = compose_manifest(base, PublishPlan("txn", ConflictPolicy.MAINTENANCE, RaiseFence(asked)), NOON)
 
     assert made.oldest_retained == max(before, asked)
 
@@ -123,7 +123,7 @@ def test_authored_at_is_at_least_the_parents(offset: timedelta) -> None:
     base, now = manifest(4), NOON + offset
     shown = now.replace(microsecond=now.microsecond // 1000 * 1000)
     for effect in (DataChange("mutation"), RaiseFence(1), DeleteBranch()):
-        made = compose(base, PublishPlan("txn", ConflictPolicy.MAINTENANCE, effect), now)
+        made = compose_manifest(base, PublishPlan("txn", ConflictPolicy.MAINTENANCE, effect), now)
 
         assert made.authored_at == max(NOON, shown)
         assert all(commit.authored_at == made.authored_at for commit in made.commits)
@@ -132,7 +132,9 @@ def test_authored_at_is_at_least_the_parents(offset: timedelta) -> None:
 def test_a_fork_is_a_copy_of_the_fork_points_state_and_no_commit() -> None:
     fork = manifest(7, {PERSON: ref(1)}, fenced_at=5, oldest_retained=4, logical_head=f"{BRANCH_ID}.6")
 
-    born = compose(UNBORN, PublishPlan("txn", ConflictPolicy.CONSTRUCTIVE, CreateBranch("b", fork.schema, fork)), LATER)
+    born = compose_manifest(
+        UNBORN, PublishPlan("txn", ConflictPolicy.CONSTRUCTIVE, CreateBranch("b", fork.schema, fork)), LATER
+    )
 
     assert (born.branch, born.branch_id, born.manifest_version) == ("b", UNBORN.branch_id, 1)
     assert (born.tables, born.schema, born.logical_head) == (fork.tables, fork.schema, fork.logical_head)
@@ -142,9 +144,11 @@ def test_a_fork_is_a_copy_of_the_fork_points_state_and_no_commit() -> None:
 
 
 def test_a_branch_keeps_the_ancestry_of_its_source_and_counts_its_own() -> None:
-    born = compose(UNBORN, PublishPlan("txn", ConflictPolicy.CONSTRUCTIVE, CreateBranch("b", "s", manifest(7))), NOON)
+    born = compose_manifest(
+        UNBORN, PublishPlan("txn", ConflictPolicy.CONSTRUCTIVE, CreateBranch("b", "s", manifest(7))), NOON
+    )
 
-    second = compose(born, plan(ConflictPolicy.CONSTRUCTIVE, born, writes=[PERSON]), NOON)
+    second = compose_manifest(born, plan(ConflictPolicy.CONSTRUCTIVE, born, writes=[PERSON]), NOON)
 
     assert second.ancestry == {BRANCH_ID: Position(7), UNBORN.branch_id: Position(2)}
     assert second.commits[0].parent == f"{BRANCH_ID}.7"
@@ -152,7 +156,9 @@ def test_a_branch_keeps_the_ancestry_of_its_source_and_counts_its_own() -> None:
 
 
 def test_main_begins_with_a_commit_that_has_no_parent() -> None:
-    born = compose(UNBORN, PublishPlan("txn", ConflictPolicy.CONSTRUCTIVE, CreateBranch("main", "sha256:one")), NOON)
+    born = compose_manifest(
+        UNBORN, PublishPlan("txn", ConflictPolicy.CONSTRUCTIVE, CreateBranch("main", "sha256:one")), NOON
+    )
 
     (first,) = born.commits
     assert (first.id, first.parent, first.kind) == (f"{UNBORN.branch_id}.1", None, "init")
@@ -162,16 +168,19 @@ def test_main_begins_with_a_commit_that_has_no_parent() -> None:
 def test_a_tombstone_keeps_the_number_and_lets_go_of_the_tables() -> None:
     base = manifest(4, {PERSON: ref(1)}, oldest_retained=2, fork=Point("ccccccccccccc", 1))
 
-    grave = compose(base, PublishPlan("txn", ConflictPolicy.MAINTENANCE, DeleteBranch(), actor="ada"), NOON)
+    grave = compose_manifest(base, PublishPlan("txn", ConflictPolicy.MAINTENANCE, DeleteBranch(), actor="ada"), NOON)
 
     assert (grave.manifest_version, grave.tombstone) == (5, Tombstone("txn", "ada"))
     assert (grave.tables, grave.commits, grave.fork) == ({}, (), base.fork)
-    assert compose(UNBORN, PublishPlan("txn", ConflictPolicy.MAINTENANCE, DeleteBranch()), NOON).manifest_version == 1
+    assert (
+        compose_manifest(UNBORN, PublishPlan("txn", ConflictPolicy.MAINTENANCE, DeleteBranch()), NOON).manifest_version
+        == 1
+    )
 
 
 @pytest.mark.parametrize("effect", [DataChange("mutation"), RaiseFence(1)])
 def test_nothing_but_a_birth_or_an_end_comes_first(effect: DataChange | RaiseFence) -> None:
     with pytest.raises(AssertionError, match=rf"^{type(effect).__name__} can't follow EmptyBranch$"):
-        compose(UNBORN, PublishPlan("txn", ConflictPolicy.CONSTRUCTIVE, effect), NOON)
+        compose_manifest(UNBORN, PublishPlan("txn", ConflictPolicy.CONSTRUCTIVE, effect), NOON)
     with pytest.raises(AssertionError, match=r"^CreateBranch can't follow Manifest$"):
-        compose(manifest(1), PublishPlan("txn", ConflictPolicy.CONSTRUCTIVE, CreateBranch("b", "s")), NOON)
+        compose_manifest(manifest(1), PublishPlan("txn", ConflictPolicy.CONSTRUCTIVE, CreateBranch("b", "s")), NOON)

@@ -6,6 +6,7 @@ The rules are `settle-by-reading`, `one-txn-id` and `confirmed-head`.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -14,17 +15,17 @@ import pytest
 from omnigraph.errors import AccessDenied, ConstraintViolation, OutcomeUnknown, RetriesExhausted
 from omnigraph.manifest.commit import commit_queue as group
 from omnigraph.manifest.commit.commit_queue import CommitQueue, Committed, PendingCommit
-from omnigraph.manifest.commit.conflict_handlers import Recourse
 from omnigraph.manifest.commit.plan import Append, ConflictPolicy, DataChange, PublishPlan
 from omnigraph.manifest.commit.publish import PublishPolicy
 from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.commit.write_op import WriteOp
 from omnigraph.manifest.settings import Settings
 from omnigraph.write.commit import Changes
 from omnigraph.write.stage import Stager
 from support.catalogs import PERSON, person_rows
 from support.steps import Fault, LoseAnswer, LoseRequest, raising
 
-from .concurrent_writes import Write, together, waiting
+from .concurrent_writes import Write, take_turn, together, waiting
 from .schedules import (
     AN_INNER_RETRY_SAYS_EXISTS,
     APPLIED_ANSWER_LOST,
@@ -201,16 +202,16 @@ def test_whoever_is_interrupted_while_it_waits_leaves_the_line_and_nobody_waits_
             member.outcome = outcome
 
     def member(number: int) -> PendingCommit:
-        return PendingCommit(client.graph.begin(), plan, Recourse(), 0.0, losses=number)
+        return PendingCommit(client.graph.begin(), plan, WriteOp(), 0.0, 60.0, losses=number)
 
     plan = _some_plan(client)
-    interrupted = InterruptedMember(client.graph.begin(), plan, Recourse(), 0.0)
-    threads = [threading.Thread(target=lines.submit, args=(member(0), land))]
+    interrupted = InterruptedMember(client.graph.begin(), plan, WriteOp(), 0.0, 60.0)
+    threads = [threading.Thread(target=take_turn, args=(lines, member(0), land))]
     threads[0].start()
     assert begun.wait(10)
     with pytest.raises(KeyboardInterrupt):
-        lines.submit(interrupted, land)
-    threads.append(threading.Thread(target=lines.submit, args=(member(2), land)))
+        take_turn(lines, interrupted, land)
+    threads.append(threading.Thread(target=take_turn, args=(lines, member(2), land)))
     threads[1].start()
     go_on.set()
     for thread in threads:
@@ -229,9 +230,9 @@ def test_a_leader_that_is_done_names_nobody_so_that_no_write_waits_for_the_colle
         for one in group:
             one.outcome = outcome
 
-    member = PendingCommit(client.graph.begin(), _some_plan(client), Recourse(), 0.0)
+    member = PendingCommit(client.graph.begin(), _some_plan(client), WriteOp(), 0.0, 60.0)
 
-    assert CommitQueue(Settings()).submit(member, land) is outcome
+    assert take_turn(CommitQueue(Settings()), member, land) is outcome
     assert (led, member.batch) == ([1], ())
 
 
@@ -239,12 +240,12 @@ def test_a_leader_whose_time_is_spent_puts_the_write_that_is_left_and_not_its_ow
     client = world.client("writer")
     base, publisher = client.graph.begin(), client.repository.publisher
     late, other = (
-        PendingCommit(base, _some_plan(client, name, name), Recourse(), publisher._deadline())
+        PendingCommit(base, _some_plan(client, name, name), WriteOp(), time.monotonic() + 60.0, 60.0)
         for name in ("late", "other")
     )
     late.losses, late.deadline = 1, -1.0
 
-    publisher._groups.land([late, other])
+    publisher._run([late, other])
 
     assert isinstance(late.outcome, RetriesExhausted)
     assert isinstance(other.outcome, Committed)
@@ -276,7 +277,7 @@ def test_a_leader_interrupted_while_it_hands_over_leaves_nobody_waiting(
 
     def join() -> None:
         try:
-            told.append(lines.submit(PendingCommit(base, plan, Recourse(), 0.0), land))
+            told.append(take_turn(lines, PendingCommit(base, plan, WriteOp(), 0.0, 60.0), land))
         except (AssertionError, KeyboardInterrupt) as error:
             told.append(error)
 
@@ -312,8 +313,8 @@ def test_three_hundred_that_wait_are_taken_in_the_order_of_their_arrival(world: 
 
     threads = []
     for number in range(301):
-        member = PendingCommit(base, plan, Recourse(), 0.0, losses=number)
-        threads.append(threading.Thread(target=lines.submit, args=(member, land)))
+        member = PendingCommit(base, plan, WriteOp(), 0.0, 60.0, losses=number)
+        threads.append(threading.Thread(target=take_turn, args=(lines, member, land)))
         threads[-1].start()
         while len(lines._waiting.get(world.main_id, ())) < number:
             pass

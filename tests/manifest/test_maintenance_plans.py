@@ -1,5 +1,6 @@
 """Maintenance through publish: the same rows stored otherwise, which never fails anybody."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,8 @@ from omnigraph.manifest.commit.plan import (
     Rewrite,
     StagedTable,
 )
-from omnigraph.manifest.commit.publish import Recourse
 from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.commit.write_op import WriteOp
 from omnigraph.manifest.model.manifest import RowCounts
 from omnigraph.manifest.settings import Settings
 from omnigraph.storage.table.tables import TableVersion
@@ -85,6 +86,16 @@ def test_a_strict_writer_whose_table_was_only_maintained_lands_on_the_new_versio
     assert ids_of(graph.snapshot().to_arrow(PERSON)) == ["ada", "eve"]
 
 
+class Planned(WriteOp):
+    can_replan = True
+
+    def __init__(self, graph: Graph, plan: Callable[[Graph, WriteTxn], PublishPlan]) -> None:
+        self._graph, self._plan = graph, plan
+
+    def plan(self, txn: WriteTxn) -> PublishPlan:
+        return self._plan(self._graph, txn)
+
+
 @pytest.mark.parametrize("plan", [index_plan, compaction_plan])
 def test_maintenance_of_a_table_that_moved_is_planned_again_and_loses_nothing(graph: Graph, plan) -> None:  # type: ignore[no-untyped-def]
     txn = graph.begin()
@@ -93,7 +104,7 @@ def test_maintenance_of_a_table_that_moved_is_planned_again_and_loses_nothing(gr
 
     with pytest.raises(ConflictError, match="lost its base"):
         graph.repository.publisher.publish(txn, late)
-    graph.repository.publisher.publish(txn, late, Recourse(plan_again=lambda base: plan(graph, base)))
+    graph.repository.publisher.publish(txn, late, Planned(graph, plan))
 
     assert ids_of(graph.snapshot().to_arrow(PERSON)) == ["ada", "bob", "eve", "hedy"]
     assert [commit.kind for commit in graph.commits(maintenance=True)][:2] == ["optimize", "mutation"]

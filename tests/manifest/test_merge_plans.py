@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph.manifest.commit.compose import compose
+from omnigraph.manifest.commit.compose import compose_manifest
 from omnigraph.manifest.commit.conflicts import Proceed, Refuse, Replan, decide, may_have_removed
 from omnigraph.manifest.commit.plan import Adopted, ConflictPolicy, DataChange, Drop, Merged, PublishPlan, StagedTable
 from omnigraph.manifest.model.codec import decode_entry, encode_entry
@@ -33,7 +33,7 @@ def test_a_merge_has_the_ancestors_of_both_sides_and_adopts_references_as_they_a
         ancestry={BRANCH_ID: Position(4), "ccccccccccccc": Position(8)},
     )
 
-    made = compose(base, merging(), NOON)
+    made = compose_manifest(base, merging(), NOON)
 
     assert made.ancestry == {BRANCH_ID: Position(5), OTHER: Position(3), "ccccccccccccc": Position(8)}
     assert made.tables == {PERSON: THEIRS, COMPANY: base.tables[COMPANY]}
@@ -46,7 +46,7 @@ def test_a_merge_has_the_ancestors_of_both_sides_and_adopts_references_as_they_a
 def test_a_table_that_was_converted_on_the_way_is_new_with_the_merge() -> None:
     merged = Merged({OTHER: Position(3)}, {PERSON: Adopted(THEIRS, converted=True)})
 
-    made = compose(manifest(4), merging(merged=merged), NOON)
+    made = compose_manifest(manifest(4), merging(merged=merged), NOON)
 
     assert made.tables[PERSON].changed_at == made.tables[PERSON].removed_at == f"{BRANCH_ID}.5"
 
@@ -83,7 +83,7 @@ def test_a_commit_that_removes_rows_leaves_its_stamp(deleted: int, told: bool) -
         "txn", ConflictPolicy.STRICT, DataChange("mutation", (), {PERSON: staged_on(base, PERSON, touch)})
     )
 
-    after = compose(base, writing, NOON).tables[PERSON]
+    after = compose_manifest(base, writing, NOON).tables[PERSON]
 
     assert after.removed_at == (f"{BRANCH_ID}.5" if told else None)
     assert may_have_removed(base.tables[PERSON], after) is told
@@ -92,7 +92,7 @@ def test_a_commit_that_removes_rows_leaves_its_stamp(deleted: int, told: bool) -
 def test_maintenance_copies_the_stamp() -> None:
     base = manifest(4, {PERSON: replace(ref(1), removed_at="x.1")})
 
-    after = compose(base, plan(ConflictPolicy.MAINTENANCE, base, writes=[PERSON]), NOON).tables[PERSON]
+    after = compose_manifest(base, plan(ConflictPolicy.MAINTENANCE, base, writes=[PERSON]), NOON).tables[PERSON]
 
     assert (after.removed_at, after.changed_at) == ("x.1", base.tables[PERSON].changed_at)
     assert not may_have_removed(base.tables[PERSON], after)
@@ -109,7 +109,7 @@ def test_a_table_that_is_gone_or_another_may_have_lost_rows_and_a_new_one_has_no
 
 def test_a_dropped_table_is_not_kept_by_its_stamp() -> None:
     base = manifest(4, {KNOWS: ref(1)})
-    made = compose(base, merging(actions=(Drop(KNOWS),)), NOON)
+    made = compose_manifest(base, merging(actions=(Drop(KNOWS),)), NOON)
 
     assert made.tables == {PERSON: THEIRS}
 
@@ -118,6 +118,6 @@ def test_a_staged_table_beside_an_adopted_one_is_new_with_the_merge() -> None:
     base = manifest(4, {COMPANY: ref(1)})
     staged = {COMPANY: StagedTable(TableVersion("t1", 8), 3, RowCounts(updated=1), TableVersion("t1", 1))}
 
-    made = compose(base, merging(staged=staged), NOON)
+    made = compose_manifest(base, merging(staged=staged), NOON)
 
     assert made.tables[COMPANY] == TableRef(TableVersion("t1", 8), 3, f"{BRANCH_ID}.5", columns="sha256:one")

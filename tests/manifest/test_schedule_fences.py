@@ -9,8 +9,9 @@ import pytest
 
 from omnigraph.errors import ExpectedVersionMismatch
 from omnigraph.manifest.commit.plan import Append, ConflictPolicy, Create, DataChange, Drop, PublishPlan, Upsert
-from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
+from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.commit.write_op import WriteOp
 from omnigraph.manifest.model.manifest import Manifest, Stub, TableKey
 from omnigraph.manifest.model.paths import commit_id
 from omnigraph.storage.objects.object_store import PutOutcome
@@ -193,7 +194,7 @@ def test_a_plan_that_staged_nothing_takes_a_fence_for_plain_maintenance(world: W
     assert PERSON not in writer.head().tables
 
 
-class LongWrite:
+class LongWrite(WriteOp):
     """A write with an intent, staged on the head of main, that records which tables it had to stage again."""
 
     def __init__(self, client: Client, intent: str, *ids: str) -> None:
@@ -203,17 +204,15 @@ class LongWrite:
         plan = PublishPlan(
             intent, ConflictPolicy.CONSTRUCTIVE, DataChange("load", (Append(PERSON, person_rows(*ids)),)), intent=intent
         )
-        self.plan = self._stager.stage(self.txn, plan)
+        self.staged = self._stager.stage(self.txn, plan)
         self.staged_again: list[tuple[frozenset[TableKey], bool]] = []
 
     def publish(self) -> PublishedCommit:
-        commit = self._client.repository.publisher.publish(self.txn, self.plan, Recourse(restage=self._restage))
+        commit = self._client.repository.publisher.publish(self.txn, self.staged, self)
         assert commit is not None
         return commit
 
-    def _restage(
-        self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool
-    ) -> PublishPlan:
+    def restage(self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
         self.staged_again.append((tables, from_scratch))
         return self._stager.restage(txn, plan, tables, from_scratch)
 
@@ -249,7 +248,7 @@ def test_staged_work_survives_only_if_every_fence_since_its_base_honoured_its_in
     assert job.staged_again == again
     fresh = world.client("fresh")
     assert fresh.people() == ["ada", "base"]
-    first_staged = job.plan.staged[PERSON].at
+    first_staged = job.staged.staged[PERSON].at
     assert (fresh.head().tables[PERSON].stored == first_staged) is (again == [])
 
 

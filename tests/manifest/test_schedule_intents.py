@@ -22,8 +22,9 @@ from omnigraph.gc.recovery import end_job
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest import repository as repository_module
 from omnigraph.manifest.commit.plan import Append, ConflictPolicy, DataChange, PublishPlan, Upsert
-from omnigraph.manifest.commit.publish import PublishedCommit, PublishPolicy, Recourse
+from omnigraph.manifest.commit.publish import PublishedCommit, PublishPolicy
 from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.commit.write_op import WriteOp
 from omnigraph.manifest.intent.guard import JobGuard
 from omnigraph.manifest.intent.intent_store import HeldIntent
 from omnigraph.manifest.model.manifest import Manifest, Point, Stub, TableKey
@@ -70,7 +71,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     return World(tmp_path / "graph") if request.param == "local" else S3World(request.getfixturevalue("s3"))
 
 
-class Driver:
+class Driver(WriteOp):
     """A long write as a bulk load does it: an intent, staged work, one publish; it can be resumed elsewhere."""
 
     def __init__(self, client: Client, held: HeldIntent, txn: WriteTxn) -> None:
@@ -112,16 +113,14 @@ class Driver:
         return self.put(self.plan(self.txn))
 
     def put(self, plan: PublishPlan) -> PublishedCommit:
-        commit = self._client.repository.publisher.publish(self.txn, plan, Recourse(self._restage, self._validate))
+        commit = self._client.repository.publisher.publish(self.txn, plan, self)
         assert commit is not None
         return commit
 
-    def _validate(self, txn: WriteTxn, plan: PublishPlan) -> None:
+    def validate(self, txn: WriteTxn, plan: PublishPlan) -> None:
         run_checks(plan.checks, txn, self._client.repository.tables)
 
-    def _restage(
-        self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool
-    ) -> PublishPlan:
+    def restage(self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
         self.staged_again.append(from_scratch)
         return self._stager.restage(txn, plan, tables, from_scratch)
 
@@ -280,25 +279,31 @@ def test_a_plan_that_is_made_again_keeps_its_intent(world: World) -> None:
     driver = Driver.start(client)
     plans: list[PublishPlan] = []
 
-    def plan_on(txn: WriteTxn) -> PublishPlan:
-        plan = PublishPlan(
-            "another id",
-            ConflictPolicy.CONSTRUCTIVE,
-            DataChange("load", (Upsert(PERSON, person_rows("ada")),)),
-            read_rows=frozenset({PERSON}),
-        )
-        plans.append(driver._stager.stage(txn, plan))
-        return plans[-1]
+    class Replanned(WriteOp):
+        can_replan = True
+
+        def plan(self, txn: WriteTxn) -> PublishPlan:
+            plan = PublishPlan(
+                "another id",
+                ConflictPolicy.CONSTRUCTIVE,
+                DataChange("load", (Upsert(PERSON, person_rows("ada")),)),
+                read_rows=frozenset({PERSON}),
+            )
+            plans.append(driver._stager.stage(txn, plan))
+            return plans[-1]
+
+        def restage(
+            self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool
+        ) -> PublishPlan:
+            return driver.restage(txn, plan, tables, from_scratch)
 
     first = PublishPlan(
-        "job", ConflictPolicy.CONSTRUCTIVE, plan_on(driver.txn).change,
+        "job", ConflictPolicy.CONSTRUCTIVE, Replanned().plan(driver.txn).change,
         read_rows=frozenset({PERSON}), guard=driver.guard,
         intent=driver.held.intent.tokens[0],
     )  # fmt: skip
     publisher = client.repository.publisher
-    with client.start(
-        lambda: publisher.publish(driver.txn, first, Recourse(driver._restage, None, plan_on))
-    ) as stalled:
+    with client.start(lambda: publisher.publish(driver.txn, first, Replanned())) as stalled:
         stalled.run_until(a_put_of_manifest(2))
         world.client("bob").insert("bob")
         stalled.run_until(a_put_of_manifest(3))

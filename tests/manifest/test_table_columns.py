@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from omnigraph.manifest.commit.compose import compose
+from omnigraph.manifest.commit.compose import compose_manifest
 from omnigraph.manifest.commit.conflicts import Proceed, Replan, decide
 from omnigraph.manifest.commit.plan import (
     Adopted,
@@ -57,7 +57,7 @@ def base_of(schema: Schema, **tables: TableRef) -> Manifest:
 
 
 def missing(base: Manifest, change: DataChange, reads: Reads | None = None) -> dict[TableKey, str]:
-    after = compose(base, PublishPlan("txn", ConflictPolicy.STRICT, change), NOON)
+    after = compose_manifest(base, PublishPlan("txn", ConflictPolicy.STRICT, change), NOON)
     return missing_columns(base, after, change, reads or Reads())
 
 

@@ -29,7 +29,6 @@ from omnigraph.manifest.commit.plan import (
     StagedTable,
     Upsert,
 )
-from omnigraph.manifest.commit.publish import Recourse
 from omnigraph.manifest.model.manifest import RowCounts
 from omnigraph.manifest.settings import Settings
 from omnigraph.query.compile import compile_queries
@@ -91,7 +90,7 @@ def indexed(graph: Graph) -> None:
     made = repository.tables.commit_operation(at, lance.LanceOperation.CreateIndex([segment], []))
     staged = {DOC: StagedTable(made.at, made.rows, RowCounts(), ref.stored)}
     plan = PublishPlan("x" * 26, ConflictPolicy.MAINTENANCE, DataChange("index", (Index(DOC),), staged))
-    repository.publisher.publish(txn, plan, Recourse())
+    repository.publisher.publish(txn, plan)
 
 
 def condition(kind: TextSearchKind, query: str | None, edits: int = 0) -> TextSearch:

@@ -85,7 +85,7 @@ def test_a_deadline_that_is_none_is_refused_before_anything_is_written(http: htt
 
 def test_a_stop_that_comes_behind_the_put_changes_nothing_about_the_answer(graph: Graph) -> None:
     stop = StopToken()
-    graph.repository.publisher.on_landed = lambda _: stop.set(Stopped("it is late", "hurry"))
+    graph.repository.publisher.listeners.append(lambda _: stop.set(Stopped("it is late", "hurry")))
     with stop_scope(stop):
         made = graph.mutate(ADD, params={"slug": "cy"})
         assert made is not None

@@ -242,7 +242,7 @@ def test_the_error_survives_pickling() -> None:
 
 
 def test_the_raw_write_api_is_checked_by_the_same_run(people: World) -> None:
-    from omnigraph.write.commit import Changes, commit_changes
+    from omnigraph.write.commit import Changes, PlannedWrite
     from omnigraph.write.validate.checks import IdsAbsent, Unreferenced
 
     checks = (
@@ -252,6 +252,6 @@ def test_the_raw_write_api_is_checked_by_the_same_run(people: World) -> None:
     actions = (Append("node:Note", empty(people, "node:Note")), Delete("node:Person", ("bob",)))
 
     with pytest.raises(ConstraintViolation) as raised:
-        commit_changes(people.repository, Changes(actions, checks))
+        PlannedWrite(people.repository, Changes(actions, checks)).commit()
 
     assert [violation.constraint for violation in raised.value.violations] == ["key", "endpoint"]

@@ -10,9 +10,10 @@ import pytest
 
 from omnigraph.errors import BadRequest, ConflictError, ExpectedVersionMismatch, PreconditionFailed
 from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.query.ir import MutationQuery
 from omnigraph.write.commit import Changes
 from omnigraph.write.mutate import mutate as mutations
-from write.world import World, make_world, person, touched
+from write.world import NOW, World, make_world, person, touched
 
 
 def test_a_keyed_insert_of_a_new_row_takes_its_id_from_the_key_and_defaults_from_the_schema(world: World) -> None:
@@ -73,10 +74,10 @@ def test_fresh_ids_are_minted_once_however_often_a_mutation_is_planned(world: Wo
     from write.world import prepared
 
     query = prepared('query q() { insert Note { text: "a" } }', {})
-    plan = mutations.mutation_planner(world.repository, query)
+    mutation = mutations.Mutation(world.repository, query)
     txn = world.repository.open_txn()
 
-    first, second = plan(txn), plan(txn)
+    first, second = mutation.changes(txn), mutation.changes(txn)
 
     assert [action.rows["id"].to_pylist() for action in first.actions] == [  # type: ignore[union-attr]
         action.rows["id"].to_pylist()  # type: ignore[union-attr]
@@ -346,13 +347,13 @@ def test_many_inserts_are_looked_up_at_once(people: World, monkeypatch: pytest.M
 def test_a_query_for_another_schema_is_prepared_again(people: World) -> None:
     prepared_for: list[str] = []
 
-    def prepare(txn: WriteTxn) -> Any:
-        from write.world import prepared
+    class Recorded(mutations.MutationText):
+        def bind(self, txn: WriteTxn) -> MutationQuery:
+            prepared_for.append(txn.base.schema)
+            return super().bind(txn)
 
-        prepared_for.append(txn.base.schema)
-        return prepared('query q() { insert Note { text: "x" } }', {})(txn)
-
-    mutations.mutate(people.repository, prepare)
+    text = Recorded('query q() { insert Note { text: "x" } }', None, {}, NOW)
+    mutations.Mutation(people.repository, text).commit()
 
     assert prepared_for == [people.repository.open_txn().base.schema]
 
@@ -379,7 +380,7 @@ def test_the_planner_says_what_it_read(people: World) -> None:
 
     def reads(body: str) -> Changes:
         query = prepared(f"query q() {{ {body} }}", {})
-        return mutations.mutation_planner(people.repository, query)(people.repository.open_txn())
+        return mutations.Mutation(people.repository, query).changes(people.repository.open_txn())
 
     assert reads('insert Person { slug: "zed", name: "Z" }').read_rows == {"node:Person"}
     assert reads('insert Likes { from: "ada", to: "bob" }').read_rows == set()

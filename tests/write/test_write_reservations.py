@@ -13,9 +13,9 @@ import pytest
 
 from omnigraph.manifest.commit import publish
 from omnigraph.manifest.commit.commit_queue import PendingCommit
-from omnigraph.manifest.commit.compose import compose
+from omnigraph.manifest.commit.compose import compose_manifest
+from omnigraph.manifest.commit.contention import RESERVATION_MAX_S, reservation_plan
 from omnigraph.manifest.commit.plan import ConflictPolicy, PublishPlan, RaiseFence
-from omnigraph.manifest.commit.write_reservation import RESERVATION_MAX_S, reservation_plan
 from omnigraph.manifest.repository import init_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.schema.lang.compile import compile_schema
@@ -35,21 +35,21 @@ def test_a_turn_is_not_asked_for_the_time_that_was_waited_in_line(
     world = World(init_repository(str(tmp_path / "graph"), schema, {"fsync": "false"}, settings=staged))
     publisher: Any = world.repository.publisher
     clock = publisher._runtime.clock
-    monotonic, held, create = clock.monotonic, publisher._queue.exclusive, world.repository.manifests.create
+    monotonic, held, create = clock.monotonic, publisher._queue.turn, world.repository.manifests.create
     waited = [0.0]
     asked: list[float] = []
     others = iter(range(LOSSES))
 
     @contextmanager
-    def long_line(member: Any) -> Iterator[None]:
+    def long_line(member: Any) -> Iterator[Any]:
         waited[0] += IN_LINE_S
-        line: AbstractContextManager[None] = held(member)
-        with line:
-            yield
+        line: AbstractContextManager[Any] = held(member)
+        with line as batch:
+            yield batch
 
     def late(manifest: Any) -> Any:
         """Somebody elsewhere is always first, for a while."""
-        number = None if manifest.turn is not None else next(others, None)
+        number = None if manifest.reservation is not None else next(others, None)
         if number is not None:
             world.elsewhere.mutate(f'insert T {{ name: "other{number}" }}')
         return create(manifest)
@@ -59,7 +59,7 @@ def test_a_turn_is_not_asked_for_the_time_that_was_waited_in_line(
         return reservation_plan(plan, attempt_s, txn_id)
 
     monkeypatch.setattr(type(clock), "monotonic", lambda _: monotonic() + waited[0])
-    monkeypatch.setattr(publisher._queue, "exclusive", long_line)
+    monkeypatch.setattr(publisher._queue, "turn", long_line)
     monkeypatch.setattr(world.repository.manifests, "create", late)
     monkeypatch.setattr(publish, "reservation_plan", noted)
 
@@ -96,7 +96,7 @@ def test_a_writer_that_leaves_a_turn_to_another_of_its_own_process_lets_it_pass(
         waits.set()
         sleep(seconds)
 
-    asked = compose(stale.base, reservation_plan(fence, 30.0, "01TURN"), clock.now())
+    asked = compose_manifest(stale.base, reservation_plan(fence, 30.0, "01TURN"), clock.now())
     assert repository.manifests.create(asked).outcome is PutOutcome.CREATED
     monkeypatch.setattr(publisher._reservations, "yield_to", leaving)
     monkeypatch.setattr(type(clock), "sleep", sleeping)

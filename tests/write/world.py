@@ -12,16 +12,14 @@ import pytest
 
 from omnigraph.errors import ConstraintViolation
 from omnigraph.manifest.commit.publish import PublishedCommit
-from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.repository import Repository, init_repository, open_repository
-from omnigraph.query.compile import compile_queries
-from omnigraph.query.ir import MutationQuery
 from omnigraph.read.export.export import export_lines
 from omnigraph.read.tables import scan as read_table
 from omnigraph.schema.lang.compile import compile_schema
+from omnigraph.write.commit import CommitOptions
 from omnigraph.write.load.load import LoadResult, load
 from omnigraph.write.load.load_options import LoadOptions
-from omnigraph.write.mutate.mutate import mutate
+from omnigraph.write.mutate.mutate import Mutation, MutationText
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 
@@ -56,7 +54,8 @@ class World:
         declared = ", ".join(f"${name}: {kind}" for name, (kind, _) in (params or {}).items())
         values = {name: value for name, (_, value) in (params or {}).items()}
         text = f"query q({declared}) {{ {body} }}"
-        return mutate(self.repository, prepared(text, values), branch=branch, **options)
+        txn = options.pop("txn", None)
+        return Mutation(self.repository, prepared(text, values), CommitOptions(branch, **options), txn=txn).commit()
 
     def load(self, source: Any, **options: Any) -> LoadResult:
         limits = options.pop("limits", None)
@@ -101,11 +100,8 @@ class World:
         return raised.value
 
 
-def prepared(text: str, values: Mapping[str, Any]) -> Callable[[WriteTxn], MutationQuery]:
-    def prepare(txn: WriteTxn) -> MutationQuery:
-        return compile_queries(text, txn.catalog, schema_hash=txn.base.schema).bind_mutation(values, now=NOW)
-
-    return prepare
+def prepared(text: str, values: Mapping[str, Any]) -> MutationText:
+    return MutationText(text, None, values, NOW)
 
 
 def make_world(place: str | Path, schema: str = PEOPLE, options: Mapping[str, str] | None = None) -> World:

@@ -27,14 +27,13 @@ from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.schema.lang.printer import print_schema
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
-from omnigraph.write.commit import Changes, OnConflict, Planner, commit_changes
+from omnigraph.write.commit import Changes, CommitOptions, OnConflict, PlannedWrite, Planner
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from omnigraph.merge.merge import MergeResult
-    from omnigraph.query.ir import MutationQuery
     from omnigraph.read.result import QueryResult
     from omnigraph.read.tables.read_cache import CacheCounts, ReadCache
     from omnigraph.schema.evolve.migration import MigrationPlan
@@ -270,7 +269,7 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         self.tags = TagCommands(repository)
         self.maintenance = Maintainer(repository)
         repository.before_write = self.maintenance.before_write
-        repository.publisher.on_landed = self.maintenance.on_commit
+        repository.publisher.listeners.append(self.maintenance.on_commit)
 
     @property
     def uri(self) -> str:
@@ -328,23 +327,11 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
     ) -> PublishedCommit | None:
         """Run a mutation as one atomic commit; None where it changes nothing."""
         _require_text(gq)
-        from omnigraph.write.mutate.mutate import mutate
+        from omnigraph.write.mutate.mutate import Mutation, MutationText
 
-        now = self.repository.runtime.clock.now()
-
-        def prepared(txn: WriteTxn) -> "MutationQuery":
-            compiled = compile_queries(gq, txn.catalog, name, schema_hash=txn.base.schema)
-            return compiled.bind_mutation(NO_PARAMS if params is None else params, now=now)
-
-        return mutate(
-            self.repository,
-            prepared,
-            branch=branch,
-            actor=actor,
-            if_commit=if_commit,
-            txn_id=txn_id,
-            on_conflict=on_conflict,
-        )
+        text = MutationText(gq, name, NO_PARAMS if params is None else params, self.repository.runtime.clock.now())
+        options = CommitOptions(branch, actor, if_commit, txn_id, on_conflict)
+        return Mutation(self.repository, text, options).commit()
 
     @cached_property
     def _read_caches(self) -> "ReadCache":
@@ -377,13 +364,5 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
     ) -> PublishedCommit | None:
         """Change rows of any number of types in one atomic commit; None where nothing changes."""
         planned = Changes(tuple(changes), tuple(checks)) if isinstance(changes, Sequence) else changes
-        return commit_changes(
-            self.repository,
-            planned,
-            branch=branch,
-            txn=txn,
-            actor=actor,
-            if_commit=if_commit,
-            txn_id=txn_id,
-            on_conflict=on_conflict,
-        )
+        options = CommitOptions(branch, actor, if_commit, txn_id, on_conflict)
+        return PlannedWrite(self.repository, planned, options, txn=txn).commit()

@@ -26,8 +26,9 @@ from omnigraph.manifest.commit.plan import (
     StagedTable,
     TableAction,
 )
-from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
+from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.commit.write_op import WriteOp
 from omnigraph.manifest.model.manifest import RowCounts, TableKey, TableRef
 from omnigraph.manifest.repository import Repository
 from omnigraph.schema.indexes import declared_indexes
@@ -76,8 +77,8 @@ class _NothingDue(Exception):
     """Nothing is due on this base."""
 
 
-@dataclass(slots=True)
-class MaintenanceRun:
+@dataclass(eq=False)
+class MaintenanceRun(WriteOp):
     """A run on one branch. After a lost race `still_due` filters the tasks: another process may have done them."""
 
     repository: Repository
@@ -92,6 +93,9 @@ class MaintenanceRun:
     _unchanged: dict[TableKey, TypeReport] = field(default_factory=dict)  # tables for which nothing was due
     _losses: dict[TableKey, int] = field(default_factory=dict)
     _busy: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(TABLES_AT_ONCE))
+
+    def __post_init__(self) -> None:
+        self.can_replan = True
 
     def publish(self, txn: WriteTxn) -> MaintenanceResult:
         """Do what is due on this base and commit it; without a commit if nothing was due."""
@@ -119,12 +123,11 @@ class MaintenanceRun:
 
     def _publish(self, txn: WriteTxn) -> PublishedCommit | None:
         try:
-            plan = self._plan(txn)
-            return self.repository.publisher.publish(txn, plan, Recourse(plan_again=self._plan))
+            return self.repository.publisher.publish(txn, self.plan(txn), self)
         except _NothingDue:
             return None
 
-    def _plan(self, txn: WriteTxn) -> PublishPlan:
+    def plan(self, txn: WriteTxn) -> PublishPlan:
         """Plan what is due on this base; what earlier attempts finished is not done again."""
         self._forget_if_fenced(txn)
         due = self.tasks if self.still_due is None else self.still_due(txn, self.tasks)

@@ -50,17 +50,17 @@ def _with_adjacencies(
     repository: Repository, branch: str, reports: Mapping[TableKey, TypeReport]
 ) -> dict[TableKey, TypeReport]:
     """Save adjacencies of the current versions; one that was replaced meanwhile needs none."""
-    stood_on: list[Manifest] = []
+    bases: list[Manifest] = []
 
-    def once() -> dict[TableKey, TypeReport]:
+    def build() -> dict[TableKey, TypeReport]:
         snapshot = repository.snapshot(branch)
-        stood_on[:] = (snapshot.manifest,)
+        bases[:] = (snapshot.manifest,)
         known = {definition.table_key for definition in snapshot.catalog.types}
         reached = {key: report for key, report in reports.items() if key in known}
         made = gather([partial(save_adjacency, repository, snapshot, report) for report in reached.values()])
         return {**reports, **dict(zip(reached, made, strict=True))}
 
-    return retry_if_base_swept(repository, once, stood_on)
+    return retry_if_base_swept(repository, build, lambda: bases)
 
 
 # Saved adjacency is derived state beside the version of an edge table, for processes that have just started. Only

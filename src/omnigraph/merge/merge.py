@@ -14,9 +14,10 @@ from omnigraph.diff.graph_state import TypeState, state_of, type_id_of
 from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import BadRequest, MergeConflict, MergeConflicts, OmnigraphError, PreconditionFailed
 from omnigraph.manifest.commit.plan import ConflictPolicy, DataChange, Drop, Merged, Move, PublishPlan
-from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
+from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.stale_base import retry_if_base_swept
 from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.commit.write_op import WriteOp
 from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, RowCounts, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.merge.plan import CHANGED_ROWS_LOCAL_MAX, ChooseMergeRunner, MergeOutcome, MergePlan, plan_merge
@@ -96,8 +97,10 @@ def choose_runner(engine: Engine, runner: Callable[[], Runner] | None) -> Choose
     return choose
 
 
-class _Merge:
+class _Merge(WriteOp):
     """One merge while it runs; the last plan is the one that is committed."""
+
+    can_replan = True
 
     def __init__(
         self,
@@ -121,13 +124,13 @@ class _Merge:
         self._merge_plan: MergePlan | None = None
         self._planned_on: CommitId | None = None
         self._merged: Manifest | None = None
-        self._bases_in_use: list[Manifest] = []  # the target's and the source's head, as they were read last
+        self._source_head: Manifest | None = None  # as it was read last
 
     def run(self) -> MergeResult:
-        return retry_if_base_swept(self._repository, self._run, self._bases_in_use)
+        return retry_if_base_swept(self._repository, self._run, self.bases_in_use)
 
     def dry_run(self) -> MergeResult:
-        return retry_if_base_swept(self._repository, self._dry_run, self._bases_in_use)
+        return retry_if_base_swept(self._repository, self._dry_run, self.bases_in_use)
 
     def _run(self) -> MergeResult:
         publisher = self._repository.publisher
@@ -135,7 +138,7 @@ class _Merge:
         earlier = publisher.find_earlier_commit(txn, self._txn_id) if self._idempotent else None
         if earlier is not None:
             return MergeResult(self._source, self._into, MergeOutcome.MERGED, earlier, earlier.commit.touched)
-        commit = publisher.publish(txn, self._plan(txn), Recourse(self._restage, None, self._plan))
+        commit = publisher.publish(txn, self.first_plan(txn), self)
         if commit is None:
             return MergeResult(self._source, self._into, MergeOutcome.UP_TO_DATE, None, {})
         return MergeResult(self._source, self._into, self._outcome(commit), commit, commit.commit.touched)
@@ -167,6 +170,9 @@ class _Merge:
         except OmnigraphError as error:
             return replace(result, not_deleted=f"merged, not deleted: {error}")
 
+    def bases_in_use(self) -> tuple[Manifest, ...]:
+        return super().bases_in_use() + (() if self._source_head is None else (self._source_head,))
+
     def _open(self) -> WriteTxn:
         txn = self._repository.open_txn(self._into)
         if not self._idempotent and self._if_commit not in (None, txn.commit_id):
@@ -175,12 +181,12 @@ class _Merge:
 
     def _plan_merge(self, txn: WriteTxn) -> MergePlan:
         source = self._repository.branches.find(self._source).head  # after the own base
-        self._bases_in_use[:] = txn.base, source
+        self.base, self._source_head = txn.base, source
         self._planned_on = txn.base.logical_head
         self._merge_plan, self._merged = plan_merge(self._repository, txn, source, self._choose), source
         return self._merge_plan
 
-    def _plan(self, txn: WriteTxn) -> PublishPlan:
+    def plan(self, txn: WriteTxn) -> PublishPlan:
         merge_plan = self._plan_merge(txn)
         if merge_plan.conflicts:
             raise MergeConflicts(self._source, self._into, merge_plan.conflicts)
@@ -215,10 +221,7 @@ class _Merge:
             idempotent=self._idempotent,
         )
 
-    def _restage(
-        self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool
-    ) -> PublishPlan:
-        self._bases_in_use[0] = txn.base
+    def restage(self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
         return self._stager.restage(txn, plan, tables, from_scratch)
 
 

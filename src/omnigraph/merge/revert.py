@@ -22,7 +22,7 @@ from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.table.overlay import ids_of, with_ids
 from omnigraph.storage.table.table_content import TableContent
 from omnigraph.storage.table.tables import Tables
-from omnigraph.write.commit import Changes, commit_changes
+from omnigraph.write.commit import Changes, CommitOptions, PlannedWrite
 from omnigraph.write.delta import Delta, TableDelta
 from omnigraph.write.validate.validate import checks_for
 
@@ -63,7 +63,7 @@ def revert(
             )
         return _plan_inverse(repository.tables, txn, undone)
 
-    return commit_changes(repository, plan, branch=branch, kind=KIND, actor=actor, if_commit=if_commit, txn_id=txn_id)
+    return PlannedWrite(repository, plan, CommitOptions(branch, actor, if_commit, txn_id), kind=KIND).commit()
 
 
 def _read_undoable(repository: Repository, commit_id: CommitId) -> _Undone:

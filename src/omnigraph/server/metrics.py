@@ -85,19 +85,15 @@ class Metrics:
 
     def watch(self, name: str, graph: "Graph", every_s: float) -> None:
         """Count the commits that land through this graph, and look at how it is stored when asked."""
-        publisher = graph.repository.publisher
-        tell = publisher.on_landed
 
-        def landed(manifest: Manifest) -> None:
+        def count(manifest: Manifest) -> None:
             logical = [commit for commit in manifest.commits if commit.commit_class is CommitClass.LOGICAL]
             for commit in manifest.commits:
                 self.commits.labels(name, commit.kind).inc()
             if logical:
                 self.batches.labels(name).observe(len(logical))
-            if tell is not None:
-                tell(manifest)
 
-        publisher.on_landed = landed
+        graph.repository.publisher.listeners.append(count)
         self._states[name] = StoredState(name, graph, every_s)
         self.registry.register(self._states[name])
 

@@ -1,15 +1,11 @@
-"""The whole path of a write: open, check, stage, publish."""
+"""The path of a write of rows: open a base, plan, check, stage, publish; again where a lost race asks for it."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from omnigraph.errors import (
-    BadRequest,
-    BranchNotFound,
-    OmnigraphError,
-    PreconditionFailed,
-)
+from omnigraph.errors import BadRequest, BranchNotFound, OmnigraphError, PreconditionFailed
 from omnigraph.fast_frozen import unguarded
 from omnigraph.manifest.commit.plan import (
     Append,
@@ -23,10 +19,11 @@ from omnigraph.manifest.commit.plan import (
     TableAction,
     Upsert,
 )
-from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
-from omnigraph.manifest.commit.stale_base import retry_if_base_swept
+from omnigraph.manifest.commit.publish import PublishedCommit
+from omnigraph.manifest.commit.stale_base import LOOKS_SWEPT, SweptBaseRetries
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.model.manifest import MAIN, CommitId, FreshTxnId, Manifest, TableKey, TxnId
+from omnigraph.manifest.commit.write_op import WriteOp
+from omnigraph.manifest.model.manifest import MAIN, CommitId, FreshTxnId, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage import meter
@@ -37,6 +34,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OnConflict: TypeAlias = Literal["retry", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOptions:
+    """What a caller says about the commit of its write."""
+
+    branch: str = MAIN
+    actor: str | None = None
+    if_commit: CommitId | None = None
+    txn_id: TxnId | None = None
+    on_conflict: OnConflict = "retry"
 
 
 @unguarded(frozen=True, slots=True)
@@ -52,161 +60,161 @@ class Changes:
 Planner: TypeAlias = Callable[[WriteTxn], Changes]
 
 
-def commit_changes(
-    repository: Repository,
-    planner: Changes | Planner,
-    *,
-    branch: str = MAIN,
-    txn: WriteTxn | None = None,
-    kind: str = "mutation",
-    actor: str | None = None,
-    if_commit: CommitId | None = None,
-    txn_id: TxnId | None = None,
-    on_conflict: OnConflict = "retry",
-) -> PublishedCommit | None:
-    """One atomic commit, metered; None where nothing changes.
-
-    A planner is run again from the new head when the rules ask for it. A held `txn` can't be: its
-    holder decided from what it saw, so the write is strict.
-    """
-    with meter.operation(kind) as operation:
-        published = land_changes(
-            repository,
-            planner,
-            branch=branch,
-            txn=txn,
-            kind=kind,
-            actor=actor,
-            if_commit=if_commit,
-            txn_id=txn_id,
-            on_conflict=on_conflict,
-        )
-    if published is None:
-        return None
-    return PublishedCommit(published.commit, published.branch, published.manifest_version, operation.cost)
-
-
-def land_changes(
-    repository: Repository,
-    planner: Changes | Planner,
-    *,
-    branch: str,
-    txn: WriteTxn | None,
-    kind: str,
-    actor: str | None,
-    if_commit: CommitId | None,
-    txn_id: TxnId | None,
-    on_conflict: OnConflict,
-) -> PublishedCommit | None:
-    """As `commit_changes`, for a verb that does more than this and has an account of its own."""
-    repository.require_writable("Writing")
-    strict = txn is not None or on_conflict == "fail"
-    own_id = repository.runtime.ids.txn_id() if txn_id is None else str(txn_id)
-    stager = Stager(repository.tables, repository.runtime.ids, repository.settings)
-    stood_on: list[Manifest] = []
-
-    def plan_on(base: WriteTxn) -> PublishPlan:
-        stood_on[:] = (base.base,)
-        changes = planner(base) if callable(planner) else planner
-        actions = tuple([_normalized(base.catalog, action) for action in changes.actions])
-
-        def plan(inline: Mapping[TableKey, InlineTable]) -> PublishPlan:
-            return PublishPlan(
-                txn_id=own_id,
-                policy=ConflictPolicy.STRICT if strict else ConflictPolicy.CONSTRUCTIVE,
-                change=DataChange(kind, actions, {}, inline),
-                actor=actor,
-                checks=changes.checks,
-                read_rows=changes.read_rows,
-                read_ids=changes.read_ids,
-                if_commit=if_commit,
-                idempotent=txn_id is not None,
-            )
-
-        if base is txn:  # `confirmed-head`: a held base may be old, and a violation in it no longer true
-            repository.publisher.refuse_if_lost(base, plan({}))
-        run_checks(changes.checks, base, repository.tables)
-        inline = stager.inline(base, actions)
-        return stager.apart(base, plan({})) if inline is None else plan(inline)
-
-    def restage(base: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
-        stood_on[:] = (base.base,)
-        return stager.restage(base, plan, tables, from_scratch)
-
-    def validate(base: WriteTxn, plan: PublishPlan) -> None:
-        stood_on[:] = (base.base,)
-        run_checks(plan.checks, base, repository.tables)
-
-    # `replan-reads`: rows that were computed outside can't be computed again, so losing them is a conflict.
-    from_outside = not callable(planner) and bool(planner.read_rows)
-    again = None if from_outside else plan_on
-    recourse = Recourse(restage, validate, None if strict else again)
-    is_fresh = txn_id is None or isinstance(txn_id, FreshTxnId)
-    tries_known = not strict and if_commit is None and is_fresh and not from_outside
-
-    def once() -> PublishedCommit | None:
-        newest: WriteTxn | None = None
-        if tries_known:
-            try:
-                return _on_last_seen(repository, branch, txn_id, plan_on, recourse)
-            except _StaleBase as stale:
-                newest = stale.newest
-        base = txn or newest or _opened(repository, branch)
-        published = repository.publisher.find_earlier_commit(base, txn_id) if txn_id else None
-        if published is not None:
-            return published
-        if txn is None and if_commit not in (None, base.commit_id):
-            raise PreconditionFailed(str(if_commit), base.commit_id)
-        return repository.publisher.publish(base, plan_on(base), recourse)
-
-    return retry_if_base_swept(repository, once, stood_on, can_plan_again=recourse.plan_again is not None)
-
-
-def _opened(repository: Repository, branch: str, *, confirmed: bool = True) -> WriteTxn:
-    """The base of a write, after the maintenance that has to come before any further one."""
-    txn = repository.open_txn(branch, confirmed=confirmed)
-    if repository.before_write is not None and repository.before_write(txn.base):
-        return repository.open_txn(branch, confirmed=confirmed)
-    return txn
-
-
-class _StaleBase(Exception):
-    """What was decided on the last head that this process saw is not the last word."""
+class _HeadMoved(Exception):
+    """What was decided on the last head that this process saw does not hold any more."""
 
     def __init__(self, newest: WriteTxn | None = None) -> None:
         super().__init__(newest)
         self.newest = newest
 
 
-def _on_last_seen(
-    repository: Repository,
-    branch: str,
-    txn_id: TxnId | None,
-    plan_on: Callable[[WriteTxn], PublishPlan],
-    recourse: Recourse,
-) -> PublishedCommit | None:
-    """Plan on the newest head that this process knows of and go straight for the put, which finds out.
+class RowWrite(WriteOp):
+    """A write of rows. Its kinds say what changes on a base (`changes`); everything else is the same for all.
 
-    `confirmed-head`: what planning refuses stands only if that head is still newest. What is refused after a lost put
-    is refused on a head that was read in this call.
+    It is planned again from the new head when the conflict table asks for it. A held `txn` can't be: its holder decided
+    from what it saw, so the write is strict.
     """
-    base = _opened(repository, branch, confirmed=False)
-    if txn_id is not None and (landed := repository.publisher.find_commit_before(base.base, txn_id)):
-        return landed
-    try:
-        plan = plan_on(base)
-    except OmnigraphError:
-        newest = repository.open_txn(branch)  # where that fails, what an older head would have refused is not known
-        if newest.base.point != base.base.point:
-            raise _StaleBase(newest) from None
-        raise
-    try:
-        return repository.publisher.publish(base, plan, recourse)
-    except BranchNotFound:
-        raise _StaleBase from None  # the name may live again
+
+    def __init__(
+        self, repository: Repository, options: CommitOptions, *, txn: WriteTxn | None = None, kind: str = "mutation"
+    ) -> None:
+        repository.require_writable("Writing")
+        self._repository = repository
+        self._commit_options = options
+        self._held = txn
+        self._kind = kind
+        self._strict = txn is not None or options.on_conflict == "fail"
+        self._txn_id = repository.runtime.ids.txn_id() if options.txn_id is None else str(options.txn_id)
+        self._stager = Stager(repository.tables, repository.runtime.ids, repository.settings)
+        self.can_replan = not self._strict
+
+    @abstractmethod
+    def changes(self, txn: WriteTxn) -> Changes:
+        """What the write changes on this base."""
+
+    def commit(self) -> PublishedCommit | None:
+        """One atomic commit, metered; None where nothing changes."""
+        with meter.operation(self._kind) as operation:
+            published = self.commit_unmetered()
+        if published is None:
+            return None
+        return PublishedCommit(published.commit, published.branch, published.manifest_version, operation.cost)
+
+    def commit_unmetered(self) -> PublishedCommit | None:
+        """The same for a verb that does more than this and has an account of its own."""
+        retries: SweptBaseRetries | None = None
+        while True:
+            try:
+                return self._attempt()
+            except LOOKS_SWEPT as damage:
+                retries = retries or SweptBaseRetries(self._repository)
+                retries.check(damage, self.bases_in_use(), can_replan=self.can_replan)
+
+    def _attempt(self) -> PublishedCommit | None:
+        options, newest = self._commit_options, self._held
+        if self._is_optimistic():
+            try:
+                return self._commit_on_last_seen_head()
+            except _HeadMoved as moved:
+                newest = moved.newest
+        base = newest or self._open_base()
+        if options.txn_id is not None:
+            earlier = self._repository.publisher.find_earlier_commit(base, options.txn_id)
+            if earlier is not None:
+                return earlier
+        if self._held is None and options.if_commit not in (None, base.commit_id):
+            raise PreconditionFailed(str(options.if_commit), base.commit_id)
+        return self._repository.publisher.publish(base, self.first_plan(base), self)
+
+    def _is_optimistic(self) -> bool:
+        """Whether to go straight for the put: it finds out whether the head that was last seen is still the newest."""
+        options = self._commit_options
+        is_fresh = options.txn_id is None or isinstance(options.txn_id, FreshTxnId)
+        return self.can_replan and options.if_commit is None and is_fresh
+
+    def _commit_on_last_seen_head(self) -> PublishedCommit | None:
+        """`confirmed-head`: what planning refuses holds only if that head is still the newest. What is refused after a
+        lost put is refused on a head that was read in this call."""
+        repository, txn_id = self._repository, self._commit_options.txn_id
+        base = self._open_base(confirmed=False)
+        if txn_id is not None and (earlier := repository.publisher.find_commit_before(base.base, txn_id)):
+            return earlier
+        try:
+            plan = self.first_plan(base)
+        except OmnigraphError:
+            newest = repository.open_txn(base.branch)  # if that fails, what an older head would have refused is unknown
+            if newest.base.point != base.base.point:
+                raise _HeadMoved(newest) from None
+            raise
+        try:
+            return repository.publisher.publish(base, plan, self)
+        except BranchNotFound:
+            raise _HeadMoved from None  # the name may be in use again
+
+    def _open_base(self, *, confirmed: bool = True) -> WriteTxn:
+        """The base of the write, after the maintenance that has to come before any further write."""
+        repository, branch = self._repository, self._commit_options.branch
+        txn = repository.open_txn(branch, confirmed=confirmed)
+        if repository.before_write is not None and repository.before_write(txn.base):
+            return repository.open_txn(branch, confirmed=confirmed)
+        return txn
+
+    def plan(self, txn: WriteTxn) -> PublishPlan:
+        changes = self.changes(txn)
+        actions = tuple([_normalize(txn.catalog, action) for action in changes.actions])
+        if txn is self._held:  # `confirmed-head`: a held base may be old, and a violation in it no longer true
+            self._repository.publisher.refuse_if_lost(txn, self._publish_plan(changes, actions, {}))
+        run_checks(changes.checks, txn, self._repository.tables)
+        inline = self._stager.inline_rows(txn, actions)
+        if inline is None:
+            return self._stager.stage_tables(txn, self._publish_plan(changes, actions, {}))
+        return self._publish_plan(changes, actions, inline)
+
+    def restage(self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
+        return self._stager.restage(txn, plan, tables, from_scratch)
+
+    def validate(self, txn: WriteTxn, plan: PublishPlan) -> None:
+        run_checks(plan.checks, txn, self._repository.tables)
+
+    def _publish_plan(
+        self, changes: Changes, actions: tuple[TableAction, ...], inline: Mapping[TableKey, InlineTable]
+    ) -> PublishPlan:
+        options = self._commit_options
+        return PublishPlan(
+            txn_id=self._txn_id,
+            policy=ConflictPolicy.STRICT if self._strict else ConflictPolicy.CONSTRUCTIVE,
+            change=DataChange(self._kind, actions, {}, inline),
+            actor=options.actor,
+            checks=changes.checks,
+            read_rows=changes.read_rows,
+            read_ids=changes.read_ids,
+            if_commit=options.if_commit,
+            idempotent=options.txn_id is not None,
+        )
 
 
-def _normalized(catalog: Catalog, action: TableAction) -> TableAction:
+class PlannedWrite(RowWrite):
+    """A write whose changes are given, or computed by the caller's function of the base."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        changes: Changes | Planner,
+        options: CommitOptions | None = None,
+        *,
+        txn: WriteTxn | None = None,
+        kind: str = "mutation",
+    ) -> None:
+        super().__init__(repository, options or CommitOptions(), txn=txn, kind=kind)
+        self._changes = changes
+        if isinstance(changes, Changes) and changes.read_rows:
+            self.can_replan = False  # `replan-reads`: rows computed outside can't be computed again
+
+    def changes(self, txn: WriteTxn) -> Changes:
+        return self._changes(txn) if callable(self._changes) else self._changes
+
+
+def _normalize(catalog: Catalog, action: TableAction) -> TableAction:
     """The action with its rows in the columns of its type, whatever order they were given in."""
     definition = catalog.type_of(action.table)
     if not isinstance(action, Append | Upsert | Create | Overwrite):

@@ -49,11 +49,11 @@ def inline_tables(
     return {key: _inline(tables, txn, key, actions, again=again) for key, actions in groups.items()}
 
 
-def only_fresh(action: SmallAction) -> bool:
+def has_only_new_ids(action: SmallAction) -> bool:
     return isinstance(action, Append) and action.fresh_ids
 
 
-def recounted(txn: WriteTxn, key: TableKey, made: InlineTable) -> InlineTable:
+def rebase_inline(txn: WriteTxn, key: TableKey, made: InlineTable) -> InlineTable:
     """The same rows on another base, where they amount to the same."""
     return InlineTable(made.change, made.overlay, made.counts, changed_at(txn.base, key))
 
@@ -80,7 +80,7 @@ def _inline(
                 if there and isinstance(action, Append):
                     raise_violations(already_exists(key, there))
                 touch = RowCounts(touch.inserted + len(ids) - len(there), touch.updated + len(there), touch.deleted)
-                overlay, present = overlay.compose(_written(action, ids, new=not there)), present | ids
+                overlay, present = overlay.compose(_overlay_of(action, ids, new=not there)), present | ids
     change = encode_change(overlay, deletes, new=not touch.updated)
     return InlineTable(change, overlay, touch, changed_at(txn.base, key))
 
@@ -91,7 +91,7 @@ def _ids(action: SmallAction) -> frozenset[str]:
     return frozenset(unique_ids(action.rows)) if action.overlay is None else action.overlay.ids
 
 
-def _written(action: Append | Upsert, ids: frozenset[str], *, new: bool) -> Overlay:
+def _overlay_of(action: Append | Upsert, ids: frozenset[str], *, new: bool) -> Overlay:
     if action.overlay is not None:
         return action.overlay.as_new(new)
     return Overlay.of_rows(action.rows, ids, new) if ids else Overlay.EMPTY

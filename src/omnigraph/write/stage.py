@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from omnigraph.manifest.commit.conflict_handlers import TooLargeToShare
 from omnigraph.manifest.commit.plan import (
     Append,
     Bulk,
@@ -29,6 +28,7 @@ from omnigraph.manifest.commit.plan import (
     Upsert,
 )
 from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.commit.write_op import TooLargeToShare
 from omnigraph.manifest.model.manifest import RowCounts, TableKey, TableRef
 from omnigraph.manifest.settings import Settings
 from omnigraph.runtime import IdSource
@@ -39,7 +39,7 @@ from omnigraph.storage.table.table_content import TableContent, VersionWithTail,
 from omnigraph.storage.table.tables import StagedVersion, Tables, TableVersion
 from omnigraph.storage.util.parallel import gather
 from omnigraph.write.delta import texts
-from omnigraph.write.inline_plan import fits, inline_tables, only_fresh, recounted, small_actions
+from omnigraph.write.inline_plan import fits, has_only_new_ids, inline_tables, rebase_inline, small_actions
 from omnigraph.write.validate.violations import already_exists, raise_violations
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ class Stager:
     def stage(self, txn: WriteTxn, plan: PublishPlan) -> PublishPlan:
         """All tables of a plan, at once: small ones into the manifest itself, others as detached versions."""
         assert isinstance(plan.change, DataChange)
-        inline = self.inline(txn, plan.change.actions)
-        return self.apart(txn, plan) if inline is None else plan.with_inline(inline)
+        inline = self.inline_rows(txn, plan.change.actions)
+        return self.stage_tables(txn, plan) if inline is None else plan.with_inline(inline)
 
-    def inline(self, txn: WriteTxn, actions: Sequence[TableAction]) -> dict[TableKey, InlineTable] | None:
+    def inline_rows(self, txn: WriteTxn, actions: Sequence[TableAction]) -> dict[TableKey, InlineTable] | None:
         """All tables into the manifest itself; None where they are too large for it."""
         small = small_actions(actions, self._settings)
         if not small:
@@ -66,7 +66,7 @@ class Stager:
         inline = inline_tables(self._tables, txn, small)
         return inline if fits(inline, self._settings) else None
 
-    def apart(self, txn: WriteTxn, plan: PublishPlan) -> PublishPlan:
+    def stage_tables(self, txn: WriteTxn, plan: PublishPlan) -> PublishPlan:
         """All tables as detached versions."""
         assert isinstance(plan.change, DataChange)
         if txn.pending and plan.change.actions:
@@ -81,7 +81,9 @@ class Stager:
         small = small_actions([action for action in plan.change.actions if action.table in tables], self._settings)
         assert small is not None, "what was small is small on any base"
         # Rows whose ids nobody else can have used are the same on any base.
-        same = {key: recounted(txn, key, plan.inline[key]) for key in small if all(map(only_fresh, small[key]))}
+        same = {
+            key: rebase_inline(txn, key, plan.inline[key]) for key in small if all(map(has_only_new_ids, small[key]))
+        }
         others = {key: actions for key, actions in small.items() if key not in same}
         return plan.with_inline({**plan.inline, **same, **inline_tables(self._tables, txn, others, again=True)})
 

@@ -1,9 +1,9 @@
-"""A group in the making: each write on top of the ones before it, as one manifest that is not there yet."""
+"""A batch of a group commit under construction: each write on top of the ones before it, as one manifest to be put."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import TypeAlias
 
 from omnigraph.errors import ExpectedVersionMismatch, OutcomeUnknown, RetriesExhausted
 from omnigraph.manifest.commit.commit_queue import (
@@ -14,25 +14,23 @@ from omnigraph.manifest.commit.commit_queue import (
     may_share,
     size_of_rows,
 )
-from omnigraph.manifest.commit.compose import append_commit, compose, truncate_to_ms
-from omnigraph.manifest.commit.conflict_handlers import TooLargeToShare
+from omnigraph.manifest.commit.compose import append_commit, compose_manifest, truncate_to_ms
 from omnigraph.manifest.commit.plan import PublishPlan
 from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.commit.write_op import TooLargeToShare, WriteOp
 from omnigraph.manifest.model.manifest import CommitId, Manifest, TableKey, TxnId
 from omnigraph.manifest.model.paths import commit_id
 from omnigraph.storage import meter
 from omnigraph.storage.table.overlay import Overlay
 
-
-class Rebase(Protocol):
-    """What the conflict rules make of a member's plan on another base."""
-
-    def __call__(self, *, head: Manifest, pending: Mapping[TableKey, Overlay]) -> tuple[WriteTxn, PublishPlan]: ...
+Rebase: TypeAlias = Callable[
+    [WriteTxn, PublishPlan, Manifest, WriteOp, Mapping[TableKey, Overlay]], tuple[WriteTxn, PublishPlan]
+]
 
 
 @dataclass(slots=True, eq=False)
 class CommitBatch:
-    """Nothing in here is final before the put: a write is refused because of others that have not landed yet."""
+    """Nothing in here is final before the put: a write may be refused because of others that are not committed yet."""
 
     base: Manifest
     now: datetime
@@ -46,7 +44,7 @@ class CommitBatch:
     _staged: Manifest | None = None
 
     def add(self, member: PendingCommit, rebase: Rebase) -> None:
-        """Judge a write against the base with everything before it, and take it in if it stands."""
+        """Rebase a write onto the ones before it, and accept it if it still holds."""
         if member.plan.txn_id in self._members:  # the same idempotency key, twice at once
             self._duplicates.append(member)
             return
@@ -55,13 +53,13 @@ class CommitBatch:
         if self.plans or (base is not self.base and base.point != self.base.point):
             head = self._staged_manifest()
             try:
-                _, plan = member.context.run(lambda: rebase(head=head, pending=dict(self.pending)))
+                _, plan = member.context.run(rebase, member.txn, plan, head, member.op, dict(self.pending))
             except TooLargeToShare:
                 self._rejected.append((member, Standalone(member.txn, member.plan)))
                 return
             except (KeyboardInterrupt, SystemExit):
-                raise  # meant for the thread that leads
-            except BaseException as error:  # whatever it is, a planner's bug or a library's panic: this write's alone
+                raise  # for the thread that leads
+            except BaseException as error:  # a planner's bug or a library's panic concerns this write only
                 self._rejected.append((member, error))
                 return
             if plan.changes_nothing:
@@ -85,7 +83,7 @@ class CommitBatch:
                 self.pending[key] = self.pending.get(key, Overlay.EMPTY).compose(made.overlay)
 
     def _staged_manifest(self) -> Manifest:
-        """The base with all that was taken in, made when somebody stands on it: a write that is alone needs it not."""
+        """The base with all accepted writes; made when the next write is rebased, since a single one needs none."""
         for index in range(0 if self._staged is None else len(self._staged.commits), len(self.plans)):
             self._staged = append_commit(
                 self.base, self._staged or self.base, self.plans[index], index, truncate_to_ms(self.now)
@@ -94,24 +92,24 @@ class CommitBatch:
 
     @property
     def reservation_txn(self) -> TxnId:
-        """Under whose name the group puts: that of a member whose turn it is, if there is one."""
+        """The transaction that the batch puts as: that of the reservation, if it is one of the accepted writes."""
         asked = None if self.base.reservation is None else self.base.reservation.txn_id
         return asked if asked in self._members else self.plans[0].txn_id
 
     def to_manifest(self) -> Manifest:
-        """The manifest to put; its members' fate is unknown from now on until they are told it."""
+        """The manifest to put; the outcome of its writes is unknown until the put is settled."""
         for member in (*self._members.values(), *self._duplicates):
             member.put_at = self.base.manifest_version + 1
         # A plan that is alone has the whole number to itself.
-        return compose(self.base, self.plans[0], self.now) if len(self.plans) == 1 else self._staged_manifest()
+        return compose_manifest(self.base, self.plans[0], self.now) if len(self.plans) == 1 else self._staged_manifest()
 
     def mark_conflicted(self) -> None:
-        """The number is another's: nothing of this has happened."""
+        """Another write has the number: nothing of this batch has happened."""
         for member in (*self._members.values(), *self._duplicates):
             member.put_at = None
 
     def complete(self, result: Committed | NoChange, leader: PendingCommit) -> None:
-        """The put has landed, or nobody had anything to put on a confirmed head: what was decided is final."""
+        """The put took effect, or there was nothing to put on a confirmed head: what was decided is final."""
         assert isinstance(result, Committed) or not self._members
         for member in (*self._members.values(), *self._duplicates):
             if member is not leader:
@@ -133,10 +131,10 @@ class CommitBatch:
             return {}
         return {self._staged.commits[0].id: commit_id(self._staged.point)}
 
-    def complete_unknown(self, waited_s: float) -> None:
-        """Nobody knows whether the put has landed, so nobody can be refused because of it either."""
+    def complete_unknown(self) -> None:
+        """Nobody knows whether the put took effect, so no write can be refused because of it either."""
         for member in (*self._members.values(), *self._duplicates):
             assert member.put_at is not None
             member.outcome = OutcomeUnknown(member.plan.txn_id, self.base.branch, member.put_at)
         for member, _ in self._rejected:
-            member.outcome = RetriesExhausted(self.base.branch, member.losses, waited_s)
+            member.outcome = RetriesExhausted(self.base.branch, member.losses, member.time_limit_s)

@@ -45,7 +45,7 @@ from omnigraph.manifest.store.inline_rows import change_size
 from omnigraph.storage.table.table_content import TailEntry
 
 
-def compose(base: Manifest | EmptyBranch, plan: PublishPlan, now: datetime) -> Manifest:
+def compose_manifest(base: Manifest | EmptyBranch, plan: PublishPlan, now: datetime) -> Manifest:
     """Manifest N+1: the base with the plan on top."""
     now = truncate_to_ms(now)
     change = plan.change

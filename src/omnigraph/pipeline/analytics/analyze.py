@@ -8,20 +8,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 from omnigraph.errors import BadRequest, PreconditionFailed
 from omnigraph.manifest.commit.plan import Bulk, ConflictPolicy, DataChange, PublishPlan
-from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
+from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.stale_base import retry_if_base_swept
 from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
-from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, TxnId
+from omnigraph.manifest.commit.write_op import WriteOp
+from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.analytics.spec import Question, asked
 from omnigraph.pipeline.compute import ComputeOptions, SparkProvider
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
+from omnigraph.write.commit import CommitOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,13 +110,18 @@ def analyze(
             if write is None:
                 found = _analysed(repository, pinned, question_for(pinned), where, limit)[0]
             else:
-                job = _Job(repository, question_for, where, limit, pinned if at is not None else None)
-                found = job.publish(branch, actor, if_commit, txn_id)
+                options = CommitOptions(branch, actor, if_commit, txn_id)
+                job = _AnalysisWrite(
+                    repository, question_for, where, limit, pinned if at is not None else None, options
+                )
+                found = job.commit()
     return replace(found, cost=operation.cost)
 
 
-class _Job:
+class _AnalysisWrite(WriteOp):
     """An analysis on its way to a commit: done again when what it read has changed."""
+
+    can_replan = True
 
     def __init__(
         self,
@@ -124,63 +130,55 @@ class _Job:
         where: _Where,
         limit: int | None,
         pinned: Snapshot | None,
+        options: CommitOptions,
     ) -> None:
         self._repository = repository
         self._question_for = question_for
         self._where = where
         self._limit = limit
         self._pinned = pinned  # an older state that was asked for: then the rows at the head went into nothing
+        self._options = options
+        self._txn_id = options.txn_id or repository.runtime.ids.txn_id()
         self._found: tuple[Analysis, Answer] | None = None
-        self._stands_on: list[Manifest] = []  # the base that the work is done on
 
-    def publish(self, branch: str, actor: str | None, if_commit: CommitId | None, txn_id: TxnId | None) -> Analysis:
-        once = partial(self._publish, branch, actor, if_commit, txn_id)
-        return retry_if_base_swept(self._repository, once, self._stands_on)
+    def commit(self) -> Analysis:
+        return retry_if_base_swept(self._repository, self._attempt, self.bases_in_use)
 
-    def _publish(self, branch: str, actor: str | None, if_commit: CommitId | None, txn_id: TxnId | None) -> Analysis:
-        own_id = txn_id or self._repository.runtime.ids.txn_id()
-        txn = self._repository.open_txn(branch)
-        self._stands_on[:] = (txn.base,)
-        publisher = self._repository.publisher
-        commit = publisher.find_earlier_commit(txn, own_id) if txn_id is not None else None
+    def _attempt(self) -> Analysis:
+        options, publisher = self._options, self._repository.publisher
+        txn = self._repository.open_txn(options.branch)
+        self.base = txn.base
+        commit = publisher.find_earlier_commit(txn, self._txn_id) if options.txn_id is not None else None
         if commit is None:
-            if if_commit not in (None, txn.commit_id):
-                raise PreconditionFailed(str(if_commit), txn.commit_id)
-
-            def plan_on(base: WriteTxn) -> PublishPlan:
-                return self._plan(base, own_id, actor, if_commit, idempotent=txn_id is not None)
-
-            commit = publisher.publish(txn, plan_on(txn), Recourse(self._restage, None, plan_on))
+            if options.if_commit not in (None, txn.commit_id):
+                raise PreconditionFailed(str(options.if_commit), txn.commit_id)
+            commit = publisher.publish(txn, self.plan(txn), self)
         found = self._found or self._answer(txn)
         return replace(found[0], commit=commit)
 
-    def _plan(
-        self, txn: WriteTxn, own_id: TxnId, actor: str | None, if_commit: CommitId | None, *, idempotent: bool
-    ) -> PublishPlan:
+    def plan(self, txn: WriteTxn) -> PublishPlan:
         from omnigraph.pipeline.analytics.write import stage
 
-        self._stands_on[:] = (txn.base,)
         question = self._question_for(txn)
         assert question.target is not None
         self._found = self._answer(txn)
         key = question.target.definition.table_key
         staged = stage(self._repository, txn, question.target, self._found[1])
         return PublishPlan(
-            own_id,
+            self._txn_id,
             ConflictPolicy.CONSTRUCTIVE,
             DataChange("analyze", (Bulk(key),), {} if staged is None else {key: staged}),
-            actor=actor,
+            actor=self._options.actor,
             read_rows=question.tables if self._pinned is None else frozenset(),
-            if_commit=if_commit,
-            idempotent=idempotent,
+            if_commit=self._options.if_commit,
+            idempotent=self._options.txn_id is not None,
         )
 
-    def _restage(self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[str], from_scratch: bool) -> PublishPlan:
+    def restage(self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[str], from_scratch: bool) -> PublishPlan:
         """The same answer on another version of its table, after a compaction say."""
         del tables, from_scratch  # there is one, and nothing of it is carried over
         from omnigraph.pipeline.analytics.write import stage
 
-        self._stands_on[:] = (txn.base,)
         target = self._question_for(txn).target
         assert target is not None
         assert self._found is not None

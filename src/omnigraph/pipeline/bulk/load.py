@@ -20,8 +20,9 @@ from typing import Any
 from omnigraph.errors import AlreadyExists, BranchNotFound, JobInputDiffers, PreconditionFailed
 from omnigraph.manifest.commit.conflicts import changed_at
 from omnigraph.manifest.commit.plan import Bulk, ConflictPolicy, DataChange, PublishPlan
-from omnigraph.manifest.commit.publish import PublishedCommit, Publisher, PublishPolicy, Recourse
+from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.commit.write_op import WriteOp
 from omnigraph.manifest.history.txn_lookup import fences_honour
 from omnigraph.manifest.intent.guard import JobGuard
 from omnigraph.manifest.intent.intent_store import HeldIntent
@@ -94,8 +95,8 @@ def bulk_load(
     return replace(result, commit=commit, cost=operation.cost)
 
 
-@dataclass
-class BulkLoad:
+@dataclass(eq=False)
+class BulkLoad(WriteOp):
     """One load, from its source to its commit."""
 
     repository: Repository
@@ -105,6 +106,7 @@ class BulkLoad:
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
+        self.can_replan = self.options.mode != "overwrite"
         self._clock = Clock()
         self._files: list[SourceFile] = []
         self._spooled: Spooled | None = None
@@ -171,7 +173,7 @@ class BulkLoad:
         there = self.repository.open_txn(self.options.branch)
         same = there.base.tables == txn.base.tables and there.base.schema == txn.base.schema
         same = same and self._survived(txn.base, there.base)
-        return there, replace(plan, guard=self._guard(there)) if same else self._plan_on(there)
+        return there, replace(plan, guard=self._guard(there)) if same else self.plan(there)
 
     def _guard(self, txn: WriteTxn) -> JobGuard:
         assert self._held is not None
@@ -213,18 +215,15 @@ class BulkLoad:
     # Publishing.
 
     def _publish(self, base: WriteTxn, held: HeldIntent) -> PublishedCommit | None:
-        strict = self.options.mode == "overwrite"
-        txn, plan = base, self._plan_on(base)
+        txn, plan = base, self.plan(base)
         if self._is_new_branch:
             txn, plan = self._forked(txn, plan)
-        of, policy = self.repository, PublishPolicy(time_limit_s=self.settings.publish_s)
-        publisher = Publisher(of.manifests, of.schemas, of.inline_rows, of.runtime, policy, of.settings)
         held.check()
         self.progress.stage("publishing")
         with self._clock.on("publish"):
-            return publisher.publish(txn, plan, Recourse(self._restage, None, None if strict else self._plan_on))
+            return self.repository.publisher.publish(txn, plan, self, time_limit_s=self.settings.publish_s)
 
-    def _plan_on(self, txn: WriteTxn) -> PublishPlan:
+    def plan(self, txn: WriteTxn) -> PublishPlan:
         """The load on this base: as it was verified on another, if that holds here, otherwise verified now."""
         assert self._held is not None
         self._held.name_tables(stored_tables(txn))
@@ -271,12 +270,10 @@ class BulkLoad:
         with self._clock.on("verify"):
             return self._planner.plan(txn)
 
-    def _restage(
-        self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool
-    ) -> PublishPlan:
+    def restage(self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
         if from_scratch:  # a cleanup passed that did not know of us
             self._pass = None
-            return plan.with_staged(self._plan_on(txn).staged)
+            return plan.with_staged(self.plan(txn).staged)
         assert self._held is not None
         assert self._planner is not None
         assert self._planned is not None

@@ -54,8 +54,8 @@ class _Completion(BulkLoad):
         base = self._base()
         return self._landed_since(base, self._held) or self._publish(base, self._held)
 
-    def _plan_on(self, txn: WriteTxn) -> PublishPlan:
-        plan = super()._plan_on(txn)
+    def plan(self, txn: WriteTxn) -> PublishPlan:
+        plan = super().plan(txn)
         assert isinstance(plan.change, DataChange)
         return replace(plan, change=replace(plan.change, kind=KIND), recovered=self._whose)
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.engine import require_engine
 from omnigraph.errors import BadRequest, OmnigraphError
 from omnigraph.manifest.commit.plan import ConflictPolicy, DataChange, PublishPlan, Upsert
-from omnigraph.manifest.commit.publish import PublishedCommit, Recourse
+from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.stale_base import retry_if_base_swept
 from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
+from omnigraph.manifest.commit.write_op import WriteOp
 from omnigraph.manifest.model.manifest import MAIN, Manifest, TableKey
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.compute import ComputeOptions, SparkProvider
@@ -197,11 +198,11 @@ class _Job:
 
     def fill(self, target: Target) -> None:
         """Until no row that has a text lacks its vector, or those that do keep changing faster than we ask."""
-        stood_on: list[Manifest] = []
+        bases: list[Manifest] = []
 
         def is_filled() -> bool:
             snapshot = self._repository.snapshot(self._branch)
-            stood_on[:] = (snapshot.manifest,)
+            bases[:] = (snapshot.manifest,)
             asked, before = 0, self.embedded
             for group in self._groups(snapshot, target):
                 asked += sum(len(batch.ids) for batch in group)
@@ -209,7 +210,7 @@ class _Job:
             return not asked or self.embedded - before == asked
 
         for _ in range(PASSES_MAX):  # a pass that takes hours may outlive the state that it reads
-            if retry_if_base_swept(self._repository, is_filled, stood_on):
+            if retry_if_base_swept(self._repository, is_filled, lambda: bases):
                 return
 
     def _ask_and_commit(self, target: Target, group: list[Batch]) -> None:
@@ -238,46 +239,11 @@ class _Job:
         vectors = by_id(done, target.dimension)
         if not vectors:
             return
-        own_id = self._repository.runtime.ids.txn_id()
-        stager = Stager(self._repository.tables, self._repository.runtime.ids, self._repository.settings)
-        stood_on: list[Manifest] = []
-
-        def plan_on(txn: WriteTxn) -> PublishPlan:
-            stood_on[:] = (txn.base,)
-            rows, schema = self._filled(txn, target, vectors)
-            actions = (Upsert(target.definition.table_key, rows),) if rows is not None and rows.num_rows else ()
-            effect = DataChange("embed", actions, schema=schema if actions else None)
-            reads = frozenset({target.definition.table_key})
-            return stager.stage(
-                txn, PublishPlan(own_id, ConflictPolicy.CONSTRUCTIVE, effect, self._actor, read_rows=reads)
-            )
-
-        def restage(txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
-            stood_on[:] = (txn.base,)
-            return stager.restage(txn, plan, tables, from_scratch)
-
-        def once() -> PublishedCommit | None:
-            txn = self._repository.open_txn(self._branch)
-            return self._repository.publisher.publish(txn, plan_on(txn), Recourse(restage, None, plan_on))
-
-        commit = retry_if_base_swept(self._repository, once, stood_on)
+        write = _VectorWrite(self._repository, self._branch, self._actor, self._embedder, target, vectors)
+        commit = retry_if_base_swept(self._repository, write.commit, write.bases_in_use)
         if commit is not None:
             self.commits.append(commit)
             self.embedded += sum(touch.updated for touch in commit.commit.touched.values())
-
-    def _filled(
-        self, txn: WriteTxn, target: Target, vectors: "dict[str, tuple[str, Any]]"
-    ) -> "tuple[pa.Table | None, str | None]":
-        """The rows with their vectors, as the base has them, and the schema that says who made them."""
-        current = found_again(txn.catalog, target)
-        content = txn.content(target.definition.table_key) if current is not None else None
-        if current is None or content is None:
-            return None, None  # dropped meanwhile
-        require_same_model(self._embedder, current.vector, current.definition.name)
-        rows = filled_rows(self._repository.tables, content, current, vectors)
-        if current.vector.embed is not None and current.vector.embed.model == self._embedder.model:
-            return rows, None
-        return rows, self._repository.schemas.write(with_model(txn.schema, current, self._embedder))
 
     def _groups(self, snapshot: Snapshot, target: Target) -> Iterator[list[Batch]]:
         """Batches of rows that lack their vector, as many as make a commit."""
@@ -416,3 +382,54 @@ def with_model(schema: Schema, target: Target, embedder: Embedder) -> Schema:
     )
     types = tuple(definition if one.id == definition.id else one for one in schema.catalog.types)
     return Schema(replace(schema.catalog, types=types), schema.source)
+
+
+class _VectorWrite(WriteOp):
+    """One commit of vectors, of the rows whose texts have not changed since."""
+
+    can_replan = True
+
+    def __init__(
+        self,
+        repository: Repository,
+        branch: str,
+        actor: str | None,
+        embedder: Embedder,
+        target: Target,
+        vectors: "dict[str, tuple[str, Any]]",
+    ) -> None:
+        self._repository = repository
+        self._branch = branch
+        self._actor = actor
+        self._embedder = embedder
+        self._target = target
+        self._vectors = vectors
+        self._txn_id = repository.runtime.ids.txn_id()
+        self._stager = Stager(repository.tables, repository.runtime.ids, repository.settings)
+
+    def commit(self) -> PublishedCommit | None:
+        txn = self._repository.open_txn(self._branch)
+        return self._repository.publisher.publish(txn, self.first_plan(txn), self)
+
+    def plan(self, txn: WriteTxn) -> PublishPlan:
+        key = self._target.definition.table_key
+        rows, schema = self._filled(txn)
+        actions = (Upsert(key, rows),) if rows is not None and rows.num_rows else ()
+        change = DataChange("embed", actions, schema=schema if actions else None)
+        plan = PublishPlan(self._txn_id, ConflictPolicy.CONSTRUCTIVE, change, self._actor, read_rows=frozenset({key}))
+        return self._stager.stage(txn, plan)
+
+    def restage(self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
+        return self._stager.restage(txn, plan, tables, from_scratch)
+
+    def _filled(self, txn: WriteTxn) -> "tuple[pa.Table | None, str | None]":
+        """The rows with their vectors, as the base has them, and the schema that says who made them."""
+        current = found_again(txn.catalog, self._target)
+        content = txn.content(self._target.definition.table_key) if current is not None else None
+        if current is None or content is None:
+            return None, None  # dropped meanwhile
+        require_same_model(self._embedder, current.vector, current.definition.name)
+        rows = filled_rows(self._repository.tables, content, current, self._vectors)
+        if current.vector.embed is not None and current.vector.embed.model == self._embedder.model:
+            return rows, None
+        return rows, self._repository.schemas.write(with_model(txn.schema, current, self._embedder))

@@ -20,7 +20,7 @@ from omnigraph.schema.catalog import Catalog
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
 from omnigraph.storage.objects.input_files import is_remote
-from omnigraph.write.commit import Changes, land_changes
+from omnigraph.write.commit import Changes, CommitOptions, OnConflict, RowWrite
 from omnigraph.write.delta import texts
 from omnigraph.write.load.input.load_input import InputPlace, LoadInput, LoadLimits, Source, read_input
 from omnigraph.write.load.load_modes import LoadPlan, plan_load
@@ -70,7 +70,7 @@ def load(
             )
         if options.from_ is not None:
             _fork_if_missing(repository, run, options, options.from_)
-        commit = run.commit()
+        commit = run.load()
     commit = None if commit is None else replace(commit, cost=operation.cost)
     return replace(run.result(), commit=commit, cost=operation.cost)
 
@@ -102,11 +102,13 @@ def _fork_if_missing(repository: Repository, run: "_Load", options: LoadOptions,
         pass  # somebody else has just made it: as good
 
 
-class _Load:
+class _Load(RowWrite):
     """One load: read once, understood once for each schema, lowered once for each base."""
 
     def __init__(self, repository: Repository, found: LoadInput, options: LoadOptions) -> None:
-        self._repository = repository
+        on_conflict: OnConflict = "fail" if options.mode == "overwrite" else "retry"
+        commit = CommitOptions(options.branch, options.actor, options.if_commit, options.txn_id, on_conflict)
+        super().__init__(repository, commit, kind="load")
         self._input = found
         self._options = options
         self._built: tuple[str, LoadRows] | None = None
@@ -114,20 +116,9 @@ class _Load:
         self._planned: LoadPlan | None = None
         self.quarantine_path: Path | None = None
 
-    def commit(self) -> PublishedCommit | None:
-        options = self._options
+    def load(self) -> PublishedCommit | None:
         try:
-            return land_changes(
-                self._repository,
-                self.plan,
-                branch=options.branch,
-                txn=None,
-                kind="load",
-                actor=options.actor,
-                if_commit=options.if_commit,
-                txn_id=options.txn_id,
-                on_conflict="fail" if options.mode == "overwrite" else "retry",
-            )
+            return self.commit_unmetered()
         except ConstraintViolation as error:
             raise add_places(error, self._row_places()) from None
 
@@ -155,11 +146,11 @@ class _Load:
     def dry_run(self, txn: WriteTxn) -> None:
         """Raise what landing on this base would; writes nothing but a quarantine."""
         try:
-            run_checks(self.plan(txn).checks, txn, self._repository.tables)
+            run_checks(self.changes(txn).checks, txn, self._repository.tables)
         except ConstraintViolation as error:
             raise add_places(error, self._row_places()) from None
 
-    def plan(self, txn: WriteTxn) -> Changes:
+    def changes(self, txn: WriteTxn) -> Changes:
         rows = self.rows_for(txn.base.schema, txn.catalog)
         if self._options.quarantines:
             return self._plan_with_quarantine(txn, rows)

@@ -4,23 +4,24 @@ Statements run one after another against a draft of each table; nothing is writt
 that the schema demands, have passed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from omnigraph.errors import Violation
-from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.model.manifest import MAIN, CommitId, TableKey, TxnId
+from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.manifest.repository import Repository
+from omnigraph.query.compile import compile_queries
 from omnigraph.query.ir import Assign, Constant, DeleteRows, InsertRow, Literal, MutationQuery, UpdateRows
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.constraints import Required, Unique, type_constraints
 from omnigraph.schema.identity import id_of
 from omnigraph.storage.table.tables import Tables
 from omnigraph.storage.util.parallel import gather
-from omnigraph.write.commit import Changes, OnConflict, Planner, commit_changes
+from omnigraph.write.commit import Changes, CommitOptions, RowWrite
 from omnigraph.write.delta import Delta, TableDelta
 from omnigraph.write.mutate.table_buffer import TableBuffer
 from omnigraph.write.validate.graph_checks import PrefetchedRows, UniqueInGraph
@@ -38,50 +39,46 @@ from omnigraph.write.validate.validate import checks_for, constraints_for, uniqu
 NODES_PER_LOOKUP = 10_000  # whose edges are asked for at once
 PREFETCH_ROWS_MAX = 1_000  # rows whose unique values are asked for together with their ids
 
-BindQuery: TypeAlias = Callable[[WriteTxn], MutationQuery]
+
+@dataclass(frozen=True, slots=True)
+class MutationText:
+    """A mutation as its caller wrote it, to be compiled against the schema of a base."""
+
+    gq: str
+    name: str | None
+    params: Mapping[str, object]
+    now: datetime
+
+    def bind(self, txn: WriteTxn) -> MutationQuery:
+        compiled = compile_queries(self.gq, txn.catalog, self.name, schema_hash=txn.base.schema)
+        return compiled.bind_mutation(self.params, now=self.now)
 
 
-def mutate(
-    repository: Repository,
-    query: MutationQuery | BindQuery,
-    *,
-    branch: str = MAIN,
-    txn: WriteTxn | None = None,
-    actor: str | None = None,
-    if_commit: CommitId | None = None,
-    txn_id: TxnId | None = None,
-    on_conflict: OnConflict = "retry",
-) -> PublishedCommit | None:
-    """Run a bound mutation as one atomic commit; None where it changes nothing.
+class Mutation(RowWrite):
+    """A bound mutation, as one atomic commit.
 
-    `query` may be a function that compiles and binds against the transaction's schema: it is called again when the
-    schema has changed under the write. A query that is given bound belongs to the schema it was compiled for.
+    A text is compiled again when the schema has changed under the write. A query that is given bound belongs to the
+    schema it was compiled for.
     """
-    return commit_changes(
-        repository,
-        mutation_planner(repository, query),
-        branch=branch,
-        txn=txn,
-        kind="mutation",
-        actor=actor,
-        if_commit=if_commit,
-        txn_id=txn_id,
-        on_conflict=on_conflict,
-    )
 
+    def __init__(
+        self,
+        repository: Repository,
+        query: MutationQuery | MutationText,
+        options: CommitOptions | None = None,
+        *,
+        txn: WriteTxn | None = None,
+    ) -> None:
+        super().__init__(repository, options or CommitOptions(), txn=txn)
+        self._query = query
+        self._new_ids: dict[int, str] = {}  # by statement; generated once, however often the mutation is planned
 
-def mutation_planner(repository: Repository, query: MutationQuery | BindQuery) -> Planner:
-    """What the query changes, as a function of the base. Fresh ids are minted once, however often it is planned."""
-    fresh: dict[int, str] = {}
+    def changes(self, txn: WriteTxn) -> Changes:
+        bound = self._query.bind(txn) if isinstance(self._query, MutationText) else self._query
+        return _MutationRun(txn, self._repository.tables, self._new_id).changes(bound)
 
-    def plan(txn: WriteTxn) -> Changes:
-        bound = query(txn) if callable(query) else query
-        run = _MutationRun(
-            txn, repository.tables, lambda number: fresh.setdefault(number, repository.runtime.ids.txn_id())
-        )
-        return run.changes(bound)
-
-    return plan
+    def _new_id(self, statement: int) -> str:
+        return self._new_ids.setdefault(statement, self._repository.runtime.ids.txn_id())
 
 
 @dataclass(frozen=True, slots=True)
