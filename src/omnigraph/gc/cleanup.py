@@ -18,7 +18,7 @@ from functools import partial
 from omnigraph.errors import BranchNotFound
 from omnigraph.gc.mark import Marks, find_prunable_branches, mark_branch, mark_merge_bases, mark_pinned
 from omnigraph.gc.retention import Retention, oldest_retained
-from omnigraph.gc.sweep import BranchExpiry, Candidates, JobProtection, Sweeper, SweepPlan
+from omnigraph.gc.sweep import BranchExpiry, SweepCandidates, JobProtection, Sweeper, SweepPlan
 from omnigraph.manifest.branch.refs import Ref
 from omnigraph.manifest.commit.plan import ConflictPolicy, PublishPlan, RaiseFence
 from omnigraph.manifest.commit.txn import WriteTxn
@@ -75,11 +75,11 @@ def cleanup(
 # What exists: branches and intents are listed twice, before the fences and after them.
 
 
-def list_candidates(repository: Repository) -> Candidates:
+def list_candidates(repository: Repository) -> SweepCandidates:
     now = repository.intents.store_now()
     files = list(table_files(repository.store))
     leftovers = [listed for listed in repository.store.list(RECOVERY) if _is_leftover(listed.key)]
-    return Candidates(files, leftovers, now)
+    return SweepCandidates(files, leftovers, now)
 
 
 def _is_leftover(key: str) -> bool:
@@ -153,7 +153,7 @@ class _Cleanup:
         intent_ttl: timedelta,
         actor: str | None,
         floor: timedelta,
-        candidates: Candidates,
+        candidates: SweepCandidates,
         start: BranchInventory,
     ) -> None:
         self._repository = repository

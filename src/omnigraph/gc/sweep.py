@@ -29,7 +29,7 @@ BATCH = 256  # manifests read, or objects deleted, at once
 
 
 @dataclass(frozen=True)
-class Candidates:
+class SweepCandidates:
     """What existed when the cleanup began; it deletes nothing else."""
 
     files: Sequence[TableFile]
@@ -100,7 +100,7 @@ class Sweeper:
     """Plans and executes the sweep of one cleanup."""
 
     def __init__(
-        self, repository: Repository, candidates: Candidates, floor: timedelta, heads: Mapping[BranchId, Manifest]
+        self, repository: Repository, candidates: SweepCandidates, floor: timedelta, heads: Mapping[BranchId, Manifest]
     ) -> None:
         self._repository = repository
         self._candidates = candidates

@@ -4,9 +4,8 @@ verify.py           the verb
 branches.py         refs and manifests of each branch, and the choice of states to check
 lineage.py          consistency of a manifest with itself and its parent, pure
 lost_heads.py       manifests that are named but gone
-snapshot_checks.py  one manifest with all its tables; saved adjacency against a rebuilt one
+snapshot_checks.py  one manifest with all its tables: ids, values and edge ends of rows, saved adjacency
 tables.py           table versions, tails, row counts, files and their recorded checksums
-rows.py             ids, values and edge ends
 indexes.py          indexes against scans
 duckdb_scratch.py   rows in DuckDB, in bounded memory
 report.py           findings as values
