@@ -18,7 +18,7 @@ from functools import partial
 from omnigraph.errors import BranchNotFound
 from omnigraph.gc.mark import Marks, find_prunable_branches, mark_branch, mark_merge_bases, mark_pinned
 from omnigraph.gc.retention import Retention, oldest_retained
-from omnigraph.gc.sweep import BranchExpiry, SweepCandidates, JobProtection, Sweeper, SweepPlan
+from omnigraph.gc.sweep import BranchExpiry, JobProtection, SweepCandidates, Sweeper, SweepPlan
 from omnigraph.manifest.branch.refs import Ref
 from omnigraph.manifest.commit.plan import ConflictPolicy, PublishPlan, RaiseFence
 from omnigraph.manifest.commit.txn import WriteTxn
