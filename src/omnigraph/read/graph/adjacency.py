@@ -1,7 +1,7 @@
-"""The adjacency of one edge table between two node tables, over the numbers of their resident spaces.
+"""The adjacency of one edge table between two node tables, over the row numbers of their resident tables.
 
-Built from the stored versions alone and kept under their names; overlays are laid on top (`Csr.patched`), so that a
-small commit costs a copy of the arrays and not a new build, nearly all of which is turning ids into numbers.
+Built from the stored versions alone and cached under them; overlays are applied on top (`Csr.patch`), so that a small
+commit costs a copy of the arrays and not a new build, which spends most of its time on looking up ids.
 """
 
 from collections.abc import Callable
@@ -24,21 +24,21 @@ BUILD_S_PER_EDGE = 0.6e-6
 
 @dataclass(slots=True)
 class Adjacency:
-    """Both directions, each made when first wanted, and for one type at both ends also both together.
+    """Both directions, each made on first use, and for one type at both ends also both together.
 
-    `loose` are the stored edges (by number) one of whose ends is no stored node: it may be in an overlay.
+    `loose` are the row numbers of stored edges with an end that is not a stored node; it may be in an overlay.
     """
 
     forward: Csr
     loose: NumArray
     _backward: Csr | None = None
     _both: Csr | None = None
-    _make_backward: Callable[[], Csr] | None = None  # how the other direction is had for less than by sorting
+    _make_backward: Callable[[], Csr] | None = None  # makes the other direction without sorting
     _make_both: "Callable[[Adjacency], Csr] | None" = None  # the same for both together
 
     @property
     def nbytes(self) -> int:
-        """Counted as if the other direction, and between nodes of one type both together, were made already."""
+        """As if the other direction, and between nodes of one type both together, were made already."""
         parts = 3 if self.forward.vertices == self.forward.target_vertices else 2
         return parts * self.forward.nbytes + int(self.loose.nbytes)
 
@@ -50,7 +50,7 @@ class Adjacency:
 
     @property
     def both(self) -> Csr:
-        """Every neighbour once, whichever way the edges point; it does not know the edges."""
+        """Every neighbour once, in either direction; without edges."""
         if self._both is None:
             one, other = self.forward, self.backward
             ways = (one.owners(), one.targets), (other.owners(), other.targets)
@@ -62,7 +62,7 @@ class Adjacency:
         return self._both
 
     def near(self, vertices: NumArray) -> Csr:
-        """Every neighbour of these vertices once, whichever way the edges point, by their places in `vertices`."""
+        """Every neighbour of these vertices once, in either direction, by position in `vertices`."""
         ways = [csr.expand(vertices)[:2] for csr in (self.forward, self.backward)]
         return _merge_directions(ways[0], ways[1], len(vertices), self.forward.target_vertices)
 
@@ -70,7 +70,7 @@ class Adjacency:
 def _merge_directions(
     one: tuple[NumArray, NumArray], other: tuple[NumArray, NumArray], vertices: int, others: int
 ) -> Csr:
-    """From pairs of two directions, each neighbour once; it does not know the edges."""
+    """The pairs of two directions, each neighbour once; without edges."""
     sources, targets = np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
     numbers = np.zeros(len(sources), np.int32)
     both = Csr.build(sources, targets, numbers, vertices, others).without_parallels()
@@ -78,7 +78,7 @@ def _merge_directions(
 
 
 def build_adjacency(edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> Adjacency:
-    """From the stored edges: the dear step is finding the number of each end."""
+    """From the stored edges; the expensive step is looking up the number of each end."""
     sources, targets = gather(
         [
             lambda: _find_vertices(edges.stored.column(SRC), source),
@@ -94,7 +94,7 @@ def build_adjacency(edges: ResidentTable, source: ResidentTable, target: Residen
 
 
 def _find_vertices(ids: ArrowArray, nodes: ResidentTable) -> NumArray:
-    """The stored number of each id, -1 where there is none. Edges of one source often stand together: ask once."""
+    """The stored row number of each id, -1 where there is none. Runs of one id are looked up once."""
     if len(ids) < 1_000:
         return nodes.stored.index.find(ids)
     changes = np.flatnonzero(to_mask(pc.not_equal(ids[1:], ids[:-1]))) + 1
@@ -108,7 +108,7 @@ def _find_vertices(ids: ArrowArray, nodes: ResidentTable) -> NumArray:
 
 @dataclass(frozen=True, slots=True)
 class _EdgeChanges:
-    """What overlays change: stored edges that are gone or have another image, dead nodes, and edges to add."""
+    """What overlays change: stored edges that were deleted or replaced, deleted nodes, and edges to add."""
 
     replaced: BoolArray | None
     dead_sources: NumArray
@@ -134,7 +134,7 @@ class _EdgeChanges:
         return csr.patch(positions, self.sources, self.targets, self.edges, vertices, others)
 
     def near(self, base: "Adjacency") -> NumArray:
-        """The vertices, of one type at both ends, whose neighbours may be others now."""
+        """The vertices, of one type at both ends, whose neighbours may have changed."""
         dead = np.union1d(self.dead_sources, self.dead_targets)
         found = [self.sources, self.targets, dead]
         if len(dead):
@@ -146,14 +146,14 @@ class _EdgeChanges:
 
 
 def apply_overlays(base: Adjacency, edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> Adjacency:
-    """The adjacency with all overlays on top; `base` itself where they change nothing in it."""
+    """The adjacency with all overlays applied; `base` itself where they do not change it."""
     changes = _changes(base, edges, source, target)
     sizes = (source.total, target.total)
     if changes.is_empty and sizes == (base.forward.vertices, base.forward.target_vertices):
         return base
 
     def make_both(made: Adjacency) -> Csr:
-        """Only the lists of vertices near a change are made again."""
+        """Rebuild only the lists of vertices near a change."""
         near = changes.near(base)
         return base.both.with_lists(near, made.near(near), *sizes)
 

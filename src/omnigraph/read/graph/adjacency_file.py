@@ -1,7 +1,7 @@
-"""A saved adjacency: derived state beside a table, so that a cold process need not turn ids into numbers again.
+"""A saved adjacency: derived state beside a table, so that a cold process need not look up the ids again.
 
-`optimize` writes it, queries use it if it is there and whole. It is never authoritative: what is absent, damaged or
-of another format is as good as nothing, and is built from the tables.
+`optimize` writes it, and queries use it if it is intact. It is never authoritative: where it is missing, damaged or of
+another format, the adjacency is built from the tables.
 """
 
 import json
@@ -32,7 +32,7 @@ def adjacency_key(at: TableVersion) -> str:
 def save_adjacency(
     store: ObjectStore, adjacency: Adjacency, edges: ResidentTable, source: ResidentTable, target: ResidentTable
 ) -> str:
-    """Write the adjacency of stored versions, without any overlay; answers where."""
+    """Write the adjacency of stored versions, without overlays; the object's key."""
     assert edges.state.at is not None
     key = adjacency_key(edges.state.at)
     store.put(key, _encode(adjacency, edges, source, target))
@@ -42,7 +42,7 @@ def save_adjacency(
 def load_adjacency(
     store: ObjectStore, edges: ResidentTable, source: ResidentTable, target: ResidentTable
 ) -> Adjacency | None:
-    """The saved adjacency of this edge table version, in the numbers of the given node tables; None without one."""
+    """The saved adjacency of this edge table version, in the row numbers of the given node tables; None without one."""
     if edges.state.at is None:
         return None
     try:
@@ -97,7 +97,7 @@ def _decode(data: bytes, edges: ResidentTable, source: ResidentTable, target: Re
 def _renumber(
     forward: Csr, source_ids: Any, target_ids: Any, source: ResidentTable, target: ResidentTable
 ) -> Adjacency:
-    """The same edges in the numbers of other versions of the node tables: the file has the ids it was made with."""
+    """The same edges in the row numbers of other versions of the node tables, by the ids that the file has."""
     sources = source.stored.index.find(source_ids)[forward.owners()]
     targets = target.stored.index.find(target_ids)[forward.targets]
     inside = (sources >= 0) & (targets >= 0)
@@ -110,7 +110,7 @@ def _as_list_row(array: ArrowArray) -> Any:
 
 
 def _checksum(columns: list[ArrowArray]) -> int:
-    """Of the values alone: a changed bit anywhere in them shows."""
+    """Over all values."""
     total = 0
     for column in columns:
         if pa.types.is_integer(column.type):

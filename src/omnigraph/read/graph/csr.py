@@ -1,6 +1,6 @@
-"""Compressed adjacency: for each vertex the sorted list of its neighbours, and the edges that lead there.
+"""Compressed sparse rows (CSR): for each vertex the sorted list of its neighbours, and the edges to them.
 
-Plain arrays and functions over them; where they come from is adjacency.py's business.
+Plain arrays and functions over them; adjacency.py builds them from tables.
 """
 
 from collections.abc import Callable
@@ -14,20 +14,20 @@ from omnigraph.errors import BadRequest
 from omnigraph.read.tables.arrow_numpy import BoolArray, NumArray
 
 NUMBER_BYTES = 8
-ROWS_MAX = 1 << 28  # of a pattern at once: beyond, the process would die instead of saying so
+ROWS_MAX = 1 << 28  # of a pattern at once; more would exhaust the process's memory
 
 _SPLICES_MAX = 4_096
-MANY_ROWS = 2_048  # vertices or pairs: fewer are looked at one by one
+MANY_ROWS = 2_048  # vertices or pairs; fewer are handled one by one
 _SLOTS_PER_EDGE = 16
 
-Expanded: TypeAlias = tuple[NumArray, NumArray, NumArray | None]  # place in the frontier, neighbour, edge
+Expanded: TypeAlias = tuple[NumArray, NumArray, NumArray | None]  # position in the frontier, neighbour, edge
 
 
 @dataclass(slots=True)
 class Csr:
     """The neighbours of vertex v are `targets[starts[v]:starts[v + 1]]`, ascending; `edges` are in the same order.
 
-    `vertices` and `others` count the numbers on either side.
+    `vertices` and `target_vertices` are the numbers of vertices on the two sides.
     """
 
     starts: NumArray
@@ -47,7 +47,7 @@ class Csr:
     @staticmethod
     def build(sources: NumArray, targets: NumArray, edges: NumArray, vertices: int, others: int) -> "Csr":
         keys = sources.astype(np.int64) * max(others, 1) + targets
-        order = np.argsort(keys, kind="stable")  # loads come in runs of one source, which this sort profits from
+        order = np.argsort(keys, kind="stable")  # fast for loads, which have runs of one source
         counts = np.bincount(sources, minlength=vertices)
         return Csr(_to_starts(counts), targets[order].astype(np.int32), edges[order].astype(np.int32), others)
 
@@ -56,7 +56,7 @@ class Csr:
         return degrees
 
     def count_passing(self, passing: BoolArray) -> NumArray:
-        """For each vertex how many of its neighbours pass: one walk over all lists, nothing is expanded."""
+        """For each vertex how many of its neighbours pass, in one pass over all lists without an expansion."""
         before = np.zeros(len(self.targets) + 1, np.int32)
         np.cumsum(passing[self.targets], out=before[1:])
         return np.diff(before[self.starts])
@@ -66,13 +66,13 @@ class Csr:
         return np.repeat(np.arange(self.vertices, dtype=np.int32), np.diff(self.starts))
 
     def without_parallels(self) -> "Csr":
-        """Each neighbour once, however many edges lead there."""
+        """Each neighbour once; parallel edges are merged. Cached."""
         if not self._simple:
             self._simple.append(self._drop_parallels())
         return self._simple[0]
 
     def expand_once(self, frontier: NumArray) -> Expanded:
-        """As `expand`, each neighbour of a place once. Parallels stand together: few of them are dropped on the way."""
+        """As `expand`, each neighbour of a position once; a few parallel edges are dropped on the fly."""
         if self._is_worth_simplifying(frontier):
             return self.without_parallels().expand(frontier)
         positions, reached, _ = self.expand(frontier)
@@ -83,7 +83,7 @@ class Csr:
         return (positions, reached, None) if first.all() else (positions[first], reached[first], None)
 
     def degrees_once(self, frontier: NumArray) -> NumArray:
-        """How many different neighbours each vertex of a frontier has."""
+        """The number of distinct neighbours of each vertex of a frontier."""
         if self._is_worth_simplifying(frontier):
             return self.without_parallels().degrees(frontier)
         return np.bincount(self.expand_once(frontier)[0], minlength=len(frontier))
@@ -106,7 +106,7 @@ class Csr:
         return positions, self.targets[entries], self.edges[entries] if with_edges else None
 
     def entries(self, frontier: NumArray) -> tuple[NumArray, NumArray]:
-        """The entries of a frontier's vertices, and which place in the frontier each belongs to."""
+        """The entries of a frontier's vertices, and the position in the frontier of each."""
         starts = self.starts[frontier]
         counts = self.starts[frontier + 1] - starts
         require_fits(int(counts.sum()))
@@ -119,7 +119,7 @@ class Csr:
         return entries, positions
 
     def connects(self, sources: NumArray, targets: NumArray) -> BoolArray:
-        """Which pairs some edge connects. Where many are asked for, most are ruled out by a hash of the edges."""
+        """Which pairs some edge connects. For many pairs, a hash of the edges rules out most of them."""
         likely = self._likely(sources, targets)
         if likely is None:
             return self._connects(sources, targets)
@@ -128,16 +128,16 @@ class Csr:
         return found
 
     def restrict(self, vertices: NumArray, passing: Callable[[NumArray], BoolArray]) -> "Csr":
-        """Of the vertices alone, by their places in `vertices`: to each neighbour that passes, once. Has no edges."""
+        """The neighbours of some vertices that pass, once each, by position in `vertices`; without edges."""
         positions, reached, _ = self.expand_once(vertices)
         kept = passing(reached)
         counts = np.bincount(positions[kept], minlength=len(vertices))
         return Csr(_to_starts(counts), reached[kept], np.zeros(0, np.int32), self.target_vertices)
 
     def distinct_if_repeated(self, frontier: NumArray) -> NumArray | None:
-        """The different vertices of a frontier, if it has so many of them again that each is worth a look on its own.
+        """The distinct vertices of a frontier if it repeats them enough, otherwise None.
 
-        Their entries are then at most half of those that expanding the frontier would come across.
+        Enough means that their entries are at most half of those that expanding the frontier would produce.
         """
         if len(frontier) < MANY_ROWS or 64 * len(frontier) < self.vertices:
             return None
@@ -147,7 +147,7 @@ class Csr:
         return distinct if 2 * int(self.degrees(distinct).sum()) <= int(self.degrees(frontier).sum()) else None
 
     def _likely(self, sources: NumArray, targets: NumArray) -> NumArray | None:
-        """The places of pairs whose hash some edge between these vertices has; None where that is not worth while."""
+        """The positions of pairs whose hash some edge between these vertices has; None where hashing does not pay."""
         if len(sources) < MANY_ROWS or 64 * len(sources) < self.vertices + self.target_vertices:
             return None
         asked = np.zeros(self.vertices, np.bool_)
@@ -184,7 +184,7 @@ class Csr:
     def patch(
         self, gone: NumArray, sources: NumArray, targets: NumArray, edges: NumArray, vertices: int, others: int
     ) -> "Csr":
-        """Without the entries at the places `gone` and with some more edges: copies, but sorts only what is new."""
+        """A copy without the entries at positions `gone` and with more edges; only the new ones are sorted."""
         counts = np.zeros(vertices, np.int64)
         counts[: self.vertices] = np.diff(self.starts)
         np.subtract.at(counts, np.searchsorted(self.starts, gone, "right") - 1, 1)
@@ -206,12 +206,12 @@ class Csr:
         )
 
     def with_lists(self, changed: NumArray, lists: "Csr", vertices: int, others: int) -> "Csr":
-        """With other lists for some vertices, ascending: those of `lists` by place. For one that knows no edges."""
+        """With the lists of `lists` in place of those of some vertices, ascending; for a `Csr` without edges."""
         counts = np.zeros(vertices, np.int64)
         counts[: self.vertices] = np.diff(self.starts)
         counts[changed] = np.diff(lists.starts)
         parts: list[NumArray] = []
-        done = 0  # entries of ours that are told
+        done = 0  # own entries copied so far
         for position, vertex in enumerate(changed.tolist()):
             inside = vertex < self.vertices
             start = int(self.starts[vertex]) if inside else len(self.targets)
@@ -226,7 +226,7 @@ class Csr:
         first = np.ones(len(self.targets), np.bool_)
         first[1:] = self.targets[1:] != self.targets[:-1]
         inner = self.starts[1:-1]
-        first[inner[inner < len(first)]] = True  # where another vertex's list begins
+        first[inner[inner < len(first)]] = True  # where another vertex's list starts
         if first.all():
             return self
         before = np.zeros(len(first) + 1, np.int32)
@@ -235,11 +235,11 @@ class Csr:
 
 
 class NoRoom(BadRequest):
-    """A query has outgrown this process: on Spark it may fit."""
+    """A query needs more memory than this process has; on Spark it may fit."""
 
 
 def require_fits(rows: int, columns: int = 1) -> None:
-    """Refuse what memory can't hold, or more of it than this work may take."""
+    """Refuse more rows than memory holds, or than this operation may use."""
     bytes_max = memory_limit_bytes()
     most = ROWS_MAX if bytes_max is None else min(ROWS_MAX, bytes_max // (NUMBER_BYTES * max(1, columns)))
     if rows > most:
@@ -248,12 +248,12 @@ def require_fits(rows: int, columns: int = 1) -> None:
 
 
 def _hash_pairs(sources: NumArray, targets: NumArray, bits: int) -> NumArray:
-    """A number of so many bits for each pair."""
+    """A hash of `bits` bits for each pair."""
     return (sources.astype(np.int64) * 0x9E3779B1 + targets) & ((1 << bits) - 1)
 
 
 def _remove(array: NumArray, positions: NumArray) -> NumArray:
-    """`array` without some places, ascending: for few of them, copying what is between is much faster than a mask."""
+    """`array` without some positions, ascending; for few of them, copying the slices is much faster than a mask."""
     if len(positions) > _SPLICES_MAX:
         return np.delete(array, positions)
     ends = [*positions.tolist(), len(array)]
@@ -262,7 +262,7 @@ def _remove(array: NumArray, positions: NumArray) -> NumArray:
 
 
 def _insert(array: NumArray, positions: list[int], values: NumArray) -> NumArray:
-    """`array` with a value more before each of the places, ascending."""
+    """`array` with a value inserted before each of the positions, ascending."""
     if len(positions) > _SPLICES_MAX:
         return np.insert(array, positions, values)
     fitting = values.astype(array.dtype)

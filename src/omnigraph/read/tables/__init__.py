@@ -1,4 +1,4 @@
-"""Tables as a query sees them: in memory or fetched on demand, and the cache of what was derived from them.
+"""Tables as a query sees them: in memory or fetched on demand, and the cache of derived values.
 
 table_access.py    chooses resident or lazy access by cost
 resident_table.py  a table in memory, rows numbered
@@ -7,5 +7,5 @@ column_store.py    columns of one stored version
 id_index.py        hash index from id to row number
 scan.py            rows of one type as Arrow tables
 arrow_numpy.py     Arrow columns as numpy arrays, exact comparison
-read_cache.py      one bounded cache of everything derived
+read_cache.py      the bounded cache of derived values
 """

@@ -1,6 +1,6 @@
-"""Arrow columns as numpy arrays, and exact comparison between whatever a query may compare.
+"""Arrow columns as numpy arrays, and exact comparison between all types that a query may compare.
 
-A column is looked at without copying it: its values, and where they are valid. What lies under a null is never used.
+Arrays are views of a column's values and validity, without a copy. The value under a null is never used.
 """
 
 import datetime as dt
@@ -17,7 +17,7 @@ from omnigraph.query.ir import CompareOp, Domain, Value
 
 BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 NumArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-ArrowArray: TypeAlias = Any  # an Arrow array: the stubs refuse much that it can do
+ArrowArray: TypeAlias = Any  # an Arrow array: the type stubs lack much of its interface
 Side: TypeAlias = Any  # a column, or a constant (ir.Value)
 
 FLIPPED: Mapping[CompareOp, CompareOp] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -55,14 +55,14 @@ _DTYPES: Mapping[str, Any] = {
 
 
 def valid_mask(array: ArrowArray) -> BoolArray | None:
-    """Where the array has values; None where it has them everywhere."""
+    """Where the array is not null; None if it has no nulls."""
     if not array.null_count:
         return None
     return to_mask(pc.is_valid(array))
 
 
 def to_mask(array: Any) -> BoolArray:
-    """A boolean array as numpy, null being false."""
+    """A boolean array as numpy; null becomes false."""
     if array.null_count:
         array = pc.fill_null(array, False)
     mask: BoolArray = array.to_numpy(zero_copy_only=False)
@@ -70,7 +70,7 @@ def to_mask(array: Any) -> BoolArray:
 
 
 def raw_values(array: ArrowArray) -> NumArray:
-    """The values of a column of fixed width: numbers as they are, dates in days, times in ms, bools 0 or 1."""
+    """The values of a fixed-width column: numbers unchanged, dates in days, times in ms, bools as 0 or 1."""
     kind = array.type
     if pa.types.is_boolean(kind):
         flags: NumArray = np.asarray(pc.fill_null(array, False).to_numpy(zero_copy_only=False)).view(np.uint8)
@@ -87,7 +87,7 @@ def is_text(kind: "pa.DataType") -> bool:
 
 
 def to_raw_value(value: Value) -> Any:
-    """A constant as `raw` has the values of its column."""
+    """A constant in the representation of `raw_values`."""
     if isinstance(value, dt.datetime):
         since = value - _EPOCH_TIME
         return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
@@ -117,7 +117,7 @@ def compare_values(op: CompareOp, left: Side, right: Side, domain: Domain, rows:
 
 
 def _to_f32(values: NumArray) -> NumArray:
-    """Rounded once, from integers too; what is beyond the largest F32 is infinite."""
+    """Rounded once, from integers too; values beyond the largest F32 become infinite."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
 
@@ -146,7 +146,7 @@ def _compare_texts(op: CompareOp, left: ArrowArray, right: Side) -> BoolArray:
 
 
 def _compare_with_constant(op: CompareOp, values: NumArray, constant: Any) -> BoolArray:
-    """Numbers with one number, exactly: the constant is brought to the column's own type, not the other way."""
+    """Compare numbers with one number exactly: the constant is converted to the column's type, not vice versa."""
     if np.issubdtype(values.dtype, np.floating):
         return _compare_floats_with_constant(op, values, constant)
     if isinstance(constant, float):
@@ -192,7 +192,7 @@ def _compare_arrays(op: CompareOp, left: NumArray, right: NumArray, domain: Doma
 
 
 def _signs(left: NumArray, right: NumArray) -> NumArray:
-    """-1, 0 or 1 for each pair of an integer and a number of another kind, without a detour through doubles."""
+    """-1, 0 or 1 for each pair of an integer and a number of another kind, without converting integers to doubles."""
     if np.issubdtype(right.dtype, np.integer):
         if left.dtype != np.uint64:
             return -_signs(right, left)

@@ -1,7 +1,7 @@
-"""One stored table version, read in row order: whole columns that stay in memory, or a few rows of it.
+"""One stored table version, read in row order: whole columns that stay in memory, or a few rows.
 
-A row's number is its place in an ordered scan of this version. The version is immutable, so the number means the same
-row for ever, in every process; another version numbers its own rows.
+A row's number is its position in an ordered scan of this version. The version is immutable, so the number means the
+same row forever, in every process; each version numbers its own rows.
 """
 
 import time
@@ -21,7 +21,7 @@ from omnigraph.storage.table.read.row_addresses import FILTER_IDS_MAX, LOOKUP_ST
 from omnigraph.storage.table.tables import Tables, TableVersion
 
 ID = "id"
-TAKE_ROWS_MAX = 2_000  # more rows than this are worth the whole column, if it fits
+TAKE_ROWS_MAX = 2_000  # for more rows the whole column is loaded, if it fits
 _LOAD_BYTES_PER_S = 150e6
 _LOAD_LATENCY_S = 0.004
 
@@ -37,7 +37,7 @@ class ColumnStore:
 
     @property
     def rows(self) -> int:
-        """How many live rows it has."""
+        """The number of live rows."""
         if self._at is None:
             return 0
         return self._caches.get((self._at, "rows"), self._count, lambda _: 8)
@@ -51,14 +51,14 @@ class ColumnStore:
         return None if self._at is None else self._caches.peek(self._key(name))
 
     def column(self, name: str) -> ArrowArray:
-        """All values of a column, in row order; kept in memory."""
+        """All values of a column, in row order; cached."""
         if self._at is None:
             return pa.nulls(0, self._schema.field(name).type)
         return self._caches.get(self._key(name), lambda: self._load(name), lambda array: array.nbytes)
 
     @property
     def index(self) -> IdIndex:
-        """Which row has an id."""
+        """The hash index from id to row number."""
         if self._at is None:
             return IdIndex.of(self.column(ID))
         return self._caches.get((self._at, "index"), lambda: IdIndex.of(self.column(ID)), lambda index: index.nbytes)
@@ -66,7 +66,7 @@ class ColumnStore:
     def fetch(self, names: Sequence[str], rows: NumArray) -> dict[str, ArrowArray]:
         """The values of some rows: from memory, from the store, or from memory after loading the column.
 
-        Columns are bought once renting has cost as much: a few rows now and then are taken from the store.
+        A column is loaded once single reads of it have cost about as much; until then few rows are read from the store.
         """
         positions = pa.array(rows)
         result: dict[str, ArrowArray] = {}
@@ -95,7 +95,7 @@ class ColumnStore:
         if self._at is None:
             return np.zeros(0, np.int64)
         with translate_errors(str(self._at)), meter.lance_call(LOOKUP_STAGES_MAX):
-            # The filter may be about a column that no stored row has: rows have the same addresses in such a view.
+            # The filter may use a column that no stored row has: a view with that column has the same row addresses.
             dataset: Any = self._tables.dataset(self._at, schema=self._schema)
             table = dataset.scanner(columns=[], filter=predicate, with_row_address=True).to_table()
         addresses = np.sort(table.column("_rowaddr").to_numpy())
@@ -106,7 +106,7 @@ class ColumnStore:
 
     @property
     def _layout(self) -> tuple[NumArray, NumArray]:
-        """Runs of row addresses and the number of each run's first row: deletions and fragments end a run."""
+        """Runs of consecutive row addresses, and the number of each run's first row."""
 
         def make() -> tuple[NumArray, NumArray]:
             with translate_errors(str(self._at)), meter.lance_call(1):
@@ -127,7 +127,7 @@ class ColumnStore:
         return (self._at, name, self._schema.field(name).type)
 
     def load_cost_s(self, name: str) -> float:
-        """About how long loading a column takes."""
+        """The estimated seconds to load a column."""
         return _LOAD_LATENCY_S + self.rows * value_bytes(self._schema.field(name).type) / _LOAD_BYTES_PER_S
 
     def _is_worth_loading(self, name: str, rows: int) -> bool:
@@ -135,9 +135,9 @@ class ColumnStore:
             return True
         if not self._caches.fits(int(self.rows * value_bytes(self._schema.field(name).type))):
             return False
-        return rows > TAKE_ROWS_MAX or self._caches.recorded_cost_s(("rent", *self._key(name))) >= self.load_cost_s(
-            name
-        )
+        return rows > TAKE_ROWS_MAX or self._caches.recorded_cost_s(
+            ("single reads", *self._key(name))
+        ) >= self.load_cost_s(name)
 
     def _count(self) -> int:
         with translate_errors(str(self._at)):
@@ -167,12 +167,12 @@ class ColumnStore:
         for name in names:
             if name not in result:
                 result[name] = pa.nulls(len(rows), self._schema.field(name).type)
-            self._caches.record_cost(("rent", *self._key(name)), time.monotonic() - start)
+            self._caches.record_cost(("single reads", *self._key(name)), time.monotonic() - start)
         return result
 
 
 def value_bytes(kind: pa.DataType) -> int:
-    """About how many bytes a value takes."""
+    """The estimated bytes of a value."""
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size) * 4
     if pa.types.is_list(kind):

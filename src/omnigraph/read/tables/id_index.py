@@ -1,6 +1,6 @@
-"""From ids to row numbers: a hash of every id, sorted. Small, quick to make, and nothing but numpy.
+"""The index from ids to row numbers: the sorted hashes of all ids, in numpy.
 
-A Python dict of the same ids takes ten times the memory and several times as long to make.
+A Python dict of the same ids takes ten times the memory and several times as long to build.
 """
 
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 
 from omnigraph.read.tables.arrow_numpy import ArrowArray, NumArray, to_mask
 
-_WORDS_MAX = 64  # of eight bytes; what two long ids have in common beyond is told apart by comparing them
+_WORDS_MAX = 64  # of eight bytes; ids that differ only beyond them are compared as text
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 _ALL = 2**64 - 1
 _PRIME = np.uint64(0xFF51AFD7ED558CCD)
 
 
 def hashes(texts: ArrowArray) -> NumArray:
-    """A 64-bit hash of each text, all of them at once, eight bytes a step."""
+    """A 64-bit hash of each text, vectorised, eight bytes at a time."""
     offset_type = np.int64 if pa.types.is_large_string(texts.type) else np.int32
     _, offset_buffer, data_buffer = texts.buffers()
     rows = len(texts)
@@ -52,7 +52,7 @@ def hashes(texts: ArrowArray) -> NumArray:
 
 
 def hash_of(text: str) -> np.uint64:
-    """What `hashes` gives for one text, without the detour through arrays."""
+    """`hashes` of one text, without arrays."""
     data = text.encode()
     result = len(data) * int(_SEED) & _ALL
     for start in range(0, min(len(data), 8 * _WORDS_MAX), 8):
@@ -63,7 +63,7 @@ def hash_of(text: str) -> np.uint64:
 
 @dataclass(frozen=True, slots=True)
 class IdIndex:
-    """Which row has an id: `ids` in row order, and their hashes in ascending order with the rows they belong to."""
+    """`ids` in row order, and their hashes in ascending order with the row of each."""
 
     ids: ArrowArray
     sorted_hashes: NumArray
@@ -81,9 +81,9 @@ class IdIndex:
 
     def find_one(self, wanted: str) -> int:
         """The row of one id, -1 where there is none."""
-        sought = hash_of(wanted)
-        position = int(self.sorted_hashes.searchsorted(sought))
-        while position < len(self.rows) and self.sorted_hashes[position] == sought:
+        wanted_hash = hash_of(wanted)
+        position = int(self.sorted_hashes.searchsorted(wanted_hash))
+        while position < len(self.rows) and self.sorted_hashes[position] == wanted_hash:
             row = int(self.rows[position])
             if self.ids[row].as_py() == wanted:
                 return row
@@ -97,12 +97,12 @@ class IdIndex:
             return result
         if wanted.type != self.ids.type:
             wanted = wanted.cast(self.ids.type)
-        sought = hashes(wanted)
-        positions = np.searchsorted(self.sorted_hashes, sought)
+        wanted_hash = hashes(wanted)
+        positions = np.searchsorted(self.sorted_hashes, wanted_hash)
         open_ = np.arange(len(wanted))
         while True:
             inside = positions < len(self.sorted_hashes)
-            inside[inside] = self.sorted_hashes[positions[inside]] == sought[open_[inside]]
+            inside[inside] = self.sorted_hashes[positions[inside]] == wanted_hash[open_[inside]]
             open_, positions = open_[inside], positions[inside]
             if not len(open_):
                 return result

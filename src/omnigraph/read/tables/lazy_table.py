@@ -1,7 +1,7 @@
-"""A space for a query that touches few rows of a large table: it numbers them as it comes across them.
+"""Row access for a query that touches few rows of a large table: rows are fetched on demand and numbered in that order.
 
-Nothing is loaded but the rows that are looked at, with all the columns that the query will want of them at once, so
-that a lookup by key in a cold process makes a handful of requests however large the table is.
+A row is fetched with all the columns that the query needs of it, so that a lookup by key in a cold process makes a
+handful of requests however large the table is.
 """
 
 import time
@@ -25,14 +25,14 @@ from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray
 from omnigraph.read.tables.column_store import ID
 from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.read.tables.resident_table import NeedsResidentTables, overlay_rows
-from omnigraph.storage.table.overlay import without_ids
+from omnigraph.storage.table.overlay import align_table, without_ids
 from omnigraph.storage.table.tables import Tables
 
 LAZY_ROWS_MAX = 4_000
 
 
 class LazyTable:
-    """Rows numbered in the order they were met. Asked for too many, it says that the table should be resident."""
+    """Rows numbered in the order they were fetched; too many raise `NeedsResidentTables`."""
 
     def __init__(
         self, tables: Tables, caches: ReadCache, state: TableState, wanted: Collection[str], rows_max: int | None
@@ -45,7 +45,9 @@ class LazyTable:
         self._ids: list[str] = []
         self._numbers: dict[str, int] = {}
         self._rows: pa.Table = pa.schema([state.schema.field(name) for name in self._names]).empty_table()
-        self._position_of = np.zeros(0, np.int64)  # of a number's row in _rows, -1 where it was not fetched yet
+        self._position_of = np.zeros(
+            0, np.int64
+        )  # index into _rows by row number, -1 where the row was not fetched yet
 
     @property
     def total(self) -> int:
@@ -57,7 +59,7 @@ class LazyTable:
         return self.add(self.scan((), self._names))
 
     def numbers_of(self, ids: ArrowArray) -> NumArray:
-        """The numbers of ids that are known to exist: ends of edges, or of rows that were read."""
+        """The numbers of ids that are known to exist: ends of edges, or ids of rows that were read."""
         result = np.empty(len(ids), np.int64)
         for position, id_ in enumerate(ids.to_pylist()):
             number = self._numbers.get(id_)
@@ -96,7 +98,7 @@ class LazyTable:
         return result
 
     def scan(self, filters: Sequence[Filter], names: Sequence[str], more: str | None = None) -> pa.Table:
-        """The rows that may pass: Lance's answer with the overlay laid on top, which answers for itself."""
+        """The rows that may pass: Lance's result, and all rows of the overlay instead of those they replace."""
         state = self.state
         parts = [part for f in filters if (part := lance_filter(f, state.definition)) is not None]
         predicate = " AND ".join([*parts, more] if more is not None else parts) or None
@@ -105,27 +107,27 @@ class LazyTable:
             return images
         start = time.monotonic()
         stored = self._tables.scan(state.at, list(names), predicate, schema=state.schema)
-        self._caches.record_cost(("visits", state.at), time.monotonic() - start)
+        self._caches.record_cost(("lookups", state.at), time.monotonic() - start)
         if not state.overlay.is_empty:
             stored = without_ids(stored, state.overlay.hidden_ids)
-        return pa.concat_tables([images, _shaped(stored, images.schema)])
+        return pa.concat_tables([images, align_table(stored, images.schema)])
 
     def columns_with(self, *names: str) -> list[str]:
-        """The columns that the query wants of a row, and these."""
+        """The columns that the query needs of a row, and these."""
         return [name for name in self.state.schema.names if name in names or name in self._names]
 
     def _lookup(self, ids: Sequence[str]) -> pa.Table:
         start = time.monotonic()
         state = self.state
         rows = self._tables.lookup(state.at, ids, self._names, state.overlay, state.schema)
-        self._caches.record_cost(("visits", state.at), time.monotonic() - start)
+        self._caches.record_cost(("lookups", state.at), time.monotonic() - start)
         return rows
 
     def add(self, rows: pa.Table) -> NumArray:
-        """The numbers of rows that were read, which are kept."""
+        """Keep rows that were read; their numbers."""
         row_numbers = self.numbers_of(rows.column(ID))
         self._record_positions(row_numbers, self._rows.num_rows)
-        self._rows = pa.concat_tables([self._rows, _shaped(rows.select(self._names), self._rows.schema)])
+        self._rows = pa.concat_tables([self._rows, align_table(rows.select(self._names), self._rows.schema)])
         return row_numbers
 
     def _record_positions(self, row_numbers: NumArray, first: int) -> None:
@@ -141,15 +143,3 @@ class LazyTable:
             self.add(self._lookup([self._ids[number] for number in missing.tolist()]))
         positions: NumArray = self._position_of[row_numbers]
         return positions
-
-
-def _shaped(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    if rows.schema.equals(schema):
-        return rows
-    columns = [
-        rows.column(field.name).cast(field.type)
-        if field.name in rows.column_names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)

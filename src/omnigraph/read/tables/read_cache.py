@@ -1,7 +1,7 @@
-"""What reads keep in memory: one bounded memory for everything derived from immutable versions.
+"""The read cache: an LRU cache, bounded in bytes, of everything derived from immutable table versions.
 
-Every key names a table version (and, where rows lie on top of it, the overlay's fingerprint), so nothing here can go
-stale: a new commit has new keys, and what nobody asks for any more is forgotten first.
+Every key names a table version and, where there is one, the overlay's fingerprint, so entries never become stale: a new
+commit has new keys, and entries that are no longer used are evicted first.
 """
 
 import threading
@@ -15,13 +15,13 @@ from omnigraph.lru_cache import LruCache
 T = TypeVar("T")
 
 BYTES_MAX = 1 << 30
-_ENTRY_BYTES = 200  # what an entry costs beside its value
-_ACCOUNTS_MAX = 10_000
+_ENTRY_BYTES = 200  # of an entry besides its value
+_COSTS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class CacheCounts:
-    """What the memory did so far, and what it holds."""
+    """Counters of the cache and what it holds; `forgotten` counts evictions."""
 
     hits: int
     misses: int
@@ -31,10 +31,10 @@ class CacheCounts:
 
 
 class ReadCache:
-    """Values by key, bounded in bytes, the least recently used forgotten first; usable from threads.
+    """An LRU cache with single-flight construction, bounded in bytes; safe for threads.
 
-    It also keeps accounts of the time spent on doing without a value. That is how a reader decides when to buy what
-    it has been renting: once lookups through an index have cost about as much as loading the column would.
+    It also records the time spent on reads that a cached value would have saved. A reader loads a column once lookups
+    without it have cost about as much as loading it would.
     """
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
@@ -57,7 +57,7 @@ class ReadCache:
             return CacheCounts(self._hits, self._misses, self._evicted, len(self._values), self._values.size)
 
     def get(self, key: Hashable, make: Callable[[], T], size_of: Callable[[T], int]) -> T:
-        """The value of `key`, made now unless it is remembered; threads that want the same one wait for the first."""
+        """The cached value of `key`, or a new one; threads that need the same value wait for the first to make it."""
         found = self._find(key)
         if found is not None:
             return found[0]  # type: ignore[no-any-return]
@@ -76,7 +76,7 @@ class ReadCache:
                     self._making.pop(key, None)
 
     def peek(self, key: Hashable) -> Any | None:
-        """The value of `key` if it is remembered."""
+        """The value of `key` if it is cached."""
         found = self._find(key)
         return None if found is None else found[0]
 
@@ -85,11 +85,11 @@ class ReadCache:
             return key in self._values
 
     def fits(self, size: int) -> bool:
-        """Whether something of this size may be kept without driving out most of the rest."""
+        """Whether a value of this size can be cached without evicting most of the rest."""
         return size <= self.bytes_max // 2
 
     def record_cost(self, key: Hashable, seconds: float) -> None:
-        """Put time on the account of doing without `key`."""
+        """Record time spent on reads that `key` would have saved."""
         with self._lock:
             self._costs_s.put(key, (self._costs_s.peek(key) or 0.0) + seconds)
 

@@ -1,7 +1,7 @@
-"""Entities as numbers. A space numbers the rows of one table state; patterns are matched on the numbers alone.
+"""Tables in memory. A row set numbers the rows of one table state; patterns are matched on the row numbers alone.
 
-`ResidentTable` (here) numbers all rows by their place in the stored version and has columns in memory. `LazyTable`
-(visited.py) numbers the few rows that a query has come across. Whoever expands, filters or projects need not know.
+`ResidentTable` numbers all rows by their position in the stored version and has columns in memory. `LazyTable`
+(lazy_table.py) numbers the few rows that a query has fetched. Expansion, filters and projection use either.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.storage.table.overlay import align_table
 from omnigraph.storage.table.tables import Tables
 
-FEW_ROWS = 16  # rows: below, reading them one by one costs less than calling a function of Arrow's
+FEW_ROWS = 16  # up to here, reading rows one by one is cheaper than a call of Arrow
 
 
 class RowSet(Protocol):
@@ -37,7 +37,7 @@ class RowSet(Protocol):
 
     @property
     def total(self) -> int:
-        """All numbers are below this, for now."""
+        """An upper bound of the row numbers so far."""
 
     def all_rows(self) -> NumArray:
         """The numbers of all rows, ascending."""
@@ -54,11 +54,11 @@ class RowSet(Protocol):
         """The numbers of the rows that pass filters over this table alone, ascending."""
 
     def filter_mask(self, filters: Sequence[Filter], row_numbers: NumArray) -> BoolArray:
-        """Which of these rows pass."""
+        """For each of these rows, whether it passes."""
 
 
 class NeedsResidentTables(Exception):
-    """A query has outgrown lookups in these tables: it starts again with them in memory. Never seen outside."""
+    """A query needs too many lookups in these tables: it restarts with them in memory. Never leaves `read/`."""
 
     def __init__(self, *table_keys: str) -> None:
         super().__init__(*table_keys)
@@ -75,11 +75,11 @@ def overlay_rows(state: TableState) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """What an overlay makes of a stored version's numbers.
+    """How an overlay changes the row numbers of a stored version.
 
-    A row that was replaced keeps its number, new rows have numbers after the stored ones: whatever was derived from
-    the stored version, adjacency above all, goes on to hold. `source` says where a number's values are: in the stored
-    row of that number, or, from `stored` on, in the overlay's rows.
+    A replaced row keeps its number and new rows have numbers after the stored ones, so that everything derived from the
+    stored version, adjacency above all, stays valid. `source` says where a row's values are: in the stored row of that
+    number, or, from `stored` on, in the overlay's rows.
     """
 
     stored: int
@@ -88,7 +88,7 @@ class Patch:
     new: dict[str, int]
     rows: pa.Table
     row_numbers: NumArray  # of the overlay's rows
-    replaced: NumArray  # stored rows that are gone or have another image
+    replaced: NumArray  # stored rows that were deleted or replaced
 
     @property
     def nbytes(self) -> int:
@@ -126,7 +126,7 @@ def build_patch(state: TableState, stored: ColumnStore) -> Patch:
 
 
 class ResidentTable:
-    """Rows numbered by their place in the stored version, the overlay's new rows after them."""
+    """Rows numbered by their position in the stored version, the overlay's new rows after them."""
 
     def __init__(self, tables: Tables, caches: ReadCache, state: TableState) -> None:
         self.state = state
@@ -135,7 +135,7 @@ class ResidentTable:
         self.patch: Patch | None = None
         if not state.overlay.is_empty:
             self.patch = caches.get(
-                ("patch", state.fingerprint, *state.schema.names),  # columns may come while table and overlay stay
+                ("patch", state.fingerprint, *state.schema.names),  # columns may be added to an unchanged table
                 lambda: build_patch(state, self.stored),
                 lambda patch: patch.nbytes,
             )
@@ -145,7 +145,7 @@ class ResidentTable:
         return self.stored.rows if self.patch is None else len(self.patch.source)
 
     def all_rows(self) -> NumArray:
-        """The same array each time: who is given it can tell that it is everything."""
+        """The same array each time, so that callers can recognise it by identity."""
         return self._all_rows
 
     @cached_property
@@ -155,7 +155,7 @@ class ResidentTable:
         return np.flatnonzero(self.patch.alive)
 
     def alive(self, row_numbers: NumArray) -> BoolArray | None:
-        """Which of the numbers have a row; None where all have."""
+        """Which of the numbers have a live row; None where all have."""
         return None if self.patch is None else self.patch.alive[row_numbers]
 
     def numbers_of(self, ids: ArrowArray) -> NumArray:
@@ -167,7 +167,7 @@ class ResidentTable:
         return found
 
     def _number_of(self, id_: str) -> NumArray:
-        """The number of one id, alone in an array; an empty one where there is no such row."""
+        """The number of one id in an array, which is empty where there is no such row."""
         found = self.stored.index.find_one(id_)
         if self.patch is not None:
             found = self.patch.new.get(id_, -1) if found < 0 or not self.patch.alive[found] else found
@@ -194,14 +194,14 @@ class ResidentTable:
         }
 
     def python_values(self, name: str, kind: pa.DataType, row_numbers: NumArray) -> list[Any] | None:
-        """The values of a few rows in Python's form; None where they are not at hand in memory as that type."""
+        """The values of a few rows as Python objects; None where they are not in memory as that type."""
         column = self.stored.loaded_column(name) if self.patch is None else None
         if column is None or column.type != kind:
             return None
         return [column[number].as_py() for number in row_numbers.tolist()]
 
     def column(self, name: str) -> ArrowArray:
-        """All values of a column by number; what is under a dead number means nothing."""
+        """All values of a column by row number; the value of a deleted row is undefined."""
         patch = self.patch
         if patch is None:
             return self.stored.column(name)
@@ -232,14 +232,14 @@ class ResidentTable:
         return np.sort(np.concatenate([kept, self.patch.row_numbers[images]]))
 
     def whole_mask(self, filters: Sequence[Filter]) -> BoolArray:
-        """Which of all numbers have a row that passes."""
+        """For each row number, whether there is a row and it passes."""
         result = np.ones(self.total, np.bool_) if self.patch is None else self.patch.alive.copy()
         for condition in filters:
             result &= evaluate_filter(condition, self._whole_column, self.total)
         return result
 
     def filter_mask(self, filters: Sequence[Filter], row_numbers: NumArray) -> BoolArray:
-        """By the whole table's mask where that touches fewer rows, by the rows themselves otherwise."""
+        """By the mask of the whole table where that reads fewer values, otherwise by the rows themselves."""
         if 2 * len(row_numbers) >= self.total and all(self.stored.is_loaded(n) for f in filters for n in columns_of(f)):
             return self.whole_mask(filters)[row_numbers]
         names = list(dict.fromkeys(name for condition in filters for name in columns_of(condition)))
@@ -253,7 +253,7 @@ class ResidentTable:
         return self.column(column_name(operand))
 
     def _push_down(self, filters: Sequence[Filter]) -> str | None:
-        """The filters as Lance's, as long as that is cheaper than having their columns in memory."""
+        """The filters as a Lance predicate, as long as that is cheaper than loading their columns."""
         missing = [name for f in filters for name in columns_of(f) if not self.stored.is_loaded(name)]
         parts = [lance_filter(condition, self.state.definition) for condition in filters]
         if not missing or not all(parts):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def scan(
     tables: Tables, snapshot: Snapshot, key: TableKey, columns: Sequence[str] | None = None, filter: str | None = None
 ) -> "pa.Table":
-    """All rows of a type that pass the filter; a type without rows has its columns all the same."""
+    """All rows of a type that pass the filter; an empty table has its columns as well."""
     from omnigraph.schema.arrow import arrow_schema
 
     content, schema = snapshot.content(key), arrow_schema(snapshot.catalog.type_of(key))

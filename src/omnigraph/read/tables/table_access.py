@@ -1,7 +1,7 @@
-"""Which tables a query has in memory, and which it only visits: decided by cost when the query starts.
+"""Which tables of a query are in memory and which are read row by row: chosen by cost when the query starts.
 
-A table is resident if it is in memory already, if it is small, or if visits to it have cost about as much as loading
-it would. A query that outgrows its visits starts again with the table resident (`NeedsResidentTables`).
+A table is resident if it is in memory already, if it is small, or if lookups in it have cost about as much as loading
+it would. A query that needs too many lookups restarts with the table resident (`NeedsResidentTables`).
 """
 
 from collections.abc import Callable, Collection
@@ -15,11 +15,11 @@ from omnigraph.read.tables.column_store import ID, ColumnStore
 from omnigraph.read.tables.lazy_table import LAZY_ROWS_MAX, LazyTable
 from omnigraph.read.tables.resident_table import ResidentTable, RowSet
 
-_NODE_BYTES, _EDGE_BYTES = 40, 24  # about what a row takes in memory: an id with its hash, an edge in two directions
+_NODE_BYTES, _EDGE_BYTES = 40, 24  # estimates of a row in memory: an id with its hash, an edge in two directions
 
 
 class TableAccess:
-    """The spaces of one run of one query, by table key. `wanted` says which columns it will want of a table."""
+    """The tables of one run of one query, by table key; `wanted` gives the columns it needs of a table."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class TableAccess:
         return table
 
     def adjacency(self, step: Traverse) -> Adjacency | None:
-        """The adjacency to expand on; None where lookups in the edge table are to be used."""
+        """The adjacency of a traversal; None where it uses lookups in the edge table."""
         if step.edge not in self._adjacencies:
             edges = self.resident_table(step.edge)
             self._adjacencies[step.edge] = None if edges is None else self._adjacency(edges, step)
@@ -81,8 +81,9 @@ class TableAccess:
         stored = ColumnStore(self.reader.tables, caches, state.at, state.schema)
         if state.rows <= self.reader.options.resident_rows or stored.is_loaded(ID):
             return True
-        kept = caches.fits(state.rows * _NODE_BYTES)
-        return kept and caches.recorded_cost_s(("visits", state.at)) >= 2 * stored.load_cost_s(ID)
+        return caches.fits(state.rows * _NODE_BYTES) and caches.recorded_cost_s(
+            ("lookups", state.at)
+        ) >= 2 * stored.load_cost_s(ID)
 
     def _uses_adjacency(self, step: Traverse) -> bool:
         reader = self.reader
@@ -94,14 +95,14 @@ class TableAccess:
         states = [edges, reader.state(step.source_key), reader.state(step.target_key)]
         if reader.caches.has(_cache_key(states)):
             return True
-        kept = reader.caches.fits(edges.rows * _EDGE_BYTES)
-        return kept and reader.caches.recorded_cost_s(("visits", edges.at)) >= edges.rows * BUILD_S_PER_EDGE
+        fits = reader.caches.fits(edges.rows * _EDGE_BYTES)
+        return fits and reader.caches.recorded_cost_s(("lookups", edges.at)) >= edges.rows * BUILD_S_PER_EDGE
 
 
 def get_adjacency(
     reader: SnapshotReader, edges: ResidentTable, source: ResidentTable, target: ResidentTable
 ) -> Adjacency:
-    """The adjacency of three table states: of their stored versions, with the overlays laid over it."""
+    """The adjacency of three table states: that of their stored versions, with the overlays applied."""
     caches = reader.caches
     base = caches.get(
         _cache_key([edges.state, source.state, target.state]),
