@@ -45,7 +45,7 @@ class ReadCache:
         keep_inherited(getattr(self, "_values", None))
         self._values: LruCache[Hashable, tuple[Any]] = LruCache(size_max=self.bytes_max)
         self._making: dict[Hashable, threading.Lock] = {}
-        self._costs_s: LruCache[Hashable, float] = LruCache(_ACCOUNTS_MAX)
+        self._costs_s: LruCache[Hashable, float] = LruCache(_COSTS_MAX)
         self._lock = threading.Lock()
         self._hits = 0
         self._misses = 0
