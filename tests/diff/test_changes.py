@@ -409,7 +409,7 @@ def test_a_way_of_too_many_steps_is_not_walked(graph: Graph, monkeypatch: pytest
     changes = graph.changes(start, "main")
 
     assert brief(changes) == ["insert Person b", "insert Person c", "insert Person d"]
-    assert (changes.explained.method, "steps lie between" in changes.explained.reason) == ("direct", True)
+    assert (changes.explained.method, "steps are between" in changes.explained.reason) == ("direct", True)
 
 
 def test_a_type_that_was_dropped_is_told_by_its_last_name(graph: Graph) -> None:

@@ -179,7 +179,7 @@ def test_a_job_that_was_begun_on_what_was_lost(open_graph: Open) -> None:
     graph.repository.intents.take(txn, "job-1", kind="load", actor=None, details={})
     lose_newest(graph.repository.store, branch_id_of(graph), 1)
 
-    assert "number 6 was used, because the job job-1 was begun on it" in the_loss(open_graph())
+    assert "number 6 was used, because the job job-1 started from it" in the_loss(open_graph())
 
 
 def test_the_end_of_a_deleted_branch(open_graph: Open) -> None:

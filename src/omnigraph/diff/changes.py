@@ -274,7 +274,7 @@ def states_of_commit(repository: Repository, commit: CommitId) -> tuple[Snapshot
 
 
 def _read_page(repository: Repository, page: str, filters: Filters, request: str, limit: int | None) -> GraphChanges:
-    remedy = "ask for the first page again"
+    remedy = "request the first page again"
     fields = decode_token(PAGE, page, remedy)
     if fields.get("f") != fingerprint(request, filters.to_json()):
         raise BadRequest(f"This page token was given for other states or filters: use the same ones, or {remedy}.")
@@ -315,7 +315,7 @@ def _pinned(repository: Repository, manifest: Manifest) -> Snapshot:
 
 
 def _explain_composed(lineage: Lineage) -> Explained:
-    return Explained("composed", "the one state came from the other", lineage.commits)
+    return Explained("composed", "one state is an ancestor of the other", lineage.commits)
 
 
 def _common_catalog(repository: Repository, older: Snapshot, newer: Snapshot) -> Catalog | None:

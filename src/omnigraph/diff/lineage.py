@@ -25,7 +25,7 @@ from omnigraph.manifest.model.paths import parse_commit_id
 from omnigraph.manifest.store.manifest_store import Manifests
 
 STEPS_MAX = 1_000  # beyond it, reading the steps would cost more than comparing the ends
-_TOO_LONG = f"more than {STEPS_MAX:,} steps lie between the two"
+_TOO_LONG = f"more than {STEPS_MAX:,} steps are between the two"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ def find_lineage(manifests: Manifests, older: Manifest, newer: Manifest) -> Line
         for entry in _steps_down(manifests, path[-1], older.branch_id, place):
             if not isinstance(entry, Manifest) or not manifests.is_state(entry):
                 expired = f"{entry.branch_id}.{entry.manifest_version}"
-                return Lineage(obstacle=f"cleanup has expired {expired}, which lies between the two")
+                return Lineage(obstacle=f"cleanup has expired {expired}, which is between the two")
             path.append(entry)
             if len(path) > STEPS_MAX + 1:
                 return Lineage(obstacle=_TOO_LONG)
         if len(path) == known:
-            return Lineage(obstacle="history no longer says how the two are connected")
+            return Lineage(obstacle="history no longer shows how the two are connected")
     if not same_state(path[-1], older):
         path.append(older)
     return Lineage(tuple(reversed(path)))

@@ -49,13 +49,13 @@ def oldest_retained(manifests: Manifests, head: Manifest, retention: Retention, 
         cutoff = max(now, min(head.authored_at, now + CLOCK_STEP)) - retention.older_than
     except OverflowError:
         return head.oldest_retained
-    kept, oldest = 0, head.oldest_retained
+    commits, oldest = 0, head.oldest_retained
     for entry in read_entries_back(manifests, head.manifest_version, oldest, head.branch_id):
         if not isinstance(entry, Manifest):
             return min(entry.manifest_version + 1, head.manifest_version)
         logical = sum(commit.commit_class is CommitClass.LOGICAL for commit in entry.commits)
-        kept += logical
-        if kept >= retention.keep and entry.authored_at <= cutoff:
+        commits += logical
+        if commits >= retention.keep and entry.authored_at <= cutoff:
             first = entry.manifest_version - (1 if logical > 1 else 0)
             return max(first, oldest)
     return oldest

@@ -39,10 +39,10 @@ def optimize(
         txn = repository.open_txn(branch)
         chosen = [definition.table_key for definition in select_types(Snapshot(txn.base, txn.schema), types)]
         tasks = tuple(Task(key, effort) for key in chosen if key in txn.base.tables)
-        landed = MaintenanceRun(repository, tasks, actor, choose).publish(txn)
-        reports = {key: landed.reports.get(key, TypeReport(key)) for key in chosen}
+        result = MaintenanceRun(repository, tasks, actor, choose).publish(txn)
+        reports = {key: result.reports.get(key, TypeReport(key)) for key in chosen}
         reports = _with_adjacencies(repository, branch, reports)
-    commit = None if landed.commit is None else replace(landed.commit, cost=operation.cost)
+    commit = None if result.commit is None else replace(result.commit, cost=operation.cost)
     return OptimizeResult(branch, commit, reports, operation.cost)
 
 

@@ -193,19 +193,19 @@ def plan_segments(shape: TableLayout, index: str, effort: Effort, given: frozens
     present = shape.by_number.keys()
     own = [segment for segment in shape.segments if segment.index == index]
     alive = [segment for segment in own if segment.fragments & present and not segment.fragments & given]
-    kept = _usable_segments(alive, shape, effort)
-    covered = given.union(*(segment.fragments for segment in kept))
+    usable = _usable_segments(alive, shape, effort)
+    covered = given.union(*(segment.fragments for segment in usable))
     left = [one for one in shape.fragments if one.number not in covered]
     build = _group_fragments(left, effort.segment_rows)
     if effort.whole_segments:
-        exact = {segment.fragments: segment for segment in alive if segment not in kept}
-        kept += [exact[frozenset(group)] for group in build if frozenset(group) in exact]
+        exact = {segment.fragments: segment for segment in alive if segment not in usable}
+        usable += [exact[frozenset(group)] for group in build if frozenset(group) in exact]
         build = [group for group in build if frozenset(group) not in exact]
     dead = tuple(segment.uuid for segment in own if segment not in alive)
     too_few = not own and not given and shape.rows < effort.rows_min
     if too_few or not effort.allows(sum(one.rows for one in left)):
         return SegmentPlan((), dead)
-    return SegmentPlan(tuple(build), dead, tuple(segment.uuid for segment in alive if segment not in kept))
+    return SegmentPlan(tuple(build), dead, tuple(segment.uuid for segment in alive if segment not in usable))
 
 
 def _usable_segments(own: Sequence[SegmentLayout], shape: TableLayout, effort: Effort) -> list[SegmentLayout]:

@@ -71,13 +71,13 @@ def find_graph_conflicts(tables: Tables, states: MergeStates) -> list[MergeConfl
         if not (isinstance(check, UniqueInGraph | CardinalityHolds) and check.reads <= ends_only.keys())
     ]
     found = row_violations(catalog, constraints, Delta.of(checked.values()))
-    answers = gather([partial(_run_check, check, states.after, tables) for check in checks])
+    results = gather([partial(_run_check, check, states.after, tables) for check in checks])
     kinds = {one.name: one for every in constraints.by_table.values() for one in every}
     conflicts = [conflict for violation in found for conflict in _to_conflicts(violation, kinds, states)]
-    for answer in answers:
+    for result in results:
         conflicts += [
             conflict
-            for one in answer
+            for one in result
             for conflict in ([one] if isinstance(one, MergeConflict) else _to_conflicts(one, kinds, states))
         ]
     return list(dict.fromkeys(conflicts))

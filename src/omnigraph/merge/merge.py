@@ -63,7 +63,7 @@ def merge(
 ) -> MergeResult:
     """Merge one branch into another as one atomic commit.
 
-    `runner` makes the place where the rows of large tables are decided; it is asked only if there are any.
+    `runner` creates the runner that merges the rows of large tables; it is called only if there are any.
     """
     _require_sensible(source, into, delete_branch, engine)
     if not dry_run:
@@ -228,7 +228,7 @@ class _Merge(WriteOp):
 def _count_changes(tables: "Tables", txn: WriteTxn, merge_plan: MergePlan) -> dict[TableKey, RowCounts]:
     """How many rows of each type would change; only a dry run reads rows for this."""
     counts = {key: _count_delta(delta) for key, delta in merge_plan.deltas.items()}
-    ours, kept = state_of(txn.base, txn.schema), {type_id_of(entry) for entry in merge_plan.schema.catalog.types}
+    ours, remaining = state_of(txn.base, txn.schema), {type_id_of(entry) for entry in merge_plan.schema.catalog.types}
     for key, adopted in merge_plan.adopted.items():
         wanted = merge_plan.schema.catalog.by_key[key]
         before, after = ours.of(type_id_of(wanted)), TypeState(wanted, adopted.ref)
@@ -241,7 +241,7 @@ def _count_changes(tables: "Tables", txn: WriteTxn, merge_plan: MergePlan) -> di
             was, now = (frozenset(rows.column("id").to_pylist()) for rows in (changed.before, changed.after))
         counts[key] = RowCounts(len(now - was), len(now & was), len(was - now))
     for type_id, state in ours.types.items():
-        if state.ref is not None and type_id not in kept:
+        if state.ref is not None and type_id not in remaining:
             known = counts.get(state.definition.table_key, RowCounts())  # of another type that has the name now
             counts[state.definition.table_key] = replace(known, deleted=known.deleted + state.ref.rows)
     return {key: touch for key, touch in counts.items() if touch}

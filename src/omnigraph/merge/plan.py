@@ -66,8 +66,10 @@ class MergePlan:
         if target.schema == self.schema.hash:
             return {}
         new_keys = {old: new for new, old in self.moved.items()}
-        kept = {new_keys.get(key, key): ref.stored for key, ref in target.tables.items() if key not in self.dropped}
-        return {key: at for key, at in kept.items() if key not in self.adopted and key not in self.deltas}
+        remaining = {
+            new_keys.get(key, key): ref.stored for key, ref in target.tables.items() if key not in self.dropped
+        }
+        return {key: at for key, at in remaining.items() if key not in self.adopted and key not in self.deltas}
 
 
 def plan_merge(repository: Repository, txn: WriteTxn, source: Manifest, choose: ChooseMergeRunner) -> MergePlan:
@@ -210,11 +212,11 @@ class _ThreeWay:
 
     def _dropped(self) -> tuple[TableKey, ...]:
         """Tables of the target's types that the merged schema does not have, though another type may have the name."""
-        kept = {type_id_of(definition) for definition in self.schema.catalog.types}
+        remaining = {type_id_of(definition) for definition in self.schema.catalog.types}
         return tuple(
             state.definition.table_key
             for type_id, state in self.ours.types.items()
-            if state.ref is not None and type_id not in kept
+            if state.ref is not None and type_id not in remaining
         )
 
     def _dropped_while_changed(self) -> list[MergeConflict]:
@@ -223,12 +225,12 @@ class _ThreeWay:
         Deleting rows agrees with the drop, and rows that were inserted and deleted again do not count, so the rows are
         read.
         """
-        kept = {type_id_of(definition) for definition in self.schema.catalog.types}
+        remaining = {type_id_of(definition) for definition in self.schema.catalog.types}
         found = []
         for type_id, base in self.base.types.items():
             sides = [side.of(type_id) for side in (self.ours, self.theirs)]
             changed = next((one for one in sides if one is not None and not same_content(base, one)), None)
-            if type_id not in kept and changed is not None and self._has_written_rows(base, changed):
+            if type_id not in remaining and changed is not None and self._has_written_rows(base, changed):
                 name, kind = changed.definition.name, changed.definition.kind
                 message = f"one side dropped the {kind} type {name} and the other one changed its rows"
                 found.append(MergeConflict(kind, name, "", DELETE_VS_UPDATE, message))

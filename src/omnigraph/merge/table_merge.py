@@ -185,12 +185,12 @@ def merge_table_on(runner: Runner, location: Location, table: ContestedTable, ch
 
     parts = max(runner.parallelism, -(-changed // ROWS_PER_TASK), 1)
     tasks = [_Task(location, table, IdPartition(part, parts)) for part in range(parts)]
-    answers = runner.run(_run_task, tasks, stage=f"merge {table.wanted.name}")
-    conflicts = sorted((c for answer in answers for c in answer.conflicts), key=lambda c: c.entity_id)
+    results = runner.run(_run_task, tasks, stage=f"merge {table.wanted.name}")
+    conflicts = sorted((c for result in results for c in result.conflicts), key=lambda c: c.entity_id)
     return MergedRows(
-        pa.concat_tables([_decode(answer.rows) for answer in answers]),
-        tuple(entity for answer in answers for entity in answer.removed),
-        pa.concat_tables([_decode(answer.before) for answer in answers]),
+        pa.concat_tables([_decode(result.rows) for result in results]),
+        tuple(entity for result in results for entity in result.removed),
+        pa.concat_tables([_decode(result.before) for result in results]),
         tuple(conflicts),
     )
 

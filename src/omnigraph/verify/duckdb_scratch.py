@@ -57,7 +57,7 @@ class ScratchDatabase:
         for name, rows in given.items():
             self._connection.register(name, rows.reader())
         try:
-            answer: list[tuple[Any, ...]] = self._connection.execute(sql).fetchall()
+            result: list[tuple[Any, ...]] = self._connection.execute(sql).fetchall()
         except duckdb.Error:
             for rows in given.values():
                 if rows.error is not None:
@@ -66,7 +66,7 @@ class ScratchDatabase:
         finally:
             for name in given:
                 self._connection.unregister(name)
-        return answer
+        return result
 
     def batches(self, sql: str, rows: int) -> "Iterator[pa.RecordBatch]":
         """A large result in batches; no other query may run until its end."""

@@ -154,18 +154,18 @@ class IndexChecks:
 
         metric = on.index.metric
         assert metric is not None
-        missed = asked = 0
+        missed = searched = 0
         for vector in self._sample_vectors(on):
             addresses, distances = checking.nearest_addresses(on.at, on.dataset, on.index, vector, NEAREST)
             nearest = addresses[distances <= distances.min()] if len(distances) else addresses
             if len(nearest) == NEAREST or not len(nearest):
-                continue  # so many are as near that any answer is right
+                continue  # so many rows are equally near that any result is right
             found.count("lookups")
-            asked += 1
+            searched += 1
             answered = self._tables.search_nearest(on.at, on.column, vector.tolist(), metric, NEAREST)
             missed += not np.isin(nearest, answered.addresses).any()
-        if missed * 10 > asked:
-            found.add(where, f"it misses the nearest row of {missed:,} of {asked:,} stored vectors", REBUILD)
+        if missed * 10 > searched:
+            found.add(where, f"it misses the nearest row of {missed:,} of {searched:,} stored vectors", REBUILD)
 
     def _sample_vectors(self, on: "_StoredIndex") -> Iterator[Any]:
         """With `full` all vectors, otherwise some of the first rows of some fragments."""
@@ -252,19 +252,19 @@ def _groups_by_value(query: ScratchDatabase, numbers: str) -> "Iterator[pa.Table
     """The values in order, some hundreds at a time, each with all its rows; NULL and NaN are left out."""
     import pyarrow as pa
 
-    kept: list[pa.RecordBatch] = []
+    rows: list[pa.RecordBatch] = []
     for batch in query.batches(f"SELECT value, address FROM found WHERE {numbers} ORDER BY value", VALUES_AT_ONCE):
-        last = kept[-1].column(0)[-1].as_py() if kept else None
+        last = rows[-1].column(0)[-1].as_py() if rows else None
         values = batch.column(0).to_pylist()
-        same = next((place for place, value in enumerate(values) if value != last), len(values)) if kept else 0
+        same = next((number for number, value in enumerate(values) if value != last), len(values)) if rows else 0
         if same:
-            kept.append(batch.slice(0, same))
+            rows.append(batch.slice(0, same))
         if same < len(values):
-            if kept:
-                yield pa.Table.from_batches(kept)
-            kept = [batch.slice(same)]
-    if kept:
-        yield pa.Table.from_batches(kept)
+            if rows:
+                yield pa.Table.from_batches(rows)
+            rows = [batch.slice(same)]
+    if rows:
+        yield pa.Table.from_batches(rows)
 
 
 def _format_values(values: Sequence[Any]) -> str:

@@ -37,7 +37,7 @@ def manifest_problems(manifest: Manifest, branch: str) -> Iterator[str]:
     if not 1 <= manifest.oldest_retained <= manifest.manifest_version:
         yield f"oldest_retained is {manifest.oldest_retained}, which is outside its branch"
     if manifest.fenced_at > manifest.manifest_version:
-        yield f"its newest fence is {manifest.fenced_at}, which is yet to come"
+        yield f"its newest fence is {manifest.fenced_at}, which is in the future"
     if manifest.fence is not None and manifest.fenced_at != manifest.manifest_version:
         yield f"it is a fence, but names {manifest.fenced_at} as the newest"
     if manifest.inline and len(manifest.inline) != len(manifest.commits):
@@ -129,11 +129,11 @@ def _fence_problems(before: Manifest, after: Manifest) -> Iterator[str]:
 
 def _ancestry_problems(before: Manifest, after: Manifest) -> Iterator[str]:
     for branch_id, place in before.ancestry.items():
-        kept = after.ancestry.get(branch_id)
-        if kept is None and after.fence is None:
+        now = after.ancestry.get(branch_id)
+        if now is None and after.fence is None:
             yield f"it has lost the ancestor {branch_id}.{place.number}"
-        elif kept is not None and kept < place:
-            yield f"its newest ancestor on {branch_id} falls from {place} to {kept}"
+        elif now is not None and now < place:
+            yield f"its newest ancestor on {branch_id} falls from {place} to {now}"
 
 
 def _parent_problems(before: Manifest, after: Manifest) -> Iterator[str]:

@@ -121,7 +121,7 @@ class LostHeads:
             stored = None if txn_id is None else self._repository.store.get(listed.key)
             if txn_id is not None and stored is not None:
                 with _silent():
-                    self._note(decode_intent(stored.data, txn_id).base, f"the job {txn_id} was begun on it")
+                    self._note(decode_intent(stored.data, txn_id).base, f"the job {txn_id} started from it")
 
     def _collect_branch(self, branch_id: BranchId) -> None:
         with _silent():
