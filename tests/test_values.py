@@ -1,12 +1,14 @@
-"""Values that only the type checker guards."""
+"""Values that the type checker guards, and the interpreter only while tests run."""
 
 import copy
 import os
 import pickle
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
+
+import pytest
 
 import omnigraph
 from omnigraph.manifest.model.manifest import Point, RowCounts
@@ -36,3 +38,15 @@ def test_equal_values_are_one_in_a_set_and_survive_copies_and_pickles() -> None:
 
     assert {point, Point("b", 1), copy.copy(point), pickle.loads(pickle.dumps(point))} == {point}
     assert replace(RowCounts(1), updated=2) == RowCounts(1, 2)
+
+
+def test_tests_run_with_values_that_can_not_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        RowCounts(1).inserted = 2  # type: ignore[misc]
+
+
+def test_elsewhere_they_are_made_without_the_guard() -> None:
+    changed = [sys.executable, "-c", CHANGED]
+    environment = {name: value for name, value in os.environ.items() if name != "OMNIGRAPH_FREEZE_VALUES"}
+
+    assert subprocess.run(changed, env=environment, timeout=300, check=False).returncode == 0

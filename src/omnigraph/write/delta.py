@@ -1,10 +1,11 @@
 """What one write changes, as values: the same for a mutation, a load and a merge, so that one validator serves all."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.fast_frozen import unguarded
+from omnigraph.fast_frozen import fast_frozen
 from omnigraph.manifest.commit.plan import Append, Delete, Overwrite, TableAction, Upsert
 from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.schema.ipc_row import EncodedRow
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@unguarded(frozen=True)
+@dataclass(eq=False)
 class TableDelta:
     """The change of one table: whole row images, ids that go, and what is known of the rows before.
 
     `before` are the stored images of rows that are replaced or removed; whoever gives it has read them, and plans
-    again when the table changes. Rows that are not in it are new.
+    again when the table changes. Rows that are not in it are new. Nothing sets a field after it was made.
     """
 
     table: TableKey
@@ -90,7 +91,7 @@ class TableDelta:
         return tuple(found)
 
 
-@unguarded(frozen=True)
+@fast_frozen(frozen=True, slots=True)
 class Delta:
     """The changes of all tables of one write."""
 

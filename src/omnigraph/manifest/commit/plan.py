@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from omnigraph.errors import BadRequest
-from omnigraph.fast_frozen import unguarded
+from omnigraph.fast_frozen import fast_frozen
 from omnigraph.manifest.model.manifest import (
     Ancestry,
     BranchId,
@@ -178,7 +178,7 @@ class StagedTable:
     files: Mapping[str, FileRecord] = field(default_factory=dict)  # that are new in it, by path below its directory
 
 
-@unguarded(frozen=True, slots=True, eq=False)
+@fast_frozen(frozen=True, slots=True, eq=False)
 class InlineTable:
     """A table's actions as rows that ride in the manifest: nothing is derived from a stored version.
 
@@ -239,7 +239,7 @@ class Merged:
     adopted: Mapping[TableKey, Adopted] = field(default_factory=dict)
 
 
-@unguarded(frozen=True, slots=True)
+@fast_frozen(frozen=True, slots=True)
 class DataChange:
     """An ordinary commit: tables change together."""
 
@@ -323,7 +323,7 @@ class EmptyBranch:
         return Point(self.branch_id, 0)
 
 
-@unguarded(frozen=True, slots=True)
+@fast_frozen(frozen=True, slots=True)
 class PublishPlan:
     txn_id: TxnId  # minted once, kept across retries: how a lost answer is settled
     policy: ConflictPolicy

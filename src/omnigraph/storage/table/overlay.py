@@ -7,11 +7,9 @@ stored row must not be seen. It is pure data; `reading.py` and `views.py` combin
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from omnigraph.errors import BadRequest
-from omnigraph.fast_frozen import unguarded
 from omnigraph.schema.ipc_row import EncodedRow, same_encoder, table_of
 
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ RowChunk: TypeAlias = "pa.Table | EncodedRow"  # of an overlay's rows
 ID = "id"  # the key column that every table has
 
 
-@unguarded(frozen=True, slots=True, eq=False)
 class Overlay:
     """Upserted row images, and the ids whose stored row they or a delete have replaced.
 
@@ -32,15 +29,26 @@ class Overlay:
     no row was ever put: where all were removed again an empty table still tells the columns.
 
     They are kept as they came, and made one table when that is asked for: a question that none of them answers, such
-    as whether a key is new, has no need of it.
+    as whether a key is new, has no need of it. What is derived from an overlay is computed when it is first needed.
     """
 
+    __slots__ = ("_decided_ids", "_fingerprint", "_rows", "_schemas", "hidden_ids", "ids", "parts")
     EMPTY: ClassVar["Overlay"]
 
-    parts: "tuple[RowChunk, ...]"
-    hidden_ids: frozenset[str]
-    ids: frozenset[str]  # of the rows
-    _derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # derived, when first asked for
+    def __init__(
+        self,
+        parts: tuple[RowChunk, ...],
+        hidden_ids: frozenset[str],
+        ids: frozenset[str],
+        schemas: "tuple[pa.Schema, ...] | None" = None,
+    ) -> None:
+        self.parts: Final = parts
+        self.hidden_ids: Final = hidden_ids
+        self.ids: Final = ids  # of the rows
+        self._schemas = schemas
+        self._rows: pa.Table | None = None
+        self._decided_ids: frozenset[str] | None = None
+        self._fingerprint: str | None = None
 
     @staticmethod
     def of(upserts: "pa.Table | None" = None, deletes: Iterable[str] = (), new: bool = False) -> "Overlay":
@@ -72,18 +80,16 @@ class Overlay:
     def rows(self) -> "pa.Table | None":
         if not self.parts:
             return None
-        if "rows" not in self._derived:
-            self._derived["rows"] = concat_rows(self.parts)
-        rows: pa.Table = self._derived["rows"]
-        return rows
+        if self._rows is None:
+            self._rows = concat_rows(self.parts)
+        return self._rows
 
     @property
     def decided_ids(self) -> frozenset[str]:
         """The ids of which the overlay knows whether they have a row, and which."""
-        if "answered" not in self._derived:
-            self._derived["answered"] = self.hidden_ids if self.ids <= self.hidden_ids else self.hidden_ids | self.ids
-        answered: frozenset[str] = self._derived["answered"]
-        return answered
+        if self._decided_ids is None:
+            self._decided_ids = self.hidden_ids if self.ids <= self.hidden_ids else self.hidden_ids | self.ids
+        return self._decided_ids
 
     @property
     def is_empty(self) -> bool:
@@ -92,10 +98,9 @@ class Overlay:
     @property
     def fingerprint(self) -> str:
         """Equal for equal content: what a cached combination of table and overlay is filed under."""
-        if "fingerprint" not in self._derived:
-            self._derived["fingerprint"] = _fingerprint(self)
-        fingerprint: str = self._derived["fingerprint"]
-        return fingerprint
+        if self._fingerprint is None:
+            self._fingerprint = _fingerprint(self)
+        return self._fingerprint
 
     def compose(self, later: "Overlay") -> "Overlay":
         """This overlay with a later one on top."""
@@ -113,11 +118,10 @@ class Overlay:
             # shadowed, so that nobody asks the store for it; so does one that claims to be new a second time.
             shadowed -= (met & later.hidden_ids & later.ids) - self.hidden_ids
             shadowed |= met - later.hidden_ids
-        made = Overlay(_on_top(kept, later.parts), shadowed, (self.ids - met) | later.ids)
-        schemas = self._schemas
-        new = [own for own in later._schemas if not schemas or (own is not schemas[-1] and not own.equals(schemas[-1]))]
-        made._derived["schemas"] = (*schemas, *new) if new else schemas
-        return made
+        schemas, own = self.schemas, later.schemas
+        new = [one for one in own if not schemas or (one is not schemas[-1] and not one.equals(schemas[-1]))]
+        ids = (self.ids - met) | later.ids
+        return Overlay(_on_top(kept, later.parts), shadowed, ids, (*schemas, *new) if new else schemas)
 
     def rows_of(self, ids: Iterable[str]) -> "pa.Table | None":
         """The row images among `ids`."""
@@ -128,17 +132,16 @@ class Overlay:
 
     def widen(self, schema: "pa.Schema") -> "pa.Schema":
         """`schema`, then the columns that only the overlay's rows have: stored ones are null there."""
-        for own in self._schemas:
+        for own in self.schemas:
             schema = widen_schema(schema, own)
         return schema
 
     @property
-    def _schemas(self) -> "tuple[pa.Schema, ...]":
+    def schemas(self) -> "tuple[pa.Schema, ...]":
         """Those of the parts, each once where they follow one another: usually all have the same."""
-        if "schemas" not in self._derived:
-            self._derived["schemas"] = tuple(part.schema for part in self.parts)
-        schemas: tuple[pa.Schema, ...] = self._derived["schemas"]
-        return schemas
+        if self._schemas is None:
+            self._schemas = tuple(part.schema for part in self.parts)
+        return self._schemas
 
     def columns(self, schema: "pa.Schema | None") -> "pa.Schema":
         """The columns of the overlay alone: those of `schema` first, if it is given."""

@@ -6,12 +6,12 @@ that passes a content on need not know about tails.
 
 from typing import Protocol, TypeAlias
 
-from omnigraph.fast_frozen import unguarded
+from omnigraph.fast_frozen import fast_frozen
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.overlay import Overlay
 
 
-@unguarded(frozen=True, slots=True)
+@fast_frozen(frozen=True, slots=True)
 class TailEntry:
     """Rows of one table in one manifest.
 
@@ -29,7 +29,7 @@ class TailEntry:
 Tail: TypeAlias = tuple[TailEntry, ...]  # oldest first
 
 
-@unguarded(frozen=True, slots=True)
+@fast_frozen(frozen=True, slots=True)
 class VersionWithTail:
     """A stored version, or none yet, with a tail on top; and on that, rows that are about to be put with others."""
 

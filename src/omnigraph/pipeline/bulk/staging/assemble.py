@@ -5,8 +5,8 @@ rejected or replaced: two detached commits at most, both made again from the sam
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omnigraph.manifest.model.manifest import TableKey
@@ -85,7 +85,7 @@ def pieces_of(results: Iterable[SplitResult]) -> dict[TableKey, list[Piece]]:
     return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Assembled:
     """A version with all rows that a load has for one table, and which of its fragments they are."""
 
@@ -93,6 +93,13 @@ class Assembled:
     at: TableVersion
     ids: tuple[int, ...]  # of the pieces' fragments in that version
     base: TableVersion | None
+    _by_stretch: dict[tuple[int, int], list[tuple[int, int, int]]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        places: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        for piece, number in zip(self.pieces, self.ids, strict=True):
+            places.setdefault((piece.split, piece.stretch), []).append((piece.start, piece.fragment.rows, number))
+        object.__setattr__(self, "_by_stretch", places)
 
     @property
     def rows(self) -> int:
@@ -101,13 +108,6 @@ class Assembled:
     def fragments(self, stretch: int | None = None) -> tuple[int, ...]:
         pairs = zip(self.pieces, self.ids, strict=True)
         return tuple(number for piece, number in pairs if stretch is None or piece.stretch == stretch)
-
-    @cached_property
-    def _by_stretch(self) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
-        places: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
-        for piece, number in zip(self.pieces, self.ids, strict=True):
-            places.setdefault((piece.split, piece.stretch), []).append((piece.start, piece.fragment.rows, number))
-        return places
 
     def addresses(self, positions: Positions) -> "Numbers":
         """Where these rows are in this version, in their order."""
