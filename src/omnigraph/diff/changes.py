@@ -270,7 +270,7 @@ def states_of_commit(repository: Repository, commit: CommitId) -> tuple[Snapshot
     """The states before and after a commit; for the first commit of the graph, its own state twice."""
     manifests, tags = repository.manifests, repository.tags
     after, before = state_at_commit(manifests, commit, tags), state_before(manifests, commit, tags)
-    return _pinned(repository, after if before is None else before), _pinned(repository, after)
+    return snapshot_of(repository, after if before is None else before), snapshot_of(repository, after)
 
 
 def _read_page(repository: Repository, page: str, filters: Filters, request: str, limit: int | None) -> GraphChanges:
@@ -306,11 +306,11 @@ def _state_at(repository: Repository, point: Point, commits: int | None) -> Snap
         raise CommitNotFound(name, "it is not there")
     if commits is not None:
         last = entry.commits[commits - 1].id
-        return _pinned(repository, state_at_commit(repository.manifests, last, repository.tags))
-    return _pinned(repository, require_retained(repository.manifests, entry, name, repository.tags))
+        return snapshot_of(repository, state_at_commit(repository.manifests, last, repository.tags))
+    return snapshot_of(repository, require_retained(repository.manifests, entry, name, repository.tags))
 
 
-def _pinned(repository: Repository, manifest: Manifest) -> Snapshot:
+def snapshot_of(repository: Repository, manifest: Manifest) -> Snapshot:
     return Snapshot(manifest, repository.schemas.read(manifest.schema))
 
 

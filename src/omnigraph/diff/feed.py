@@ -11,13 +11,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from omnigraph.diff.changes import GraphChanges, check_limit
+from omnigraph.diff.changes import GraphChanges, check_limit, snapshot_of
 from omnigraph.diff.cursor import decode_token, encode_token
 from omnigraph.diff.entity_changes import ChangePosition, EntityChange, parse_position
 from omnigraph.diff.lineage import is_logical
 from omnigraph.errors import BadRequest, CommitNotFound, CursorExpired, CursorRefused, Damaged
 from omnigraph.manifest.branch.tags import BEGINNING, NOW
-from omnigraph.manifest.commit.txn import Snapshot
 from omnigraph.manifest.history.history import commits_up_to, fork_head, partial_state, require_retained
 from omnigraph.manifest.history.txn_lookup import READ_AHEAD
 from omnigraph.manifest.model.manifest import MAIN, BranchId, Commit, CommitClass, CommitId, Entry, Manifest, Point
@@ -218,7 +217,7 @@ def _changes_of_commit(
     last = number + 1 == len(manifest.commits)
     before = previous if number == 0 else partial_state(previous, manifest, number - 1)
     after = manifest if last else partial_state(previous, manifest, number)
-    states = _pinned(repository, before), _pinned(repository, after)
+    states = snapshot_of(repository, before), snapshot_of(repository, after)
     for change in GraphChanges(repository, *states, after=at.position):
         yield FeedChange(change, commit, replace(at, position=change.position).encode())
 
@@ -308,7 +307,3 @@ def _baseline(repository: Repository, head: Manifest) -> CommitId | None:
         if isinstance(entry, Manifest) and entry.commits:
             return entry.commits[-1].id
     return None
-
-
-def _pinned(repository: Repository, manifest: Manifest) -> Snapshot:
-    return Snapshot(manifest, repository.schemas.read(manifest.schema))

@@ -134,7 +134,7 @@ class _ThreeWay:
             elif chosen is not None and chosen.ref is not None:
                 taken[type_id_of(definition)] = chosen
         merged = dict(zip((one.wanted.table_key for one in contested), self._merge_contested(contested), strict=True))
-        deltas = {key: _delta(key, one) for key, one in merged.items()}
+        deltas = {key: one.delta(key) for key, one in merged.items()}
         adopted = self._adopt(taken, contested, deltas)
         moved = _renamed(self.txn.base, self.txn.catalog, self.schema.catalog)
         dropped = self._dropped()
@@ -271,10 +271,6 @@ def max_changed_rows(tables: Tables, table: ContestedTable) -> int:
         return rows
     older = None if table.base is None else table.base.content
     return sum(max(tables.differing_rows(older, side.content)) for side in (table.ours, table.theirs))
-
-
-def _delta(key: TableKey, merged: MergedRows) -> TableDelta:
-    return TableDelta(key, merged.rows, frozenset(merged.removed), merged.before)
 
 
 def _neighbour_tables(catalog: Catalog, keys: Iterable[TableKey]) -> frozenset[TableKey]:

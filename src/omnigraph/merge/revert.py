@@ -101,7 +101,7 @@ def _plan_inverse(tables: Tables, txn: WriteTxn, undone: _Undone) -> Changes:
         merged = _merge_inverse(tables, history, current.definition, txn.content(key))
         read.add(key)
         conflicts += [_reword(conflict) for conflict in merged.conflicts]
-        deltas.append(TableDelta(key, merged.rows, frozenset(merged.removed), merged.before))
+        deltas.append(merged.delta(key))
     if conflicts:
         raise RevertConflicts(undone.commit.id, txn.branch, tuple(conflicts))
     delta = Delta.of(deltas)

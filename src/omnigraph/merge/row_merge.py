@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omnigraph.diff.entity_changes import row_numbers
 from omnigraph.errors import MergeConflict
+from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.query.values import format_value
 from omnigraph.schema.definitions import ID, TypeDef
 from omnigraph.storage.table.diff.equality import equal_values
+from omnigraph.write.delta import TableDelta
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +38,9 @@ class MergedRows:
     removed: tuple[str, ...]
     before: "pa.Table"  # our images of the rows that are overwritten or removed
     conflicts: tuple[MergeConflict, ...] = ()
+
+    def delta(self, key: TableKey) -> TableDelta:
+        return TableDelta(key, self.rows, frozenset(self.removed), self.before)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
