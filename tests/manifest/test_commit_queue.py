@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from omnigraph.errors import ConflictError
+from omnigraph.lru_cache import LruCache
 from omnigraph.manifest.commit.commit_queue import CommitQueue, NoChange, PendingCommit
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.commit.txn import WriteTxn
@@ -291,7 +292,7 @@ def test_who_has_landed_does_not_wait_while_the_store_is_asked_for_the_next(meet
 def test_who_has_landed_does_not_wait_while_the_next_looks_for_its_key_among_what_has_landed(meeting: Meeting) -> None:
     rows = [Append(PERSON, person_rows("dee"), fresh_ids=True)]
     meeting.line_up(lambda: meeting.client.graph.write(rows, txn_id="key"))
-    meeting.client.repository.manifests._cache_bytes_max = 0  # of which it remembers the newest alone
+    meeting.client.repository.manifests._cache = LruCache(1)  # of which it remembers the newest alone
     answer = meeting.store.hold("get", meeting.key(2))
     meeting.store.asked.clear()
 
