@@ -16,7 +16,7 @@ import pytest
 import omnigraph
 from omnigraph.errors import Unavailable
 from omnigraph.graph.graph import Graph
-from omnigraph.maintenance import background as automatic
+from omnigraph.maintenance import background
 from omnigraph.maintenance.background import ACTOR, Maintainer, fold_due
 from omnigraph.maintenance.policy import FAN
 from omnigraph.manifest.commit.plan import Append
@@ -30,7 +30,7 @@ SETTLED_S = 60
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Graph]:
-    monkeypatch.setattr(automatic, "WAIT_MAX_S", 0.0)
+    monkeypatch.setattr(background, "WAIT_MAX_S", 0.0)
 
     def graph(*, background: bool = True, **settings: int) -> Graph:
         given = Settings(**{"tail_manifests": LIMIT, **settings})
@@ -81,7 +81,7 @@ def test_a_writer_is_not_kept_waiting(make: Callable[..., Graph], monkeypatch: p
         assert go_on.wait(SETTLED_S)
         return fold_due(*args, **options)
 
-    monkeypatch.setattr(automatic, "fold_due", slow)
+    monkeypatch.setattr(background, "fold_due", slow)
     insert(graph, *names(LIMIT + 1))
     assert begun.wait(SETTLED_S)
     insert(graph, *names(5, "q"))
@@ -106,7 +106,7 @@ def test_what_is_noticed_during_a_run_is_one_more_run(
         assert go_on.wait(SETTLED_S)
         return fold_due(*args, **options)
 
-    monkeypatch.setattr(automatic, "fold_due", counted)
+    monkeypatch.setattr(background, "fold_due", counted)
     insert(graph, *names(LIMIT + 1))
     assert begun.wait(SETTLED_S)
     insert(graph, *names(10, "q"))
@@ -131,7 +131,7 @@ def test_each_branch_is_looked_after(make: Callable[..., Graph]) -> None:
 def test_of_many_branches_the_latest_are_remembered(
     make: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(automatic, "BRANCHES_MAX", 2)
+    monkeypatch.setattr(background, "BRANCHES_MAX", 2)
     graph = make()
     for name in ("one", "two", "three"):
         graph.branches.create(name)
@@ -155,7 +155,7 @@ def test_a_branch_that_is_gone_by_then_is_no_failure(
         assert go_on.wait(SETTLED_S)
         return fold_due(*args, **options)
 
-    monkeypatch.setattr(automatic, "fold_due", late)
+    monkeypatch.setattr(background, "fold_due", late)
     insert(graph, *names(LIMIT + 1), branch="agent")
     graph.branches.delete("agent")
     go_on.set()
@@ -174,7 +174,7 @@ def test_a_failure_is_told_to_the_log_alone_and_tried_again_later(
         raise Unavailable("the store", "it is on fire")
 
     with monkeypatch.context() as broken:
-        broken.setattr(automatic, "fold_due", failing)
+        broken.setattr(background, "fold_due", failing)
         insert(graph, *names(LIMIT + 1))
         assert graph.maintenance.settle(SETTLED_S)
         insert(graph, *names(5, "q"))
@@ -332,7 +332,7 @@ def test_a_writer_whose_fold_fails_writes_all_the_same(
     def failing(*args: Any, **options: Any) -> Any:
         raise Unavailable("the store", "it is on fire")
 
-    monkeypatch.setattr(automatic, "fold_due", failing)
+    monkeypatch.setattr(background, "fold_due", failing)
     insert(graph, "last")
 
     assert tails(graph) == {PERSON: LIMIT * HARD_LIMIT + 2}

@@ -15,7 +15,7 @@ import omnigraph
 from manifest.schedules import World, a_put_of_manifest, stand_in_cleanup
 from omnigraph.errors import BadRequest, BranchNotFound, ReadOnly
 from omnigraph.graph.graph import Graph
-from omnigraph.maintenance import commit as run_module
+from omnigraph.maintenance import commit as commit_module
 from omnigraph.maintenance.optimize import optimize
 from omnigraph.manifest.commit.plan import Append, Delete, Upsert
 from omnigraph.manifest.settings import Settings
@@ -382,7 +382,7 @@ def test_a_table_that_never_stands_still_is_reported_and_the_rest_lands(graph: G
     assert result.types[COMPANY].pending == ()
     assert stored(graph, COMPANY).fragments == 1
     assert any("moved" in reason for reason in result.types[PERSON].pending)
-    assert next(moves) < 4 * run_module.ATTEMPTS_MAX
+    assert next(moves) < 4 * commit_module.ATTEMPTS_MAX
     assert ids_of(graph.snapshot().to_arrow(PERSON)) == ["p0", "p1", "p2", "p3"]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from omnigraph.errors import SparkNotReady
 from omnigraph.merge import merge as merge_module
-from omnigraph.merge import plan as draft_module
+from omnigraph.merge import plan as plan_module
 from omnigraph.merge.merge import merge
 from omnigraph.merge.plan import MergeOutcome
 from omnigraph.pipeline.spark import session
@@ -51,7 +51,7 @@ def graph(tmp_path: Path) -> Merging:
 def test_only_a_type_of_which_many_rows_changed_is_decided_by_tasks(
     graph: Merging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (draft_module, merge_module):
+    for module in (plan_module, merge_module):
         monkeypatch.setattr(module, "CHANGED_ROWS_LOCAL_MAX", 10)
     runner = Watched()
 
@@ -76,7 +76,7 @@ def test_without_spark_the_same_tasks_run_here_unless_it_was_asked_for(
         raise SparkNotReady("There is no Spark.")
 
     monkeypatch.setattr(session, "obtain", missing)
-    for module in (draft_module, merge_module):
+    for module in (plan_module, merge_module):
         monkeypatch.setattr(module, "CHANGED_ROWS_LOCAL_MAX", 10)
 
     with pytest.raises(SparkNotReady):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnigraph.errors import BadRequest
-from omnigraph.merge import table_merge as rows_module
+from omnigraph.merge import table_merge
 from omnigraph.merge.merge import choose_runner, merge
 from omnigraph.merge.plan import CHANGED_ROWS_LOCAL_MAX, MergeOutcome
 from omnigraph.merge.row_merge import MergedRows, merge_rows
@@ -157,7 +157,7 @@ def graph(tmp_path: Path) -> Merging:
 
 
 def test_a_merge_in_parts_does_what_one_in_one_piece_does(graph: Merging, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "ROWS_PER_TASK", 10)
+    monkeypatch.setattr(table_merge, "ROWS_PER_TASK", 10)
     for name in ("whole", "parts"):
         graph.fork(name)
 
@@ -170,7 +170,7 @@ def test_a_merge_in_parts_does_what_one_in_one_piece_does(graph: Merging, monkey
 
 
 def test_a_merge_in_parts_lands(graph: Merging, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "ROWS_PER_TASK", 10)
+    monkeypatch.setattr(table_merge, "ROWS_PER_TASK", 10)
     graph.change("main", Person={"p03": {"age": 2}})
 
     result = merge(graph.graph.repository, "b", engine="spark", runner=LocalRunner)

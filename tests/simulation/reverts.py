@@ -37,8 +37,8 @@ from omnigraph.manifest.model.manifest import Ancestry, BranchId, Commit, Commit
 from omnigraph.manifest.model.paths import parse_commit_id
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.store.manifest_store import Manifests
-from omnigraph.merge import plan as draft
-from omnigraph.merge import virtual_base as virtual
+from omnigraph.merge import plan as merge_plan
+from omnigraph.merge import virtual_base
 from omnigraph.pipeline.bulk.load import BulkLoad
 from omnigraph.storage.objects import object_store as objects
 from omnigraph.storage.objects.object_store import ObjectInfo, ObjectStore
@@ -154,7 +154,7 @@ def _base_state(repository: Repository, ours: Manifest, theirs: Manifest) -> Gra
     def united_state(bases: Iterable[GraphState]) -> GraphState:
         whole, *others = bases
         for another in others:
-            whole = virtual._merge_states(repository.tables, between(whole, another), whole, another)
+            whole = virtual_base._merge_states(repository.tables, between(whole, another), whole, another)
         return whole
 
     bases = _find_older_bases(manifests, ours.ancestry, theirs.ancestry, (ours.branch_id, theirs.branch_id))
@@ -215,7 +215,7 @@ def _mark_related(
 
 
 def _positions() -> Iterable[Any]:
-    yield mock.patch.object(draft, "find_base_state", _base_state)
+    yield mock.patch.object(merge_plan, "find_base_state", _base_state)
     yield mock.patch.object(changes, "find_bases", _find_older_bases)
     yield mock.patch.object(cleanup._Cleanup, "_mark", _mark_related)
 
@@ -293,7 +293,7 @@ def _contains_manifest_of(ancestry: Ancestry, commit: CommitId) -> bool:
 
 
 def _merges() -> Iterable[Any]:
-    yield mock.patch.object(draft, "contains_commit", _contains_manifest_of)
+    yield mock.patch.object(merge_plan, "contains_commit", _contains_manifest_of)
     yield mock.patch.object(lineage, "contains_commit", _contains_manifest_of)
 
 
