@@ -1,4 +1,4 @@
-"""What one write changes, as values: the same for a mutation, a load and a merge, so that one validator serves all."""
+"""The changes of one write as values: the same for mutations, loads and merges, so that one validator serves all."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class TableDelta:
-    """The change of one table: whole row images, ids that go, and what is known of the rows before.
+    """The change of one table: whole row images, removed ids, and the stored rows before.
 
-    `before` are the stored images of rows that are replaced or removed; whoever gives it has read them, and plans
-    again when the table changes. Rows that are not in it are new. Nothing sets a field after it was made.
+    `before` are the stored images of rows that are replaced or removed. A write that gives them has read them, and is
+    planned again when the table changes. Rows that are not in it are new. No field is set after construction.
     """
 
     table: TableKey
-    given: "pa.Table | Overlay"  # an overlay of rows that are as their type wants them
+    given: "pa.Table | Overlay"  # an overlay has rows in the columns of their type
     removed: frozenset[str] = frozenset()
     before: "pa.Table | None" = None
     fresh_ids: bool = False  # all ids of `rows` were minted by this write
-    ids_must_be_new: bool = False  # and an id that is there already is an error
-    replaces_all: bool = False  # these rows instead of all that are there
-    removes_edges: bool = False  # the edges of `removed` were read and are removed too: nobody need look again
+    ids_must_be_new: bool = False  # an id that exists already is an error
+    replaces_all: bool = False  # these rows replace all stored ones
+    removes_edges: bool = False  # the edges of `removed` were read and are removed too: no check has to look for them
 
     @cached_property
     def ids(self) -> frozenset[str]:
@@ -44,22 +44,22 @@ class TableDelta:
 
     @property
     def count(self) -> int:
-        """Of its rows."""
+        """The number of rows written."""
         return len(self.given.ids) if isinstance(self.given, Overlay) else self.given.num_rows
 
     @property
     def made(self) -> EncodedRow | None:
-        """The only row, if it was made of values."""
+        """The only row, if it was encoded from values."""
         return self.given.single_row if isinstance(self.given, Overlay) else None
 
     def texts(self, column: str) -> list[str]:
-        """The values of a column that never is null, such as ids and ends."""
+        """The values of a column without nulls, such as ids and ends."""
         made = self.made
         return texts(self.rows, column) if made is None else [str(made.values[column])]
 
     @cached_property
     def affected_ids(self) -> frozenset[str]:
-        """Ids about which this write, not the stored table, has the last word."""
+        """Ids that this write replaces, inserts or removes."""
         return self.ids | self.removed
 
     @cached_property
@@ -71,7 +71,7 @@ class TableDelta:
         return not self.replaces_all and not self.removed and not self.count
 
     def before_by_id(self, columns: Iterable[str]) -> dict[str, tuple[object, ...]]:
-        """What the stored rows had in these columns."""
+        """The stored values of these columns, by id."""
         return {} if self.before is None else values_by_id(self.before, columns)
 
     def actions(self) -> tuple[TableAction, ...]:
@@ -127,7 +127,7 @@ def values_by_id(rows: "pa.Table", columns: Iterable[str]) -> dict[str, tuple[ob
 
 
 def texts(rows: "pa.Table | pa.RecordBatch", column: str) -> list[str]:
-    """The values of a column that never is null, such as ids and ends."""
+    """The values of a column without nulls, such as ids and ends."""
     values: list[Any] = rows.column(column).to_pylist()
     return values
 

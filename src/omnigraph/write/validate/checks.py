@@ -1,8 +1,8 @@
-"""What must be true of the graph for a write to be allowed, as values.
+"""Preconditions of a write on the graph, as values.
 
-A check names the tables that it reads, so that a write which relied on it is validated again when
-one of them changed: that is what makes write skew impossible, in one process or in ten.
-The three here ask for ids; those that the schema's constraints demand of other columns are in `graph_checks.py`.
+A check names the tables that it reads. A write that relied on it is validated again when one of them has changed,
+which rules out write skew between any number of processes. The checks here look up ids; those for constraints on other
+columns are in `graph_checks.py`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ from omnigraph.write.validate.violations import already_exists, raise_violations
 
 @dataclass(frozen=True, slots=True)
 class KnownViolations:
-    """What rows broke by themselves: no table was asked, and on another base it would be the same."""
+    """Violations that were found without reading a table: they are the same on every base."""
 
     violations: tuple[Violation, ...]
 
@@ -34,7 +34,7 @@ class KnownViolations:
 
 @dataclass(frozen=True, slots=True)
 class IdsAbsent:
-    """Rows with these ids are new: an insert never replaces."""
+    """No row has one of these ids: an insert never replaces."""
 
     table: TableKey
     ids: frozenset[str]
@@ -51,7 +51,7 @@ class IdsAbsent:
 
 @dataclass(frozen=True, slots=True)
 class NodesExist:
-    """The ends of edges: nodes that must be there."""
+    """Nodes with these ids exist: they are the ends of edges."""
 
     table: TableKey
     ids: frozenset[str]
@@ -69,7 +69,7 @@ class NodesExist:
 
 @dataclass(frozen=True, slots=True)
 class Unreferenced:
-    """Nodes that go away must not be the end of an edge that stays."""
+    """No edge has one of these nodes as an end: they are to be removed."""
 
     table: TableKey
     ids: frozenset[str]
@@ -88,7 +88,7 @@ class Unreferenced:
 
 
 def run_checks(checks: Sequence[Check], txn: WriteTxn, tables: Tables) -> None:
-    """All checks at once; what they find is one error."""
+    """Run all checks in parallel; raises one error with all violations."""
     if not checks:
         return
     found = gather([partial(_violations, check, txn, tables) for check in checks])

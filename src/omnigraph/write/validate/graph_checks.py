@@ -1,7 +1,7 @@
 """Constraints between rows and the rest of the graph, evaluated by point lookups: one check value each.
 
-A check has what it needs of the delta and nothing else, so that it can be run again on another base. Rows that the
-write itself replaces or removes are in `ignoring`: about them the delta has the last word.
+A check holds only what it needs of the delta, so that it can be run again on another base. Stored rows that the write
+itself replaces or removes are in `ignoring`: for those only the delta counts.
 """
 
 from collections import Counter
@@ -28,13 +28,13 @@ _ROLES = {"src": "from", "dst": "to"}  # as a user writes them
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EdgeEnds:
-    """The nodes that some edges need at one end."""
+    """The nodes that edges of one type need at one end."""
 
     endpoint: Endpoint
     edges: Mapping[str, tuple[str, ...]]  # the node's id → the edges that need it
 
     def missing_from(self, nodes: frozenset[str]) -> list[Violation]:
-        """What is broken if only these nodes are there."""
+        """The violations if only these nodes exist."""
         end = self.endpoint
         missing = sorted(frozenset(self.edges) - nodes)
         rows = [edge for node in missing for edge in self.edges[node]]
@@ -45,9 +45,9 @@ class EdgeEnds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EndsExist:
-    """Every end of the edges written is a node: of the graph, unless the write itself decides about it.
+    """Every end of the written edges is a node of the graph that this write does not remove.
 
-    All ends in one node table are one question to it.
+    All ends in one node table are one lookup.
     """
 
     node_table: TableKey
@@ -59,14 +59,14 @@ class EndsExist:
         return frozenset({self.node_table})
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
-        asked = frozenset(node for end in self.ends for node in end.edges) - self.removed
-        there = tables.exists(txn.content(self.node_table), asked) if asked else frozenset()
-        raise_violations(violation for end in self.ends for violation in end.missing_from(there))
+        wanted = frozenset(node for end in self.ends for node in end.edges) - self.removed
+        existing = tables.exists(txn.content(self.node_table), wanted) if wanted else frozenset()
+        raise_violations(violation for end in self.ends for violation in end.missing_from(existing))
 
 
 @dataclass(frozen=True, slots=True)
 class NoDanglingEdges:
-    """Nodes that go are the end of no edge that stays."""
+    """Removed nodes are the end of no edge that stays."""
 
     endpoint: Endpoint
     ids: frozenset[str]
@@ -86,7 +86,7 @@ class NoDanglingEdges:
 
 @dataclass(frozen=True, slots=True)
 class ReplacedNodesHaveEdgeEnds:
-    """All rows of a node type are replaced: the edges that stay must find their nodes among the new ones."""
+    """All rows of a node type are replaced: every edge that stays has its node among the new rows."""
 
     endpoint: Endpoint
     nodes: frozenset[str]
@@ -137,7 +137,7 @@ def _lookup_key(at: TableContent, columns: Sequence[str], values: Mapping[str, C
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UniqueInGraph:
-    """No stored row has the values of one that is written."""
+    """No stored row has the unique values of a written one."""
 
     unique: Unique
     rows: "pa.Table"
@@ -150,7 +150,7 @@ class UniqueInGraph:
 
     @property
     def lookup_values(self) -> dict[str, list[object]]:
-        """Which values stored rows must not have, column by column; nothing where all rows have a null among them."""
+        """The values that stored rows must not have, by column; empty if every written row has a null among them."""
         wanted = dict.fromkeys(values for _, values in unique_values(self.unique, self.rows))
         if not wanted:
             return {}
@@ -164,10 +164,10 @@ class UniqueInGraph:
         return "id", *self.unique.columns
 
     def run(self, txn: WriteTxn, tables: Tables) -> None:
-        at, question = txn.content(self.unique.table_key), self.lookup_values
-        if at is None or not question:
+        at, values = txn.content(self.unique.table_key), self.lookup_values
+        if at is None or not values:
             return
-        stored = self.prefetched.find_rows(tables, at, self.columns, question)
+        stored = self.prefetched.find_rows(tables, at, self.columns, values)
         wanted = {values: entity for entity, values in unique_values(self.unique, self.rows)}
         taken = {
             wanted[values]: entity
@@ -180,12 +180,12 @@ class UniqueInGraph:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CardinalityHolds:
-    """So many edges leave each source whose edges the write changes, counted after it."""
+    """The number of edges that leave each source whose edges the write changes is within its bounds afterwards."""
 
     cardinality: Cardinality
     written: Mapping[str, tuple[str, ...]]  # source → its edges among the rows written
-    lost_sources: frozenset[str]  # sources of edges that go
-    removed_sources: frozenset[str]  # sources that are removed themselves
+    lost_sources: frozenset[str]  # sources of removed edges
+    removed_sources: frozenset[str]  # sources that are removed as well
     ignoring: frozenset[str]
     replaces_all: bool = False
 
@@ -204,7 +204,7 @@ class CardinalityHolds:
         raise_violations([*many, *too_few_edges(self.cardinality, under, counts[under[0]] if under else 0)])
 
     def _count_stored(self, txn: WriteTxn, tables: Tables) -> tuple[Counter[str], frozenset[str]]:
-        """How many stored edges stay for each source, and which sources count."""
+        """How many stored edges each source keeps, and the sources to count."""
         at, column = txn.content(self.cardinality.table_key), self.cardinality.columns[0]
         sources = frozenset(self.written) | self.lost_sources
         stays: Counter[str] = Counter()
@@ -221,12 +221,12 @@ class CardinalityHolds:
         return stays, sources
 
     def _surplus(self, source: str, count: int) -> tuple[str, ...]:
-        """The last edges written for a source, so many as are too many: without them it would do."""
+        """The last edges written for a source, as many as exceed the maximum."""
         return self.written.get(source, ())[-count:]
 
 
 def duplicate_of_stored(unique: Unique, ids: Sequence[str], other: str) -> list[Violation]:
-    """Rows with values that stored rows have; `other` is the one that the first of them meets."""
+    """Rows with unique values that stored rows have; `other` is the stored row that the first of them repeats."""
     named = ", ".join(unique.properties)
     problem = f"has the same {named} as the stored {other!r}"
     return _as_list(violation_of(unique, ids, problem, f"give another {named}, or update that one"))
@@ -235,7 +235,7 @@ def duplicate_of_stored(unique: Unique, ids: Sequence[str], other: str) -> list[
 def too_many_edges(
     cardinality: Cardinality, sources: Sequence[str], first: int, surplus: Sequence[str]
 ) -> list[Violation]:
-    """Sources with more edges than may leave them: so many the first, and the edges without which it would do."""
+    """Sources with too many edges: `first` is the count of the first source, `surplus` the edges beyond the maximum."""
     problem = f"would have {first} {cardinality.type_name} edges, at most {cardinality.maximum} may leave it"
     return _out_of_bounds(cardinality, sources, problem, surplus)
 
@@ -254,7 +254,7 @@ def _out_of_bounds(
 
 
 def _edge_ends(rows: "pa.Table | pa.RecordBatch", column: str, ignoring: frozenset[str]) -> Iterable[tuple[str, str]]:
-    """Edges with one of their ends, without those that the write decides about."""
+    """Edges with one of their ends, without those that the write replaces or removes."""
     pairs = zip(texts(rows, "id"), texts(rows, column), strict=True)
     return [(edge, node) for edge, node in pairs if edge not in ignoring]
 
@@ -264,7 +264,7 @@ def _dangling(endpoint: Endpoint, pairs: Iterable[tuple[str, str]]) -> list[Viol
 
 
 def dangling_edges(endpoint: Endpoint, nodes: tuple[str, ...]) -> list[Violation]:
-    """Nodes that edges would miss; they, not the edges, are what the write would have to leave."""
+    """Removed nodes that edges still refer to. The nodes are reported, because the write has to keep those."""
     problem = f"would go, and {endpoint.type_name} edges still have it as {_ROLES[endpoint.columns[0]]}"
     remedy = f"remove those {endpoint.type_name} edges in the same write, or keep the node"
     if not nodes:

@@ -1,7 +1,7 @@
-"""Constraints that rows fulfil by themselves, evaluated column by column on Arrow: no table is read for them.
+"""Constraints of single rows, evaluated column by column on Arrow; no table is read.
 
-Each function answers with the rows that break one constraint. What two rows of one write break together (an id or a
-unique value given twice) belongs here as well.
+Each function returns the rows that violate one constraint. Unique values that occur twice in one write are checked here
+as well.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,15 +33,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FLOATS = (Scalar("F32"), Scalar("F64"))
-_ROW_CONSTRAINTS = frozenset(
-    {Required, ValueType, EnumValue, Range, CheckPattern, Key, Unique}
-)  # the others are not the rows' alone
+_ROW_CONSTRAINTS = frozenset({Required, ValueType, EnumValue, Range, CheckPattern, Key, Unique})
 
 
 def passes_fast_checks(definition: TypeDef, row: RowValues) -> bool:
-    """Whether a row of values is seen to break no rule of its type; if not, that is still to be found out.
+    """Whether one row certainly violates nothing; if not, `value_violations` decides.
 
-    Most rows that are written one by one are fine, and to see that takes no column.
+    Most rows that are written one by one are valid, and finding that out this way needs no Arrow columns.
     """
     return all(check(row) for check in _FAST_CHECKS.of(definition))
 
@@ -56,7 +54,7 @@ _FAST_CHECKS = DerivedCache(_fast_checks)
 
 
 def _fast_check(constraint: Constraint, definition: TypeDef) -> Callable[[RowValues], bool] | None:
-    """Whether a row is seen to fulfil the constraint; None where every single row does."""
+    """A test that a row fulfils the constraint; None if every single row does."""
     column = constraint.columns[0]
     match constraint:
         case Required():
@@ -64,9 +62,9 @@ def _fast_check(constraint: Constraint, definition: TypeDef) -> Callable[[RowVal
         case ValueType(type=Scalar("F32" | "F64")):
             return lambda row: (value := row.get(column)) is None or (type(value) is float and isfinite(value))
         case ValueType() if not isinstance(constraint.type, ListOf | Vector):
-            return None  # Arrow sees to that
+            return None  # the Arrow type ensures it
         case Unique():
-            return None  # there is no second
+            return None  # a single row repeats nothing
         case EnumValue(values=values):
             return lambda row: (value := row.get(column)) is None or value in values
         case Key():
@@ -82,7 +80,7 @@ def _has_id_of_key(definition: TypeDef, columns: Mapping[str, str], row: RowValu
 
 
 def value_violations(constraints: Sequence[Constraint], definition: TypeDef, rows: "pa.Table") -> list[Violation]:
-    """What these rows break by themselves."""
+    """The violations of these rows that need no other table."""
     found = [
         _evaluate(constraint, definition, rows) for constraint in constraints if type(constraint) in _ROW_CONSTRAINTS
     ]
@@ -112,7 +110,7 @@ def _evaluate(constraint: Constraint, definition: TypeDef, rows: "pa.Table") -> 
 def violation_of(
     constraint: Constraint, ids: Sequence[str], problem: str, remedy: str, rows: Sequence[str] = ()
 ) -> Violation | None:
-    """A violation of a constraint by these rows; None if there are none."""
+    """The violation of a constraint by these ids; None if there are none."""
     if not ids:
         return None
     name = constraint.properties[0] if len(constraint.properties) == 1 else None
@@ -130,7 +128,7 @@ def _check_required(constraint: Required, rows: "pa.Table") -> Violation | None:
 
 
 def _check_value_type(constraint: ValueType, rows: "pa.Table") -> Violation | None:
-    """Arrow sees to the type itself; what it lets through is no number, and no item."""
+    """The Arrow type ensures the rest: only NaN, infinity and null list items have to be found."""
     kind = constraint.type
     if not isinstance(kind, ListOf | Vector) and kind not in _FLOATS:
         return None
@@ -201,7 +199,7 @@ def _check_pattern(constraint: CheckPattern, rows: "pa.Table") -> Violation | No
 
 
 def _check_key(constraint: Key, definition: TypeDef, rows: "pa.Table") -> Violation | None:
-    """The id is the key's, which a changed key no longer gives. A null in a key is `Required`'s to refuse."""
+    """The id is derived from the key, so a key can't change. A null in a key violates `Required` instead."""
     import pyarrow.compute as compute
 
     pc: Any = compute
@@ -210,7 +208,7 @@ def _check_key(constraint: Key, definition: TypeDef, rows: "pa.Table") -> Violat
     ids = ids.chunk(0) if ids.num_chunks == 1 else ids.combine_chunks()
     if ids.equals(derived):
         return None
-    other = pc.not_equal(ids, derived)  # null for what is no key: its type says so
+    other = pc.not_equal(ids, derived)  # null where the key has a null, which is another violation
     bad = _matching_ids(rows, other)
     wanted = str(derived.filter(other)[0]) if bad else ""
     problem = f"has the key of {wanted!r}"
@@ -231,20 +229,20 @@ def _check_unique(constraint: Unique, rows: "pa.Table") -> Violation | None:
 
 
 def duplicate_in_write(constraint: Unique, ids: Sequence[str], first: str) -> Violation | None:
-    """Rows with values that another row of the same write has; `first` is the one that the first of them meets."""
+    """Rows with unique values of another row of the same write; `first` is the row that the first of them repeats."""
     named = ", ".join(constraint.properties)
     return violation_of(constraint, ids, f"has the same {named} as {first!r} in this write", "keep one of them")
 
 
 def unique_values(constraint: Unique, rows: "pa.Table") -> list[tuple[str, tuple[object, ...]]]:
-    """Ids with the values that must be theirs alone; rows with a null among them agree with none."""
+    """Ids with their unique values; rows with a null among them are left out, as nulls are never equal."""
     columns = [rows.column(name).to_pylist() for name in constraint.columns]
     pairs = zip(texts(rows, "id"), zip(*columns, strict=True), strict=True)
     return [(entity, values) for entity, values in pairs if None not in values]
 
 
 def _matching_ids(rows: "pa.Table", mask: Any) -> list[str]:
-    """The ids of the rows for which the mask is true; null is not."""
+    """The ids of the rows where the mask is true, not null."""
     return [str(entity) for entity in rows.column("id").filter(mask).to_pylist()]
 
 

@@ -1,4 +1,4 @@
-"""Row images: the rows of one table before and after a write, compared and completed column by column."""
+"""Row images: the rows of one table before and after a write, compared and merged column by column."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from omnigraph.query.values import parse_value
 from omnigraph.schema.catalog import Property, TypeDef
 from omnigraph.storage.table.overlay import with_ids
+from omnigraph.write.delta import texts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +18,7 @@ RowImage: TypeAlias = dict[str, Any]  # by column
 
 
 def defaults_of(definition: TypeDef) -> RowImage:
-    """What a new row has where nothing is said: the declared default, or null."""
+    """The values of a new row's properties that are not given: the declared default, or null."""
     return {prop.column: default_of(prop) for prop in definition.properties}
 
 
@@ -26,9 +27,9 @@ def default_of(prop: Property) -> Any:
 
 
 def stale_vectors(definition: TypeDef, given: Iterable[str]) -> list[tuple[str, str]]:
-    """Columns (source, vector) of vectors that are made from a text: given is the text, and not the vector.
+    """Columns (source, vector) of embeddings whose source text is given, but not the vector itself.
 
-    No write calls an embedding provider, so a vector whose text changes is null until `embed` fills it.
+    No write calls an embedding provider: a vector whose text changes is null until `embed` fills it.
     """
     named = frozenset(given)
     return [
@@ -39,7 +40,7 @@ def stale_vectors(definition: TypeDef, given: Iterable[str]) -> list[tuple[str, 
 
 
 def drop_unchanged(rows: "pa.Table", before: "pa.Table | None") -> "pa.Table":
-    """The rows that are not exactly as they were before, then the new ones."""
+    """The changed rows, then the new ones; rows that are exactly as they were before are left out."""
     import pyarrow as pa
 
     if before is None or not before.num_rows or not rows.num_rows:
@@ -49,23 +50,24 @@ def drop_unchanged(rows: "pa.Table", before: "pa.Table | None") -> "pa.Table":
 
 
 def compare_rows(rows: "pa.Table", before: "pa.Table") -> "tuple[Mask, Mask]":
-    """Which rows have an id that was there before, and which of them are exactly as they were."""
+    """Masks of the rows whose ids existed before, and of those among them that are exactly as they were."""
     import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     place = positions_in(rows, before)
     there = place >= 0
     old, was = rows.filter(pa.array(there)), before.take(place[there])
     same: Any = pa.array(np.ones(old.num_rows, np.bool_))
     for name in old.column_names:
-        same = _both(same, equal_values(old.column(name), was.column(name)))
+        same = pc.and_(same, equal_values(old.column(name), was.column(name)))
     unchanged = np.zeros(rows.num_rows, np.bool_)
     unchanged[there] = np.asarray(same.to_numpy(zero_copy_only=False), np.bool_) if old.num_rows else same
     return there, unchanged
 
 
 def positions_in(rows: "pa.Table", before: "pa.Table") -> "np.ndarray[Any, np.dtype[np.int64]]":
-    """The number of the row in `before` that has each row's id; -1 where none has it."""
+    """The position in `before` of the row with each row's id; -1 if there is none."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -75,14 +77,17 @@ def positions_in(rows: "pa.Table", before: "pa.Table") -> "np.ndarray[Any, np.dt
 
 
 def select_affected(before: "pa.Table | None", rows: "pa.Table", removed: frozenset[str]) -> "pa.Table | None":
-    """Of the rows that were read, those that the write replaces or removes."""
+    """The stored rows that the write replaces or removes."""
     if before is None or not before.num_rows:
         return before
-    return with_ids(before, removed.union(_ids(rows)))
+    return with_ids(before, removed.union(texts(rows, "id")))
 
 
 def fill_missing(rows: "pa.Table", given: "Mapping[str, Any]", before: "pa.Table") -> "pa.Table":
-    """The rows with what was not given taken from the stored rows with their ids; `given` are masks by column."""
+    """The rows, with values that were not given taken from the stored rows of the same ids.
+
+    `given` are masks by column.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -101,7 +106,7 @@ def fill_missing(rows: "pa.Table", given: "Mapping[str, Any]", before: "pa.Table
 def stale_vector_mask(
     rows: "pa.Table", given: "Mapping[str, Any]", before: "pa.Table", source: str, vector: str
 ) -> Any:
-    """Rows whose text was given and is another than the stored one, while the vector was not given."""
+    """A mask of rows with a given text that differs from the stored one, and without a given vector."""
     import numpy as np
     import pyarrow as pa
 
@@ -115,7 +120,7 @@ def stale_vector_mask(
 
 
 def equal_values(left: Any, right: Any) -> Any:
-    """Where two columns agree, null being a value; lists are compared as a whole."""
+    """A mask of equal values, where null equals null; lists are compared as a whole."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -127,7 +132,7 @@ def equal_values(left: Any, right: Any) -> Any:
 
 
 def assign(rows: "pa.Table", values: Mapping[str, Any]) -> "pa.Table":
-    """The rows with these values in all of them."""
+    """The rows with these columns set to one value each."""
     import pyarrow as pa
 
     for name, value in values.items():
@@ -139,7 +144,7 @@ def assign(rows: "pa.Table", values: Mapping[str, Any]) -> "pa.Table":
 
 
 def set_null(rows: "pa.Table", column: str, where: Any) -> "pa.Table":
-    """The rows with null in a column wherever the mask is true."""
+    """The rows with null in a column where the mask is true."""
     import numpy as np
     import pyarrow as pa
 
@@ -147,14 +152,3 @@ def set_null(rows: "pa.Table", column: str, where: Any) -> "pa.Table":
     flags = np.asarray(where.to_numpy(zero_copy_only=False) if hasattr(where, "to_numpy") else where, dtype=bool)
     kept: Any = pa.array(np.arange(rows.num_rows), mask=flags)
     return rows.set_column(index, rows.schema.field(index), rows.column(index).take(kept))
-
-
-def _ids(rows: "pa.Table") -> list[str]:
-    ids: list[Any] = rows.column("id").to_pylist()
-    return ids
-
-
-def _both(left: Any, right: Any) -> Any:
-    import pyarrow.compute as pc
-
-    return pc.and_(left, right)

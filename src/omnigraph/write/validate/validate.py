@@ -1,22 +1,20 @@
 """The one validator: what a delta must fulfil, derived from the constraints of the schema.
 
-Mutation, load and merge all come through here, so that they can't drift apart. Rows are judged by themselves at once
-(`value_checks.py`); what concerns the rest of the graph becomes check values (`graph_checks.py`), which `commit.py`
-runs all at the same time, and again whenever a table that they read has changed.
+Mutations, loads and merges all use it, so that they can't drift apart. Constraints of single rows are evaluated at once
+(`row_checks.py`). Constraints between rows and the rest of the graph become check values (`graph_checks.py`): a commit
+runs them in parallel, and again when a table that they read has changed.
 """
 
-import os
 from collections.abc import Iterable
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from omnigraph.errors import Violation
-from omnigraph.lru_cache import LruCache
 from omnigraph.manifest.commit.plan import Check
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.constraints import Cardinality, Constraint, Constraints, Endpoint, Key, Unique, constraints_of
+from omnigraph.storage.util.single_flight_cache import SingleFlightCache
 from omnigraph.write.delta import Delta, TableDelta, values_by_id
 from omnigraph.write.validate.checks import IdsAbsent, KnownViolations
 from omnigraph.write.validate.graph_checks import (
@@ -34,45 +32,29 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMAS_MAX = 16
-_derived: LruCache[str, Constraints] = LruCache(SCHEMAS_MAX)
-_lock = Lock()
-
-
-def _renew_lock() -> None:
-    global _lock
-    _lock = Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
+_constraints: SingleFlightCache[str, Constraints] = SingleFlightCache(SCHEMAS_MAX)  # by the schema's hash
 
 
 def constraints_for(txn: WriteTxn) -> Constraints:
-    """The constraints of the transaction's schema, derived once: with 500 types that takes a while."""
-    name = txn.base.schema
-    with _lock:
-        constraints = _derived.get(name)
-    if constraints is None:
-        constraints = constraints_of(txn.catalog)
-        with _lock:
-            _derived.put(name, constraints)
-    return constraints
+    """The constraints of the transaction's schema, derived once: for 500 types that is slow."""
+    return _constraints.get_or_create(txn.base.schema, lambda: constraints_of(txn.catalog))
 
 
 def checks_for(
-    txn: WriteTxn, delta: Delta, already: Iterable[Violation] = (), answers: PrefetchedRows | None = None
+    txn: WriteTxn, delta: Delta, known: Iterable[Violation] = (), prefetched: PrefetchedRows | None = None
 ) -> tuple[Check, ...]:
-    """All that must hold for a delta.
+    """All checks of a delta.
 
-    `already` is what the caller found broken before there were rows, `answers` what it has asked in advance.
+    `known` are violations that the caller found while it made the rows, `prefetched` the rows that it has read already.
     """
     constraints = constraints_for(txn)
-    found = [*already, *row_violations(txn.catalog, constraints, delta)]
-    checks = graph_checks(constraints, delta, answers or PrefetchedRows())
+    found = [*known, *row_violations(txn.catalog, constraints, delta)]
+    checks = graph_checks(constraints, delta, prefetched or PrefetchedRows())
     return (KnownViolations(tuple(found)), *checks) if found else tuple(checks)
 
 
 def row_violations(catalog: Catalog, constraints: Constraints, delta: Delta) -> list[Violation]:
-    """What the rows of a delta break by themselves."""
+    """Violations of single rows and between rows of the delta; nothing is read."""
     found: list[Violation] = []
     for key, table in delta.tables.items():
         definition, made = catalog.type_of(key), table.made
@@ -81,8 +63,8 @@ def row_violations(catalog: Catalog, constraints: Constraints, delta: Delta) -> 
     return found
 
 
-def graph_checks(constraints: Constraints, delta: Delta, answers: PrefetchedRows) -> list[Check]:
-    """What must hold between a delta and the graph around it."""
+def graph_checks(constraints: Constraints, delta: Delta, prefetched: PrefetchedRows) -> list[Check]:
+    """Checks of a delta against the rest of the graph."""
     checks: list[Check] = []
     ends: list[EdgeEnds] = []
     for key, table in delta.tables.items():
@@ -90,7 +72,7 @@ def graph_checks(constraints: Constraints, delta: Delta, answers: PrefetchedRows
             checks.append(IdsAbsent(key, table.ids, id_constraint_name(constraints.of(key), key)))
         for constraint in constraints.between_rows(key):
             if isinstance(constraint, Unique) and not table.replaces_all:
-                checks += unique_checks(constraint, table, answers)
+                checks += unique_checks(constraint, table, prefetched)
             elif isinstance(constraint, Endpoint):
                 ends += _required_ends(constraint, table, delta)
             elif isinstance(constraint, Cardinality):
@@ -101,13 +83,13 @@ def graph_checks(constraints: Constraints, delta: Delta, answers: PrefetchedRows
 
 
 def id_constraint_name(constraints: Iterable[Constraint], key: TableKey) -> str:
-    """How reports name the rule that an id is there once."""
+    """The name, in reports, of the constraint that an id is unique."""
     keys = (constraint.name for constraint in constraints if isinstance(constraint, Key))
     return next(keys, f"{key.partition(':')[2]} id")
 
 
-def unique_checks(constraint: Unique, table: TableDelta, answers: PrefetchedRows) -> list[UniqueInGraph]:
-    """Only rows whose values are not what they were: an update of something else asks nothing."""
+def unique_checks(constraint: Unique, table: TableDelta, prefetched: PrefetchedRows) -> list[UniqueInGraph]:
+    """Only rows whose unique values change are checked: an update of another property needs no lookup."""
     if not table.count:
         return []
     rows = table.rows.select(["id", *constraint.columns])
@@ -115,11 +97,11 @@ def unique_checks(constraint: Unique, table: TableDelta, answers: PrefetchedRows
     if before:
         now = values_by_id(rows, constraint.columns)
         rows = _rows_of(rows, [entity for entity, values in now.items() if before.get(entity) != values])
-    return [UniqueInGraph(constraint, rows, table.affected_ids, answers)] if rows.num_rows else []
+    return [UniqueInGraph(constraint, rows, table.affected_ids, prefetched)] if rows.num_rows else []
 
 
 def _required_ends(constraint: Endpoint, table: TableDelta, delta: Delta) -> list[EdgeEnds]:
-    """Ends that the delta does not bring itself; those of an edge that keeps them are there, unless they go now."""
+    """Ends to look up: not nodes that the delta writes, nor ends that an edge keeps while the node stays."""
     nodes = delta.of_table(constraint.node_table)
     written: frozenset[str] = frozenset() if nodes is None else nodes.ids
     removed, all_replaced = delta.removed(constraint.node_table), delta.replaces_all(constraint.node_table)
@@ -128,7 +110,7 @@ def _required_ends(constraint: Endpoint, table: TableDelta, delta: Delta) -> lis
     for edge, node in zip(table.texts("id"), table.texts(constraint.columns[0]), strict=True):
         if node not in written and (all_replaced or node in removed or before.get(edge) != (node,)):
             edges.setdefault(node, []).append(edge)
-    return [EdgeEnds(constraint, {node: tuple(needing) for node, needing in edges.items()})] if edges else []
+    return [EdgeEnds(constraint, {node: tuple(ids) for node, ids in edges.items()})] if edges else []
 
 
 def _end_checks(ends: Iterable[EdgeEnds], delta: Delta) -> list[Check]:
@@ -160,7 +142,7 @@ def _cardinality_checks(constraint: Cardinality, table: TableDelta, delta: Delta
 
 
 def _removal_checks(endpoint: Endpoint, table: TableDelta, delta: Delta) -> list[Check]:
-    """Nodes that go. Edges that are all replaced were judged as rows of the delta."""
+    """Checks of removed nodes. Where all edges are replaced, those are checked as rows of the delta."""
     if not table.removed and not table.replaces_all:
         return []
     if delta.replaces_all(endpoint.table_key) or table.removes_edges:

@@ -1,4 +1,4 @@
-"""What a write breaks, put together: one error that names the first, and counts the rest."""
+"""Violations combined into one error, which names the first and counts the others."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -6,13 +6,13 @@ from dataclasses import replace
 from omnigraph.errors import IDS_SHOWN_MAX, VIOLATIONS_KEPT_MAX, ConstraintViolation, Violation
 from omnigraph.manifest.model.manifest import TableKey
 
-SENTENCES_MAX = 1  # a message is one sentence; the others are in the details
+SENTENCES_MAX = 1  # in a message; the others are in the details
 
 
 def combine_violations(
     violations: Iterable[Violation], unlisted: tuple[int, int] = (0, 0)
 ) -> ConstraintViolation | None:
-    """One error for all of them; None where there are none. `unlisted` are violations and rows only counted."""
+    """One error for all violations, None if there are none. `unlisted` are counts of violations and rows."""
     merged = _merge_violations(violations)
     if not merged:
         return None
@@ -32,7 +32,7 @@ def combine_violations(
 
 
 def truncate_violations(error: ConstraintViolation) -> ConstraintViolation:
-    """The error as it is reported: so many violations and ids, and of the others their number."""
+    """The error with a limited number of violations and ids, and counts of the others."""
     every = violations_of(error)
     listed, more = every[:VIOLATIONS_KEPT_MAX], every[VIOLATIONS_KEPT_MAX:]
     unlisted = (error.unlisted[0] + len(more), error.unlisted[1] + sum(violation.count for violation in more))
@@ -48,21 +48,21 @@ def truncate_violations(error: ConstraintViolation) -> ConstraintViolation:
 
 
 def raise_violations(violations: Iterable[Violation]) -> None:
-    """Raise if there is any."""
+    """Raise ConstraintViolation if there are any."""
     error = combine_violations(violations)
     if error is not None:
         raise error
 
 
 def violations_of(error: ConstraintViolation) -> tuple[Violation, ...]:
-    """What an error tells of; one that was raised without them is one by itself."""
+    """The violations of an error; an error without any is itself one."""
     if error.violations:
         return error.violations
     return (Violation(error.constraint, error.type_name, error.property_name, error.entity_ids, error.message, ""),)
 
 
 def add_places(error: ConstraintViolation, places: Callable[[str, str], str | None]) -> ConstraintViolation:
-    """The error with the places of its rows: `places(table_key, id)` says where one stands in what was loaded."""
+    """The error with the places of its rows in the input of a load, which `places(table_key, id)` finds."""
     every = violations_of(error)
     if all(violation.places for violation in every):
         return truncate_violations(error)
@@ -77,7 +77,7 @@ def add_places(error: ConstraintViolation, places: Callable[[str, str], str | No
 
 
 def _merge_violations(violations: Iterable[Violation]) -> tuple[Violation, ...]:
-    """One for each constraint and problem, in the order they were found, with all rows that break it."""
+    """One violation for each constraint and problem, in the order found, with all its rows."""
     groups: dict[tuple[str, str, str], list[Violation]] = {}
     for violation in violations:
         groups.setdefault((violation.constraint, violation.problem, violation.table_key), []).append(violation)
@@ -98,7 +98,7 @@ def _merge_group(group: Sequence[Violation]) -> Violation:
 
 
 def already_exists(table: TableKey, ids: Iterable[str], constraint: str = "key") -> list[Violation]:
-    """Rows that were to be new are there already; nothing where none is."""
+    """The violation of inserting ids that are taken; empty if there are none."""
     taken = tuple(sorted(ids))
     what, remedy = "already exists", "use an upsert or another id"
     return [Violation(constraint, table.partition(":")[2], None, taken, what, remedy, table)] if taken else []
