@@ -154,7 +154,7 @@ def test_rows_that_break_a_new_constraint_are_named(graph: Graph, store: str, cl
     plan = cli("schema", "plan", "--schema", str(wanted), store)
     assert plan.code == 0
     assert "!  add_constraint  Person.age  @range(age, ..35)" in plan.out
-    assert "1 row of Person can't stay so, 'ada' has age 36, outside ..35" in plan.out
+    assert "1 row of Person would violate it, 'ada' has age 36, outside ..35" in plan.out
 
 
 def test_a_conditional_apply_misses_with_4(graph: Graph, store: str, cli: Cli, wanted: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_name_given_twice_in_one_line_is_refused(graph: Graph, tmp_path: Path,
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('{"edge":"R","from":"a","to":1}', "'to' is no text"),
+        ('{"edge":"R","from":"a","to":1}', "'to' is not text"),
         ('{"edge":"R","from":"a"}', "has no 'to'"),
         ('{"type":"A","data":{"k":"b","v":' + "1" * 5000 + "}}", "5000 digits"),
         ("[" * 100_000, "nests too deeply"),

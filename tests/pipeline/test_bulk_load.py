@@ -149,7 +149,7 @@ def test_a_type_whose_rows_were_all_rejected_is_not_emptied(world: BulkWorld, tm
 
     result = world.bulk(str(given), mode="overwrite", on_error="quarantine")
 
-    assert result.reports == ("Person was left as it is: none of its 1 rows could be taken.",)
+    assert result.reports == ("Person was left unchanged: all of its 1 rows were rejected.",)
     assert (world.count("Person"), world.count("Company")) == (200, 1)
 
 

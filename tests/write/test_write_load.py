@@ -138,9 +138,9 @@ BAD_LINES = {
     '{"type": "Knows", "data": {}}': "Knows is an edge type",
     '{"edge": "Person", "from": "a", "to": "b"}': "Person is a node type",
     '{"edge": "Knows", "from": "a"}': "no 'to'",
-    '{"edge": "Knows", "from": 7, "to": "b"}': "'from' is no text",
+    '{"edge": "Knows", "from": 7, "to": "b"}': "'from' is not text",
     '{"type": "Person", "data": {"slug": "z", "nme": "Z"}}': "no property 'nme'",
-    '{"type": "Person", "data": {"id": 7, "slug": "z", "name": "Z"}}': "the id 7 is no text",
+    '{"type": "Person", "data": {"id": 7, "slug": "z", "name": "Z"}}': "the id 7 is not text",
     '{"type": "Person", "data": 7}': '"data" is no object',
 }
 
@@ -477,7 +477,7 @@ def test_quarantine_does_not_empty_a_type_whose_every_row_is_bad(people: World, 
     result = people.load(entities, mode="overwrite", on_error="quarantine", quarantine=tmp_path / "rejected")
 
     assert people.pairs("Knows") == [("ada", "bob")]
-    assert result.reports == ("Knows was left as it is: none of its 1 rows could be taken.",)
+    assert result.reports == ("Knows was left unchanged: all of its 1 rows were rejected.",)
 
 
 def test_what_no_rejected_row_would_mend_is_an_error_in_a_quarantine_too(people: World, tmp_path: Path) -> None:

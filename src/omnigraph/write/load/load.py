@@ -1,4 +1,4 @@
-"""In-process load: NDJSON, entity dicts or tables as one atomic commit, through the same validator as a mutation."""
+"""Loads in this process: files, entity dicts or tables as one atomic commit, validated like a mutation."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -34,15 +34,15 @@ from omnigraph.write.validate.violations import add_places, violations_of
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What became of a load; `commit` is None where nothing changed."""
+    """The outcome of a load; `commit` is None if nothing changed."""
 
     commit: PublishedCommit | None
-    counts: Mapping[str, int]  # rows taken, by type
+    counts: Mapping[str, int]  # rows loaded, by type
     rejected: int = 0
     quarantine: Path | None = None
     reports: tuple[str, ...] = ()
     cost: Cost = field(default_factory=Cost)
-    job_id: str | None = None  # of a bulk load that was given one
+    job_id: str | None = None  # of a bulk load with a job id
     summary: tuple[tuple[str, str, int], ...] = ()  # rejected rows by type and reason
     phases: Mapping[str, float] = field(default_factory=dict)  # CPU seconds of a bulk load
 
@@ -50,7 +50,7 @@ class LoadResult:
 def load(
     repository: Repository, source: Source, options: LoadOptions | None = None, *, limits: LoadLimits | None = None
 ) -> LoadResult:
-    """Load everything or nothing; with `on_error="quarantine"` everything that can be taken."""
+    """Load everything or nothing; with `on_error="quarantine"` every row that is valid."""
     options = options or LoadOptions()
     options.check()
     repository.require_writable("Loading")
@@ -76,7 +76,7 @@ def load(
 
 
 def _catalog(repository: Repository, options: LoadOptions) -> Catalog:
-    """The schema by which the columns of files are read: the one they are loaded into."""
+    """The schema by which the columns of files are read: that of the branch they are loaded into."""
     try:
         return repository.snapshot(options.branch).catalog
     except BranchNotFound:
@@ -86,7 +86,7 @@ def _catalog(repository: Repository, options: LoadOptions) -> Catalog:
 
 
 def _fork_if_missing(repository: Repository, run: "_Load", options: LoadOptions, from_: str) -> None:
-    """Fork before anything is written, but not for an input that can't be loaded on the fork point anyway."""
+    """Create the branch before anything is written, but only if the input can be loaded on the fork point."""
     try:
         repository.branches.find(options.branch)
         return
@@ -99,17 +99,17 @@ def _fork_if_missing(repository: Repository, run: "_Load", options: LoadOptions,
     try:
         repository.branches.create(options.branch, fork, options.actor)
     except AlreadyExists:
-        pass  # somebody else has just made it: as good
+        pass  # another process has just created it
 
 
 class _Load(RowWrite):
-    """One load: read once, understood once for each schema, lowered once for each base."""
+    """One load: read once, converted to rows once for each schema, planned once for each base."""
 
-    def __init__(self, repository: Repository, found: LoadInput, options: LoadOptions) -> None:
+    def __init__(self, repository: Repository, input: LoadInput, options: LoadOptions) -> None:
         on_conflict: OnConflict = "fail" if options.mode == "overwrite" else "retry"
         commit = CommitOptions(options.branch, options.actor, options.if_commit, options.txn_id, on_conflict)
         super().__init__(repository, commit, kind="load")
-        self._input = found
+        self._input = input
         self._options = options
         self._built: tuple[str, LoadRows] | None = None
         self._quarantine = Quarantine()
@@ -131,7 +131,7 @@ class _Load(RowWrite):
         return LoadResult(None, counts, len(self._quarantine), wrote, reports)
 
     def rows_for(self, schema: str, catalog: Catalog) -> LoadRows:
-        """The input in the terms of a schema; in a load that takes all or nothing, lines that are no rows end it."""
+        """The input as rows of a schema. Without a quarantine, malformed lines end the load here."""
         if self._built is None or self._built[0] != schema:
             ids = self._repository.runtime.ids
             self._built = (schema, build_rows(self._input, catalog.by_name, lambda _: ids.txn_id()))
@@ -144,7 +144,7 @@ class _Load(RowWrite):
         return rows
 
     def dry_run(self, txn: WriteTxn) -> None:
-        """Raise what landing on this base would; writes nothing but a quarantine."""
+        """Raise what a commit on this base would raise; writes nothing but a quarantine."""
         try:
             run_checks(self.changes(txn).checks, txn, self._repository.tables)
         except ConstraintViolation as error:
@@ -160,7 +160,7 @@ class _Load(RowWrite):
         return Changes(planned.delta.actions(), checks_for(txn, planned.delta, broken), planned.read_rows)
 
     def _plan_with_quarantine(self, txn: WriteTxn, rows: LoadRows) -> Changes:
-        """Leave out what breaks a constraint, and then what breaks one without that, until the rest holds."""
+        """Reject rows that violate a constraint, then rows that violate one without those, until the rest is valid."""
         quarantine = self._quarantine = Quarantine()
         quarantine.add_malformed(rows.malformed)
         quarantine.add_violations(_in_input_order(rows.refused))
@@ -183,11 +183,11 @@ class _Load(RowWrite):
             raise max_errors_exceeded(quarantine.error(), len(quarantine), allowed)
         if len(quarantine) and self.quarantine_path is not None:
             quarantine.write(self.quarantine_path, self._input.raw)  # before the commit: after it nothing may fail
-        read = planned.read_rows.union(*(check.reads for check in checks))  # which rows stay depends on them all
+        read = planned.read_rows.union(*(check.reads for check in checks))  # all of them decide which rows are rejected
         return Changes(planned.delta.actions(), checks, read)
 
     def _row_places(self) -> Callable[[TableKey, str], str | None]:
-        """Where the row of an id stands in the input."""
+        """A function that finds the place in the input of the row with an id."""
         taken = {} if self._planned is None else self._planned.taken
         numbers = {key: _row_numbers(rows) for key, rows in taken.items()}
 
@@ -220,7 +220,7 @@ def _remove_rejected(rows: LoadRows, error: ConstraintViolation) -> tuple[LoadRo
 
 
 def _in_input_order(refused: Iterable[tuple[InputPlace, Violation]]) -> list[tuple[InputPlace, Violation]]:
-    """In the order of the input, whatever the order in which it was read: a bulk load has another."""
+    """In the order of the input, which is the same for a load in this process and a bulk load."""
     return sorted(refused, key=lambda one: (one[0].source, one[0].number))
 
 

@@ -1,4 +1,4 @@
-"""What a load does to the graph: append, merge or overwrite, as a delta on one base."""
+"""The modes of a load (append, merge, overwrite): each turns rows into a delta on one base."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class LoadPlan:
-    """A load on one base: its delta, the tables whose rows went into it, and what there is to tell about it."""
+    """A load on one base: its delta, the tables that it has read, rejected rows and notes for the user."""
 
     delta: Delta
     taken: dict[TableKey, TypeRows]
@@ -60,7 +60,7 @@ def _plan_append(incoming: LoadRows) -> LoadPlan:
 
 
 def _plan_overwrite(txn: WriteTxn, incoming: LoadRows) -> LoadPlan:
-    """All rows of every type that the input names; a type whose every row was rejected is not emptied for that."""
+    """Replace all rows of every type in the input; a type is not emptied only because all its rows were rejected."""
     from omnigraph.schema.arrow import arrow_schema
 
     deltas, reports = [], []
@@ -77,7 +77,7 @@ def _plan_overwrite(txn: WriteTxn, incoming: LoadRows) -> LoadPlan:
 
 
 def _plan_merge(txn: WriteTxn, tables: Tables, incoming: LoadRows) -> LoadPlan:
-    """Every type by itself, their lookups side by side."""
+    """Plan the types independently, with their lookups in parallel."""
     parts = gather([partial(_plan_type_merge, txn, tables, key, rows) for key, rows in incoming.types.items()])
     planned = LoadPlan(Delta.of(part.delta for part in parts), {})
     for part in parts:
@@ -98,7 +98,7 @@ class _TypePlan:
 
 
 def _plan_type_merge(txn: WriteTxn, tables: Tables, key: TableKey, incoming: TypeRows) -> _TypePlan:
-    """Upsert: absent properties keep their stored value; what is as it was is no change."""
+    """An upsert: properties that are not given keep their stored value, unchanged rows are left out."""
     import pyarrow as pa
 
     at, definition = txn.content(key), incoming.definition
@@ -130,7 +130,7 @@ def _plan_type_merge(txn: WriteTxn, tables: Tables, key: TableKey, incoming: Typ
 
 
 def _find_matching_edges(tables: Tables, at: Any, known: Unique, incoming: TypeRows) -> "pa.Table":
-    """Stored edges that may be the ones meant, whole."""
+    """Stored edges that agree with edges without id in the values of the match constraint."""
     values = [values for _, values in unique_values(known, _filter_rows(incoming.rows, incoming.minted))]
     if not values:
         return incoming.rows.schema.empty_table()
@@ -143,7 +143,7 @@ def _find_matching_edges(tables: Tables, at: Any, known: Unique, incoming: TypeR
 
 
 def _take_stored_ids(incoming: TypeRows, known: Unique, stored: "pa.Table") -> TypeRows:
-    """Edges without an id under the id of the stored edge that agrees in the constraint's values."""
+    """Give edges without id the id of the stored edge with the same values of the match constraint."""
     import numpy as np
     import pyarrow as pa
 
@@ -157,12 +157,12 @@ def _take_stored_ids(incoming: TypeRows, known: Unique, stored: "pa.Table") -> T
 
 
 def unchanged_type_note(key: TableKey, seen: int) -> str:
-    """What an overwrite says of a type that it does not empty only because all its rows were rejected."""
-    return f"{key.partition(':')[2]} was left as it is: none of its {seen} rows could be taken."
+    """The note of an overwrite about a type whose rows were all rejected."""
+    return f"{key.partition(':')[2]} was left unchanged: all of its {seen} rows were rejected."
 
 
 def unmatched_rows_notes(definition: TypeDef, count: int) -> list[str]:
-    """What loading the same input again would add again: so many rows without an id."""
+    """A note about rows without id: loading the same input again would add them again."""
     if not count or (definition.kind == "edge" and match_constraint(definition) is not None):
         return []
     remedy = "@unique(src, dst)" if definition.kind == "edge" else "@key"

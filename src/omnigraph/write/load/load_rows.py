@@ -1,7 +1,7 @@
-"""Entities of a load as the rows of their types: columns, which values were given, ids, and what can't be a row.
+"""Entities of a load as rows of their types: columns, masks of the values given, ids, and malformed entities.
 
-Everything here follows from the input and the schema alone. What the graph has to say (stored rows, ends, unique
-values) comes in `load.py`.
+Everything here follows from the input and the schema alone. Stored rows, ends and unique values are looked up in
+`load_modes.py` and by the validator.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,12 +29,12 @@ _ABSENT: Any = object()
 
 @dataclass(frozen=True, eq=False)
 class TypeRows:
-    """The rows of one type that a load brings. Values that were not given are the default's, and not in `given`."""
+    """The rows of one type in a load. Values that were not given are defaults, and False in `given`."""
 
     definition: TypeDef
     rows: "pa.Table"
-    given: "dict[str, Mask]"  # by column: in which rows it was said
-    minted: "Mask"  # rows whose id was made here
+    given: "dict[str, Mask]"  # by column: rows in which it was given
+    minted: "Mask"  # rows whose id was minted
     places: tuple[InputPlace, ...]
 
     def where(self, mask: "Mask") -> "TypeRows":
@@ -58,10 +58,10 @@ class TypeRows:
 
 @dataclass
 class LoadRows:
-    """A load in the terms of one schema."""
+    """The rows of a load by the types of one schema."""
 
     types: dict[TableKey, TypeRows] = field(default_factory=dict)
-    seen: dict[TableKey, int] = field(default_factory=dict)  # entities of each type that the input names, taken or not
+    seen: dict[TableKey, int] = field(default_factory=dict)  # entities of each type in the input, valid or not
     malformed: list[tuple[InputPlace, str]] = field(default_factory=list)
     refused: list[tuple[InputPlace, Violation]] = field(default_factory=list)
 
@@ -73,36 +73,34 @@ class LoadRows:
 def build_rows(
     found: LoadInput, types: Mapping[str, TypeDef], mint: Callable[[int], str], *, each_once: bool = True
 ) -> LoadRows:
-    """The input as rows of the schema's types; `mint` makes the id of a row from its number, or in any other way.
+    """The input as rows of the schema's types; `mint` makes the id of a row, which may depend on its number.
 
-    An id that came before is refused here only with `each_once`: a part of an input can't tell.
+    Repeated ids are rejected only with `each_once`: a part of an input does not show them all.
     """
-    incoming = LoadRows()
+    loaded = LoadRows()
     groups: dict[str, list[InputEntity]] = {name: [] for name in found.tables if name in types}
     fields: dict[str, frozenset[str]] = {}
     for place, entity in found.entities():
         problem = entity if isinstance(entity, str) else _find_problem(entity, types, fields)
         if not isinstance(entity, str) and (definition := types.get(entity.type_name)) is not None:
-            incoming.seen[definition.table_key] = incoming.seen.get(definition.table_key, 0) + 1
+            loaded.seen[definition.table_key] = loaded.seen.get(definition.table_key, 0) + 1
         if problem is not None:
-            incoming.malformed.append((place, problem))
+            loaded.malformed.append((place, problem))
         elif not isinstance(entity, str):
             groups.setdefault(entity.type_name, []).append(entity)
-    while groups:  # what has become columns need not be kept as dicts
+    while groups:  # free the dicts of a type once it is columns
         name, entities = groups.popitem()
         definition = types[name]
-        incoming.seen.setdefault(definition.table_key, 0)
+        loaded.seen.setdefault(definition.table_key, 0)
         if entities:
-            rows = _build_type_rows(definition, entities, mint, incoming.refused)
-            incoming.types[definition.table_key] = reject_repeated_ids(rows, incoming.refused) if each_once else rows
-    incoming.types = dict(
-        sorted(incoming.types.items(), reverse=True)
-    )  # nodes first: what is wrong with them is told first
-    return incoming
+            rows = _build_type_rows(definition, entities, mint, loaded.refused)
+            loaded.types[definition.table_key] = reject_repeated_ids(rows, loaded.refused) if each_once else rows
+    loaded.types = dict(sorted(loaded.types.items(), reverse=True))  # nodes first: their errors are reported first
+    return loaded
 
 
 def _find_problem(entity: InputEntity, types: Mapping[str, TypeDef], fields: dict[str, frozenset[str]]) -> str | None:
-    """Why an entity can't be a row of its type at all; `fields` are the names that a type's `data` may have, kept."""
+    """Why an entity can't be a row of its type; `fields` caches the names that the `data` of a type may have."""
     definition = types.get(entity.type_name)
     if definition is None:
         return f"the schema has no type {entity.type_name!r}: see `schema show`"
@@ -117,7 +115,7 @@ def _find_problem(entity: InputEntity, types: Mapping[str, TypeDef], fields: dic
         names = ", ".join(definition.by_name) or "none"
         return f"{entity.type_name} has no property {unknown!r}: its properties are {names}"
     if "id" in data and (not isinstance(data["id"], str) or _has_lone_surrogate(data["id"])):
-        return f"the id {format_value(data['id'])} is no text: give one, or leave it out"
+        return f"the id {format_value(data['id'])} is not text: give one, or leave it out"
     return None
 
 
@@ -131,7 +129,7 @@ def _build_type_rows(
     mint: Callable[[int], str],
     refused: list[tuple[InputPlace, Violation]],
 ) -> TypeRows:
-    """The rows of one type, without those that have a value of another type or no key."""
+    """The rows of one type, without those with an ill-typed value or an incomplete key."""
     import numpy as np
     import pyarrow as pa
 
@@ -181,7 +179,7 @@ def _derive_ids(
     good: "Mask",
     refused: list[tuple[InputPlace, Violation]],
 ) -> None:
-    """Ids from keys, where none was given: one that was is compared by the validator."""
+    """Derive ids from keys where none was given. The validator compares given ids with their keys."""
     if not definition.key:
         return
     keys = [columns[definition.column(name)].to_pylist() for name in definition.key]
@@ -196,7 +194,7 @@ def _derive_ids(
 
 
 def reject_repeated_ids(rows: TypeRows, refused: list[tuple[InputPlace, Violation]]) -> TypeRows:
-    """The first row of each id; the others are errors."""
+    """The first row of each id; the others are rejected."""
     import numpy as np
 
     first: dict[str, int] = {}
@@ -213,7 +211,7 @@ def reject_repeated_ids(rows: TypeRows, refused: list[tuple[InputPlace, Violatio
 
 
 def match_constraint(definition: TypeDef) -> Unique | None:
-    """What tells whether an edge without an id is one that is there: the first `@unique` over both of its ends."""
+    """The constraint by which an edge without id is matched with a stored one: the first `@unique` over both ends."""
     for constraint in type_constraints(definition):
         if isinstance(constraint, Unique) and {"src", "dst"} <= set(constraint.columns):
             return constraint
@@ -221,7 +219,7 @@ def match_constraint(definition: TypeDef) -> Unique | None:
 
 
 def _name_by_key(definition: TypeDef, entity: InputEntity) -> str | None:
-    """A name for a row that has no id yet."""
+    """A name, for reports, of a row that has no id yet."""
     values = [entity.data.get(name) for name in definition.key]
     return str(values[0]) if len(values) == 1 and isinstance(values[0], str) else None
 
@@ -249,7 +247,7 @@ def _missing_key_violation(definition: TypeDef, values: Sequence[Any]) -> Violat
 
 
 def repeated_id_violation(definition: TypeDef, entity: str, first: str) -> Violation:
-    """An id that was given before, at the place `first`."""
+    """The violation of an id that occurred before, at the place `first`."""
     problem, remedy = f"occurs twice, first at {first}", "keep one of them"
     for constraint in type_constraints(definition):
         if isinstance(constraint, Key):

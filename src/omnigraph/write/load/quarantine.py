@@ -1,4 +1,4 @@
-"""Rows that a load left out, with the reasons: a file of lines that can be corrected and loaded again."""
+"""Rows that a load rejected, with the reasons, in a file whose lines can be corrected and loaded again."""
 
 import json
 import os
@@ -16,7 +16,7 @@ PROBLEMS_SHOWN_MAX = 20
 
 
 class Quarantine:
-    """Places that can't be taken, and why; a place may have several reasons."""
+    """Rejected places of the input with one or more reasons each."""
 
     def __init__(self) -> None:
         self._reasons: dict[InputPlace, list[str]] = {}
@@ -32,9 +32,8 @@ class Quarantine:
             self._reasons.setdefault(place, []).append(problem)
 
     def add_violations(self, refusals: Iterable[tuple[InputPlace, Violation]]) -> None:
-        groups: dict[
-            int, tuple[Violation, str, list[str]]
-        ] = {}  # a violation may have as many places as there are rows
+        # Grouped, because one violation may have as many places as there are rows.
+        groups: dict[int, tuple[Violation, str, list[str]]] = {}
         for place, violation in refusals:
             _, text, places = groups.setdefault(id(violation), (violation, rejection_reason(violation), []))
             places.append(str(place))
@@ -42,7 +41,7 @@ class Quarantine:
         self._violations += [replace(violation, places=tuple(places)) for violation, _, places in groups.values()]
 
     def error(self) -> InvalidInput | ConstraintViolation:
-        """All of it as one error: lines that are no rows at all make it the input's fault."""
+        """One error for all rejected rows: InvalidInput if lines are malformed, else ConstraintViolation."""
         if self._malformed:
             listed = [(str(place), problem) for place, reasons in self._in_order() for problem in reasons[:1]]
             return InvalidInput(tuple(listed[:PROBLEMS_SHOWN_MAX]), len(self._reasons))
@@ -51,7 +50,7 @@ class Quarantine:
         return truncate_violations(error)
 
     def write(self, path: Path, raw: Iterable[tuple[InputPlace, Any]]) -> None:
-        """One JSON object a line: where it stood, why it was left out, and what it was."""
+        """Write one JSON object a line: the place, the reasons, and the original."""
         try:
             with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
                 for place, original in raw:
@@ -71,7 +70,7 @@ class Quarantine:
 def max_errors_exceeded(
     error: InvalidInput | ConstraintViolation, rejected: int, allowed: int
 ) -> InvalidInput | ConstraintViolation:
-    """The error of a load whose quarantine would have to take more rows than it may: it says so."""
+    """The error of a load that rejects more rows than `max_errors` allows."""
     if isinstance(error, InvalidInput):
         return InvalidInput(error.problems, error.total, allowed)
     message = f"{error.message.removesuffix('.')} ({rejected} rows are rejected, max_errors allows {allowed})."
@@ -80,14 +79,14 @@ def max_errors_exceeded(
 
 
 def rejection_reason(violation: Violation) -> str:
-    """Why one row was left out; that nothing was written is not true of a quarantine."""
+    """Why one row was rejected, without "nothing was written", which a quarantine makes untrue."""
     return f"{violation.type_name} {violation.problem} ({violation.constraint}): {violation.remedy}"
 
 
 def default_quarantine_path(paths: Sequence[Path], token: str) -> Path:
-    """Beside what was loaded, or else in the working directory.
+    """A file beside the first input file, or else in the working directory.
 
-    It does not end like the files of a load: loading the same directory again must not take it for one of them.
+    Its suffix is not one of a load's input files, so that loading the same directory again does not load it.
     """
     if not paths:
         return Path(f"rejected-{token}.json")
@@ -98,7 +97,7 @@ def default_quarantine_path(paths: Sequence[Path], token: str) -> Path:
 
 
 def original_to_json(raw: Any) -> dict[str, Any]:
-    """A line or an entity as a quarantine keeps it."""
+    """A line or an entity as the quarantine file has it."""
     if isinstance(raw, MalformedRecord):
         raw = raw.raw
     if isinstance(raw, bytes):

@@ -1,7 +1,7 @@
-"""`schema plan` and `schema apply`: a change of the schema, looked at with the rows that are there, and made.
+"""`schema plan` and `schema apply`: a change of the schema, checked against the stored rows and applied.
 
-One atomic commit. It is strict: a write that lands first on a table that the change looked at or reshapes refuses it,
-and a write that planned on the old schema plans again or is refused, so nothing is ever read by the wrong schema.
+It is one atomic, strict commit: a concurrent commit to a table that the change has read or reshapes is a conflict. A
+write that was planned on the old schema is planned again or refused, so no row is ever read by the wrong schema.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ KIND = "schema_apply"
 
 @dataclass(frozen=True, slots=True)
 class SchemaApplied:
-    """What was done: the steps, and the commit that made them, or none where there was nothing to change."""
+    """The steps, and the commit that applied them; no commit if there was nothing to change."""
 
     plan: MigrationPlan
     commit: PublishedCommit | None
@@ -59,7 +59,7 @@ class SchemaApplied:
 
 
 def plan_schema(repository: Repository, text: str, *, branch: str = MAIN, name: str = "schema.pg") -> MigrationPlan:
-    """The steps to a wanted schema, each decided with the rows of the branch; changes nothing."""
+    """The steps to another schema, each decided from the rows of the branch; changes nothing."""
     with meter.operation("schema_plan"):
         snapshot = repository.snapshot(branch)
         return check_migration(repository.tables, snapshot, plan_migration(snapshot.schema, text, name)).plan
@@ -76,7 +76,7 @@ def apply_schema(
     txn_id: TxnId | None = None,
     name: str = "schema.pg",
 ) -> SchemaApplied:
-    """Make a schema the branch's. What is not supported, and what rows would break, is refused before any write."""
+    """Change the schema of a branch. Unsupported steps and constraint violations are refused before any write."""
     repository.require_writable("Changing the schema")
     options = CommitOptions(branch, actor, if_commit, txn_id)
     change = _SchemaChange(repository, text, name, options, allow_data_loss=allow_data_loss)
@@ -86,9 +86,9 @@ def apply_schema(
 
 
 class _SchemaChange(WriteOp):
-    """One change of the schema, and what it means for tables. It is strict, and never planned again."""
+    """One change of the schema, as changes of tables. It is strict, and never planned again."""
 
-    migration: MigrationPlan  # to the wanted schema, from that of the base
+    migration: MigrationPlan  # from the schema of the base to the new one
 
     def __init__(
         self, repository: Repository, text: str, name: str, options: CommitOptions, *, allow_data_loss: bool
@@ -97,7 +97,7 @@ class _SchemaChange(WriteOp):
         self._text, self._name = text, name
         self._options = options
         self._physical = allow_data_loss
-        self._changes: dict[TableKey, TypeChange] = {}  # by the names of their tables in the accepted schema
+        self._changes: dict[TableKey, TypeChange] = {}  # by the new keys of their tables
 
     def commit(self) -> PublishedCommit | None:
         publisher, options = self._repository.publisher, self._options
@@ -139,17 +139,17 @@ class _SchemaChange(WriteOp):
 
     @property
     def _reads(self) -> frozenset[TableKey]:
-        """Tables whose rows, or whose absence, the steps rely on, by their names in the accepted schema."""
-        looked_at = {
+        """Tables whose rows, or whose absence, the steps depend on, by their keys in the old schema."""
+        checked = {
             step.table for step in self.migration.steps if step.requirement is not None and step.table is not None
         }
         made = {
             change.before.table_key for change in self.migration.kept_types if change.renamed or _has_fillings(change)
         }
-        return frozenset(looked_at | made)
+        return frozenset(checked | made)
 
     def _change(self, base: WriteTxn, staged: Mapping[TableKey, StagedTable]) -> DataChange:
-        """The effect on one base. That nothing is staged for a type was decided from how the base stores it."""
+        """The change on one base, with the versions of tables for which nothing had to be staged."""
         drops = [Drop(definition.table_key) for definition in self.migration.dropped]
         moves = [Move(one.after.table_key, one.before.table_key) for one in self.migration.kept_types if one.renamed]
         actions: tuple[TableAction, ...] = (*drops, *moves, *(Reshape(key) for key in staged))
@@ -165,7 +165,7 @@ class _SchemaChange(WriteOp):
         return {key: table for key, table in zip(self._changes, made, strict=True) if table is not None}
 
     def restage(self, base: WriteTxn, plan: PublishPlan, keys: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
-        """Some tables were moved: derive again what was made of them, and whether anything is (`rebase`)."""
+        """Stage tables again that a concurrent commit changed (`rebase`); some may need no change now."""
         again = sorted(keys)
         made = gather([partial(self._stage_one, base, self._changes[key]) for key in again])
         renewed = {key: table for key, table in zip(again, made, strict=True) if table is not None}

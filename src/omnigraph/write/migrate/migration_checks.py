@@ -1,7 +1,7 @@
-"""What rows have to say about a schema change: how many there are, which have nulls, which break a new constraint.
+"""Checks of a schema change against the stored rows: counts, nulls, and violations of new constraints.
 
-A table is read once for all constraints that rows fulfil by themselves, in batches; uniqueness and cardinality are
-grouped by DuckDB. Rows are seen in the columns of the wanted schema, with what those would hold after the change.
+A table is read once, in batches, for all constraints of single rows. Uniqueness and cardinality are grouped by DuckDB.
+Rows are read in the columns of the new schema, with the values that those would have after the change.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
     Batches: TypeAlias = Callable[[], Iterator[pa.RecordBatch]]
 
-IDS_REPORTED_MAX = 10_000  # of the rows that break one constraint; the count goes on
+IDS_REPORTED_MAX = 10_000  # for one constraint; all rows are counted
 
 
 @dataclass(frozen=True)
 class CheckedMigration:
-    """A plan whose steps are decided, and what rows break of the constraints it adds."""
+    """A plan whose steps are decided, and the violations of the constraints that it adds."""
 
     plan: MigrationPlan
     violations: tuple[Violation, ...]
 
     @property
     def refused(self) -> tuple[Step, ...]:
-        """Steps that can't be, whatever is done about single rows."""
+        """Steps that are not supported, whatever the rows are."""
         return tuple(
             step for step in self.plan.steps if not step.supported and not isinstance(step.requirement, ConstraintHolds)
         )
@@ -52,7 +52,7 @@ class _CountedViolation:
 
     @property
     def with_count(self) -> Violation:
-        """The violation, with the true count where it has not all ids."""
+        """The violation, with the full count if it does not list all ids."""
         one = self.violation
         if len(one.entity_ids) == self.count:
             return one
@@ -60,7 +60,7 @@ class _CountedViolation:
 
 
 def check_migration(tables: Tables, base: WriteTxn | Snapshot, plan: MigrationPlan) -> CheckedMigration:
-    """Decide every step from the rows of the base; reads what the steps need, and nothing without need."""
+    """Decide every step from the rows of the base. Only tables that a step depends on are read."""
     changes = {change.before.table_key: change for change in plan.kept_types}
     tasks = [
         partial(_check_table, tables, base.content(key), changes[key], constraints)
@@ -75,7 +75,7 @@ def check_migration(tables: Tables, base: WriteTxn | Snapshot, plan: MigrationPl
 
 
 def _constraints_by_table(plan: MigrationPlan) -> dict[str, list[Constraint]]:
-    """The constraints that rows must fulfil, by the table that has the rows."""
+    """The new constraints that stored rows must fulfil, by table."""
     asked: dict[str, list[Constraint]] = {}
     for step in plan.steps:
         if isinstance(step.requirement, ConstraintHolds) and step.table is not None and step.supported:
@@ -120,13 +120,13 @@ def _count_nulls(tables: Tables, base: WriteTxn | Snapshot, step: Step, column: 
 def _violation_message(counted: _CountedViolation) -> str:
     one = counted.violation
     named = ", ".join(map(repr, one.entity_ids[:3]))
-    return f"{_format_rows(counted.count)} of {one.type_name} can't stay so, {named} {one.problem}: {one.remedy}"
+    return f"{_format_rows(counted.count)} of {one.type_name} would violate it, {named} {one.problem}: {one.remedy}"
 
 
 def _check_table(
     tables: Tables, content: TableContent | None, change: TypeChange, constraints: Sequence[Constraint]
 ) -> dict[str, _CountedViolation]:
-    """What the rows of one table break, by the name of the constraint."""
+    """The violations of the rows of one table, by the name of the constraint."""
     if content is None:
         return {}
     found: dict[str, _CountedViolation] = {}
@@ -147,7 +147,7 @@ def _check_table(
 
 @dataclass(frozen=True, slots=True)
 class _RowSource:
-    """Rows with the columns that some constraints are about, to be read any number of times."""
+    """Rows in the columns of some constraints, which can be read any number of times."""
 
     schema: "pa.Schema"
     batches: "Batches"
@@ -156,7 +156,7 @@ class _RowSource:
 def _read_rows_after(
     tables: Tables, content: TableContent, change: TypeChange, constraints: Iterable[Constraint]
 ) -> _RowSource:
-    """The rows as they will be, in the columns that these constraints are about."""
+    """The rows after the change, in the columns of these constraints."""
     import pyarrow as pa
 
     from omnigraph.schema.arrow import arrow_schema
@@ -191,7 +191,7 @@ def _check_values(
 
 
 def _check_unique(rows: _RowSource, constraint: Unique) -> _CountedViolation | None:
-    """Rows that agree in all values; a second look finds their ids, if there are any."""
+    """Rows that agree in all columns. Their ids are read in a second pass, if there are any."""
     columns = ", ".join(map(_quote, constraint.columns))
     given = " AND ".join(f"{_quote(column)} IS NOT NULL" for column in constraint.columns)
     twice = f"SELECT {columns}, count(*) AS n FROM rows WHERE {given} GROUP BY {columns} HAVING count(*) > 1"
@@ -216,7 +216,7 @@ def _order_by(constraint: Unique) -> str:
 
 
 def _check_cardinality(rows: _RowSource, constraint: Cardinality) -> _CountedViolation | None:
-    """Sources with more or fewer edges than may leave one; a node without any is asked nothing."""
+    """Sources with too many or too few edges; nodes without any edge are not checked."""
     source = _quote(constraint.columns[0])
     low, high = constraint.minimum, constraint.maximum
     beyond = f"count(*) < {low}" + ("" if high is None else f" OR count(*) > {high}")
@@ -237,7 +237,7 @@ def _check_cardinality(rows: _RowSource, constraint: Cardinality) -> _CountedVio
 
 
 class _DuckDbQuery:
-    """DuckDB over the rows as they come; `again` reads them once more."""
+    """DuckDB over a stream of rows; `reload` starts the stream again."""
 
     def __init__(self, rows: _RowSource) -> None:
         self._rows = rows

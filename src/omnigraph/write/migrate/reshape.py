@@ -1,7 +1,7 @@
-"""A table as another definition of its type wants it: columns that come, columns that go for good, indexes.
+"""A table in the columns of another definition of its type: added columns, removed columns, indexes.
 
-Nothing is read but the columns that a new one is made from, and nothing is written but new columns and what still lay
-on top: only `physical`, which takes the values of dropped properties out of the newest version, copies the table.
+Only columns that a new one is filled from are read, and only new columns and the unfolded tail are written. Only
+`physical`, which removes the values of dropped properties from the newest version, copies the table.
 """
 
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AlignedTable:
-    """The version that fits, and whether its rows got values that they never had."""
+    """A version with all columns of a definition, and whether its rows have values that they did not have before."""
 
     at: TableVersion
     has_new_values: bool
 
 
 def add_missing_columns(tables: Tables, at: TableVersion, before: TypeDef, after: TypeDef) -> AlignedTable:
-    """The table with all columns of `after`: null, a default, or the values of the column they were in before."""
+    """Add the columns of `after` that the table lacks: null, a default, or the values of the former column."""
     missing = column_fills(before, after)
     valued = [filled_column(entry) for entry in missing if not entry.is_null]
     empty = [column_field(entry) for entry in missing if entry.is_null]
@@ -41,9 +41,9 @@ def add_missing_columns(tables: Tables, at: TableVersion, before: TypeDef, after
 
 
 def needs_reshape(stored: TableVersion | None, change: TypeChange, physical: bool) -> bool:
-    """Whether a change takes more than reading the table by the new definition.
+    """Whether a change needs more than reading the table by the new definition.
 
-    Rows that were never stored are null in a column that comes empty, and need no index.
+    Rows that are only in manifests are null in a new column without default, and need no index.
     """
     missing = column_fills(change.before, change.after)
     if physical and change.drops_properties:
@@ -54,7 +54,7 @@ def needs_reshape(stored: TableVersion | None, change: TypeChange, physical: boo
 
 
 def reshape(tables: Tables, ids: IdSource, content: TableContent, change: TypeChange, physical: bool) -> TableVersion:
-    """A stored version as the changed type wants it, with all rows in it."""
+    """Write a version in the columns and with the indexes of the changed type, with the tail folded in."""
     from omnigraph.schema.arrow import arrow_schema
 
     before, after = change.before, change.after
@@ -70,7 +70,7 @@ def reshape(tables: Tables, ids: IdSource, content: TableContent, change: TypeCh
 
 
 def _new_indexes(change: TypeChange) -> list[DeclaredIndex]:
-    """Indexes that the rows lack; a column without values needs none."""
+    """Declared indexes that the table lacks; a column without values needs none."""
     old = declared_indexes(change.before)
     nulls = {entry.column for entry in column_fills(change.before, change.after) if entry.is_null}
     return [index for index in declared_indexes(change.after) if index not in old and index.column not in nulls]

@@ -1,7 +1,7 @@
-"""Mutations: a bound query becomes the delta of one commit, planned again from the new head whenever that is asked.
+"""Mutations: a bound query becomes the delta of one commit, and is planned again on a new head after a lost race.
 
-Statements run one after another against a draft of each table; nothing is written before all of them, and everything
-that the schema demands, have passed.
+Statements run one after another on a buffer of each table. Nothing is written before all of them have run and the
+constraints of the schema are checked.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,8 +36,8 @@ from omnigraph.write.validate.row_images import (
 )
 from omnigraph.write.validate.validate import checks_for, constraints_for, unique_checks
 
-NODES_PER_LOOKUP = 10_000  # whose edges are asked for at once
-PREFETCH_ROWS_MAX = 1_000  # rows whose unique values are asked for together with their ids
+NODES_PER_LOOKUP = 10_000  # whose edges are looked up at once
+PREFETCH_ROWS_MAX = 1_000  # rows whose unique values are looked up together with their ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Mutation(RowWrite):
 
 @dataclass(frozen=True, slots=True)
 class _InsertValues:
-    """What an insert says: its values by property and by column, and of a keyed row the id, if the key is whole."""
+    """The values of an insert by property and by column, and the id of a keyed row if its key is complete."""
 
     definition: TypeDef
     given: dict[str, Any]
@@ -104,6 +104,8 @@ class _MutationRun:
         self._prefetched = PrefetchedRows()
 
     def changes(self, query: MutationQuery) -> Changes:
+        """Run all statements; nothing is written."""
+        """Run all statements; nothing is written."""
         self._look_up_keys(query)
         for number, statement in enumerate(query.statements):
             match statement:
@@ -127,7 +129,7 @@ class _MutationRun:
     # insert
 
     def _look_up_keys(self, query: MutationQuery) -> None:
-        """The stored rows of all keyed inserts at once, and whether their unique values are taken."""
+        """Look up the stored rows of all keyed inserts at once, together with rows that have their unique values."""
         wanted: dict[TableKey, dict[str, list[RowImage]]] = {}
         for number, statement in enumerate(query.statements):
             if isinstance(statement, InsertRow):
@@ -138,7 +140,7 @@ class _MutationRun:
             gather([partial(self._look_up, self._buffer(key), written) for key, written in wanted.items()])
 
     def _look_up(self, buffer: TableBuffer, written: dict[str, list[RowImage]]) -> None:
-        """Stored rows with these ids; with them, in one question, what validation will ask if they are new."""
+        """Look up rows by id, and in the same scan the rows that validation will look for if the ids are new."""
         to_prefetch = self._unique_checks_to_prefetch(buffer, written)
         if not to_prefetch or buffer.content is None:
             buffer.look_up(written.keys())
@@ -150,7 +152,7 @@ class _MutationRun:
     def _unique_checks_to_prefetch(
         self, buffer: TableBuffer, written: dict[str, list[RowImage]]
     ) -> list[UniqueInGraph]:
-        """What has to be asked of stored rows before others with these values are written, and may be asked ahead."""
+        """The unique checks that writing rows with these values will need, if they can be looked up in advance."""
         constraints = constraints_for(self._txn).between_rows(buffer.key)
         uniques = [one for one in constraints if isinstance(one, Unique)]
         if buffer.content is None or not uniques or len(written) > PREFETCH_ROWS_MAX:
@@ -214,7 +216,7 @@ class _MutationRun:
         gather([partial(self._remove_edges, self._buffer(key), names, removed) for key, names in columns.items()])
 
     def _remove_edges(self, buffer: TableBuffer, columns: list[str], nodes: frozenset[str]) -> None:
-        """Edges at nodes that go. The table counts as read even without any: one that comes meanwhile must go too."""
+        """Remove the edges of removed nodes. The table counts as read in any case: a concurrent commit may add one."""
         buffer.record_full_read()
         every = sorted(nodes) if buffer.content is not None else []
         for start in range(0, len(every), NODES_PER_LOOKUP):
@@ -230,7 +232,7 @@ def _insert_values(definition: TypeDef, statement: InsertRow) -> _InsertValues:
 
 
 def _assigned_values(assignments: tuple[Assign, ...]) -> dict[str, Any]:
-    """The values that a statement names, by property."""
+    """The values that a statement assigns, by property."""
     return {assign.column.name: _literal_value(assign.value) for assign in assignments}
 
 
@@ -240,13 +242,13 @@ def _literal_value(constant: Constant | None) -> Any:
 
 
 def _key_id(definition: TypeDef, given: dict[str, Any]) -> str | None:
-    """The id of a keyed row; None where a part of the key is missing."""
+    """The id of a keyed row; None if a part of the key is missing."""
     values = {name: given.get(name, default_of(definition.by_name[name])) for name in definition.key}
     return None if None in values.values() else id_of(definition, values)
 
 
 def _missing_key_violations(definition: TypeDef, given: dict[str, Any]) -> list[Violation]:
-    """Without its key a row has no id to name it by."""
+    """The violations of a keyed row without a complete key; it has no id to be reported by."""
     missing = [name for name in definition.key if given.get(name, default_of(definition.by_name[name])) is None]
     return [
         Violation(

@@ -1,6 +1,6 @@
-"""One table while a mutation runs: what is stored, what the statements so far have made of it, and what was read."""
+"""One table while a mutation runs: its stored rows, the rows written so far, and what was read."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from omnigraph.errors import BadRequest
@@ -11,7 +11,6 @@ from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.identity import canonical_text
 from omnigraph.schema.ipc_row import encode_row
 from omnigraph.storage.table.overlay import Overlay, RowChunk, align_table, concat_rows, ids_of, with_ids, without_ids
-from omnigraph.storage.table.table_content import TableContent
 from omnigraph.storage.table.tables import Tables
 from omnigraph.write.delta import TableDelta
 from omnigraph.write.validate.row_images import RowImage, drop_unchanged, select_affected
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class TableBuffer:
-    """Rows that are written lie on top of the stored ones, so that later statements see them.
+    """A write buffer over the stored rows: later statements see what earlier ones wrote.
 
-    `before` grows by every stored row that is replaced or removed: in the end a row that is as it was is no change.
+    It keeps every stored row that is replaced or removed, so that a row which ends as it was is no change.
     """
 
     def __init__(self, txn: WriteTxn, tables: Tables, key: TableKey) -> None:
@@ -32,7 +31,7 @@ class TableBuffer:
         self.content = txn.content(key)
         self.removed: set[str] = set()
         self.reads_rows = False
-        self.ids_read: set[str] | None = set()  # None where rows were read by anything else
+        self.ids_read: set[str] | None = set()  # None if rows were read by anything but id
         self.only_fresh_ids = True
         self._tables = tables
         self._overlay = Overlay.EMPTY
@@ -47,7 +46,7 @@ class TableBuffer:
         return arrow_schema(self.definition)
 
     def look_up(self, ids: Collection[str]) -> None:
-        """Read the stored rows with these ids; `row` then knows them."""
+        """Read the stored rows with these ids, for `current_row`."""
         self._record_read(ids)
         if self.content is not None and not self._tables.known_absent(self.content, ids):
             self._remember(self._tables.lookup(self.content, ids, self.schema.names, schema=self.schema))
@@ -55,7 +54,7 @@ class TableBuffer:
     def look_up_together(
         self, ids: Collection[str], or_having: Sequence[Mapping[str, Collection[object]]]
     ) -> "pa.Table":
-        """The same in one question with another: answers also with rows that have all values of one of `or_having`."""
+        """The same, in one scan with another lookup: also returns rows that have the values of one of `or_having`."""
         self._record_read(ids)
         own = {"id": sorted(ids)}
         found = self._tables.find_rows(self.content, self.schema.names, own, *or_having, schema=self.schema)
@@ -73,11 +72,11 @@ class TableBuffer:
             self._looked_up.update((row["id"], row) for row in rows.to_pylist())
 
     def record_full_read(self) -> None:
-        """Any row that comes or goes meanwhile may matter."""
+        """Record that any row which a concurrent commit inserts or removes may matter."""
         self.reads_rows, self.ids_read = True, None
 
     def current_row(self, entity: str) -> RowImage | None:
-        """The row as it is now, of an id that was looked up."""
+        """The row with an id that was looked up, as the statements so far have left it."""
         if entity in self._unflushed:
             return self._unflushed[entity]
         written = self._overlay.rows_of([entity]) if self._overlay.parts else None
@@ -97,7 +96,7 @@ class TableBuffer:
 
     @property
     def overlay(self) -> Overlay:
-        """All that was written so far."""
+        """All rows written so far."""
         if self._unflushed:
             rows = _to_chunk(self.definition, list(self._unflushed.values()))
             self._overlay = self._overlay.compose(Overlay.of_rows(rows, frozenset(self._unflushed)))
@@ -105,17 +104,16 @@ class TableBuffer:
         return self._overlay
 
     def select(self, condition: Filter) -> "pa.Table":
-        """The rows that pass, as they are now."""
+        """The rows that pass a `where`, as the statements so far have left them."""
         self.record_full_read()
-        rows = _select(self._tables, self.content, self.overlay, self.definition, condition)
+        rows = self._read(condition, self.overlay, self.schema.names)
         self._stored.append(without_ids(rows, self.overlay.decided_ids))
         return rows
 
     def select_to_remove(self, condition: Filter) -> frozenset[str]:
-        """The ids of rows that pass and are still there; from now on they are gone."""
+        """Remove the rows that pass a `where`; returns their ids, without those removed before."""
         self.record_full_read()
-        columns = self.definition.physical_columns
-        return self.remove(_select(self._tables, self.content, Overlay.EMPTY, self.definition, condition, columns))
+        return self.remove(self._read(condition, Overlay.EMPTY, self.definition.physical_columns))
 
     def remove(self, rows: "pa.Table") -> frozenset[str]:
         self.record_full_read()
@@ -125,8 +123,41 @@ class TableBuffer:
         self.removed |= ids
         return ids
 
+    def _read(self, condition: Filter, overlay: Overlay, columns: Sequence[str]) -> "pa.Table":
+        """The rows of the table under an overlay that pass a `where`."""
+        if self.content is None and overlay.rows is None:
+            return self.schema.empty_table().select(list(columns))
+        entity = _id_in_filter(self.definition, condition)
+        if entity is not None:
+            return self._tables.lookup(self.content, [entity], columns, overlay, self.schema)
+        return self._filter(condition, overlay, list(columns))
+
+    def _filter(self, condition: Filter, overlay: Overlay, columns: list[str]) -> "pa.Table":
+        """Lance filters stored rows where it does so exactly; otherwise batches are read and filtered here."""
+        import pyarrow as pa
+
+        from omnigraph.read.match.filters import columns_of, filter_table, lance_filter
+
+        def apply_filter(rows: "pa.Table") -> "pa.Table":
+            return rows.filter(pa.array(filter_table(condition, rows))).select(columns)
+
+        predicate, parts = lance_filter(condition, self.definition), [self.schema.empty_table().select(columns)]
+        if predicate is None:
+            read = list(dict.fromkeys([*columns, *columns_of(condition)]))
+            batches = self._tables.batches(self.content, read, None, overlay, self.schema)
+            return pa.concat_tables([*parts, *(apply_filter(pa.table(batch)) for batch in batches)])
+        at, tail = self._tables.resolve(self.content)
+        unfolded = tail.compose(overlay)
+        if unfolded.rows is not None:
+            known = [name for name in self.schema.names if name in unfolded.rows.column_names]
+            parts.append(apply_filter(align_table(unfolded.rows.select(known), self.schema)))
+        if at is not None:
+            stored = self._tables.scan(at, list(dict.fromkeys([*columns, "id"])), predicate)
+            parts.append((without_ids(stored, unfolded.hidden_ids) if unfolded.hidden_ids else stored).select(columns))
+        return pa.concat_tables(parts)
+
     def delta(self) -> TableDelta:
-        """What is left of it all in the end."""
+        """The change of the table by all statements together."""
         before, overlay = _deduplicate(self._stored), self.overlay
         if overlay.ids and not self.removed and (before is None or not before.num_rows):
             return TableDelta(self.key, overlay, before=before, fresh_ids=self.only_fresh_ids)
@@ -153,7 +184,7 @@ def _to_chunk(definition: TypeDef, rows: list[RowImage]) -> RowChunk:
 
 
 def _deduplicate(parts: "list[pa.Table]") -> "pa.Table | None":
-    """The stored rows, each once, though several statements may have read it."""
+    """The stored rows, each once, however many statements have read it."""
     if len(parts) == 1:
         return parts[0]
     seen: set[str] = set()
@@ -165,86 +196,8 @@ def _deduplicate(parts: "list[pa.Table]") -> "pa.Table | None":
     return concat_rows(kept) if kept else None
 
 
-# The rows of a `where`
-
-
-def _select(
-    tables: Tables,
-    content: TableContent | None,
-    overlay: Overlay,
-    definition: TypeDef,
-    condition: Filter,
-    columns: Sequence[str] | None = None,
-) -> "pa.Table":
-    """All rows that pass, with these columns or all."""
-    from omnigraph.schema.arrow import arrow_schema
-
-    schema = arrow_schema(definition)
-    wanted = list(schema.names if columns is None else columns)
-    if content is None and overlay.rows is None:
-        return schema.empty_table().select(wanted)
-    entity = _id_in_filter(definition, condition)
-    if entity is not None:
-        return tables.lookup(content, [entity], wanted, overlay, schema)
-    return _select_by_filter(tables, content, overlay, definition, condition, wanted, schema)
-
-
-def _select_by_filter(
-    tables: Tables,
-    content: TableContent | None,
-    overlay: Overlay,
-    definition: TypeDef,
-    condition: Filter,
-    wanted: list[str],
-    schema: "pa.Schema",
-) -> "pa.Table":
-    """Lance filters where it does so exactly; otherwise rows come in batches and are judged here."""
-    import pyarrow as pa
-
-    from omnigraph.read.match.filters import columns_of, filter_table, lance_filter
-
-    def apply_filter(rows: "pa.Table") -> "pa.Table":
-        return rows.filter(pa.array(filter_table(condition, rows))).select(wanted)
-
-    pushed = lance_filter(condition, definition)
-    if pushed is not None:
-        return _select_by_predicate(tables, content, overlay, schema, wanted, pushed, apply_filter)
-    read = list(dict.fromkeys([*wanted, *columns_of(condition)]))
-    shape = pa.schema([schema.field(name) for name in wanted])
-    parts = [shape.empty_table()]
-    for batch in tables.batches(content, read, None, overlay, schema):
-        table = pa.table(batch)
-        parts.append(apply_filter(table))
-    return pa.concat_tables(parts)
-
-
-def _select_by_predicate(
-    tables: Tables,
-    content: TableContent | None,
-    overlay: Overlay,
-    schema: "pa.Schema",
-    wanted: list[str],
-    predicate: str,
-    apply_filter: "Callable[[pa.Table], pa.Table]",
-) -> "pa.Table":
-    """Without a view: stored rows by the predicate, through whatever index there is, those on top by `apply_filter`."""
-    import pyarrow as pa
-
-    at, own = tables.resolve(content)
-    above = own.compose(overlay)
-    shape = pa.schema([schema.field(name) for name in wanted])
-    parts = [shape.empty_table()]
-    if above.rows is not None:
-        known = [name for name in schema.names if name in above.rows.column_names]
-        parts.append(apply_filter(align_table(above.rows.select(known), schema)))
-    if at is not None:
-        stored = tables.scan(at, list(dict.fromkeys([*wanted, "id"])), predicate)
-        parts.append((without_ids(stored, above.hidden_ids) if above.hidden_ids else stored).select(wanted))
-    return pa.concat_tables(parts)
-
-
 def _id_in_filter(definition: TypeDef, condition: Filter) -> str | None:
-    """The one id that can pass, where the filter says it: by the id itself, or by a key of one property."""
+    """The only id that can pass, if the filter compares the id, or a key of one property, for equality."""
     if not isinstance(condition, Compare) or condition.op != "=" or not isinstance(condition.right, Literal):
         return None
     value = condition.right.value

@@ -290,7 +290,7 @@ def _parse_end(raw: Mapping[str, Any], name: str) -> str:
     if value is None:
         raise ValueError(f"the edge has no {name!r}: give the id of a node as text")
     if not isinstance(value, str):
-        raise ValueError(f"the edge's {name!r} is no text: give the id of a node as text")
+        raise ValueError(f"the edge's {name!r} is not text: give the id of a node as text")
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
         raise ValueError(f"the edge's {name!r} holds half a surrogate pair: give whole characters")
     return value
