@@ -33,6 +33,7 @@ lru_cache.py     the bounded cache that all in-memory caches are built on
 
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.cancellation import Stopped
 from omnigraph.errors import (
     AccessDenied,
     AlreadyExists,
@@ -94,6 +95,7 @@ from omnigraph.manifest.model.manifest import Commit
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.progress import Progress
 from omnigraph.query.bind import ParameterError
+from omnigraph.query.values import BadValue
 from omnigraph.remote import connect
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.consistency import InvalidCatalog
@@ -107,6 +109,7 @@ if TYPE_CHECKING:
     from omnigraph.diff.entity_changes import EntityChange
     from omnigraph.diff.feed import FeedChange, FeedPage
     from omnigraph.gc.cleanup import Cleaned
+    from omnigraph.gc.mark import Overtaken
     from omnigraph.gc.recovery import Recovery
     from omnigraph.merge.merge import MergeResult
     from omnigraph.pipeline import OmnigraphDataSource as OmnigraphDataSource
@@ -114,6 +117,7 @@ if TYPE_CHECKING:
     from omnigraph.pipeline.analytics.analyze import Analysis
     from omnigraph.pipeline.embedding.embed import EmbedResult
     from omnigraph.read.export.export import Exported
+    from omnigraph.read.graph.csr import NoRoom
     from omnigraph.read.result import QueryResult
     from omnigraph.read.search.embedding import Embedder, ProviderUnavailable
     from omnigraph.read.tables.read_cache import CacheCounts
@@ -131,6 +135,7 @@ __all__ = [
     "AnswerLost",
     "Append",
     "BadRequest",
+    "BadValue",
     "BranchNotFound",
     "BranchesLike",
     "CacheCounts",
@@ -182,12 +187,14 @@ __all__ = [
     "MergeConflicts",
     "MergeResult",
     "MigrationPlan",
+    "NoRoom",
     "NodesExist",
     "NotAGraph",
     "NotFound",
     "OmnigraphError",
     "OptimizeResult",
     "OutcomeUnknown",
+    "Overtaken",
     "Overwrite",
     "ParameterError",
     "Planner",
@@ -209,6 +216,7 @@ __all__ = [
     "Settings",
     "SnapshotLike",
     "SparkNotReady",
+    "Stopped",
     "StorageFull",
     "TableAction",
     "Tag",
@@ -240,6 +248,7 @@ _LAZY = {
     "omnigraph.diff.feed": ("FeedChange", "FeedPage"),
     "omnigraph.merge.merge": ("MergeResult",),
     "omnigraph.gc.cleanup": ("Cleaned",),
+    "omnigraph.gc.mark": ("Overtaken",),
     "omnigraph.gc.recovery": ("Recovery",),
     "omnigraph.verify.report": ("VerifyReport",),
     "omnigraph.pipeline": ("OmnigraphDataSource", "graph_frames"),
@@ -249,6 +258,7 @@ _LAZY = {
     "omnigraph.read.tables.read_cache": ("CacheCounts",),
     "omnigraph.read.search.embedding": ("Embedder", "ProviderUnavailable"),
     "omnigraph.read.export.export": ("Exported",),
+    "omnigraph.read.graph.csr": ("NoRoom",),
     "omnigraph.read.result": ("QueryResult",),
     "omnigraph.remote.graph": ("RemoteGraph",),
     "omnigraph.schema.evolve.migration": ("MigrationPlan",),

@@ -7,10 +7,10 @@ never between the put of a commit and its answer: a write that may have landed i
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Self
 
 from omnigraph.errors import OmnigraphError
 
@@ -19,6 +19,7 @@ class Stopped(OmnigraphError):
     """The work was ended before it was done. Nothing was written."""
 
     code = "unavailable"
+    known_by = ("stopped",)
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(reason, remedy)
@@ -27,6 +28,11 @@ class Stopped(OmnigraphError):
     @property
     def details(self) -> dict[str, Any]:
         return {"stopped": self.reason}
+
+    @classmethod
+    def from_details(cls, message: str, details: Mapping[str, Any], source: str = "") -> Self:
+        start = f"It was stopped because {details['stopped']}: nothing was written, "
+        return cls(details["stopped"], message.removeprefix(start).removesuffix("."))
 
     def __str__(self) -> str:
         return f"It was stopped because {self.reason}: nothing was written, {self.remedy}."

@@ -8,7 +8,8 @@ No word is reserved: every word is a `name`, and what it means is decided by whe
 """
 
 import re
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 from omnigraph.errors import BadRequest
 
@@ -69,6 +70,8 @@ class LanguageError(BadRequest):
     `bad_request`, from which exit code and HTTP status follow.
     """
 
+    known_by = ("language_code",)
+
     def __init__(
         self,
         language_code: str,
@@ -104,6 +107,16 @@ class LanguageError(BadRequest):
             "expected": self.expected,
             "excerpt": self.excerpt,
         }
+
+    @classmethod
+    def from_details(cls, message: str, details: Mapping[str, Any], source: str = "") -> Self:
+        code, expected, name = details["language_code"], details["expected"], details["source"]
+        line, column = details["line"], details["column"]
+        problem = message.removeprefix(f"{name}:{line}:{column}: ").removesuffix(f": {expected}. [{code}]")
+        lines = source.split("\n")
+        whole = lines[line - 1].rstrip("\r") if 0 < line <= len(lines) else ""
+        shown = details["excerpt"].split("\n")[0].partition(" | ")[2]
+        return cls(code, problem, expected, name, line, column, whole if shown and shown in whole else shown)
 
     def __str__(self) -> str:
         where = f"{self.source_name}:{self.line}:{self.column}"

@@ -22,7 +22,7 @@ from omnigraph.query.bind import ParameterError
 from omnigraph.query.values import BadValue
 from omnigraph.read.graph.csr import NoRoom
 from omnigraph.read.search.embedding import ProviderUnavailable
-from omnigraph.remote.wire.errors import ELSEWHERE, FAMILIES, error_from, renamed
+from omnigraph.remote.wire.errors import FAMILIES, error_from, renamed
 from omnigraph.schema.consistency import CatalogPath, InvalidCatalog
 from omnigraph.write.load.input.load_input import TooLargeForProcess
 
@@ -149,18 +149,21 @@ def test_every_class_of_errors_has_a_sample() -> None:
     assert missing == []
 
 
-def test_every_error_outside_the_common_module_can_be_found_again() -> None:
-    outside = {
-        found.__name__: found.__module__ for found in classes() if not found.__module__.startswith("omnigraph.errors")
-    }
-    ours = {
-        name: module
-        for name, module in outside.items()
-        if not module.startswith(("omnigraph.server.", "omnigraph.cli."))
-    }
-    assert {name: ELSEWHERE.get(name) for name in ours if not ours[name].startswith("omnigraph.remote.")} == {
-        name: module for name, module in ours.items() if not module.startswith("omnigraph.remote.")
-    }
+def test_every_error_that_a_server_may_name_is_public() -> None:
+    """A client finds the class of a body by its name in `omnigraph`."""
+    not_sent = ("omnigraph.server.", "omnigraph.cli.", "omnigraph.remote.")
+    missing = [
+        found.__name__
+        for found in classes()
+        if not found.__module__.startswith(not_sent) and found.__name__ not in omnigraph.__all__
+    ]
+    assert missing == []
+
+
+def test_a_body_can_name_nothing_but_errors() -> None:
+    for name in ("Graph", "OmnigraphDataSource", "__all__", "os", ["list"]):
+        error = error_from({"error": "x", "code": "conflict", "details": {"kind": name}})
+        assert isinstance(error, errors.ConflictError)
 
 
 def test_every_code_of_the_surface_has_a_family() -> None:

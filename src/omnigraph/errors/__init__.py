@@ -3,7 +3,7 @@
 A kind has one `code`; the exit code of the command line and the status of the server follow from the code by one table
 each. Anything that is not an `OmnigraphError` is a bug in this package.
 
-base.py    base class, families, exit codes and statuses; names not found, permissions, storage, servers
+base.py    base class, families, exit codes and statuses; input, names not found, permissions, storage, servers
 writes.py  conflicts with other writers, unknown outcomes, violations of the schema
 """
 
@@ -23,6 +23,7 @@ from omnigraph.errors.base import (
     DiscardUnsettled,
     Forbidden,
     HeadLost,
+    InvalidInput,
     JobFailed,
     NotAGraph,
     NotFound,
@@ -48,7 +49,6 @@ from omnigraph.errors.writes import (
     AnswerLost,
     ConstraintViolation,
     ExpectedVersionMismatch,
-    InvalidInput,
     JobDiscarded,
     JobEnding,
     JobInputDiffers,

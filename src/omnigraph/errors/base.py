@@ -1,7 +1,7 @@
 """The base class of all errors, its families, and the errors of any request: names, permissions, storage, servers."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 IDS_NAMED_MAX = 3  # in a sentence
 
@@ -39,6 +39,7 @@ class OmnigraphError(Exception):
 
     code: ClassVar[str] = "internal"
     fields: ClassVar[tuple[str, ...]] = ()  # attributes repeated in `details`, in the order of the arguments
+    known_by: ClassVar[tuple[str, ...]] = ()  # members of `details` that identify the class instead of `kind`
 
     @property
     def details(self) -> dict[str, Any]:
@@ -46,7 +47,17 @@ class OmnigraphError(Exception):
         name = type(self).__name__
         if name in _FAMILIES or name.startswith("_"):
             return {}
-        return {"kind": name} | {field: getattr(self, field) for field in self.fields}
+        kind = {} if self.known_by else {"kind": name}
+        return kind | {field: getattr(self, field) for field in self.fields}
+
+    @classmethod
+    def from_details(cls, message: str, details: Mapping[str, Any], source: str = "") -> Self:
+        """The error of a response. A class whose `details` are not its arguments overrides both.
+
+        `source` is the text of the request, from which a class may quote. Raises what is raised where members are
+        missing: the caller then takes the message as it is.
+        """
+        return cls(*(details[field] for field in cls.fields)) if cls.fields else cls(message)
 
     @property
     def exit_code(self) -> int:
@@ -91,11 +102,42 @@ class Unavailable(OmnigraphError):
         return f"The store did not serve {self.what} ({self.reason}): nothing was changed, try again later."
 
 
+class InvalidInput(BadRequest):
+    """Lines of a load that can't be read as what they should be: each with its place. Nothing was written.
+
+    `allowed` is how many of them a quarantine would have taken, if it was that which ended the load.
+    """
+
+    known_by = ("errors",)
+
+    def __init__(self, problems: tuple[tuple[str, str], ...], total: int, allowed: int | None = None) -> None:
+        super().__init__(problems, total, allowed)
+        self.problems, self.total, self.allowed = problems, total, allowed
+
+    @property
+    def details(self) -> dict[str, Any]:
+        errors = [{"place": place, "error": problem} for place, problem in self.problems]
+        return {"errors": errors, "total": self.total} | ({} if self.allowed is None else {"allowed": self.allowed})
+
+    @classmethod
+    def from_details(cls, message: str, details: Mapping[str, Any], source: str = "") -> Self:
+        problems = tuple((entry["place"], entry["error"]) for entry in details["errors"])
+        return cls(problems, details["total"], details.get("allowed"))
+
+    def __str__(self) -> str:
+        place, problem = self.problems[0]
+        more = f", {self.total - 1} more bad line{'s' if self.total > 2 else ''}" if self.total > 1 else ""
+        limit = "" if self.allowed is None else f", max_errors allows {self.allowed}"
+        return f"{place}: {problem} (nothing was written{more}{limit})."
+
+
 class SchemaChangeRefused(BadRequest):
     """A schema can't be reached from the accepted one, or not with the rows that are there. Nothing was written.
 
     `plan` is the whole plan as plain data, `refused` the steps that can't be: what, why, code.
     """
+
+    known_by = ("steps",)
 
     def __init__(self, plan: Mapping[str, Any], refused: tuple[tuple[str, str, str | None], ...]) -> None:
         super().__init__(plan, refused)
@@ -105,11 +147,23 @@ class SchemaChangeRefused(BadRequest):
     def details(self) -> dict[str, Any]:
         return {**self.plan, "applied": False}
 
+    @classmethod
+    def from_details(cls, message: str, details: Mapping[str, Any], source: str = "") -> Self:
+        plan = {name: value for name, value in details.items() if name != "applied"}
+        refused = [(_subject(step), step["message"], step["code"]) for step in plan["steps"] if not step["supported"]]
+        turned = (cls(plan, tuple(refused[first:] + refused[:first])) for first in range(len(refused)))
+        return next(error for error in turned if str(error) == message)  # the message names the first one
+
     def __str__(self) -> str:
         what, why, code = self.refused[0]
         others = sum(not step["supported"] for step in self.plan["steps"]) - 1  # with those that single rows hinder
         more = f" (and {others} more step{'s' if others > 1 else ''})" if others else ""
         return f"The schema can't be applied, {what}: {why} [{code}]{more}. Nothing was changed, see `schema plan`."
+
+
+def _subject(step: Mapping[str, Any]) -> str:
+    name = step["property_name"]
+    return str(step["type_name"]) if name is None else f"{step['type_name']}.{name}"
 
 
 class NotAGraph(NotFound):
@@ -178,13 +232,16 @@ class CursorRefused(BadRequest):
 class CursorExpired(NotFound):
     """The change feed has a gap: cleanup has expired what comes next. Begin again from a baseline."""
 
+    fields = (
+        "branch",
+        "commit",
+        "baseline",
+    )
+    known_by = ("baseline",)
+
     def __init__(self, branch: str, commit: str, baseline: str | None) -> None:
         super().__init__(branch, commit, baseline)
         self.branch, self.commit, self.baseline = branch, commit, baseline
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"branch": self.branch, "commit": self.commit, "baseline": self.baseline}
 
     def __str__(self) -> str:
         again = (
@@ -331,13 +388,15 @@ class SparkNotReady(OmnigraphError):
 class JobFailed(OmnigraphError):
     """A task on Spark failed for good, for a reason that is not one of these errors. Nothing was committed."""
 
+    fields = (
+        "stage",
+        "reason",
+    )
+    known_by = ("stage",)
+
     def __init__(self, stage: str, reason: str) -> None:
         super().__init__(stage, reason)
         self.stage, self.reason = stage, reason
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"stage": self.stage, "reason": self.reason}
 
     def __str__(self) -> str:
         return (

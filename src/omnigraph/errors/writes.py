@@ -1,15 +1,17 @@
 """Errors of writes: conflicts with other writers, unknown outcomes, and rows that violate the schema."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Self
 
-from omnigraph.errors.base import IDS_NAMED_MAX, BadRequest, ConflictError, OmnigraphError
+from omnigraph.errors.base import IDS_NAMED_MAX, ConflictError, OmnigraphError
 
 IDS_SHOWN_MAX = 20  # in details
 VIOLATIONS_SHOWN_MAX = 20
 IDS_KEPT_MAX = 100  # per violation in a report: a bulk load may break a constraint a million times
 VIOLATIONS_KEPT_MAX = 1000
+_AND_MORE = re.compile(r" and (\d+) more\Z")
 
 
 class AlreadyExists(ConflictError):
@@ -28,6 +30,8 @@ class AlreadyExists(ConflictError):
 class ExpectedVersionMismatch(ConflictError):
     """A strict write lost the race. Nothing was written: read again and rerun it."""
 
+    known_by = ("manifest_conflict",)
+
     def __init__(self, table_key: str, expected: str | None, actual: str | None) -> None:
         super().__init__(table_key, expected, actual)
         self.table_key, self.expected, self.actual = table_key, expected, actual
@@ -36,6 +40,10 @@ class ExpectedVersionMismatch(ConflictError):
     def details(self) -> dict[str, Any]:
         conflict = {"table_key": self.table_key, "expected": self.expected, "actual": self.actual}
         return {"manifest_conflict": conflict}
+
+    @classmethod
+    def from_details(cls, message: str, details: Mapping[str, Any], source: str = "") -> Self:
+        return cls(**details["manifest_conflict"])
 
     def with_final_ids(self, names: Mapping[str, str]) -> "ExpectedVersionMismatch":
         """The same refusal, once it is known under which id the commit that it names was put."""
@@ -56,6 +64,8 @@ class ExpectedVersionMismatch(ConflictError):
 class SchemasDiverged(ConflictError):
     """Both sides of a merge changed the schema, and neither says all that the other says. Nothing was written."""
 
+    known_by = ("schema_conflict",)
+
     def __init__(self, ours: tuple[str, ...], theirs: tuple[str, ...]) -> None:
         super().__init__(ours, theirs)
         self.ours, self.theirs = ours, theirs
@@ -63,6 +73,10 @@ class SchemasDiverged(ConflictError):
     @property
     def details(self) -> dict[str, Any]:
         return {"schema_conflict": {"ours": list(self.ours), "theirs": list(self.theirs)}}
+
+    @classmethod
+    def from_details(cls, message: str, details: Mapping[str, Any], source: str = "") -> Self:
+        return cls(*(tuple(details["schema_conflict"][side]) for side in ("ours", "theirs")))
 
     def __str__(self) -> str:
         ours, theirs = (", ".join(changes[:IDS_NAMED_MAX]) for changes in (self.ours, self.theirs))
@@ -121,6 +135,8 @@ class MergeConflict:
 class MergeConflicts(ConflictError):
     """The two sides of a merge can't both be right. Nothing was written: change one of them, and merge again."""
 
+    known_by: ClassVar[tuple[str, ...]] = ("merge_conflicts",)
+
     def __init__(self, source: str, target: str, conflicts: tuple[MergeConflict, ...]) -> None:
         super().__init__(source, target, conflicts)
         self.source, self.target, self.conflicts = source, target, conflicts
@@ -129,6 +145,11 @@ class MergeConflicts(ConflictError):
     def details(self) -> dict[str, Any]:
         conflicts = [conflict.to_json() for conflict in self.conflicts]
         return {"merge_conflicts": conflicts, "source": self.source, "target": self.target}
+
+    @classmethod
+    def from_details(cls, message: str, details: Mapping[str, Any], source: str = "") -> Self:
+        conflicts = tuple(MergeConflict(**conflict) for conflict in details["merge_conflicts"])
+        return cls(details["source"], details["target"], conflicts)
 
     def __str__(self) -> str:
         first, more = self.conflicts[0], len(self.conflicts) - 1
@@ -141,6 +162,8 @@ class MergeConflicts(ConflictError):
 
 class RevertConflicts(MergeConflicts):
     """Later commits changed what is to be undone. Nothing was written: undo them first, or change it by hand."""
+
+    known_by = ()
 
     @property
     def details(self) -> dict[str, Any]:
@@ -158,13 +181,16 @@ class RevertConflicts(MergeConflicts):
 class RetriesExhausted(ConflictError):
     """The branch was too busy for the time allowed. Nothing was written."""
 
+    fields = (
+        "branch",
+        "attempts",
+        "seconds",
+    )
+    known_by = ("attempts",)
+
     def __init__(self, branch: str, attempts: int, seconds: float) -> None:
         super().__init__(branch, attempts, seconds)
         self.branch, self.attempts, self.seconds = branch, attempts, seconds
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"branch": self.branch, "attempts": self.attempts, "seconds": self.seconds}
 
     def __str__(self) -> str:
         return (
@@ -176,13 +202,20 @@ class RetriesExhausted(ConflictError):
 class JobRunning(ConflictError):
     """Another process works on the long write of this id."""
 
+    fields = (
+        "job_id",
+        "host",
+        "pid",
+        "age_s",
+    )
+    known_by = (
+        "job_id",
+        "age_s",
+    )
+
     def __init__(self, job_id: str, host: str, pid: int, age_s: float) -> None:
         super().__init__(job_id, host, pid, age_s)
         self.job_id, self.host, self.pid, self.age_s = job_id, host, pid, age_s
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"job_id": self.job_id, "host": self.host, "pid": self.pid, "age_s": self.age_s}
 
     def __str__(self) -> str:
         return (
@@ -239,13 +272,12 @@ class JobInputDiffers(ConflictError):
 class JobLost(ConflictError):
     """Another process has taken over this long write, or ended it."""
 
+    fields = ("job_id",)
+    known_by = ("job_id",)
+
     def __init__(self, job_id: str) -> None:
         super().__init__(job_id)
         self.job_id = job_id
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"job_id": self.job_id}
 
     def __str__(self) -> str:
         return (
@@ -260,13 +292,15 @@ class PreconditionFailed(OmnigraphError):
 
     code = "precondition_failed"
 
+    fields = (
+        "expected",
+        "actual",
+    )
+    known_by = ("expected",)
+
     def __init__(self, expected: str, actual: str) -> None:
         super().__init__(expected, actual)
         self.expected, self.actual = expected, actual
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"expected": self.expected, "actual": self.actual}
 
     def __str__(self) -> str:
         return f"The branch is at {self.actual}, not at {self.expected}: nothing was written, read it again."
@@ -277,13 +311,16 @@ class OutcomeUnknown(OmnigraphError):
 
     code = "outcome_unknown"
 
+    fields = (
+        "txn_id",
+        "branch",
+        "number",
+    )
+    known_by: ClassVar[tuple[str, ...]] = ("txn_id",)
+
     def __init__(self, txn_id: str, branch: str, number: int) -> None:
         super().__init__(txn_id, branch, number)
         self.txn_id, self.branch, self.number = txn_id, branch, number
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"txn_id": self.txn_id, "branch": self.branch, "number": self.number}
 
     def __str__(self) -> str:
         return (
@@ -295,6 +332,9 @@ class OutcomeUnknown(OmnigraphError):
 class AnswerLost(OutcomeUnknown):
     """A server's answer to a write was lost: it may have landed."""
 
+    fields = ("txn_id", "branch", "reason")
+    known_by = ()
+
     def __init__(self, txn_id: str, branch: str, reason: str) -> None:
         super().__init__(txn_id, branch, 0)
         self.args = (txn_id, branch, reason)
@@ -302,7 +342,8 @@ class AnswerLost(OutcomeUnknown):
 
     @property
     def details(self) -> dict[str, Any]:
-        return super().details | {"kind": "AnswerLost", "reason": self.reason}
+        known = {"txn_id": self.txn_id, "branch": self.branch, "number": self.number}
+        return known | {"kind": "AnswerLost", "reason": self.reason}
 
     def __str__(self) -> str:
         return (
@@ -371,6 +412,24 @@ class Violation:
         }
         return shown | ({"places": list(self.places[:IDS_SHOWN_MAX])} if self.places else {})
 
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> Self:
+        """What `to_json` shows; the rows it leaves out are counted as far as its message and count tell."""
+        ids = tuple(entry["entity_ids"])
+        unnamed = _AND_MORE.search(entry["message"].partition(f" {entry['problem']}: ")[0])
+        named = min(len(ids), IDS_NAMED_MAX)
+        return cls(
+            entry["constraint"],
+            entry["type_name"],
+            entry["property"],
+            ids,
+            entry["problem"],
+            entry["remedy"],
+            places=tuple(entry.get("places", ())),
+            more_ids=0 if unnamed is None else max(0, int(unnamed[1]) + named - len(ids)),
+            more_rows=max(0, entry["count"] - max(1, len(ids))),
+        )
+
 
 class ConstraintViolation(OmnigraphError):
     """The write would make the graph invalid. Nothing was written.
@@ -379,6 +438,7 @@ class ConstraintViolation(OmnigraphError):
     """
 
     code = "constraint_violation"
+    known_by = ("constraint",)
 
     def __init__(
         self,
@@ -406,27 +466,13 @@ class ConstraintViolation(OmnigraphError):
             "total": sum(violation.count for violation in self.violations) + self.unlisted[1] or len(self.entity_ids),
         }
 
+    @classmethod
+    def from_details(cls, message: str, details: Mapping[str, Any], source: str = "") -> Self:
+        found = tuple(Violation.from_json(entry) for entry in details["violations"])
+        unlisted = details["total"] - sum(entry.count for entry in found)
+        more = (1, unlisted) if found and unlisted > 0 else (0, 0)
+        ids = tuple(details["entity_ids"])
+        return cls(details["constraint"], details["type_name"], ids, message, details["property"], found, more)
+
     def __str__(self) -> str:
         return self.message
-
-
-class InvalidInput(BadRequest):
-    """Lines of a load that can't be read as what they should be: each with its place. Nothing was written.
-
-    `allowed` is how many of them a quarantine would have taken, if it was that which ended the load.
-    """
-
-    def __init__(self, problems: tuple[tuple[str, str], ...], total: int, allowed: int | None = None) -> None:
-        super().__init__(problems, total, allowed)
-        self.problems, self.total, self.allowed = problems, total, allowed
-
-    @property
-    def details(self) -> dict[str, Any]:
-        errors = [{"place": place, "error": problem} for place, problem in self.problems]
-        return {"errors": errors, "total": self.total} | ({} if self.allowed is None else {"allowed": self.allowed})
-
-    def __str__(self) -> str:
-        place, problem = self.problems[0]
-        more = f", {self.total - 1} more bad line{'s' if self.total > 2 else ''}" if self.total > 1 else ""
-        limit = "" if self.allowed is None else f", max_errors allows {self.allowed}"
-        return f"{place}: {problem} (nothing was written{more}{limit})."

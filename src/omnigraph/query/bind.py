@@ -5,7 +5,7 @@ What is left has no parameter and no `now()`: executors run it without knowing t
 
 import datetime as dt
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from omnigraph.errors import BadRequest
 from omnigraph.query import ir
@@ -23,6 +23,8 @@ _F32 = (Scalar("F32"), ListOf(Scalar("F32")))
 class ParameterError(BadRequest):
     """A parameter's value can't be used: which one, what is wrong, what to give."""
 
+    known_by = ("language_code", "parameter")
+
     def __init__(self, language_code: str, parameter: str, problem: str, remedy: str) -> None:
         super().__init__(language_code, parameter, problem, remedy)
         self.language_code, self.parameter = language_code, parameter
@@ -31,6 +33,12 @@ class ParameterError(BadRequest):
     @property
     def details(self) -> dict[str, Any]:
         return {"language_code": self.language_code, "parameter": self.parameter, "expected": self.remedy}
+
+    @classmethod
+    def from_details(cls, message: str, details: Mapping[str, Any], source: str = "") -> Self:
+        code, parameter, remedy = details["language_code"], details["parameter"], details["expected"]
+        problem = message.removeprefix(f"${parameter}: ").removesuffix(f": {remedy}. [{code}]")
+        return cls(code, parameter, problem, remedy)
 
     def __str__(self) -> str:
         return f"${self.parameter}: {self.problem}: {self.remedy}. [{self.language_code}]"
