@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 import pytest
 
 import omnigraph
-from concurrency import mixed_load as day
+from concurrency import mixed_load
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import HARD_LIMIT
 from support.proxy import Proxy
 from support.s3 import S3Location
 from support.soak import SoakReport
 
-PROGRAM = Path(day.__file__)
+PROGRAM = Path(mixed_load.__file__)
 PROCESSES, READERS = 4, 1
 SOAK_COMMITS, SOAK_WRITERS = 20_000, 4  # writers of a process: they share puts, and race with those of the others
 FRAGMENTS_MAX = 64  # of one table, at any time
@@ -56,11 +56,11 @@ def test_a_day_of_20_000_commits(tmp_path: Path, s3: S3Location, soak_report: So
 
 def run_a_day(s3: S3Location, folder: Path, *, writers: int, commits: int, settings: dict[str, str]) -> Iterator[str]:
     """`writers` in each process, each with so many commits."""
-    graph = omnigraph.init(s3.uri, day.SCHEMA, s3.options)
+    graph = omnigraph.init(s3.uri, mixed_load.SCHEMA, s3.options)
     names = [[f"w{process}{'abcdefgh'[writer]}" for writer in range(writers)] for process in range(PROCESSES)]
     for name in chain.from_iterable(names):
         graph.mutate("query q($w: String) { insert Writer { slug: $w, last: -1 } }", params={"w": name})
-    graph.mutate(day.EVENT, params={"s": "first", "w": "nobody", "n": 0, "t": "x"})
+    graph.mutate(mixed_load.EVENT, params={"s": "first", "w": "nobody", "n": 0, "t": "x"})
     graph.optimize()
     before = costs(s3, "before")
 
@@ -68,7 +68,7 @@ def run_a_day(s3: S3Location, folder: Path, *, writers: int, commits: int, setti
     answers, watched, most = work(s3, folder, names, commits, settings)
     seconds = time.monotonic() - started
 
-    day.look(omnigraph.open(s3.uri, s3.options), {name: answer["events"] for name, answer in answers.items()})
+    mixed_load.look(omnigraph.open(s3.uri, s3.options), {name: answer["events"] for name, answer in answers.items()})
     after = costs(s3, "after")
     assert after.insert <= before.insert, (before, after)
     assert after.lookup <= before.lookup + 2, (before, after)  # an index of two segments is asked twice
@@ -140,7 +140,7 @@ def costs(s3: S3Location, name: str) -> Costs:
         for number in range(4):
             params = {"s": f"{name}-{number}", "w": name, "n": number, "t": "x"}
             with proxy.recording() as log:
-                graph.mutate(day.EVENT, params=params)
+                graph.mutate(mixed_load.EVENT, params=params)
             inserts.append(len(log.requests))
             with proxy.recording() as log:
                 graph.query(LOOKUP, params={"s": "first"})

@@ -25,7 +25,7 @@ from omnigraph.pipeline.spark.session import restore_active_session
 from omnigraph.query.ir import ReadQuery
 from omnigraph.read.execute import run_query
 from omnigraph.read.graph import csr
-from read import random_cases as generated
+from read import random_cases
 from read.graphs import CITY, KNOWS, LIVES_IN, PERSON, bound, city, edge, graph_of, interpreted, person, reader_of
 from read.test_agreement import overlaid
 
@@ -75,11 +75,11 @@ def test_generated_queries_over_generated_graphs_agree(own: Any, seed: int, monk
     rng = Random(7_000 + seed)
     monkeypatch.setattr(query_scan, "SMALL_ROWS", rng.choice([-1, 20_000]))
     own.conf.set("spark.sql.codegen.wholeStage", "true" if seed % 4 == 0 else "false")
-    data = generated.graph(rng)
+    data = random_cases.graph(rng)
     with graph_of(data) as graph:
         asked = 0
         while asked < QUERIES:
-            text = generated.query(rng)
+            text = random_cases.query(rng)
             try:
                 query = bound(text)
             except LanguageError:

@@ -18,7 +18,7 @@ from omnigraph.read.execute import run_query
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.storage.table.overlay import Overlay
 
-from . import random_cases as generated
+from . import random_cases
 from .graphs import MODES, Data, Row, bound, graph_of, interpreted, reader_of, split
 
 QUERIES = 8  # of each graph: making a graph takes longer than asking it
@@ -27,7 +27,7 @@ QUERIES = 8  # of each graph: making a graph takes longer than asking it
 def queries(rng: Random) -> list[tuple[str, ReadQuery]]:
     found: list[tuple[str, ReadQuery]] = []
     while len(found) < QUERIES:
-        text = generated.query(rng)
+        text = random_cases.query(rng)
         try:
             found.append((text, bound(text)))
         except LanguageError:
@@ -55,7 +55,7 @@ SEEDS = st.integers(0, 2**32)
 
 def check_stored(seed: int) -> None:
     rng = Random(seed)
-    data = generated.graph(rng)
+    data = random_cases.graph(rng)
     with graph_of(data, stored=True) as graph:
         readers = {mode: reader_of(graph, **options) for mode, options in MODES.items()}
         for text, query in queries(rng):
@@ -64,7 +64,7 @@ def check_stored(seed: int) -> None:
 
 def overlaid(rng: Random) -> tuple[Data, Data, dict[str, Overlay]]:
     """A graph, what of it is stored (some of it stale or to be deleted), and the overlays that make up for it."""
-    data, other = generated.graph(rng), generated.graph(rng)
+    data, other = random_cases.graph(rng), random_cases.graph(rng)
     stored: dict[str, list[Row]] = {}
     overlays: dict[str, Overlay] = {}
     for key, rows in data.items():

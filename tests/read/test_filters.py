@@ -18,7 +18,7 @@ from omnigraph.read.tables.arrow_numpy import compare_values
 from support import interpreter
 from support.catalogs import ids_of
 
-from . import random_cases as generated
+from . import random_cases
 from .graphs import CATALOG, KNOWS, NOW, PERSON, Data, Row, bound, edge, graph_of, person, stored_row, table
 
 DEFINITION = CATALOG.type_of(PERSON)
@@ -26,7 +26,9 @@ DEFINITION = CATALOG.type_of(PERSON)
 
 def everyone() -> list[Row]:
     rng = Random(1)
-    return [{**generated._person(rng, f"p{i:03}"), "name": rng.choice([*generated.TEXTS, None])} for i in range(150)]
+    return [
+        {**random_cases._person(rng, f"p{i:03}"), "name": rng.choice([*random_cases.TEXTS, None])} for i in range(150)
+    ]
 
 
 def test_pushed_filters_pass_what_passes_in_memory() -> None:
@@ -40,7 +42,7 @@ def test_pushed_filters_pass_what_passes_in_memory() -> None:
         for _ in range(400):
             try:
                 pattern = bound(
-                    f"match {{ $a: Person  {generated._filter(rng, 'a', ['a'])} }} return {{ $a.id as x }}"
+                    f"match {{ $a: Person  {random_cases._filter(rng, 'a', ['a'])} }} return {{ $a.id as x }}"
                 ).pattern
             except LanguageError:
                 continue

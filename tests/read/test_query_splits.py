@@ -24,7 +24,7 @@ from omnigraph.read.search.embedding import OfflineEmbedder
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.catalog import Catalog
 
-from . import random_cases as generated
+from . import random_cases
 from .graphs import CATALOG, KNOWS, MODES, NOW, PERSON, Row, edge, names, person, reader_of, run, split, table
 from .test_agreement import check, queries
 from .test_search import CATALOG as DOCS
@@ -81,7 +81,7 @@ def small_commits(
 
 def spread(rng: Random) -> tuple[Any, list[TableAction], list[list[TableAction]]]:
     """A graph, what of it is stored, and the commits that make up for the rest."""
-    data, other = generated.graph(rng), generated.graph(rng)
+    data, other = random_cases.graph(rng), random_cases.graph(rng)
     stored: list[TableAction] = []
     commits: list[list[list[TableAction]]] = []
     for key, rows in data.items():
