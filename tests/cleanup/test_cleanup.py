@@ -274,7 +274,7 @@ def test_a_branch_keeps_its_own_history_while_main_is_cleaned(graph: Graph) -> N
 
 
 def test_the_place_where_living_branches_meet_is_kept(graph: Graph) -> None:
-    """What both sides changed alike since then, and what only one did, can be told apart only from there."""
+    """What both sides changed alike since then, and what only one did, can be distinguished only from there."""
     graph.branches.create("agent")
     put(graph, "p1", 500)
     graph.mutate('query q() { update Person set { age: 600 } where slug = "p2" }', branch="agent")
@@ -329,7 +329,7 @@ def test_a_tag_keeps_a_commit_of_a_deleted_branch_and_a_branch_can_be_forked_fro
     assert_sound(graph)
 
 
-def test_fences_forget_branches_that_are_dead_and_kept_by_nobody(graph: Graph) -> None:
+def test_fences_forget_branches_that_are_dead_and_needed_by_no_state(graph: Graph) -> None:
     graph.branches.create("agent")
     put(graph, "b", 1, branch="agent")
     dead = graph.repository.branches.find("agent").head.branch_id
@@ -349,10 +349,10 @@ def test_fences_forget_branches_that_are_dead_and_kept_by_nobody(graph: Graph) -
     assert_sound(graph)
 
 
-# What is spared
+# What is kept
 
 
-def test_the_floor_spares_what_is_young(graph: Graph) -> None:
+def test_files_younger_than_the_floor_are_kept(graph: Graph) -> None:
     before = files(graph)
     done = clean(graph, floor=timedelta(hours=1))
     assert done.files == 0
@@ -360,7 +360,7 @@ def test_the_floor_spares_what_is_young(graph: Graph) -> None:
     assert files(graph) == before
 
 
-def test_files_that_nobody_ever_published_go_when_they_are_old_enough(graph: Graph) -> None:
+def test_files_that_were_never_published_are_deleted_when_they_are_old_enough(graph: Graph) -> None:
     clean(graph)
     txn = graph.repository.open_txn()
     from omnigraph.manifest.commit.plan import Append, ConflictPolicy, DataChange, PublishPlan

@@ -205,7 +205,7 @@ def test_a_cleanup_that_stalls_deletes_nothing_that_others_have_come_to_need(
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("meanwhile", MEANWHILE[:-1])
-def test_whoever_stalls_while_a_cleanup_passes_refers_to_nothing_that_is_gone(
+def test_a_client_that_stalls_during_a_cleanup_refers_to_nothing_that_is_gone(
     prepared: World, tmp_path: Path, meanwhile: Callable[[World], None], every: int
 ) -> None:
     """Stopped before each of its requests in turn."""
@@ -233,7 +233,7 @@ def stalled_at(world: World, meanwhile: Callable[[World], None], number: int) ->
         try:
             running.result()
         except (ConflictError, BranchNotFound, CommitNotFound):
-            pass  # it may have to be told so; anything else is an accident
+            pass  # an expected refusal; anything else fails the test
     return True
 
 
@@ -269,9 +269,9 @@ def test_candidates_are_listed_first_then_refs_and_heads_and_tags_before_refs_be
     cleaner = world.client("cleaner")
     with cleaner.start(cleaning(cleaner)) as stepped:
         calls = stepped.run_to_end()
-    told = [call for call in calls if call.method == "list" and call.key in ("tables", "__refs", "__tags")]
+    listings = [call for call in calls if call.method == "list" and call.key in ("tables", "__refs", "__tags")]
     fence = max(number for number, call in enumerate(calls) if is_put_of_a_fence(call))
-    assert [call.key for call in told if calls.index(call) < fence][:2] == ["tables", "__refs"]
+    assert [call.key for call in listings if calls.index(call) < fence][:2] == ["tables", "__refs"]
     behind = [call.key for call in calls[fence:] if call.method == "list"]
     assert behind.index("__tags") < behind.index("__refs")
     first_delete = next(number for number, call in enumerate(calls) if call.method == "delete")
@@ -320,7 +320,7 @@ def test_a_cleanup_that_finds_files_gone_because_it_was_overtaken_says_so(
     after(world)
 
 
-def test_a_cleanup_that_finds_files_gone_that_nobody_swept_tells_of_the_damage(world: World) -> None:
+def test_a_cleanup_that_finds_files_gone_that_were_not_swept_reports_the_damage(world: World) -> None:
     rewrite(world)
     for path in (world.root / "tables").rglob("_versions/*"):
         path.unlink()
@@ -386,7 +386,7 @@ def test_a_late_put_to_a_branch_that_is_deleted_and_swept_lands_nowhere(world: W
     after(world)
 
 
-def test_a_reader_that_pinned_an_expired_state_is_told_when_it_asks_again(world: World) -> None:
+def test_a_reader_that_pinned_an_expired_state_gets_an_error_when_it_reads_again(world: World) -> None:
     reader = world.client("reader")
     old = reader.graph.commits(limit=None)[1].id
     clean(world.client("cleaner").graph)

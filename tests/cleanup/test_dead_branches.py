@@ -109,7 +109,7 @@ def test_a_branch_whose_merge_was_under_way_when_it_died_is_not_forgotten(
     graph.branches.create("t")
     add(graph, "bob", "d")
     graph.branches.create("v", "d")
-    planned, judged, landed = threading.Event(), threading.Event(), threading.Event()
+    planned, judged, finished = threading.Event(), threading.Event(), threading.Event()
     merging = reopened(graph)
     publish = merging.repository.publisher.publish
 
@@ -119,12 +119,12 @@ def test_a_branch_whose_merge_was_under_way_when_it_died_is_not_forgotten(
         try:
             return publish(*arguments, **options)  # type: ignore[arg-type]
         finally:
-            landed.set()
+            finished.set()
 
     def judge_first(*arguments: object) -> frozenset[str]:
         found = find_prunable_branches(*arguments)  # type: ignore[arg-type]
         judged.set()
-        assert landed.wait(20)
+        assert finished.wait(20)
         return found
 
     monkeypatch.setattr(merging.repository.publisher, "publish", stalled)

@@ -17,7 +17,7 @@ from support.catalogs import PERSON, ids_of, people, person_rows
 from support.cleanup import assert_sound, clean
 
 
-def test_a_cleanup_that_was_held_up_spares_rows_that_came_after_its_marks(tmp_path: Path) -> None:
+def test_a_stalled_cleanup_keeps_rows_that_were_written_after_its_marks(tmp_path: Path) -> None:
     graph = omnigraph.init(tmp_path / "graph", people(), {"fsync": "false"}, settings=Settings(maintenance=0))
     graph.write([Append(PERSON, person_rows("ada"))])
     repository = graph.repository

@@ -88,7 +88,7 @@ def slugs(graph: Graph, branch: str = "main") -> list[str]:
 
 
 def much_later(graph: Graph) -> Graph:
-    """A process to which whoever has not been heard of this instant is dead."""
+    """A process that takes every job for dead that was not refreshed this instant."""
     other = fresh(graph)
     other.repository.intents = Intents(other.repository.store, other.repository.runtime, dead_after=timedelta())
     return other
@@ -108,7 +108,7 @@ def test_without_long_writes_there_is_nothing_to_recover(graph: Graph) -> None:
     assert graph.recover() == recovery.Recovery()
 
 
-def test_a_job_that_runs_and_one_that_died_are_told_apart(graph: Graph, given: Path) -> None:
+def test_a_running_job_and_a_dead_one_are_distinguished(graph: Graph, given: Path) -> None:
     die_at(graph, given, "publishing")
     point = graph.snapshot().pinned.manifest.point
     graph.repository.intents.begin("alive", "main", point, "load", "grace")
@@ -162,7 +162,7 @@ def test_what_recovery_did_is_found_by_its_actor(graph: Graph, given: Path) -> N
     die_at(graph, given, "publishing")
     point = graph.snapshot().pinned.manifest.point
     graph.repository.intents.begin("other", "main", point, "load", "grace").release()
-    assert fresh(graph).recover(all=True).ended == (), "whoever let go of them may come back"
+    assert fresh(graph).recover(all=True).ended == (), "a released job may be continued"
     ended = much_later(graph).recover(all=True).ended
 
     commits = fresh(graph).commits(actor=ACTOR)
@@ -184,7 +184,7 @@ def test_a_job_on_a_branch_that_it_was_to_fork_is_completed_there(graph: Graph, 
     assert slugs(graph) == ["old"]
 
 
-def test_what_landed_on_the_branch_meanwhile_is_kept(graph: Graph, given: Path) -> None:
+def test_what_was_committed_to_the_branch_meanwhile_is_kept(graph: Graph, given: Path) -> None:
     die_at(graph, given, "publishing", mode="append")
     graph.mutate('query q() { insert Person { slug: "between" } }')
     graph.optimize()
@@ -231,7 +231,7 @@ def test_rows_that_have_become_invalid_are_refused_and_the_job_stays(graph: Grap
 
 @pytest.mark.parametrize("branch", ["main", "agent"])
 @pytest.mark.parametrize("verb", ["complete", "discard"])
-def test_a_job_whose_process_was_killed_after_its_put_has_landed_once(
+def test_a_job_whose_process_was_killed_after_its_put_is_committed_once(
     graph: Graph, given: Path, monkeypatch: pytest.MonkeyPatch, verb: str, branch: str
 ) -> None:
     """It is neither applied again nor called discarded: only its intent was left."""
@@ -239,14 +239,14 @@ def test_a_job_whose_process_was_killed_after_its_put_has_landed_once(
     with pytest.raises(KeyboardInterrupt):
         load(graph, given, branch=branch, from_="main")
     monkeypatch.undo()
-    landed = fresh(graph).commits(branch, limit=1)[0]
+    committed = fresh(graph).commits(branch, limit=1)[0]
 
     ended = much_later(graph).recover(**{verb: [JOB]}).ended  # type: ignore[arg-type]
 
-    assert ended == (RecoveredJob(JOB, "landed", landed.id, branch),)
+    assert ended == (RecoveredJob(JOB, "landed", committed.id, branch),)
     assert left_over(graph) == []
     assert slugs(graph, branch) == LOADED
-    assert fresh(graph).commits(branch, limit=1)[0] == landed
+    assert fresh(graph).commits(branch, limit=1)[0] == committed
 
 
 def test_a_writer_that_was_only_asleep_finds_that_its_load_was_applied(graph: Graph, given: Path) -> None:
@@ -271,20 +271,20 @@ def test_a_writer_that_was_only_asleep_finds_that_its_load_was_applied(graph: Gr
     assert slugs(graph) == LOADED
 
 
-def test_one_that_somebody_works_on_is_never_touched(graph: Graph, given: Path) -> None:
-    told: list[str] = []
+def test_a_job_with_a_live_process_is_never_touched(graph: Graph, given: Path) -> None:
+    messages: list[str] = []
 
     def meddle() -> None:
         other = fresh(graph)
         for act in ({"complete": [JOB]}, {"discard": [JOB]}):
             with pytest.raises(ConflictError, match=r"is run by process .* wait for it or stop it") as refusal:
                 other.recover(**act)  # type: ignore[arg-type]
-            told.append(str(refusal.value))
+            messages.append(str(refusal.value))
         assert other.recover(all=True).ended == ()
 
     assert load(graph, given, At("publishing", meddle)).commit is not None
-    assert len(told) == 2
-    assert str(os.getpid()) in told[0]
+    assert len(messages) == 2
+    assert str(os.getpid()) in messages[0]
 
 
 def test_a_driver_that_was_killed_is_dead_at_once_on_its_machine(graph: Graph, given: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_discarded_job_is_noted_and_leaves_garbage_only(graph: Graph, given: P
         "maintenance",
     )
     assert commit.recovered == Recovered(JOB, "load", "ada", "discarded")
-    assert fresh(graph).snapshot().commit_id == head, "nobody's parent"
+    assert fresh(graph).snapshot().commit_id == head, "the record is no parent"
     assert slugs(graph) == ["old"]
     assert left_over(graph) == []
     clean(graph)
@@ -397,7 +397,7 @@ def test_cleanup_honours_a_dead_job_until_it_has_been_dead_for_long(graph: Graph
 def test_cleanup_discards_what_has_been_dead_for_too_long_and_says_so(graph: Graph, given: Path) -> None:
     before = table_files(graph.repository.location.path)
     die_at(graph, given, "publishing")
-    assert clean(graph, intent_ttl=timedelta()).jobs == (JOB,), "whoever let go of it may come back"
+    assert clean(graph, intent_ttl=timedelta()).jobs == (JOB,), "a released job may be continued"
     later = much_later(graph)
     assert clean(later, dry_run=True, intent_ttl=timedelta()).discarded == (JOB,)
     assert len(graph.recover().jobs) == 1

@@ -37,7 +37,7 @@ def net(older: Entities, newer: Entities) -> dict[tuple[str, str], tuple[Any, An
     }
 
 
-def told(changes: GraphChanges) -> dict[tuple[str, str], tuple[Any, Any]]:
+def images(changes: GraphChanges) -> dict[tuple[str, str], tuple[Any, Any]]:
     found = list(changes)
     assert len({(change.type_name, change.id) for change in found}) == len(found), "an entity came twice"
     return {(change.type_name, change.id): (change.before, change.after) for change in found}
@@ -93,7 +93,7 @@ def test_a_merge_tells_what_it_brought_to_its_branch(graph: Graph) -> None:
     assert brief(graph.commit_changes(graph.commits(limit=1)[0].id)) == ["insert Person bob"]
 
 
-def test_a_commit_whose_previous_state_is_gone_can_no_longer_be_told(graph: Graph) -> None:
+def test_the_changes_of_a_commit_whose_previous_state_is_gone_can_no_longer_be_read(graph: Graph) -> None:
     run(graph, person("ada"))
     second = run(graph, person("bob"))
     expire(graph, 3)
@@ -262,7 +262,7 @@ def test_changes_are_filtered_by_kind_type_and_operation(graph: Graph) -> None:
         ({"limit": 0}, "limit of 0"),
     ],
 )
-def test_a_slip_in_a_filter_is_told(graph: Graph, filters: dict[str, Any], message: str) -> None:
+def test_a_slip_in_a_filter_is_reported(graph: Graph, filters: dict[str, Any], message: str) -> None:
     with pytest.raises(BadRequest, match=message):
         list(graph.changes("main", "main", **filters))
 
@@ -412,7 +412,7 @@ def test_a_way_of_too_many_steps_is_not_walked(graph: Graph, monkeypatch: pytest
     assert (changes.explained.method, "steps are between" in changes.explained.reason) == ("direct", True)
 
 
-def test_a_type_that_was_dropped_is_told_by_its_last_name(graph: Graph) -> None:
+def test_a_type_that_was_dropped_is_named_by_its_last_name(graph: Graph) -> None:
     start = run(graph, 'insert Company { name: "acme" }')
     graph.schema.apply(graph.schema.show().replace("node Company { name: String @key }", ""), allow_data_loss=True)
 
@@ -479,7 +479,7 @@ def test_any_two_states_differ_as_their_contents_do(
     for one, other in pairs:
         older, newer = commits[one % len(commits)], commits[other % len(commits)]
 
-        assert told(graph.changes(older, newer)) == net(known[older], known[newer])
+        assert images(graph.changes(older, newer)) == net(known[older], known[newer])
 
 
 # Cost
@@ -521,7 +521,7 @@ def redeclared(graph: Graph) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("limit", [None, 1, 2, 4])
-def test_of_two_types_with_one_name_the_one_that_goes_is_told_first_and_no_page_loses_any(
+def test_of_two_types_with_one_name_the_dropped_one_comes_first_and_no_page_loses_any(
     graph: Graph, limit: int | None
 ) -> None:
     before, after = redeclared(graph)

@@ -22,7 +22,7 @@ def graph(tmp_path: Path) -> Graph:
 
 
 def brief(page: Any) -> list[str]:
-    return [f"{told.change.operation} {told.change.id}" for told in page]
+    return [f"{item.change.operation} {item.change.id}" for item in page]
 
 
 def read_on(graph: Graph, page: FeedPage, limit: int = 2) -> list[str]:
@@ -35,7 +35,7 @@ def read_on(graph: Graph, page: FeedPage, limit: int = 2) -> list[str]:
             return found
 
 
-def test_a_feed_begins_now_unless_told_otherwise(graph: Graph) -> None:
+def test_a_feed_starts_now_by_default(graph: Graph) -> None:
     run(graph, person("ada"))
     begun = graph.poll_changes()
     run(graph, person("bob"))
@@ -44,7 +44,7 @@ def test_a_feed_begins_now_unless_told_otherwise(graph: Graph) -> None:
     assert brief(graph.poll_changes(begun.cursor)) == ["insert bob"]
 
 
-def test_from_the_beginning_every_commit_is_told_in_order(graph: Graph) -> None:
+def test_from_the_beginning_every_commit_is_returned_in_order(graph: Graph) -> None:
     run(graph, person("bob"))
     second = run(graph, person("ada") + update("bob", age=1))
     run(graph, delete("bob"))
@@ -52,7 +52,7 @@ def test_from_the_beginning_every_commit_is_told_in_order(graph: Graph) -> None:
     page = graph.poll_changes(start="beginning")
 
     assert brief(page) == ["insert bob", "insert ada", "update bob", "delete bob"]
-    assert [told.commit.id for told in page][1:3] == [second, second]
+    assert [item.commit.id for item in page][1:3] == [second, second]
     assert not page.more
     assert brief(graph.poll_changes(page.cursor)) == []
 
@@ -80,7 +80,7 @@ def test_each_change_has_the_cursor_to_go_on_behind_it(graph: Graph) -> None:
     run(graph, person("c"))
     page = graph.poll_changes(start="beginning")
 
-    rest = [brief(graph.poll_changes(told.cursor)) for told in page]
+    rest = [brief(graph.poll_changes(item.cursor)) for item in page]
 
     assert rest == [["insert b", "insert c"], ["insert c"], []]
 
@@ -102,7 +102,7 @@ def test_maintenance_moves_the_cursor_and_tells_nothing(graph: Graph) -> None:
     assert page.cursor != begun.cursor
 
 
-def test_a_branch_is_told_through_its_fork_points(graph: Graph) -> None:
+def test_the_feed_of_a_branch_includes_its_history_through_its_fork_points(graph: Graph) -> None:
     run(graph, person("ada"))
     graph.branches.create("dev")
     run(graph, person("bob"))
@@ -115,7 +115,7 @@ def test_a_branch_is_told_through_its_fork_points(graph: Graph) -> None:
     assert [*brief(page), *read_on(graph, page, 1)] == ["insert ada", "insert cy", "insert dan"]
 
 
-def test_a_merge_is_told_as_what_it_brought(graph: Graph) -> None:
+def test_a_merge_appears_in_the_feed_as_its_changes(graph: Graph) -> None:
     run(graph, person("ada"))
     graph.branches.create("dev")
     run(graph, person("bob"), "dev")
@@ -132,7 +132,7 @@ def test_the_feed_can_be_iterated(graph: Graph) -> None:
     assert brief(graph.follow_changes(start="beginning")) == ["insert ada", "insert bob"]
 
 
-# What can't be told
+# What is no longer readable
 
 
 def test_a_cursor_before_what_cleanup_kept_says_how_to_begin_again(graph: Graph) -> None:
@@ -246,7 +246,7 @@ STEPS = st.lists(
 def test_a_reader_that_stores_its_cursor_sees_each_change_once(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
 ) -> None:
-    """The reader keeps a copy of the graph by applying what it is told, whenever it asks and however much it takes."""
+    """The reader keeps a copy of the graph by applying every change, however often it polls and whatever its limit."""
     graph = make_graph(tmp_path_factory.mktemp("store") / "graph")
     copy: dict[str, Any] = {}
     cursor = graph.poll_changes(start="beginning").cursor
@@ -254,9 +254,9 @@ def test_a_reader_that_stores_its_cursor_sees_each_change_once(
     def take(limit: int) -> bool:
         nonlocal cursor
         page = graph.poll_changes(cursor, limit=limit)
-        for told in page:
-            change = told.change
-            assert copy.get(change.id) == change.before, "a change was told twice, or one was left out"
+        for item in page:
+            change = item.change
+            assert copy.get(change.id) == change.before, "a change was returned twice, or one was left out"
             copy[change.id] = change.after
         cursor = page.cursor
         return page.more
@@ -280,7 +280,7 @@ def _slugs(graph: Graph) -> set[str]:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7])
-def test_a_merge_that_brings_another_type_of_the_same_name_is_told_whole(graph: Graph, limit: int) -> None:
+def test_a_merge_that_brings_another_type_of_the_same_name_is_in_the_feed_completely(graph: Graph, limit: int) -> None:
     graph.schema.apply("node Tag { name: String @key }")
     graph.load([{"type": "Tag", "data": {"name": name}} for name in "ab"])
     start = graph.poll_changes()

@@ -94,9 +94,7 @@ def test_a_writer_is_not_kept_waiting(make: Callable[..., Graph], monkeypatch: p
     assert len(ids_of(graph.snapshot().to_arrow(PERSON))) == LIMIT + 6
 
 
-def test_what_is_noticed_during_a_run_is_one_more_run(
-    make: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commits_during_a_run_cause_one_more_run(make: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch) -> None:
     graph = make()
     runs, begun, go_on = [], threading.Event(), threading.Event()
 
@@ -165,7 +163,7 @@ def test_a_branch_that_is_gone_by_then_is_no_failure(
     assert not [record for record in ours if record.levelno >= logging.WARNING]
 
 
-def test_a_failure_is_told_to_the_log_alone_and_tried_again_later(
+def test_a_failure_is_only_logged_and_retried_later(
     make: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     graph = make()
@@ -260,7 +258,7 @@ def test_once_closed_it_begins_nothing_more(make: Callable[..., Graph]) -> None:
 def test_a_writer_at_the_hard_limit_folds_first(make: Callable[..., Graph]) -> None:
     graph = make(background=False)
     insert(graph, *names(LIMIT * HARD_LIMIT + 1))
-    assert tails(graph) == {PERSON: LIMIT * HARD_LIMIT + 1}, "up to here nobody has waited"
+    assert tails(graph) == {PERSON: LIMIT * HARD_LIMIT + 1}, "no writer has waited so far"
 
     insert(graph, "last")
 
@@ -416,7 +414,7 @@ def test_a_process_that_ends_in_the_middle_of_a_run_harms_nothing(make: Callable
     assert len(ids_of(graph.snapshot().to_arrow(PERSON))) == 30
 
 
-def test_whatever_goes_wrong_behind_a_commit_the_commit_has_landed(make: Callable[..., Graph]) -> None:
+def test_a_commit_succeeds_whatever_fails_after_it(make: Callable[..., Graph]) -> None:
     def failing(_manifest: object) -> None:
         raise RuntimeError("can't start new thread")
 

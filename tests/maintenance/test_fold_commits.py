@@ -100,10 +100,10 @@ def test_rows_that_came_and_went_leave_the_tail_and_the_stored_version_as_it_is(
         graph.write([Append(PERSON, person_rows("guest"))])
         graph.write([Delete(PERSON, ("guest",))])
 
-    landed = fold_due(graph.repository, "main")
+    result = fold_due(graph.repository, "main")
 
-    assert landed is not None
-    assert landed.commit is not None
+    assert result is not None
+    assert result.commit is not None
     after = head_of(graph).tables[PERSON]
     assert (after.stored, after.tail, after.rows) == (before.stored, (), 5)
     assert fold_due(graph.repository, "main") is None
@@ -117,16 +117,16 @@ def test_a_fold_moves_every_row_into_lance_and_changes_nothing_else(graph: Graph
     graph.write([Delete(PERSON, ("eve",))])
     before, head = content(graph), head_of(graph)
 
-    landed = fold(graph)
+    result = fold(graph)
 
-    assert landed.commit is not None
-    commit = landed.commit.commit
+    assert result.commit is not None
+    commit = result.commit.commit
     assert (commit.kind, commit.commit_class, commit.touched) == ("fold", CommitClass.MAINTENANCE, {})
     assert commit.parent == head.logical_head == head_of(graph).logical_head
     assert tails(graph) == {PERSON: 0, COMPANY: 0}
     assert content(graph) == before
-    assert landed.reports[PERSON].folded_commits == 5
-    assert landed.reports[PERSON].folded_rows == 3
+    assert result.reports[PERSON].folded_commits == 5
+    assert result.reports[PERSON].folded_rows == 3
 
 
 def test_a_second_fold_replaces_the_rows_that_were_changed_since(graph: Graph) -> None:
@@ -149,9 +149,9 @@ def test_what_is_not_due_is_left_alone(graph: Graph) -> None:
     assert fold_due(graph.repository, "main") is None
     for name in ("bob", "eve"):
         graph.write([Append(PERSON, person_rows(name)), Append(COMPANY, company_rows(name))])
-    landed = fold_due(graph.repository, "main")
+    result = fold_due(graph.repository, "main")
 
-    assert landed is not None
+    assert result is not None
     assert tails(graph) == {PERSON: 0, COMPANY: 2}
     assert head.manifest_version == 2
 
@@ -163,11 +163,11 @@ def test_a_fold_of_a_table_that_has_indexes_indexes_what_it_adds(graph: Graph) -
     for name in ("eve", "hedy", "joan"):
         graph.write([Append(PERSON, person_rows(name))])
 
-    landed = fold(graph)
+    result = fold(graph)
 
-    assert landed.commit is not None
-    assert landed.commit.commit.kind == "fold"
-    assert landed.reports[PERSON].extended == ("id_btree",)
+    assert result.commit is not None
+    assert result.commit.commit.kind == "fold"
+    assert result.reports[PERSON].extended == ("id_btree",)
     assert stored(graph, PERSON).unindexed == 0
     assert ids_of(graph.snapshot().lookup(PERSON, ["joan", "bob"])) == ["bob", "joan"]
 
@@ -245,9 +245,9 @@ def test_two_folds_of_pure_inserts_leave_every_row_once(world: World) -> None:
         first.run_until(a_put_of_manifest(4))
         assert fold(other.graph).commit is not None
         first.run_to_end()
-        landed = first.result()
+        result = first.result()
 
-    assert landed.commit is None, "there was nothing left to fold"
+    assert result.commit is None, "there was nothing left to fold"
     assert world.client("reader").people() == ["ada", "bob"]
     assert tails(one.graph) == {PERSON: 0}
 
@@ -263,10 +263,10 @@ def test_a_fold_that_another_was_faster_with_leaves_what_is_not_due_alone(tmp_pa
         fold_due(other.repository, "main")
         other.insert("hedy")
         stalled.run_to_end()
-        landed = stalled.result()
+        result = stalled.result()
 
-    assert landed is not None
-    assert landed.commit is None
+    assert result is not None
+    assert result.commit is None
     assert tails(other.graph) == {PERSON: 1}
 
 
@@ -280,9 +280,9 @@ def test_a_fold_keeps_what_small_commits_have_added_meanwhile_on_top(world: Worl
         writer.insert("bob")
         before = content(writer.graph)
         calls = stalled.run_to_end()
-        landed = stalled.result()
+        result = stalled.result()
 
-    assert landed.commit is not None
+    assert result.commit is not None
     assert content(world.client("reader").graph) == before
     assert tails(writer.graph) == {PERSON: 2}, "its own entry is gone, the later ones stay"
     assert [call.method for call in calls].count("create") == 2, "a lost put and a won one: nothing was staged again"
@@ -346,7 +346,7 @@ def test_a_fold_that_lost_to_a_fence_stages_everything_again(world: World) -> No
     assert world.client("reader").people() == ["ada", "bob"]
 
 
-def test_a_fold_is_nobodys_conflict(world: World) -> None:
+def test_a_fold_conflicts_with_no_write(world: World) -> None:
     writer, folder = world.client("writer"), world.client("folder")
     writer.insert("ada", "bob")
     strict, if_commit = writer.graph.begin(), writer.head().logical_head

@@ -482,7 +482,7 @@ def test_tasks_and_answers_can_be_sent_elsewhere(people: People) -> None:
     assert run_segment_task.__module__ == "omnigraph.storage.table.index.segments"
 
 
-def test_what_a_new_version_refers_to_is_synced_before_it_is_told(
+def test_what_a_new_version_refers_to_is_synced_before_the_version_is_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     people = People(parse_location(tmp_path / "graph"))

@@ -139,10 +139,10 @@ def test_conflicts_come_all_together_with_what_they_are_about(graph: Merging) ->
         graph.merge()
     assert refusal.value.exit_code == 3
     assert refusal.value.http_status == 409
-    told = refusal.value.details["merge_conflicts"]
-    assert {tuple(sorted(one)) for one in told} == {("entity_id", "entity_kind", "kind", "message", "type_name")}
-    assert "age (20 and 10)" in next(one["message"] for one in told if one["entity_id"] == "ada")
-    assert {one["entity_kind"] for one in told} == {"node", "edge"}
+    listed = refusal.value.details["merge_conflicts"]
+    assert {tuple(sorted(one)) for one in listed} == {("entity_id", "entity_kind", "kind", "message", "type_name")}
+    assert "age (20 and 10)" in next(one["message"] for one in listed if one["entity_id"] == "ada")
+    assert {one["entity_kind"] for one in listed} == {"node", "edge"}
 
 
 @pytest.mark.parametrize("deleter", ["main", "b"])

@@ -64,7 +64,7 @@ def test_only_a_type_of_which_many_rows_changed_is_decided_by_tasks(
 
 def test_no_runner_is_asked_for_where_few_rows_changed(graph: Merging) -> None:
     def never() -> LocalRunner:
-        raise AssertionError("nobody asked for it")
+        raise AssertionError("no runner was requested")
 
     assert merge(graph.graph.repository, "b", runner=never).outcome is MergeOutcome.MERGED
 

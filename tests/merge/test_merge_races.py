@@ -1,4 +1,4 @@
-"""Merges among writers that do not wait for them: nothing is lost, and nobody is refused."""
+"""Merges among writers that do not wait for them: nothing is lost, and no write is refused."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def world(tmp_path: Path) -> World:
 
 
 def forked(world: World) -> tuple[Client, Client]:
-    """A merger and somebody else; Ada on main, and Bob on a branch `b` of it."""
+    """A merging client and another one; Ada on main, and Bob on a branch `b` of it."""
     merger, other = world.client("merger"), world.client("other")
     merger.insert("ada")
     merger.graph.branches.create("b")
@@ -268,7 +268,7 @@ def test_a_merge_that_is_killed_at_any_request_has_happened_or_not(tmp_path: Pat
 
 
 def test_of_two_merges_of_the_same_commit_the_slower_one_finds_that_it_is_done(world: World) -> None:
-    """Neither would change a row: nothing but the ancestry tells that the work is done."""
+    """Neither would change a row: only the ancestry shows that the merge is done."""
     slow, fast = forked(world)
     slow.graph.branches.create("c")
     slow.insert("bob", branch="c")

@@ -218,14 +218,14 @@ def test_a_dry_run_does_not_count_what_only_a_dropped_property_says(graph: Mergi
 
 @either_side
 @pytest.mark.parametrize("rows", [{}, {"new": {"city": "Rome"}}])
-def test_a_type_that_one_side_dropped_and_declared_anew_has_none_of_the_old_rows(
+def test_a_type_that_one_side_dropped_and_declared_again_has_none_of_the_old_rows(
     graph: Merging, wide: str, rows: dict[str, dict[str, str]]
 ) -> None:
     graph.change("main", Company={"acme": {}})
     graph.merge("main", "b")
-    anew = BEFORE.replace("node Company { name: String @key }", "node Company { name: String @key  city: String? }")
+    redeclared = BEFORE.replace("node Company { name: String @key }", "node Company { name: String @key  city: String? }")
     graph.graph.schema.apply(BEFORE.replace("node Company { name: String @key }", ""), branch=wide)
-    graph.graph.schema.apply(anew, branch=wide)
+    graph.graph.schema.apply(redeclared, branch=wide)
     if rows:
         graph.change(wide, Company=rows)
     graph.change(both_ways(graph, wide), Person={"eve": {"age": 3}})

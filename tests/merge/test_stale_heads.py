@@ -97,7 +97,7 @@ def test_a_merge_lands_once_however_often_that_happens(
 
 
 @pytest.mark.parametrize("lost", [base_lost, source_lost])
-def test_a_rehearsal_is_drafted_anew(graph: Graph, other: Graph, monkeypatch: pytest.MonkeyPatch, lost: Loss) -> None:
+def test_a_dry_run_is_planned_again(graph: Graph, other: Graph, monkeypatch: pytest.MonkeyPatch, lost: Loss) -> None:
     happened = lost(monkeypatch, graph, other, 2)
 
     result = graph.branches.merge("side", dry_run=True)
@@ -119,7 +119,7 @@ def test_a_merge_on_condition_is_refused_where_the_condition_no_longer_holds(
     assert "theirs" not in people_of(graph)
 
 
-def test_a_merge_on_condition_begins_anew_where_nothing_but_a_cleanup_came(
+def test_a_conditional_merge_is_retried_if_only_a_cleanup_intervened(
     graph: Graph, other: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = other.snapshot().commit_id
@@ -156,7 +156,7 @@ def test_a_source_that_was_deleted_and_swept_meanwhile_is_not_found(
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_newest_states_that_are_damaged_are_told_as_such(graph: Graph, tmp_path: Path, dry_run: bool) -> None:
+def test_newest_states_that_are_damaged_are_reported_as_such(graph: Graph, tmp_path: Path, dry_run: bool) -> None:
     clean(graph)
     for path in (tmp_path / "graph" / "tables").rglob("data/*"):
         path.unlink()
@@ -187,7 +187,7 @@ def test_a_revert_whose_base_was_swept_is_planned_on_the_newest(
     assert_sound(other)
 
 
-def test_a_commit_that_was_swept_while_it_was_being_reverted_is_told_to_be_expired(
+def test_a_commit_that_was_swept_while_it_was_being_reverted_is_reported_as_expired(
     graph: Graph, other: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = other.write([Append(PERSON, person_rows("mistaken"))])

@@ -62,7 +62,7 @@ def build(place: str, options: dict[str, str] | None = None) -> Graph:
 
 
 class Place:
-    """The files of a local graph, as somebody who breaks them sees them."""
+    """The files of a local graph, as the test that damages them sees them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -99,7 +99,7 @@ class Place:
         return self.table(key) / "_indices" / str(found.segments[0].uuid)
 
     def commit(self, key: str, operation: Any, rows: int) -> None:
-        """A version that nobody staged, put into the newest manifest."""
+        """A version that was never staged, put into the newest manifest."""
         dataset = self.dataset(key)
         transaction = Transaction(read_version=dataset.version, operation=operation)
         made = lance.LanceDataset.commit(dataset, transaction, detached=True)

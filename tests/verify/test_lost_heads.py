@@ -36,7 +36,7 @@ Open = Callable[[], Graph]
 
 @pytest.fixture(params=["disk", "s3"])
 def open_graph(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    """A graph with five people, one commit each (manifests 2 to 6), opened anew by every call."""
+    """A graph with five people, one commit each (manifests 2 to 6), opened again by every call."""
     if request.param == "disk":
         place, options = str(tmp_path / "graph"), {"fsync": "false"}
     else:
@@ -95,7 +95,7 @@ def test_the_hint(open_graph: Open) -> None:
     assert open_graph().verify().ok
 
 
-def test_a_hint_without_a_checksum_is_reported_and_stops_nobody(open_graph: Open) -> None:
+def test_a_hint_without_a_checksum_is_reported_and_stops_no_operation(open_graph: Open) -> None:
     graph = open_graph()
     store, main = graph.repository.store, branch_id_of(graph)
     store.put(hint_key(main), b"9")
@@ -136,9 +136,9 @@ def test_a_branch_that_merged_what_was_lost(open_graph: Open) -> None:
     graph.branches.merge("work")
     lose_newest(graph.repository.store, work, 1)
 
-    told = the_loss(open_graph())
+    loss = the_loss(open_graph())
 
-    assert told.startswith("branch 'work': its head is lost: its newest manifest is 1, but number 2 was used")
+    assert loss.startswith("branch 'work': its head is lost: its newest manifest is 1, but number 2 was used")
 
 
 def test_a_tag(open_graph: Open) -> None:

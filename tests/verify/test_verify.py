@@ -52,7 +52,7 @@ def opened(place: Place) -> Graph:
     return omnigraph.open(str(place.root), settings=INLINE)
 
 
-def told(report: VerifyReport) -> str:
+def sentences(report: VerifyReport) -> str:
     return "\n".join(problem.sentence for problem in report.problems)
 
 
@@ -75,7 +75,7 @@ def test_what_it_read_with_is_let_go_of_and_stays_counted(healthy: Path) -> None
 @pytest.mark.parametrize("full", [False, True])
 def test_a_healthy_graph_is_ok(healthy: Path, full: bool) -> None:
     report = omnigraph.open(str(healthy), read_only=True).verify(full=full)
-    assert report.ok, told(report)
+    assert report.ok, sentences(report)
     assert not report.problems
     assert report.branches == ("main", "side")
     checked = report.checked
@@ -100,7 +100,7 @@ def test_full_looks_at_more(healthy: Path) -> None:
 @pytest.mark.s3
 def test_a_healthy_graph_on_s3_is_ok(s3: S3Location) -> None:
     report = build(s3.uri, s3.options).verify(full=True)
-    assert report.ok, told(report)
+    assert report.ok, sentences(report)
 
 
 def test_one_branch_can_be_looked_at(healthy: Path) -> None:
@@ -132,7 +132,7 @@ def test_it_sees_damage_that_came_after_this_process_read_everything(place: Plac
     assert graph.verify().ok
     graph.query('query q() { match { $p: Person { slug: "p3" } } return { $p.age } }')
     place.data_file(PERSON).unlink()
-    assert "data file" in told(graph.verify())
+    assert "data file" in sentences(graph.verify())
 
 
 def test_it_changes_nothing(place: Place) -> None:
@@ -148,7 +148,7 @@ def test_it_changes_nothing(place: Place) -> None:
 class Case:
     name: str
     damage: Callable[[Place], None]
-    told: str  # a pattern of what is said about it
+    pattern: str  # of the reported problem
     branch: str | None = "main"
     full: bool = False
 
@@ -163,7 +163,7 @@ def truncate_data_file(place: Place) -> None:
 
 
 def flip_the_end_of_a_data_file(place: Place) -> None:
-    """As long as before: only reading it tells."""
+    """As long as before: only reading it shows the damage."""
     path = place.data_file(PERSON)
     data = bytearray(path.read_bytes())
     data[-60:-8] = bytes(255 - byte for byte in data[-60:-8])
@@ -422,20 +422,20 @@ def test_damage_is_found_and_named(case: Case, place: Place) -> None:
     case.damage(place)
     report = verified(place, branch=case.branch, full=case.full)
     assert not report.ok
-    assert re.search(case.told, told(report)), told(report)
+    assert re.search(case.pattern, sentences(report)), sentences(report)
 
 
 def test_a_stamp_that_vanished_is_damage(place: Place) -> None:
     graph = opened(place)
     remove_stamp(place)
-    assert "_omnigraph.json is missing" in told(graph.verify())
+    assert "_omnigraph.json is missing" in sentences(graph.verify())
 
 
-def test_all_damage_is_told_at_once(place: Place) -> None:
+def test_all_damage_is_reported_at_once(place: Place) -> None:
     edge_to_nowhere(place)
     truncate_index(place)
     garble_tag(place)
-    report = told(verified(place))
+    report = sentences(verified(place))
     assert "'nobody'" in report
     assert "index" in report
     assert "tag 'first'" in report
@@ -448,7 +448,7 @@ def test_damage_of_an_older_state_is_found_by_a_full_look(place: Place) -> None:
     assert first["table_version"] != newest["table_version"]
     version_file = version_key(TableVersion(first["table_id"], first["table_version"]))
     (place.root / version_file).unlink()
-    assert "manifest 2 of branch 'main', node:Company" in told(verified(place, full=True))
+    assert "manifest 2 of branch 'main', node:Company" in sentences(verified(place, full=True))
 
 
 def test_damage_on_one_branch_is_none_on_another(place: Place) -> None:
@@ -476,7 +476,7 @@ def test_a_live_intent_is_counted(place: Place) -> None:
     assert report.checked.intents == 1
 
 
-def test_what_nobody_refers_to_is_no_damage(place: Place) -> None:
+def test_unreferenced_objects_are_no_damage(place: Place) -> None:
     (place.root / "tables" / "leftover" / "data").mkdir(parents=True)
     (place.root / "tables" / "leftover" / "data" / "x.lance").write_bytes(b"garbage")
     assert verified(place, full=True).ok

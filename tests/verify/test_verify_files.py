@@ -195,7 +195,7 @@ def test_records_are_found_in_stubs_and_on_branches_that_have_ended(tmp_path: Pa
     assert "has changed since it was written" in sentences(verified(place))
 
 
-def test_a_damaged_stub_that_is_read_for_its_records_is_told(tmp_path: Path) -> None:
+def test_a_damaged_stub_that_is_read_for_its_records_is_reported(tmp_path: Path) -> None:
     graph = omnigraph.init(str(tmp_path / "graph"), schema="node Person { slug: String @key }", settings=STAGED)
     graph.mutate('query q() { insert Person { slug: "first" } }')
     small = omnigraph.open(str(tmp_path / "graph"), settings=INLINE)

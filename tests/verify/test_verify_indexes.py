@@ -58,7 +58,7 @@ def doc(number: int) -> dict[str, Any]:
     }
 
 
-def told(report: VerifyReport) -> str:
+def sentences(report: VerifyReport) -> str:
     return "\n".join(problem.sentence for problem in report.problems)
 
 
@@ -69,7 +69,7 @@ def place_of(graph: Graph) -> Place:
 @pytest.mark.parametrize("full", [False, True])
 def test_indexes_that_cover_a_part_of_the_rows_are_whole(graph: Graph, full: bool) -> None:
     report = graph.verify(full=full)
-    assert report.ok, told(report)
+    assert report.ok, sentences(report)
     assert report.checked.unindexed_rows == 20 * report.checked.indexes // 2  # of the newest version and of an older
     assert report.checked.lookups > 10
 
@@ -80,14 +80,14 @@ def test_a_vector_index_that_finds_stored_vectors_is_whole(graph: Graph, full: b
     segment = index_segments.build_vector_segment(place.dataset(DOC), FACE, [0, 1])
     place.commit(DOC, lance.LanceOperation.CreateIndex([segment], []), 320)
     before = graph.verify("main", full=full)
-    assert before.ok, told(before)
+    assert before.ok, sentences(before)
 
 
 def test_a_vector_index_that_misses_rows_is_damage(graph: Graph) -> None:
     place = place_of(graph)
     segment = index_segments.build_vector_segment(place.dataset(DOC), FACE, [1])
     place.commit(DOC, lance.LanceOperation.CreateIndex([replace(segment, fragment_ids={0, 1})], []), 320)
-    assert "index face_vector: it misses the nearest row" in told(graph.verify("main"))
+    assert "index face_vector: it misses the nearest row" in sentences(graph.verify("main"))
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -97,4 +97,4 @@ def test_a_full_text_index_that_misses_rows_is_damage(graph: Graph, full: bool) 
     old = next(one for one in segments(dataset) if one.name == "text_full_text")
     segment = index_segments.build_full_text_segment(dataset, "text", [1])
     place.commit(DOC, lance.LanceOperation.CreateIndex([replace(segment, fragment_ids={0, 1})], [old]), 320)
-    assert "index text_full_text: it " in told(graph.verify("main", full=full))
+    assert "index text_full_text: it " in sentences(graph.verify("main", full=full))
