@@ -223,7 +223,9 @@ def test_a_type_that_one_side_dropped_and_declared_again_has_none_of_the_old_row
 ) -> None:
     graph.change("main", Company={"acme": {}})
     graph.merge("main", "b")
-    redeclared = BEFORE.replace("node Company { name: String @key }", "node Company { name: String @key  city: String? }")
+    redeclared = BEFORE.replace(
+        "node Company { name: String @key }", "node Company { name: String @key  city: String? }"
+    )
     graph.graph.schema.apply(BEFORE.replace("node Company { name: String @key }", ""), branch=wide)
     graph.graph.schema.apply(redeclared, branch=wide)
     if rows:
