@@ -145,13 +145,13 @@ def test_what_may_pass_is_tried_again_later_each_time(endpoint: Endpoint) -> Non
 def test_giving_up_says_so(endpoint: Endpoint) -> None:
     endpoint.script = [failing(503, body=b'{"error": {"message": "busy."}}')] * ATTEMPTS_MAX
 
-    with pytest.raises(Unavailable, match=r"did not serve \(busy, 5 attempts\): check OMNIGRAPH_EMBED_URL"):
+    with pytest.raises(Unavailable, match=r"is unavailable \(busy, 5 attempts\): check OMNIGRAPH_EMBED_URL"):
         client(endpoint).embed(["abc"], 3)
     assert len(endpoint.asked) == ATTEMPTS_MAX
 
 
 def test_an_endpoint_that_is_not_there_is_named() -> None:
-    with pytest.raises(Unavailable, match=r"endpoint http://127\.0\.0\.1:9/v1 did not serve"):
+    with pytest.raises(Unavailable, match=r"endpoint http://127\.0\.0\.1:9/v1 is unavailable"):
         HttpEmbedder("http://127.0.0.1:9/v1", "tiny", runtime=Runtime(PatientClock())).embed(["a"], 3)
 
 

@@ -25,7 +25,7 @@ from omnigraph.storage.table.tables import Tables
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SORTED_ROWS_MAX = 50_000  # that are held and sorted at once; a larger table is read range by range
+SORTED_ROWS_MAX = 50_000  # sorted at once; a larger table is read in ranges of ids
 BATCH_ROWS = 5_000
 
 
@@ -46,7 +46,7 @@ def export(
     types: Sequence[str] | None = None,
     format: Format = "jsonl",
 ) -> Exported:
-    """Write a snapshot to a file, gzipped if its name ends so, or into an open binary file.
+    """Write a snapshot to a file, gzipped if its name ends with `.gz`, or into an open binary file.
 
     A file appears under its name only when it is complete. CSV and Parquet files have one type.
     """
@@ -58,11 +58,11 @@ def export(
 
 @contextmanager
 def new_file(dest: "str | os.PathLike[str]") -> Iterator[IO[bytes]]:
-    """A file to be written, gzipped if its name ends so; it appears under its name only when it is complete."""
+    """A new file, gzipped if its name ends with `.gz`; it appears under its name only when it is complete."""
     path = Path(dest)
     if not path.name or path.is_dir():
         remedy = "name one, such as graph.jsonl, or say in which format a directory is to be written"
-        raise BadRequest(f"{str(dest)!r} is no file to write to: {remedy}.")
+        raise BadRequest(f"{str(dest)!r} is not a file to write to: {remedy}.")
     partial = path.with_name(f"{path.name}.partial")
     try:
         with partial.open("wb") as file:
@@ -103,7 +103,7 @@ def _write(file: Any, tables: Tables, snapshot: Snapshot, types: Sequence[str] |
 
 
 class _CountingFile(io.RawIOBase):
-    """Passes on what is written, and counts it: what Arrow writes to need not be seekable."""
+    """Counts the bytes that are written to a file; Arrow does not need it to be seekable."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -137,7 +137,7 @@ def select_types(snapshot: Snapshot, types: Sequence[str] | None) -> list[TypeDe
 def _sorted_batches(
     tables: Tables, content: TableContent, definition: TypeDef, batch_rows: int
 ) -> "Iterator[pa.Table]":
-    """All rows by id. A table that is too large to sort at once is read in ranges of ids."""
+    """All rows, sorted by id. A table that is too large to sort at once is read in ranges of ids."""
     from omnigraph.schema.arrow import arrow_schema
 
     schema = arrow_schema(definition)
@@ -155,7 +155,7 @@ def _sorted_batches(
 
 
 def rows_by_id(tables: Tables, content: TableContent, definition: TypeDef, filter: str | None = None) -> "pa.Table":
-    """The rows that pass, with the columns and types of the schema, which an older version may lack; by id."""
+    """The rows that pass, sorted by id, aligned to the schema, whose columns an older version may lack."""
     from omnigraph.schema.arrow import arrow_schema
 
     schema = arrow_schema(definition)
@@ -165,7 +165,7 @@ def rows_by_id(tables: Tables, content: TableContent, definition: TypeDef, filte
 
 
 def between(low: str, high: str) -> str:
-    """The ids from one to another, both included, as a filter for Lance."""
+    """A Lance filter for a range of ids, both ends included."""
     from omnigraph.read.match.filters import quote_text
 
     return f"id >= {quote_text(low)} AND id <= {quote_text(high)}"

@@ -1,8 +1,8 @@
-"""The formats of an export: how rows of one type become NDJSON, CSV or Parquet, such that a load reads the same back.
+"""The formats of an export: rows of one type as NDJSON, CSV or Parquet, such that a load reads the same rows back.
 
 A CSV or Parquet file has the columns `id`, for an edge `from` and `to`, then the properties by name. Where an edge
-has a property of the name `from` or `to`, its ends are `src` and `dst`, which no property can be called. In CSV null
-is nothing at all and empty text is `""`; lists and vectors are JSON, blobs `base64:…`.
+has a property named `from` or `to`, its ends are `src` and `dst`, which are reserved names. In CSV, null is an empty
+field and empty text is `""`; lists and vectors are JSON, blobs `base64:…`.
 """
 
 import base64
@@ -28,7 +28,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=F
 
 @dataclass(frozen=True, slots=True)
 class FileColumn:
-    """A column of a CSV or Parquet file: where the table keeps it, what it is called, and its type."""
+    """A column of a CSV or Parquet file: the table's column, the name in the file, and the type."""
 
     column: str
     name: str
@@ -48,7 +48,7 @@ def file_columns(definition: TypeDef) -> list[FileColumn]:
 
 
 def write_rows(file: Any, definition: TypeDef, format: Format, batches: "Iterable[pa.Table]") -> int:
-    """Write the rows of a type into a binary file; how many there were. Without any, there is a head all the same."""
+    """Write the rows of a type into a binary file, with a header even without rows; the number of rows."""
     if format == "parquet":
         return _write_parquet(file, definition, batches)
     if format == "csv":
@@ -79,7 +79,7 @@ def _write_parquet(file: Any, definition: TypeDef, batches: "Iterable[pa.Table]"
 
 
 def _write_csv(file: Any, definition: TypeDef, batches: "Iterable[pa.Table]") -> int:
-    """By hand: a writer of CSV puts no quotes around empty text, or prints -0.0 as the integer -0."""
+    """Without Arrow's CSV writer, which does not quote empty text and prints -0.0 as the integer -0."""
     import pyarrow as pa
     import pyarrow.compute as compute
 
@@ -102,7 +102,7 @@ _NULL_IS_NOTHING = {"null_handling": "replace", "null_replacement": ""}
 
 
 def _utf8_of(lines: Any) -> bytes:
-    """The bytes of all texts of an array, one after the other."""
+    """The concatenated UTF-8 of an array of texts."""
     import numpy as np
 
     _, offsets, data = lines.buffers()
@@ -113,7 +113,7 @@ def _utf8_of(lines: Any) -> bytes:
 
 
 def _csv_formatter(kind: PropertyType) -> "Callable[[Any], Any]":
-    """How a column is printed: what can hold a comma or be empty text is in quotes, null stays null."""
+    """The formatter of a column: text that may be empty or have a comma is quoted, null stays null."""
     import pyarrow as pa
     import pyarrow.compute as compute
 
@@ -146,7 +146,7 @@ def _csv_formatter(kind: PropertyType) -> "Callable[[Any], Any]":
 
 
 def line_encoder(definition: TypeDef) -> "Callable[[pa.Table], Iterator[bytes]]":
-    """How a batch of a type's rows becomes lines. Every property is written: one left out would get its default."""
+    """An encoder of a type's rows as lines. Every property is written: a missing one would get its default on load."""
     writers = [(prop.name, prop.column, value_printer(prop.type)) for prop in definition.properties]
     is_edge = definition.kind == "edge"
 
@@ -171,7 +171,7 @@ def _line(entity: dict[str, Any]) -> bytes:
 
 
 def value_printer(kind: PropertyType) -> Callable[[list[Any]], list[Any]]:
-    """How the values of a column are written: as a load reads them, floats in the shortest form of their own width."""
+    """The conversion of a column's values for output; floats in the shortest form of their width."""
     match kind:
         case Scalar("F32"):
             return _shortest_f32
@@ -202,7 +202,7 @@ def _scalar_converter(kind: PropertyType) -> Callable[[Any], Any] | None:
 
 
 def _shortest_f32(values: list[Any]) -> list[Any]:
-    """F32s as the shortest numbers that read back as the same F32: numpy prints them so."""
+    """F32s as the shortest numbers that read back as the same F32."""
     import numpy as np
 
     given = [value for value in values if value is not None]

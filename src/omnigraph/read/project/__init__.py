@@ -1,4 +1,4 @@
-"""From bindings to results: grouping, order, limit, columns.
+"""Projection, from bindings to results: grouping, order, limit, columns.
 
 output.py     from bindings to result columns
 aggregate.py  aggregates over groups

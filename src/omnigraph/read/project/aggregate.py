@@ -71,7 +71,7 @@ def _integer_sums(values: NumArray, of_row: NumArray, weight: NumArray | None, g
 
 
 def _float_sums(values: NumArray, of_row: NumArray, weight: NumArray | None, counts: NumArray) -> list[float]:
-    """Rounded once, so that the order of the rows does not matter."""
+    """Rounded once, so that the result does not depend on the order of the rows."""
     if weight is not None:
         values, of_row = np.repeat(values, weight), np.repeat(of_row, weight)
     sorted_values = values.astype(np.float64)[np.argsort(of_row, kind="stable")]
@@ -107,7 +107,7 @@ def _sum_column(sums: list[Any], counts: NumArray, aggregate: Aggregate) -> Arro
 def _min_or_max(
     access: TableAccess, aggregate: Aggregate, arg: Prop | EntityId, row_numbers: NumArray, groups: RowGroups
 ) -> ArrowArray:
-    """The value of the row that sorts first or last in its group, read for that row alone."""
+    """The value of the row that sorts first or last in its group; only those rows are read."""
     keys: SortKeys = column_keys(access, arg, row_numbers)
     rows = np.arange(len(row_numbers)) if keys.valid is None else np.flatnonzero(keys.valid)
     of_row, values = groups.of_row[rows], keys.values[rows]

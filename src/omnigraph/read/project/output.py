@@ -1,7 +1,7 @@
-"""What a query returns, from the rows of its pattern: groups, order, limit, and columns that are read last.
+"""The projection of a query: groups, order and limit of the rows of its pattern, and columns that are read last.
 
-Up to here a result is numbers. A column's values are fetched when a batch of the result is asked for, and only for
-the rows in it.
+Until then a result consists of row numbers. A column's values are fetched when a batch of the result is read, and only
+for the rows in it.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ Few: TypeAlias = Callable[[], list[Any] | None]
 class OutputColumn:
     """A column of the result. `type` is None for a whole node, whose properties have their own types.
 
-    `few` gives all values in Python's form, at less expense where they are a handful; None where it can't.
+    `python_values` gives all values as Python objects, which is faster for a handful; None where that is not possible.
     """
 
     name: str
@@ -63,7 +63,7 @@ class ResultTable:
 
 
 def project(access: TableAccess, query: ReadQuery, rows: Bindings, plan: QueryPlan) -> ResultTable:
-    """The result's rows in order, with its columns ready to be fetched."""
+    """The rows of the result in order, with columns that fetch their values on demand."""
     return _Projection(access, query, plan).result(rows)
 
 
@@ -103,7 +103,7 @@ class _Projection:
         return top_limit(self.query, rank)
 
     def _top_rows(self, rows: Bindings) -> Bindings | None:
-        """The rows that may be in the result, where all rows of a table match and the best by one rank are wanted."""
+        """The top rows by one rank where all rows of a table match; None where all rows must be ranked."""
         ranks = self._ranks()
         top = self._top_limit(ranks[0]) if len(ranks) == 1 else None
         found = None if top is None else ranking.top_rows(self.access, ranks[0], rows, top)
@@ -111,7 +111,7 @@ class _Projection:
             return None
         best, scores = found
         if best.count < top and ranks[0] not in self.query.keeps and best.count < rows.count:
-            return None  # rows without a value come next
+            return None  # rows without a value follow
         self.scores[ranks[0]] = scores
         return best
 
@@ -179,14 +179,14 @@ class _Projection:
         return positions if limit is None else positions[:limit]
 
     def _is_constant(self, key: OrderKey, rows: Bindings, groups: RowGroups | None, positions: NumArray) -> bool:
-        """Whether it is one entity's value at all places: such a key need not be read."""
+        """Whether the key is one entity's value at all positions, so that it need not be read."""
         if not isinstance(key.expr, Prop | EntityId | WholeNode):
             return False
         row_numbers = rows.columns[key.expr.var][_rows_at(groups, positions)]
         return bool(row_numbers[0] == row_numbers[-1]) and bool((row_numbers == row_numbers[0]).all())
 
     def _keys(self, key: OrderKey, rows: Bindings, groups: RowGroups | None, positions: NumArray | None) -> SortKeys:
-        """The key's values at some places of the result; None are all."""
+        """The key's values at some positions of the result, or at all."""
         expr = key.expr
         if isinstance(expr, Aggregate):
             found = self.computed[expr]
@@ -256,13 +256,13 @@ class _Projection:
 
 
 def ranks_of(query: ReadQuery) -> list[Rank]:
-    """The search functions whose values the result depends on, each once."""
+    """The distinct ranks that the result depends on."""
     exprs = [*(p.expr for p in query.returns), *(k.expr for k in query.order), *query.keeps]
     return list(dict.fromkeys(expr for expr in exprs if isinstance(expr, Nearest | Bm25 | Rrf)))
 
 
 def top_limit(query: ReadQuery, rank: Rank) -> int | None:
-    """How many entities a rank must tell apart: with a limit, and the best of it first, no more than that."""
+    """How many of a rank's best rows suffice: the limit if the query orders by it, best first; else None."""
     if query.grouped or query.limit is None or not query.order or query.order[0].expr != rank:
         return None
     first = query.order[0]
@@ -271,7 +271,7 @@ def top_limit(query: ReadQuery, rank: Rank) -> int | None:
 
 
 def _rows_at(groups: RowGroups | None, positions: NumArray | None) -> NumArray | None:
-    """The rows behind places of the result: themselves, or one of each group."""
+    """The rows at positions of the result: themselves, or one of each group."""
     if groups is None:
         return positions
     return groups.first if positions is None else groups.first[positions]
@@ -288,7 +288,7 @@ def _direction(key: OrderKey) -> SortDirection:
 
 
 def output_variables(query: ReadQuery) -> Sequence[str]:
-    """The variables whose values the result depends on, once the pattern is matched."""
+    """The variables that the projection uses."""
     found: list[str] = []
     for expr in (
         *(projection.expr for projection in query.returns),

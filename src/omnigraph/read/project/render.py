@@ -1,4 +1,4 @@
-"""Values as surface.md prints them, in results and exports alike: JSON's own types, and text for the others."""
+"""Values as JSON output has them, in results and exports: JSON's own types, and text for the others."""
 
 import base64
 import datetime as dt
@@ -15,7 +15,7 @@ Convert = Callable[[Any], Any]
 
 
 class Rendered(Protocol):
-    """A column of a result: its type, or the node it stands for."""
+    """A column of a result: its type, or its node."""
 
     @property
     def name(self) -> str: ...
@@ -26,7 +26,7 @@ class Rendered(Protocol):
 
 
 def json_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[Rendered]) -> list[dict[str, Any]]:
-    """Rows with values that `json.dumps` prints as it should."""
+    """Rows with JSON values."""
     converters = [(column.name, _column_converter(column)) for column in columns]
     if all(convert is None for _, convert in converters):
         return [dict(row) for row in rows]
@@ -43,7 +43,7 @@ def json_value(value: Any, kind: PropertyType) -> Any:
 
 
 def converter(kind: PropertyType) -> Convert | None:
-    """How values of a type become JSON's; None where they are already."""
+    """The conversion of a type's values to JSON; None where they need none."""
     match kind:
         case Scalar(name):
             return _SCALARS.get(name)

@@ -1,6 +1,6 @@
-"""Values as integers that order and group like them: what sorting and grouping work on.
+"""Sort keys: order-preserving integers that sorting and grouping use instead of values.
 
-A column of a resident table is ranked once and kept; few rows are ranked on their own.
+A column of a resident table is ranked once and cached; few rows are ranked on their own.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from omnigraph.read.tables.table_access import TableAccess
 
 @dataclass(frozen=True, slots=True)
 class SortKeys:
-    """Comparable values of rows; `valid` is None where no value is null. What is under a null means nothing."""
+    """Comparable values of rows; `valid` is None where no value is null. Values under a null are undefined."""
 
     values: NumArray
     valid: BoolArray | None
@@ -30,7 +30,7 @@ class SortKeys:
 
 
 def sort_keys(array: ArrowArray) -> SortKeys:
-    """Fixed widths as they are, floats with one zero; texts, bytes and lists by their rank among the given ones."""
+    """Fixed-width values unchanged, floats with a single zero; texts, bytes and lists by their rank in the array."""
     kind = array.type
     if pa.types.is_primitive(kind) or pa.types.is_boolean(kind):
         values = raw_values(array)
@@ -45,7 +45,7 @@ def sort_keys(array: ArrowArray) -> SortKeys:
 
 
 def _rank_values(items: list[Any]) -> SortKeys:
-    """By their rank among each other. Python has texts in the order of code points, as Arrow does."""
+    """The rank of each item among the items. Python orders texts by code point, as Arrow does."""
     order = {value: position for position, value in enumerate(sorted({value for value in items if value is not None}))}
     values = np.fromiter((order.get(value, -1) for value in items), np.int64, len(items))
     return SortKeys(values, values >= 0 if None in items else None)
@@ -76,7 +76,7 @@ def column_keys(access: TableAccess, expr: Prop | EntityId, row_numbers: NumArra
 
 
 def column_ranks(caches: ReadCache, table: ResidentTable, name: str) -> SortKeys:
-    """The keys of a whole column, kept in memory."""
+    """The keys of a whole column, cached."""
     return caches.get(
         _cache_key(table, name),
         lambda: sort_keys(table.column(name)),
@@ -117,7 +117,7 @@ def sort_order(columns: "list[NumArray]", count: int) -> NumArray:
 
 
 def top_candidates(keys: SortKeys, direction: SortDirection, limit: int) -> NumArray | None:
-    """The rows that the first `limit` by one key, ties included, are among; None where that is most of them."""
+    """Rows that include the first `limit` by one key, with ties; None where that would be most rows."""
     count = len(keys.values)
     if limit <= 0 or count < 4 * limit + 256:
         return None
@@ -140,7 +140,7 @@ def top_candidates(keys: SortKeys, direction: SortDirection, limit: int) -> NumA
 
 @dataclass(frozen=True, slots=True)
 class RowGroups:
-    """Which group each row is in, and for each group one of its rows."""
+    """The group of each row, and the first row of each group."""
 
     of_row: NumArray
     first: NumArray
@@ -151,7 +151,7 @@ class RowGroups:
 
 
 def group_rows(keys: "list[SortKeys]", count: int) -> RowGroups:
-    """Rows with equal keys; null is a value of its own."""
+    """Group rows with equal keys; null is a value of its own."""
     codes, size = np.zeros(count, np.int64), 1
     for key in keys:
         more, more_size = _dense_codes(key)

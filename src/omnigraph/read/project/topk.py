@@ -1,7 +1,7 @@
-"""The best of all rows of a table: what a query without filters that orders by a rank and has a limit asks for.
+"""Top-k search: the best k of all rows of a table, for a query without filters that orders by a rank with a limit.
 
-Only hits are touched here, never an array as long as the table, except where distances are looked at: see
-`search.rank_scores` for the way that answers everything, which is taken wherever this one says None.
+Only hits are processed, never an array as long as the table, except for distances. Where a function here returns None,
+`search.rank_scores` ranks all candidates instead.
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ from omnigraph.read.search.search import positions_by_score, query_vector
 from omnigraph.read.tables.arrow_numpy import NumArray
 from omnigraph.read.tables.column_store import ID
 
-HEAD_ROWS = 1_000  # how many of a rank's best are looked at first when two are fused
+HEAD_ROWS = 1_000  # of each rank, the rows considered first when two are fused
 _UNKNOWN = -1
-_FEW_TIES = 100  # more are compared by the rank of their ids, which is kept
+_FEW_TIES = 100  # more are compared by the cached rank of their ids
 
 
 def top_rows(reader: SnapshotReader, rank: Nearest | Bm25, everything: NumArray, top: int) -> Hits | None:
-    """The best `top` of all rows with all that are as good as the last of them, or all that the rank has."""
+    """The best `top` of all rows, with ties of the last, or all rows of the rank."""
     candidates = CandidateRows(reader, reader.state(rank.field.table_key), everything)
     if isinstance(rank, Bm25):
         return text.top_matches(candidates, rank, top)
@@ -40,20 +40,20 @@ def top_rows(reader: SnapshotReader, rank: Nearest | Bm25, everything: NumArray,
 def top_rows_fused(
     reader: SnapshotReader, ranks: Sequence[Nearest | Bm25], k: int, everything: NumArray, top: int
 ) -> Hits | None:
-    """The same by the sum of 1 / (k + place) over the ranks.
+    """The same by the sum of 1 / (k + position) over the ranks.
 
-    Each rank tells its head: its first rows, in places 1 to h. Of a row in the head of one rank, its share of that
+    Each rank gives its head: its first rows, in positions 1 to h. Of a row in the head of one rank, its share of that
     rank is known; its share of the other, if it is not in that head too, is at least 0 and at most 1 / (k + h + 1),
     or exactly 0 if the head is all that the other rank has. So each row in a head has a lower and an upper bound, and
     a row in no head has an upper bound that is the sum of those shares. Let L be the `top`-th greatest lower bound:
     `top` rows have at least L, so what has an upper bound below L is neither among the best `top` nor as good as the
-    last of them. If that holds for the rows in no head, the rows whose upper bound is at least L are all that can be
-    asked for, and their missing places are asked for one by one. Sums are rounded, but rounding is monotonic, so the
-    bounds hold for the sums as they are computed.
+    last of them. If that holds for the rows in no head, only the rows whose upper bound is at least L can be in
+    the result, and their missing positions are looked up one by one. Sums are rounded, but rounding is monotonic, so
+    the bounds hold for the computed sums.
     """
     if 4 * top > HEAD_ROWS or not len(everything):
         return None
-    with ThreadPoolExecutor(1) as pool:  # distances are computed while Lance is searching
+    with ThreadPoolExecutor(1) as pool:  # distances are computed while Lance searches
         by_distance_first = sorted(range(len(ranks)), key=lambda i: not isinstance(ranks[i], Nearest))
         made: dict[int, _RankOrder] = {}
         for i in by_distance_first:
@@ -93,21 +93,21 @@ def _add_shares(shares: Sequence[NumArray]) -> NumArray:
 
 
 def _shares(at: NumArray, k: int, unknown: float) -> NumArray:
-    """1 / (k + place); nothing where a rank does not have a row."""
+    """1 / (k + position); 0 where a rank does not have a row."""
     known = at > 0
     return np.where(known, 1 / (k + np.where(known, at, 1)), np.where(at == _UNKNOWN, unknown, 0.0))
 
 
 class _RankOrder(Protocol):
-    """All rows that a rank has, best first, equal ones by id."""
+    """The rows of a rank, best first, ties by id."""
 
-    complete: bool  # whether the head is all
+    complete: bool  # whether the head has all rows
 
     def head(self) -> NumArray:
         """The numbers of about the first `HEAD_ROWS`, in order."""
 
     def places_of(self, row_numbers: NumArray) -> NumArray:
-        """The places of rows that are not in the head, counted from 1; 0 where the rank does not have a row."""
+        """The positions of rows outside the head, counted from 1; 0 where the rank does not have the row."""
 
 
 def _open_order(
@@ -129,7 +129,7 @@ def _sort_hits(candidates: CandidateRows, hits: Hits, *, descending: bool) -> Nu
 
 
 def _count_tied_before(candidates: CandidateRows, number: int, equals: NumArray) -> int:
-    """How many of the rows that are as good come first, by id."""
+    """How many of the rows with an equal score come first, by id."""
     if len(equals) < 2:
         return 0
     if len(equals) > _FEW_TIES:
@@ -162,7 +162,7 @@ class _DistanceOrder:
 
 
 class _TextOrder:
-    """All that is found is fetched at once: where that is much, some of the nearest rows are nearly always in it."""
+    """All hits are fetched at once; where they are many, they nearly always include some of the nearest rows."""
 
     def __init__(self, candidates: CandidateRows, rank: Bm25) -> None:
         self._candidates = candidates
@@ -174,7 +174,7 @@ class _TextOrder:
         self.complete = len(scores) <= HEAD_ROWS
         if not self.complete:
             least = -vector.kth_smallest(-scores, HEAD_ROWS)
-            kept = scores > least  # those as good as the last one may be very many
+            kept = scores > least  # ties of the last one may be very many
             addresses, scores = addresses[kept], scores[kept]
         return _sort_hits(self._candidates, Hits(self._candidates.row_numbers_at(addresses), scores), descending=True)
 

@@ -1,13 +1,13 @@
-"""Texts as vectors: a client for any provider that speaks OpenAI's embeddings protocol, and one that needs none.
+"""Embedding of texts: a client for providers with OpenAI's embeddings API, and an embedder that works offline.
 
-Which provider is used is the environment's to say:
+The environment chooses the provider:
 
     OMNIGRAPH_EMBED_PROVIDER  `openai` (any compatible endpoint; the default if a key or URL is set) or `offline`
     OMNIGRAPH_EMBED_URL       the endpoint's base, default https://api.openai.com/v1
     OMNIGRAPH_EMBED_MODEL     default text-embedding-3-small
-    OMNIGRAPH_EMBED_API_KEY   or OPENAI_API_KEY; an endpoint of one's own may do without
+    OMNIGRAPH_EMBED_API_KEY   or OPENAI_API_KEY; a private endpoint may need none
 
-Vectors of two models can't be compared. Whoever fills a property's vectors records provider and model in the catalog
+Vectors of two models can't be compared. What fills a property's vectors records provider and model in the catalog
 (`Embed`), and a text is then embedded by that model or not at all.
 """
 
@@ -37,7 +37,7 @@ PROVIDER, URL, MODEL = "OMNIGRAPH_EMBED_PROVIDER", "OMNIGRAPH_EMBED_URL", "OMNIG
 API_KEY, OPENAI_KEY = "OMNIGRAPH_EMBED_API_KEY", "OPENAI_API_KEY"
 DEFAULT_URL = "https://api.openai.com/v1"
 DEFAULT_MODEL = "text-embedding-3-small"
-OFFLINE_MODEL = "hashed-words-1"  # a change of its method is another model
+OFFLINE_MODEL = "hashed-words-1"  # a change of the method needs a new name
 
 BATCH_TEXTS_MAX = 128
 ATTEMPTS_MAX = 5
@@ -46,15 +46,15 @@ WAIT_MAX_S = 20.0
 RESPONSE_BYTES_MAX = 256 * 1024 * 1024
 CACHED_QUERIES_MAX = 256
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-_CHOOSES_DIMENSION = re.compile(r"text-embedding-3-")  # the models that are told how long a vector to make
+_CHOOSES_DIMENSION = re.compile(r"text-embedding-3-")  # models that take the dimension as a parameter
 _WORD = re.compile(r"\w+")
 
 
 class ProviderUnavailable(Unavailable):
-    """The embedding endpoint did not answer, or had no time. Nothing happened; try again later."""
+    """The embedding endpoint did not respond or is overloaded. Nothing was written; try again later."""
 
     def __str__(self) -> str:
-        return f"The embedding endpoint {self.what} did not serve ({self.reason}): check {URL}, or try again later."
+        return f"The embedding endpoint {self.what} is unavailable ({self.reason}): check {URL}, or try again later."
 
 
 class Embedder(Protocol):
@@ -72,9 +72,9 @@ class Embedder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OfflineEmbedder:
-    """Hashes words, pairs of words and parts of words into a vector, so that similar texts are near.
+    """Hashes words, word pairs and trigrams into a vector, so that similar texts are near.
 
-    Deterministic, in every process and for ever: for tests, demos and machines without a network.
+    Deterministic across processes and releases: for tests, demos and machines without a network.
     """
 
     model: str = OFFLINE_MODEL
@@ -161,7 +161,7 @@ class HttpEmbedder:
 
 
 def embedder_from(environ: Mapping[str, str], runtime: Runtime | None = None) -> Embedder:
-    """The provider that the environment names. Nothing is asked of it yet."""
+    """The provider that the environment names; sends no request."""
     settings = {name: environ.get(name, "").strip() for name in (PROVIDER, URL, MODEL, API_KEY, OPENAI_KEY)}
     key = settings[API_KEY] or settings[OPENAI_KEY]
     provider = settings[PROVIDER] or ("openai" if key or settings[URL] else "")
@@ -180,12 +180,12 @@ def embedder_from(environ: Mapping[str, str], runtime: Runtime | None = None) ->
     if not key and url == DEFAULT_URL:
         raise BadRequest(f"{url} needs a key: set {API_KEY} or {OPENAI_KEY}, or {URL} for an endpoint of your own.")
     if settings[URL] and not settings[API_KEY] and url != DEFAULT_URL:
-        key = ""  # OpenAI's key is not for others to see
+        key = ""  # OpenAI's key is not sent to other endpoints
     return HttpEmbedder(url, settings[MODEL] or DEFAULT_MODEL, key or None, runtime=runtime or Runtime())
 
 
 class QueryEmbeddings:
-    """The last few texts that queries were near to, with their vectors: a query is often repeated."""
+    """A cache of query texts and their vectors, because queries are often repeated."""
 
     def __init__(self, entries_max: int = CACHED_QUERIES_MAX) -> None:
         self._entries_max = entries_max
@@ -218,7 +218,7 @@ def embed_query(text: str, prop: Property, type_name: str, embedder: Embedder | 
 
 
 def require_same_model(embedder: Embedder, prop: Property, type_name: str) -> None:
-    """Refuse a model other than the one that made the property's vectors, if one has."""
+    """Refuse a model other than the one that made the property's vectors, if there is one."""
     recorded = prop.embed
     if recorded is None or recorded.model is None:
         return
@@ -230,7 +230,7 @@ def require_same_model(embedder: Embedder, prop: Property, type_name: str) -> No
 
 
 def _error_reason(error: urllib.error.HTTPError) -> str:
-    """What the endpoint says is wrong, if it says it in a way that can be shown."""
+    """The error message of the endpoint, shortened, or the HTTP reason."""
     try:
         settings = json.loads(error.read(10_000))["error"]
         text = settings["message"] if isinstance(settings, dict) else settings

@@ -1,8 +1,8 @@
-"""Full text: which rows a text filter finds, and how well rows fit a text.
+"""Full-text search: the rows that a text filter finds, and the BM25 scores of rows.
 
-Lance's index answers over all rows (`storage/table/read/search.py` sees to it that all are in it), so there is one
-way to split texts into words and one to score them. Scores are BM25 with the statistics of the index, in which a
-replaced or removed row still counts until maintenance rewrites it.
+Lance's index covers all rows (`storage/table/read/search.py` ensures that), so there is one tokenizer and one scoring.
+Scores are BM25 with the statistics of the index, in which a replaced or deleted row still counts until maintenance
+rewrites it.
 """
 
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from omnigraph.read.tables.column_store import ID
 from omnigraph.storage.table.read.search import no_hits
 from omnigraph.storage.table.tables import SearchHits
 
-_TIES = 16  # how many more than were asked for are fetched at first, to see whether others are as good as the last
+_TIES = 16  # hits fetched at first beyond the requested ones, to see whether there are ties of the last
 
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """Rows by number, each once, and how good they are: scores, distances, or sums of shares."""
+    """Distinct rows by number, and their scores, distances, or sums of shares."""
 
     row_numbers: NumArray
     scores: NumArray
@@ -70,7 +70,7 @@ def text_scores(candidates: CandidateRows, rank: Bm25, top: int | None) -> "pa.A
 
 
 def top_matches(candidates: CandidateRows, rank: Bm25, top: int) -> Hits:
-    """The best of all rows with their equals, or all that is found; `candidates` are all rows, by number."""
+    """The best of all rows with ties, or all hits; `candidates` are all rows, by number."""
     assert isinstance(rank.query, Literal)
     if not isinstance(rank.query.value, str):
         return Hits(np.zeros(0, np.int64), np.zeros(0))
@@ -79,7 +79,7 @@ def top_matches(candidates: CandidateRows, rank: Bm25, top: int) -> Hits:
 
 
 def all_matches(candidates: CandidateRows, rank: Bm25) -> SearchHits:
-    """All that is found in all rows."""
+    """All hits among all rows."""
     assert isinstance(rank.query, Literal)
     if not isinstance(rank.query.value, str):
         return no_hits(with_ids=False)
@@ -87,7 +87,7 @@ def all_matches(candidates: CandidateRows, rank: Bm25) -> SearchHits:
 
 
 class _Search:
-    """One text sought among the candidates: few are named to Lance, of many its answer is narrowed down."""
+    """A search among the candidates: few are passed to Lance as a filter; for many its hits are filtered."""
 
     def __init__(self, candidates: CandidateRows, column: str, text: str, *, everything: bool = False) -> None:
         self._candidates = candidates
@@ -101,7 +101,7 @@ class _Search:
             )
 
     def best(self, top: int | None) -> SearchHits:
-        """All that is found, or at least the best with their equals."""
+        """All hits, or at least the best with ties."""
         if top is None or (self._allowed is None and not self._everything):
             return self._found(None)
         limit = top + _TIES

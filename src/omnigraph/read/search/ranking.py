@@ -1,7 +1,6 @@
-"""The one place where search meets the rest: texts as filters, ranks as values of rows.
+"""Search in queries: text filters as row numbers, ranks as values of rows, and fusion of ranks.
 
-`search.py` knows nothing of rows: it says which entities a text search finds, and the score or place of each
-candidate. Here they become numbers and columns, and ranks are fused. It is loaded when a query searches.
+`search.py` works on the entities of one table. Here its results are spread over the rows of a binding table.
 """
 
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from omnigraph.read.tables.table_access import TableAccess
 
 @dataclass(frozen=True, slots=True)
 class RankValues:
-    """A rank's value for each row; `found` is false where it has none."""
+    """A rank's value for each row; `found` is false where the rank does not have the row."""
 
     values: NumArray
     found: BoolArray
@@ -43,9 +42,9 @@ def text_numbers(reader: SnapshotReader, table: RowSet, condition: TextSearch) -
 
 
 def rank_rows(access: TableAccess, rank: Rank, rows: Bindings, top: int | None) -> RankValues:
-    """A rank's values over the rows that match: a fused one depends on all of them.
+    """A rank's values for the rows that match; a fused rank depends on all of them.
 
-    With `top` only the best so many entities are needed, with all that are as good as the last of them.
+    With `top` only so many of the best entities are needed, with ties of the last.
     """
     if not isinstance(rank, Rrf):
         distinct, positions = np.unique(rows.columns[rank.field.var], return_inverse=True)
@@ -61,9 +60,9 @@ def rank_rows(access: TableAccess, rank: Rank, rows: Bindings, top: int | None) 
 
 
 def top_rows(access: TableAccess, rank: Rank, rows: Bindings, top: int) -> tuple[Bindings, RankValues] | None:
-    """The rows that a rank has and that may be the best `top`, with their values: where all rows of one table match.
+    """The rows among which a rank's best `top` are, ties included, with their values.
 
-    All that are as good as the last of them are there. None where `scores` has to be asked.
+    Only where all rows of one table match; None where `rank_rows` has to rank all of them.
     """
     ranks = rank.ranks if isinstance(rank, Rrf) else (rank,)
     var, key = ranks[0].field.var, ranks[0].field.table_key
@@ -91,13 +90,13 @@ def _take(scored: RankValues, positions: NumArray) -> RankValues:
 
 
 def _reciprocal(access: TableAccess, rank: Nearest | Bm25, distinct: NumArray, k: int) -> RankValues:
-    """1 / (k + place), counted from 1 over the entities that have a score: best first, equal ones by id."""
+    """1 / (k + position), counted from 1 over the entities that have a score: best first, ties by id."""
     positions = np.asarray(search.rank_positions(access.reader, rank, _candidates(access, rank, distinct)))
     return RankValues(1 / (k + positions), positions > 0)
 
 
 def _candidates(access: TableAccess, rank: Nearest | Bm25, distinct: NumArray) -> "NumArray | pa.Array[Any]":
-    """The entities to rank: by number where the table is in memory, which spares reading their ids."""
+    """The entities to rank: by number where the table is in memory, which avoids reading their ids."""
     table = access.table(rank.field.table_key)
     return distinct if isinstance(table, ResidentTable) else table.ids(distinct)
 

@@ -1,7 +1,7 @@
-"""Where a table state's rows are, for searches: Lance names what it finds by row address, queries by id.
+"""Row addresses, row numbers and ids for searches: Lance's hits are row addresses, queries use row numbers or ids.
 
-Where the ids are in memory, one is turned into the other by numbers alone; otherwise Lance is asked for the ids of what
-it found, or to look among some ids.
+Where the ids are in memory, addresses are mapped to row numbers; otherwise Lance returns the ids of its hits, or is
+given the ids to search among.
 """
 
 from functools import cached_property
@@ -17,7 +17,7 @@ from omnigraph.read.tables.column_store import ID, ColumnStore
 from omnigraph.read.tables.resident_table import ResidentTable
 
 NO_NUMBERS: NumArray = np.zeros(0, np.int64)
-NAMED_IDS_MAX = 2_000  # up to here Lance is told which ids to look among; more are sorted out afterwards
+NAMED_IDS_MAX = 2_000  # up to here the ids are passed to Lance as a filter; for more its hits are filtered
 
 
 Candidates: TypeAlias = "pa.Array[Any] | NumArray"
@@ -43,7 +43,7 @@ class CandidateRows:
 
     @property
     def by_number(self) -> bool:
-        """Whether numbers are at hand: they were given, or the ids are in memory."""
+        """Whether row numbers are known: they were given, or the ids are in memory."""
         return isinstance(self._candidates, np.ndarray) or self.stored.is_loaded(ID)
 
     @cached_property
@@ -52,7 +52,7 @@ class CandidateRows:
 
     @cached_property
     def row_numbers(self) -> NumArray:
-        """The candidates' numbers. All ids in row order, a search without a filter, are told at once."""
+        """The candidates' row numbers. All ids in row order, from a search without a filter, are recognised."""
         if isinstance(self._candidates, np.ndarray):
             return self._candidates
         rows = self.rows
@@ -62,13 +62,13 @@ class CandidateRows:
 
     @cached_property
     def is_all_rows(self) -> bool:
-        """Whether they are all the rows there are; may be false where that is not known without effort."""
+        """Whether the candidates are all rows; may be false where finding out would be expensive."""
         if self.state.overlay.is_empty:
             return self.count == self.stored.rows
         return self.by_number and self.count == len(self.rows.all_rows())
 
     def positions_of(self, row_numbers: NumArray) -> NumArray:
-        """Which candidate each row is, -1 where it is none."""
+        """The position of each row among the candidates, -1 where it is not one of them."""
         own = self.row_numbers
         in_order = self.count == self.rows.total and bool(self.count) and own[0] == 0
         if in_order and self.rows.patch is None and bool((np.diff(own) == 1).all()):
@@ -121,7 +121,7 @@ class CandidateRows:
 
 
 def positions_in(ids: "pa.Array[Any]", wanted: "pa.Array[Any]") -> NumArray:
-    """The place in `ids` of each wanted id, -1 where it is not there; both have distinct ids."""
+    """The position in `ids` of each wanted id, -1 where it is missing; both have distinct ids."""
     if len(wanted) > len(ids):
         positions = np.full(len(wanted), -1, np.int64)
         back = positions_in(wanted, ids)

@@ -1,10 +1,6 @@
-"""Search, as the rest of reading sees it: which entities a text filter finds, and how each candidate ranks.
+"""Search over the entities of one table: which of them a text filter finds, and the rank of each candidate.
 
-text.py       full text, by Lance's index        vector.py     vectors, exact or by Lance's index
-rows.py    ids, row numbers and addresses     embedding.py  texts as vectors, by a provider
-best.py       the best of all rows, only them
-
-Candidates are the entities that pass every other filter: a rank is over them, never cut off before they were filtered.
+Candidates are the entities that pass every other filter. A rank is over them; it is never cut off before filtering.
 """
 
 from collections.abc import Callable
@@ -27,7 +23,7 @@ __all__ = ["positions_by_score", "query_vector", "rank_positions", "rank_scores"
 def rank_scores(
     reader: SnapshotReader, rank: Nearest | Bm25, candidates: Candidates, top: int | None = None
 ) -> "pa.Array[Any]":
-    """The score of each candidate, in their order; null for those that the rank does not have.
+    """The score of each candidate, in their order; null for those without a score.
 
     `candidates` are distinct rows of the rank's table: ids, or numbers in the `ResidentTable` space of its state, which
     saves looking ids up. With `top` only the best so many are needed: others may be null, but never one that is as
@@ -37,9 +33,9 @@ def rank_scores(
 
 
 def rank_positions(reader: SnapshotReader, rank: Nearest | Bm25, candidates: Candidates) -> NumArray:
-    """The place of each candidate in a rank, counted from 1, best first, equal scores by id; 0 where it has none.
+    """The position of each candidate in a rank, counted from 1, best first, ties by id; 0 for those without a score.
 
-    What `rrf` adds up is 1 / (k + place) of each rank that has the entity.
+    `rrf` is the sum of 1 / (k + position) over the ranks that have the entity.
     """
     rows = CandidateRows(reader, reader.state(rank.field.table_key), candidates)
     scores = _scores(reader, rank, rows, None)
@@ -54,7 +50,7 @@ def _scores(reader: SnapshotReader, rank: Nearest | Bm25, rows: CandidateRows, t
 
 
 def positions_by_score(scores: "pa.Array[Any]", ids: "Callable[[], pa.Array[Any]]", *, descending: bool) -> NumArray:
-    """As `rank_places`, of scores that are known. Ids are asked for only if some scores are equal."""
+    """As `rank_positions`, for known scores. `ids` is called only if some scores are equal."""
     known = np.flatnonzero(to_mask(scores.is_valid()))
     values = scores.drop_null().to_numpy()
     order = np.argsort(-values if descending else values)
@@ -71,7 +67,7 @@ def positions_by_score(scores: "pa.Array[Any]", ids: "Callable[[], pa.Array[Any]
 
 
 def query_vector(reader: SnapshotReader, rank: Nearest) -> NumArray | None:
-    """The vector to be near to: as given, or made from a text. Null is near to nothing."""
+    """The query vector: as given, or embedded from a text; None for null."""
     assert isinstance(rank.query, Literal)
     value = rank.query.value
     if isinstance(value, str):

@@ -1,7 +1,7 @@
-"""Vectors: how far rows are from a vector.
+"""Vector search: the distances of rows from a query vector.
 
-Distances are always computed here, from the stored vectors, in double precision: an index only decides which rows are
-looked at, where there are too many to look at all.
+Distances are always computed here, from the stored vectors, in double precision. An index only selects the rows to
+consider where there are too many for all.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,23 +23,23 @@ from omnigraph.schema.definitions import Metric
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.schema.types import Vector
 
-# So many numbers in vectors are looked at one by one although there is an index: from the store, or from memory.
+# Up to so many vector components are scanned although there is an index: from the store, or from memory.
 SCANNED_VALUES_MAX, SCANNED_IN_MEMORY_MAX = 4_000_000, 32_000_000
-REFINE_FACTOR = 10  # how many times as many rows as wanted the index is asked for: its distances are approximate
+REFINE_FACTOR = 10  # rows requested from the index for each wanted row, because its distances are approximate
 SHORT_LIST_ROWS_MIN = 10_000
 VectorBatch: TypeAlias = (
-    "tuple[NumArray, NumArray, BoolArray]"  # places of candidates, their vectors, and which are not null
+    "tuple[NumArray, NumArray, BoolArray]"  # positions of candidates, their vectors, and which are not null
 )
 
 _CHUNK_ROWS = 65_536
-_EXACT_ROWS = 2_048  # as doubles they fit a processor's cache; einsum, because BLAS starts threads and waits for them
-_ROUGH_ERROR = 1e-3  # more than single precision is off by
+_EXACT_ROWS = 2_048  # as doubles they fit a CPU cache; einsum, because BLAS starts threads and waits for them
+_ROUGH_ERROR = 1e-3  # an upper bound of the error of single precision
 
 
 def vector_distances(candidates: CandidateRows, rank: Nearest, wanted: NumArray, top: int | None) -> "pa.Array[Any]":
     """The distance of each candidate, null where there is none; see `search.rank_scores` for `top`."""
     _check_dimension(rank, wanted)
-    if rank.metric == "cosine" and not wanted.any():  # it points nowhere
+    if rank.metric == "cosine" and not wanted.any():  # it has no direction
         return pa.nulls(candidates.count, pa.float64())
     values, known = np.zeros(candidates.count, np.float64), np.zeros(candidates.count, np.bool_)
     parts = None
@@ -81,7 +81,7 @@ def distances(matrix: NumArray, present: BoolArray, wanted: NumArray, metric: Me
 
 
 def _short_list(matrix: NumArray, present: BoolArray, wanted: NumArray, metric: Metric, top: int) -> NumArray:
-    """Where the nearest are, with all that may be as near: in single precision, which is several times faster."""
+    """The positions of the nearest with possible ties, in single precision, which is several times faster."""
     known = present.copy()
     with np.errstate(all="ignore"):
         if metric == "l2":
@@ -101,7 +101,7 @@ def _short_list(matrix: NumArray, present: BoolArray, wanted: NumArray, metric: 
 
 
 def matrix_of(vectors: "pa.Array[Any]") -> tuple[NumArray, BoolArray]:
-    """Vectors as the rows of a matrix, not copied, and which of them are not null."""
+    """Vectors as the rows of a matrix without a copy, and which of them are not null."""
     items: Any = vectors
     rows, width = len(vectors), int(items.type.list_size)
     return raw_values(items.values.slice(vectors.offset * width, rows * width)).reshape(rows, width), to_mask(
@@ -125,9 +125,9 @@ def _vectors(candidates: CandidateRows, column: str) -> Iterator[VectorBatch]:
 
 
 def _matrix_lookup(candidates: CandidateRows, column: str) -> Callable[[NumArray], tuple[NumArray, BoolArray]] | None:
-    """Vectors by number, from the column in memory; None where it is not there and should not be.
+    """A lookup of vectors by row number in the loaded column; None where it is not loaded and should not be.
 
-    Rows are picked from matrices: Arrow takes its time over lists of numbers, and a run of rows need not be copied.
+    Rows are picked from matrices: Arrow is slow for lists of numbers, and a run of rows need not be copied.
     """
     stored, patch = candidates.stored, candidates.rows.patch
     size = stored.rows * value_bytes(candidates.state.schema.field(column).type)
@@ -172,9 +172,9 @@ def _is_worth_an_index(candidates: CandidateRows, rank: Nearest) -> bool:
 def _search_index(
     candidates: CandidateRows, rank: Nearest, wanted: NumArray, top: int, *, everything: bool = False
 ) -> list[VectorBatch] | None:
-    """The vectors of about the nearest candidates; None if the index finds too few to be sure.
+    """The vectors of approximately the nearest candidates; None if the index finds too few.
 
-    With `everything` the candidates are all rows, and their numbers stand for their places.
+    With `everything` the candidates are all rows, and positions are row numbers.
     """
     state, column = candidates.state, rank.field.column.column
     found = candidates.reader.tables.search_nearest(
@@ -198,9 +198,9 @@ def _search_index(
 
 
 def top_nearest(candidates: CandidateRows, rank: Nearest, wanted: NumArray, top: int) -> Hits | None:
-    """The nearest of all rows with their equals, or all that have a distance; `candidates` are all rows, by number.
+    """The nearest of all rows with ties, or all that have a distance; `candidates` are all rows, by number.
 
-    None where `vector_distances` has to be asked.
+    None where `vector_distances` has to be used.
     """
     _check_dimension(rank, wanted)
     if not wanted.any():
@@ -218,10 +218,10 @@ def top_nearest(candidates: CandidateRows, rank: Nearest, wanted: NumArray, top:
 
 @dataclass(frozen=True, slots=True)
 class _Lengths:
-    """The lengths of all vectors of a stored version: one over them, not a number where there is no vector or zero."""
+    """The inverse lengths of all vectors of a stored version: NaN for null and for zero vectors."""
 
     inverse: NumArray
-    least: float  # but for zeros
+    least: float  # of the nonzero ones
     greatest: float
     vectors: int
 
@@ -238,7 +238,7 @@ def _vector_lengths(matrix: NumArray, present: BoolArray) -> _Lengths:
             lengths[start : start + _EXACT_ROWS] = np.sqrt(np.einsum("ij,ij->i", chunk, chunk))
         there = lengths[present]
         inverse = np.where(present & (lengths > 0), 1 / lengths, np.nan).astype(np.float32)
-    greatest = float(there.max(initial=0.0))  # not a number if one is not
+    greatest = float(there.max(initial=0.0))  # NaN if one is
     return _Lengths(inverse, float(there[there > 0].min(initial=np.inf)), greatest, int(np.count_nonzero(present)))
 
 
@@ -246,7 +246,7 @@ _LONG, _SHORT = 1e12, 1e-12  # lengths between which products in single precisio
 
 
 def rough_distances(candidates: CandidateRows, rank: Nearest, wanted: NumArray) -> "RoughDistances | None":
-    """How near all rows are; None where they are not in memory, or not fit for single precision."""
+    """Distances of all rows; None where vectors are not in memory or exceed the range of single precision."""
     _check_dimension(rank, wanted)
     column, state = rank.field.column.column, candidates.state
     if candidates.rows.patch is not None or state.at is None or _matrix_lookup(candidates, column) is None:
@@ -264,7 +264,7 @@ def rough_distances(candidates: CandidateRows, rank: Nearest, wanted: NumArray) 
 
 
 class RoughDistances:
-    """All distances in single precision, of which those that matter are computed again in double precision.
+    """All distances in single precision; those that matter are computed again in double precision.
 
     The sum of n products is off by at most n u of the sum of their magnitudes, where u is half an epsilon, which by
     Cauchy and Schwarz is at most n u of the product of the lengths. So a cosine is off by at most (n + a few) u, and a
@@ -280,7 +280,7 @@ class RoughDistances:
         self._metric = metric
         self._vector_lengths = lengths
         self._relative_error = (2 * matrix.shape[1] + 16) * float(np.finfo(np.float32).eps)
-        zeros = metric == "cosine"  # they have no direction
+        zeros = metric == "cosine"  # zero vectors have no direction
         self.count = int(np.count_nonzero(~np.isnan(lengths.inverse))) if zeros else lengths.vectors
 
     @cached_property
@@ -288,7 +288,7 @@ class RoughDistances:
         matrix, wanted, lengths = self._matrix, self._wanted, self._vector_lengths
         if self._metric == "cosine":
             own = np.sqrt(np.square(wanted, dtype=np.float64).sum())
-            with np.errstate(all="ignore"):  # whatever is under a null
+            with np.errstate(all="ignore"):  # values under a null
                 rough = np.einsum("ij,j->i", matrix, -(wanted / own).astype(np.float32))
                 rough *= lengths.inverse
                 rough += 1
@@ -305,12 +305,12 @@ class RoughDistances:
         return result
 
     def _error_bound(self, distance: float) -> float:
-        """How far in single precision what is as far, or less, can seem to be farther, and the other way round."""
+        """An upper bound of the error of a distance in single precision."""
         slack: float = self._relative_error if self._metric == "cosine" else 2 * self._relative_error * distance + 1e-17
         return slack
 
     def nearest(self, count: int) -> Hits:
-        """The nearest `count` with all that are as near as the last of them, or all that there are."""
+        """The nearest `count` rows with ties of the last, or all."""
         if self.count <= count:
             return self._exact(np.flatnonzero(~np.isnan(self._distances_f32)))
         last = kth_smallest(self._distances_f32, count)
@@ -319,7 +319,7 @@ class RoughDistances:
         return Hits(found.row_numbers[kept], found.scores[kept])
 
     def count_nearer(self, number: int) -> tuple[int, NumArray] | None:
-        """How many rows are nearer than this one, and which are as near; None if it has no distance."""
+        """How many rows are nearer than this one, and which are equally near; None if it has no distance."""
         own = self._exact(np.array([number]))
         if not len(own.scores):
             return None
@@ -336,9 +336,9 @@ class RoughDistances:
 
 
 def kth_smallest(values: NumArray, count: int) -> float:
-    """The `count`-th smallest of more numbers than that; what is not a number comes last.
+    """The `count`-th smallest of more than `count` numbers; NaN sorts last.
 
-    It is at most the `count`-th smallest of some of them, which leaves few to look at.
+    It is at most the `count`-th smallest of a sample, which leaves few values to partition.
     """
     some = values[: max(16 * count, len(values) // 16)]
     bound = np.partition(some, count - 1)[count - 1] if len(some) >= count else np.nan
