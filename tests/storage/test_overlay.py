@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import BadRequest
 from omnigraph.storage.location import Location
-from omnigraph.storage.table.overlay import Overlay, align_table
+from omnigraph.storage.table.align import align_table
+from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.tables import Tables, TableVersion
 from support.arrow import schema_of
 

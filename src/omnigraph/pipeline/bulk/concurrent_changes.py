@@ -18,7 +18,8 @@ from omnigraph.pipeline.bulk.verification.sql_engine import KeyEngine, Keys
 from omnigraph.pipeline.bulk.verification.verify_rows import StagedRows, aliases
 from omnigraph.schema.constraints import Cardinality, Constraints, Endpoint, Unique
 from omnigraph.storage.location import Location
-from omnigraph.storage.table.overlay import Overlay, align_table
+from omnigraph.storage.table.align import align_table
+from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.table_content import make_content
 from omnigraph.storage.table.tables import Tables
 from omnigraph.storage.table.write.fragments import normalize_zeros
@@ -82,9 +83,7 @@ def _arrival(tables: Tables, before: WriteTxn, now: WriteTxn, key: TableKey) -> 
 def _rows_of(overlay: Overlay, schema: "pa.Schema") -> "pa.Table":
     if overlay.rows is None:
         return schema.empty_table()
-    return align_table(
-        overlay.rows.select([name for name in overlay.rows.column_names if name in schema.names]), schema
-    )
+    return align_table(overlay.rows, schema, drop_unknown=True)
 
 
 @dataclass(frozen=True)

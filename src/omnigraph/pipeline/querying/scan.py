@@ -28,7 +28,8 @@ from omnigraph.read.tables.arrow_numpy import raw_values, valid_mask
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.schema.types import Enumeration, ListOf, PropertyType, Scalar, Vector
 from omnigraph.storage.location import Location
-from omnigraph.storage.table.overlay import Overlay, align_table, without_ids
+from omnigraph.storage.table.align import align_table
+from omnigraph.storage.table.overlay import Overlay, without_ids
 
 TASK_ROWS = 250_000
 SMALL_ROWS = 20_000  # a table that every executor may have whole
@@ -255,16 +256,14 @@ class ScanTask:
 
     def _shaped(self, batch: pa.RecordBatch, stored: Mapping[str, Any]) -> pa.Table:
         """Stored rows in the types of the schema, without those that the overlay replaces or removes."""
-        read = pa.Table.from_batches([batch])
-        columns = [read.column(name).cast(field.type) for name, field in stored.items()]
-        rows = pa.table(columns, schema=pa.schema(list(stored.values())))
+        schema = pa.schema(list(stored.values()))
+        rows = align_table(pa.table(batch).select(list(stored)).rename_columns(schema.names), schema)
         return without_ids(rows, self.overlay.hidden_ids) if self.overlay.hidden_ids else rows
 
     def _overlaid(self, stored: Mapping[str, Any]) -> pa.Table:
         rows, schema = self.overlay.rows, arrow_schema(self.pinned.definition)
         assert rows is not None
-        known = rows.select([name for name in rows.column_names if name in schema.names])
-        return align_table(known, schema).select([field.name for field in stored.values()])
+        return align_table(rows, schema, drop_unknown=True).select([field.name for field in stored.values()])
 
     def _handed_over(self, rows: pa.Table, filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         for condition in filters:

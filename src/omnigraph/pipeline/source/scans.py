@@ -17,7 +17,8 @@ from omnigraph.manifest.model.manifest import MAIN, CommitId
 from omnigraph.manifest.repository import Repository, open_repository
 from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.storage.location import Location
-from omnigraph.storage.table.overlay import Overlay, align_table
+from omnigraph.storage.table.align import align_table
+from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.read.partitions import fragment_batches, fragment_groups
 from omnigraph.storage.table.tables import Tables, TableVersion
 
@@ -112,7 +113,7 @@ def read_columns(
         hidden = pa.array(sorted(pinned.overlay.hidden_ids), pa.string())
         asked = list(dict.fromkeys([*inside, *(["id"] if len(hidden) else [])])) or ["id"]
         for batch in fragment_batches(tables, pinned.at, stored, asked, row_filter, whole):
-            yield _shaped(_visible(batch, hidden), shape)
+            yield from align_table(pa.table(_visible(batch, hidden)), shape, drop_unknown=True).to_batches()
     if len(stored) < len(fragments):
         for batch in _on_top(tables, pinned, whole, row_filter).select(wanted).to_batches():
             yield batch
@@ -126,16 +127,6 @@ def _visible(batch: "pa.RecordBatch", hidden: "pa.Array[Any]") -> "pa.RecordBatc
         return batch
     ids: Any = batch.column("id")
     return batch.filter(pc.invert(pc.is_in(ids, value_set=hidden.cast(ids.type))))
-
-
-def _shaped(batch: "pa.RecordBatch", shape: "pa.Schema") -> "pa.RecordBatch":
-    import pyarrow as pa
-
-    inside, arrays = set(batch.schema.names), []
-    for one in shape:
-        array: Any = batch.column(one.name) if one.name in inside else pa.nulls(batch.num_rows, one.type)
-        arrays.append(array if array.type == one.type else array.cast(one.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=shape)
 
 
 def _on_top(tables: Tables, pinned: Pinned, whole: "pa.Schema", row_filter: str | None) -> "pa.Table":
@@ -153,7 +144,7 @@ def overlay_rows(pinned: Pinned) -> "pa.Table":
     whole, rows = arrow_schema(pinned.definition), pinned.overlay.rows
     if rows is None:
         return whole.empty_table()
-    return align_table(rows.select([name for name in rows.column_names if name in whole.names]), whole)
+    return align_table(rows, whole, drop_unknown=True)
 
 
 def tables_at(location: Location) -> Tables:

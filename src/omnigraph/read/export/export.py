@@ -18,7 +18,7 @@ from omnigraph.errors import BadRequest
 from omnigraph.manifest.commit.txn import Snapshot
 from omnigraph.read.export.export_formats import Format, line_encoder, write_rows
 from omnigraph.schema.catalog import TypeDef
-from omnigraph.storage.table.overlay import align_table
+from omnigraph.storage.table.align import align_table
 from omnigraph.storage.table.table_content import TableContent
 from omnigraph.storage.table.tables import Tables
 

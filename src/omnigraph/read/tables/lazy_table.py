@@ -25,7 +25,8 @@ from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray
 from omnigraph.read.tables.column_store import ID
 from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.read.tables.resident_table import NeedsResidentTables, overlay_rows
-from omnigraph.storage.table.overlay import align_table, without_ids
+from omnigraph.storage.table.align import align_table
+from omnigraph.storage.table.overlay import without_ids
 from omnigraph.storage.table.tables import Tables
 
 LAZY_ROWS_MAX = 4_000
@@ -110,7 +111,7 @@ class LazyTable:
         self._caches.record_cost(("lookups", state.at), time.monotonic() - start)
         if not state.overlay.is_empty:
             stored = without_ids(stored, state.overlay.hidden_ids)
-        return pa.concat_tables([images, align_table(stored, images.schema)])
+        return pa.concat_tables([images, align_table(stored, images.schema, drop_unknown=True)])
 
     def columns_with(self, *names: str) -> list[str]:
         """The columns that the query needs of a row, and these."""
@@ -127,7 +128,7 @@ class LazyTable:
         """Keep rows that were read; their numbers."""
         row_numbers = self.numbers_of(rows.column(ID))
         self._record_positions(row_numbers, self._rows.num_rows)
-        self._rows = pa.concat_tables([self._rows, align_table(rows.select(self._names), self._rows.schema)])
+        self._rows = pa.concat_tables([self._rows, align_table(rows, self._rows.schema, drop_unknown=True)])
         return row_numbers
 
     def _record_positions(self, row_numbers: NumArray, first: int) -> None:

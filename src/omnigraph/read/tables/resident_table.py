@@ -26,7 +26,7 @@ from omnigraph.read.reader import TableState
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray
 from omnigraph.read.tables.column_store import ID, ColumnStore
 from omnigraph.read.tables.read_cache import ReadCache
-from omnigraph.storage.table.overlay import align_table
+from omnigraph.storage.table.align import align_table
 from omnigraph.storage.table.tables import Tables
 
 FEW_ROWS = 16  # up to here, reading rows one by one is cheaper than a call of Arrow
@@ -70,7 +70,7 @@ def overlay_rows(state: TableState) -> pa.Table:
     rows = state.overlay.rows
     if rows is None:
         return state.schema.empty_table()
-    return align_table(rows.select([name for name in rows.column_names if name in state.schema.names]), state.schema)
+    return align_table(rows, state.schema, drop_unknown=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ tables.py          the entry: reads and writes of table versions
 handles.py         open datasets and the Lance session
 table_content.py   a version with inline rows on top
 overlay.py         inline rows as one value, pure
+align.py           tables in the columns of a schema
 view.py            version and overlay as a private dataset
 file_records.py    sizes and checksums of table files
 fsync.py           makes Lance's files durable

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from omnigraph.errors import BadRequest
 from omnigraph.schema.ipc_row import EncodedRow, same_encoder, table_of
+from omnigraph.storage.table.align import widen_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -215,44 +216,6 @@ def _as_tables(parts: Sequence[RowChunk]) -> "list[pa.Table]":
         else:
             tables.append(part)
     return [*tables, table_of(made)] if made else tables
-
-
-def widen_schema(schema: "pa.Schema", other: "pa.Schema | None") -> "pa.Schema":
-    """`schema`, then the columns that only `other` has: rows that were written without them are null there."""
-    if other is None or other.equals(schema):
-        return schema
-    names = set(schema.names)
-    for column in other:
-        if column.name not in names:
-            schema = schema.append(column.with_nullable(True))
-    return schema
-
-
-def align_table(rows: "pa.Table", schema: "pa.Schema") -> "pa.Table":
-    """`rows` with exactly the columns of `schema`, in its order; missing ones are null.
-
-    A column that the schema does not know is refused: dropping it would lose what was written.
-    """
-    import pyarrow as pa
-
-    if rows.schema.equals(schema):
-        return rows
-    unknown = [name for name in rows.column_names if name not in schema.names]
-    if unknown:
-        raise BadRequest(f"the table has no column {unknown[0]!r}: add it first, or leave it out.")
-    columns = []
-    for target in schema:
-        if target.name not in rows.column_names:
-            if not target.nullable:
-                raise BadRequest(f"column {target.name!r} is required: give it a value in every row.")
-            columns.append(pa.nulls(rows.num_rows, target.type))
-            continue
-        column = rows[target.name]
-        try:
-            columns.append(column if column.type.equals(target.type) else column.cast(target.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise BadRequest(f"column {target.name!r} is {target.type}, not {column.type}: {error}") from error
-    return pa.table(columns, schema=schema)
 
 
 def _id_mask(rows: "pa.Table", ids: Iterable[str]) -> Any:

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.storage import meter
+from omnigraph.storage.table.align import align_table, widen_schema
 from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
 from omnigraph.storage.table.index.metadata import has_indexes, highest_fragment, rebase_indexes
 from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.lance_io_stats import Origin
-from omnigraph.storage.table.overlay import Overlay, align_table, widen_schema
+from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.read.row_addresses import cached_row_addresses
 from omnigraph.storage.table.write.detached_commit import widen_lance_schema, write_deletion_files
 from omnigraph.storage.util.blocking_hook import run_blocking_hook

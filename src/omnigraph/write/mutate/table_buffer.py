@@ -10,7 +10,8 @@ from omnigraph.query.ir import Compare, EntityId, Filter, Literal, Prop
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.identity import canonical_text
 from omnigraph.schema.ipc_row import encode_row
-from omnigraph.storage.table.overlay import Overlay, RowChunk, align_table, concat_rows, ids_of, with_ids, without_ids
+from omnigraph.storage.table.align import align_table
+from omnigraph.storage.table.overlay import Overlay, RowChunk, concat_rows, ids_of, with_ids, without_ids
 from omnigraph.storage.table.tables import Tables
 from omnigraph.write.delta import TableDelta
 from omnigraph.write.validate.row_images import RowImage, drop_unchanged, select_affected
@@ -149,8 +150,7 @@ class TableBuffer:
         at, tail = self._tables.resolve(self.content)
         unfolded = tail.compose(overlay)
         if unfolded.rows is not None:
-            known = [name for name in self.schema.names if name in unfolded.rows.column_names]
-            parts.append(apply_filter(align_table(unfolded.rows.select(known), self.schema)))
+            parts.append(apply_filter(align_table(unfolded.rows, self.schema, drop_unknown=True)))
         if at is not None:
             stored = self._tables.scan(at, list(dict.fromkeys([*columns, "id"])), predicate)
             parts.append((without_ids(stored, unfolded.hidden_ids) if unfolded.hidden_ids else stored).select(columns))

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from omnigraph.storage.table.align import align_table
 from omnigraph.storage.table.diff.row_diff import Difference, diff_by_join, diff_in_memory
 from omnigraph.storage.table.handles import Handles, TableVersion
 from omnigraph.storage.table.lance_errors import translate_errors
-from omnigraph.storage.table.overlay import ID, Overlay, align_table, without_ids
+from omnigraph.storage.table.overlay import ID, Overlay, without_ids
 from omnigraph.storage.table.read.point_lookup import exists, lookup
 from omnigraph.storage.table.read.row_addresses import measure_read
 from omnigraph.storage.util.parallel import gather
@@ -148,7 +149,7 @@ class _DiffSide:
             there = exists(self.handles, self.at, ids, self.overlay)
             return pa.table([pa.array(sorted(there), shape.field(ID).type)], schema=shape)
         rows = lookup(self.handles, self.at, ids, None, self.overlay, shape if self.at is None else None)
-        return align_table(rows.select([name for name in shape.names if name in rows.column_names]), shape)
+        return align_table(rows, shape, drop_unknown=True)
 
 
 def _diff_sides(handles: Handles, older: DiffInput, newer: DiffInput) -> Pair:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.storage.table.align import align_table
 from omnigraph.storage.table.handles import Handles, TableVersion
 from omnigraph.storage.table.lance_errors import translate_errors
-from omnigraph.storage.table.overlay import ID, Overlay, align_table, ids_of, without_ids
+from omnigraph.storage.table.overlay import ID, Overlay, ids_of, without_ids
 from omnigraph.storage.table.read.lookup_cache import LOOKUP_VALUES_MAX
 from omnigraph.storage.table.read.predicates import ColumnValues, filter_rows, sql_in, value_set
 from omnigraph.storage.table.read.row_addresses import id_batches, id_filter, measure_read
@@ -159,16 +160,12 @@ def _concat(parts: "Iterable[pa.Table | None]", shape: "pa.Schema") -> "pa.Table
 
     given = [part for part in parts if part is not None]
     found = [part for part in given if part.num_rows] or given[:1]
-    return pa.concat_tables([_shaped(part, shape) for part in found]) if found else _EMPTY_TABLES.get(shape)
+    if not found:
+        return _EMPTY_TABLES.get(shape)
+    return pa.concat_tables([align_table(part, shape, drop_unknown=True) for part in found])
 
 
 _EMPTY_TABLES = SchemaCache(lambda shape: shape.empty_table())
-
-
-def _shaped(rows: "pa.Table", shape: "pa.Schema") -> "pa.Table":
-    if rows.schema.equals(shape):
-        return rows
-    return align_table(rows.select([name for name in shape.names if name in rows.column_names]), shape)
 
 
 def _stored_rows(handles: Handles, at: TableVersion, ids: Sequence[str], columns: Sequence[str]) -> "list[pa.Table]":

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.errors import BadRequest
 from omnigraph.storage import meter
 from omnigraph.storage.table import fsync
+from omnigraph.storage.table.align import align_table, widen_schema
 from omnigraph.storage.table.file_records import WrittenFiles, files_written_by, fragment_files
 from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
 from omnigraph.storage.table.index.metadata import has_indexes
 from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.lance_io_stats import Origin
-from omnigraph.storage.table.overlay import Overlay, align_table, unique_ids, widen_schema
+from omnigraph.storage.table.overlay import Overlay, unique_ids
 from omnigraph.storage.table.read.row_addresses import cached_row_addresses, row_addresses
 from omnigraph.storage.util.parallel import gather
 

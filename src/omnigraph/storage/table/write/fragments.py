@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import AlreadyExists, BadRequest
 from omnigraph.storage.location import Location
+from omnigraph.storage.table.align import align_table
 from omnigraph.storage.table.file_records import FileRecord
 from omnigraph.storage.table.file_records import fragment_files as fragment_files_of
 from omnigraph.storage.table.handles import Handles, TableVersion, handles_of, lance_module
 from omnigraph.storage.table.index.metadata import has_indexes
 from omnigraph.storage.table.lance_errors import translate_errors
-from omnigraph.storage.table.overlay import align_table
 from omnigraph.storage.table.read.row_addresses import FILTER_IDS_MAX, id_batches, row_addresses
 from omnigraph.storage.table.write import detached_commit
 
