@@ -26,7 +26,6 @@ lexer.py         tokens of both languages
 cancellation.py  deadlines and cancellation
 engine.py        where an operation runs: auto, local or spark
 runtime.py       clock, random numbers and ids, as arguments
-fast_frozen.py   dataclasses that only the type checker protects
 fork_safety.py   locks and caches after a fork
 lru_cache.py     the bounded cache that all in-memory caches are built on
 """

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from omnigraph.errors import BadRequest, BranchNotFound, OmnigraphError, PreconditionFailed
-from omnigraph.fast_frozen import fast_frozen
 from omnigraph.manifest.commit.plan import (
     Append,
     Check,
@@ -47,7 +46,7 @@ class CommitOptions:
     on_conflict: OnConflict = "retry"
 
 
-@fast_frozen(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Changes:
     """What one commit is to change, and what it relies on."""
 

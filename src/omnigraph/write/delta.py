@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.fast_frozen import fast_frozen
 from omnigraph.manifest.commit.plan import Append, Delete, Overwrite, TableAction, Upsert
 from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.schema.ipc_row import EncodedRow
@@ -91,7 +90,7 @@ class TableDelta:
         return tuple(found)
 
 
-@fast_frozen(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Delta:
     """The changes of all tables of one write."""
 

@@ -6,7 +6,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from omnigraph.errors import BadRequest
-from omnigraph.fast_frozen import fast_frozen
 from omnigraph.manifest.model.manifest import (
     Ancestry,
     BranchId,
@@ -178,7 +177,7 @@ class StagedTable:
     files: Mapping[str, FileRecord] = field(default_factory=dict)  # that are new in it, by path below its directory
 
 
-@fast_frozen(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class InlineTable:
     """A table's actions as rows that ride in the manifest: nothing is derived from a stored version.
 
@@ -239,7 +238,7 @@ class Merged:
     adopted: Mapping[TableKey, Adopted] = field(default_factory=dict)
 
 
-@fast_frozen(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class DataChange:
     """An ordinary commit: tables change together."""
 
@@ -323,7 +322,7 @@ class EmptyBranch:
         return Point(self.branch_id, 0)
 
 
-@fast_frozen(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PublishPlan:
     txn_id: TxnId  # minted once, kept across retries: how a lost answer is settled
     policy: ConflictPolicy

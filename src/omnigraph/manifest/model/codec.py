@@ -77,7 +77,7 @@ def encode_after(entry: Entry, before: TableTexts) -> tuple[bytes, TableTexts]:
     """An entry as JSON, and the parts that are its tables, for the next call.
 
     `before` are those of an earlier manifest of the branch: a commit changes one of perhaps hundreds of tables, and
-    only that one is encoded again. The text is put together here because a general encoder takes longer (decision 16).
+    only that one is encoded again. Decision 16 says why this is not left to a general encoder.
     """
     ancestry = ",".join(
         [

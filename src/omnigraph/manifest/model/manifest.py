@@ -9,7 +9,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from omnigraph.fast_frozen import fast_frozen
 from omnigraph.storage.table.file_records import FileRecord as FileRecord
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.table_content import Tail
@@ -68,7 +67,7 @@ class CommitClass(StrEnum):
     MAINTENANCE = "maintenance"  # changes how it is stored; nobody's parent
 
 
-@fast_frozen(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class RowCounts:
     """How many rows of one table a commit changed."""
 
@@ -80,7 +79,7 @@ class RowCounts:
         return bool(self.inserted or self.updated or self.deleted)
 
 
-@fast_frozen(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Point:
     """One manifest of one branch."""
 
@@ -88,7 +87,7 @@ class Point:
     manifest_version: int
 
 
-@fast_frozen(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TableRef:
     """One type's table as a manifest names it: a detached Lance version, and the rows on top.
 
@@ -113,7 +112,7 @@ class Recovered:
     outcome: str  # "completed" or "discarded"
 
 
-@fast_frozen(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Commit:
     id: CommitId
     txn_id: TxnId
@@ -133,7 +132,7 @@ Files: TypeAlias = Mapping[str, Mapping[str, FileRecord]]  # table id → path b
 NO_FILES: Files = {}
 
 
-@fast_frozen(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class InlineChange:
     """Rows of one table that ride in the manifest: Arrow IPC bytes, and deleted ids.
 
@@ -169,7 +168,7 @@ class Tombstone:
     actor: str | None
 
 
-@fast_frozen(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Manifest:
     branch: str
     branch_id: BranchId

@@ -4,14 +4,14 @@ A `VersionWithTail` only names those commits. `Tables` reads them when needed, t
 that passes a content on need not know about tails.
 """
 
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from omnigraph.fast_frozen import fast_frozen
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.overlay import Overlay
 
 
-@fast_frozen(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TailEntry:
     """Rows of one table in one manifest.
 
@@ -29,7 +29,7 @@ class TailEntry:
 Tail: TypeAlias = tuple[TailEntry, ...]  # oldest first
 
 
-@fast_frozen(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class VersionWithTail:
     """A stored version, or none yet, with a tail on top; and on that, rows that are about to be put with others."""
 
