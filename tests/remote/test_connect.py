@@ -16,9 +16,9 @@ from omnigraph.api.interface import GraphLike
 from omnigraph.errors import Forbidden, NotFound, Unauthorized
 from omnigraph.graph.graph import Graph
 from omnigraph.pipeline.progress import Progress
+from omnigraph.remote.changes import Head, Item, NotADocument, Tail, read_list
 from omnigraph.remote.graph import RemoteGraph
 from omnigraph.remote.transport import Ask
-from omnigraph.remote.wire.json_stream import Head, Item, NotADocument, Tail, read_list
 from omnigraph.remote.wire.upload import sent
 from omnigraph.server.settings import ServerSettings
 from support.server import ADD, PEOPLE, Served, served, token

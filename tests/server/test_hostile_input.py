@@ -25,7 +25,7 @@ from omnigraph.diff.cursor import encode_token, fingerprint
 from omnigraph.errors import BadRequest, StorageFull
 from omnigraph.graph.graph import Graph
 from omnigraph.server.http.request_body import parse_json
-from omnigraph.server.http.uploads import spooled
+from omnigraph.server.scratch import spooled
 from omnigraph.server.settings import Limits, ServerSettings
 from support.server import ADD, PEOPLE, Served, ndjson, people_graph, served
 

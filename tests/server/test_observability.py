@@ -21,8 +21,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from omnigraph.errors import BadRequest
 from omnigraph.graph.graph import Graph
 from omnigraph.server.http.errors import Redaction
-from omnigraph.server.logs import log_to
 from omnigraph.server.metrics import unindexed_rows
+from omnigraph.server.run import log_to
 from omnigraph.server.tracing import Tracing, configured, finish
 from omnigraph.storage.table.maintain.layout import FragmentLayout, SegmentLayout, TableLayout
 from support.server import ADD, PEOPLE, Served, served

@@ -17,7 +17,7 @@ from omnigraph.errors import AccessDenied, Unavailable
 from omnigraph.runtime import Runtime
 from omnigraph.server.graph_registry import Hosted
 from omnigraph.server.http.errors import Redaction, error_body
-from omnigraph.server.logs import log_to
+from omnigraph.server.run import log_to
 from omnigraph.server.settings import GraphSource, ServerSettings
 from support.server import ADD, QUICK, people_graph, served, token
 

@@ -1,12 +1,10 @@
 """A graph on a server, with the interface of the embedded one: `connect`.
 
-graph.py           RemoteGraph: queries, mutations, branches, the schema
+graph.py           RemoteGraph: queries, mutations, branches, the schema, snapshots
 history.py         commits, changes, the feed, tags, revert
-changes.py         changes as a stream
+changes.py         changes as a stream, and long JSON documents read incrementally
 bulk.py            load and export
 maintenance.py     optimize, cleanup, verify, recover, analyze, embed
-snapshots.py       a pinned state
-migration.py       the plan of a schema change
 server_queries.py  jobs and stored queries
 session.py         a graph on a server: addresses, write ids, jobs, schemas
 transport.py       requests: retries, lost responses, errors

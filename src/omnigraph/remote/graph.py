@@ -1,36 +1,109 @@
 """A graph on a server: the interface of `Graph`, each verb one request or a few."""
 
-from collections.abc import Callable, Mapping
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.api.models import MergeAnswer
-from omnigraph.errors import BadRequest
+from omnigraph.api.models import MergeAnswer, SchemaStep, TypeEntry
+from omnigraph.errors import BadRequest, OmnigraphError
 from omnigraph.remote.bulk import RemoteBulk
 from omnigraph.remote.history import RemoteHistory, RemoteTags
 from omnigraph.remote.maintenance import RemoteMaintenance
 from omnigraph.remote.server_queries import RemoteJobs, RemoteQueries
 from omnigraph.remote.session import Session, refuse_actor, refuse_spark
-from omnigraph.remote.snapshots import RemoteSnapshot, snapshot_of
-from omnigraph.remote.transport import Ask, Transport, segment
-from omnigraph.remote.wire.decode import decode_cost, decode_plan
+from omnigraph.remote.transport import Answer, Ask, Transport, segment
+from omnigraph.remote.wire.decode import cost_in_header, decode_cost, decode_plan
 from omnigraph.remote.wire.values import wire_params, wire_time
+from omnigraph.schema.evolve.migration import MigrationPlan, plan_migration
+from omnigraph.schema.evolve.migration_step import Step
+from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.storage.meter import Cost
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from omnigraph.api.interface import GraphLike
     from omnigraph.engine import Engine
-    from omnigraph.graph.graph import Graph
+    from omnigraph.graph.graph import Graph, TypeSummary
     from omnigraph.manifest.commit.publish import PublishedCommit
     from omnigraph.manifest.model.manifest import CommitId, TxnId
     from omnigraph.merge.merge import MergeResult
     from omnigraph.read.explain import QueryPlan
     from omnigraph.read.result import QueryResult
+    from omnigraph.schema.catalog import TypeDef
     from omnigraph.schema.evolve.migration import MigrationPlan
     from omnigraph.write.commit import OnConflict
     from omnigraph.write.migrate.migrate import SchemaApplied
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSnapshot:
+    """What a server said of a state: later commits do not show in it."""
+
+    branch: str
+    commit_id: str
+    manifest_version: int
+    types: "list[TypeSummary]"
+    session: Session = field(repr=False)
+    cost: Cost = field(default_factory=Cost)
+
+    def to_arrow(self, table_key: str, columns: Sequence[str] | None = None, filter: str | None = None) -> "pa.Table":
+        """The rows of one type, such as `node:Person`."""
+        if filter is not None:
+            raise BadRequest("A server takes no filter that is spelled out for the store: run a query instead.")
+        table = self._read(table_key)
+        return table if columns is None else table.select(list(columns))
+
+    def lookup(self, table_key: str, ids: Iterable[str], columns: Sequence[str] | None = None) -> "pa.Table":
+        """The rows of one type that have these ids. All rows are sent: for a few, a query is better."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        table = self._read(table_key)
+        wanted: Any = pa.array(list(dict.fromkeys(ids)), pa.string())
+        mask: Any = pc.is_in(table.column("id"), value_set=wanted)
+        found = table.filter(mask)
+        return found if columns is None else found.select(list(columns))
+
+    def _read(self, table_key: str) -> "pa.Table":
+        """As an export has them, under the names of the store's columns."""
+        import pyarrow.parquet as pq
+
+        from omnigraph.read.export.export_formats import file_columns
+        from omnigraph.schema.arrow import arrow_schema
+
+        definition = self._definition(table_key)
+        document = {
+            "branch": self.branch,
+            "at": self.commit_id,
+            "types": [definition.name],
+            "format": "parquet",
+        }
+        ask = Ask("POST", f"{self.session.base}/export", document=document)
+        with self.session.transport.stream(ask) as response:
+            data = b"".join(self.session.transport.pieces(response))
+        table = pq.read_table(io.BytesIO(data))
+        stored = {shown.name: shown.column for shown in file_columns(definition)}
+        return table.rename_columns([stored[name] for name in table.column_names]).cast(arrow_schema(definition))
+
+    def _definition(self, table_key: str) -> "TypeDef":
+        catalog = self.session.schema_at(self.commit_id, self.branch).catalog
+        found = next((entry for entry in catalog.types if entry.table_key == table_key), None)
+        if found is None:
+            keys = ", ".join(entry.table_key for entry in catalog.types)
+            raise BadRequest(f"The schema has no table {table_key!r}: its tables are {keys}.")
+        return found
+
+
+def snapshot_of(session: Session, answer: Answer) -> RemoteSnapshot:
+    document = answer.document
+    types = [TypeEntry.decode(entry) for entry in document["types"]]
+    cost = cost_in_header(answer.headers.get("omnigraph-cost"))
+    return RemoteSnapshot(document["branch"], document["commit_id"], document["manifest_version"], types, session, cost)
+
 
 MAIN = "main"
 
@@ -104,7 +177,6 @@ class RemoteSchema:
         return str(self._session.get("/schema", {"branch": branch, "at": wire_time(at)}).document["schema"])
 
     def plan(self, text: str, branch: str = MAIN, *, name: str = "schema.pg") -> "MigrationPlan":
-        from omnigraph.remote.migration import plan_of
 
         text = _text(text, "schema", ".pg")
         document = {"schema": text, "branch": branch, "name": name}
@@ -122,7 +194,6 @@ class RemoteSchema:
         txn_id: "TxnId | None" = None,
         name: str = "schema.pg",
     ) -> "SchemaApplied":
-        from omnigraph.remote.migration import plan_of
         from omnigraph.write.migrate.migrate import SchemaApplied
 
         refuse_actor(actor)
@@ -239,3 +310,26 @@ if TYPE_CHECKING:
     def _one_protocol(embedded: Graph, remote: RemoteGraph) -> tuple[GraphLike, GraphLike]:
         """Fails to type-check as soon as one of the two is not what the protocol says."""
         return embedded, remote
+
+
+def plan_of(accepted: str, wanted: str, name: str, document: Mapping[str, Any]) -> MigrationPlan:
+    """What lies between the two texts, with what the server found out about the rows."""
+    before = compile_schema(accepted)
+    try:
+        plan = plan_migration(before, wanted, name)
+    except OmnigraphError:  # it was read with more history than a text has, such as renames that are done
+        return MigrationPlan(before, compile_schema(wanted, name=name), _decoded(document["steps"]))
+    return plan.with_steps(_decided(plan.steps, document["steps"]))
+
+
+def _decided(steps: Sequence[Step], found: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
+    same = [(step.kind, step.type_name, step.property_name) for step in steps] == [
+        (entry["kind"], entry["type_name"], entry["property_name"]) for entry in found
+    ]
+    if not same:  # the schema changed between two requests: the server's answer counts
+        return _decoded(found)
+    return tuple(replace(step, **SchemaStep.arguments(entry)) for step, entry in zip(steps, found, strict=True))
+
+
+def _decoded(steps: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
+    return tuple(SchemaStep.decode(entry) for entry in steps)

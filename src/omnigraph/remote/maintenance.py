@@ -9,7 +9,7 @@ from omnigraph.api.models import EmbedAnswer
 from omnigraph.errors import BadRequest
 from omnigraph.remote.session import Session, refuse_actor, refuse_spark
 from omnigraph.remote.transport import IF_COMMIT, Ask, Write, header
-from omnigraph.remote.wire.decode import decode_analysis, decode_commit
+from omnigraph.remote.wire.decode import decode_commit
 from omnigraph.remote.wire.values import wire_time
 from omnigraph.storage.meter import NO_COST
 
@@ -126,6 +126,8 @@ class RemoteMaintenance:
         writes = self._session.a_write(branch, txn_id) if write is not None else None
         answer = self._run("/analyze", document, writes, if_commit)
         commit = self._session.commit_in(answer, "" if writes is None else writes.txn_id)
+        from omnigraph.remote.wire.tables import decode_analysis
+
         return decode_analysis(answer, commit)
 
     def embed(

@@ -19,10 +19,7 @@ from omnigraph.server.routes import (
     graphs,
     health,
     history,
-    jobs,
     maintenance,
-    schema,
-    stored,
 )
 from omnigraph.server.service import Service
 from omnigraph.server.settings import GraphSource, ServerSettings
@@ -35,12 +32,12 @@ ROUTERS = (
     graphs.router,
     data.router,
     bulk.router,
-    stored.router,
+    data.stored_router,
     branches.router,
     history.router,
-    schema.router,
+    graphs.schema_router,
     maintenance.router,
-    jobs.router,
+    maintenance.jobs_router,
 )
 _DESCRIPTION = "A typed property graph that lives in object storage. Every error is `{error, code, details}`."
 

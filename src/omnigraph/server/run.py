@@ -4,18 +4,22 @@ A server ends by a signal: it stops listening, answers what is in flight, lets j
 has one grace; what is not done then is cut off, which is safe at any moment. A second signal waits for nothing.
 """
 
+import json
 import logging
 import os
 import signal
 import socket
+import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
+from typing import Any, TextIO
 
 import uvicorn
 from fastapi import FastAPI
@@ -23,7 +27,7 @@ from fastapi import FastAPI
 from omnigraph.errors import BadRequest
 from omnigraph.server.app import create_app
 from omnigraph.server.auth.access import is_loopback
-from omnigraph.server.logs import log_to
+from omnigraph.server.http.errors import Redaction
 from omnigraph.server.service import Service
 from omnigraph.server.settings import GraphSource, ServerSettings
 
@@ -220,3 +224,39 @@ class GracefulServer(uvicorn.Server):
         if self._ends_at is None:
             return self._grace_s
         return max(0.0, self._ends_at - self._service.runtime.clock.monotonic())
+
+
+LOGGER = "omnigraph.server"
+
+
+class JsonLines(logging.Formatter):
+    """`extra={"fields": {…}}` of a record become members of the object."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        super().__init__()
+        self._redaction = redaction
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        document: dict[str, Any] = {
+            "time": moment.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            document["exception"] = "".join(traceback.format_exception(*record.exc_info))
+        return json.dumps(self._redaction.document(document), ensure_ascii=True, default=str)
+
+
+def log_to(stream: TextIO | None, redaction: Redaction, level: int = logging.INFO) -> logging.Handler:
+    """Send what the server and the graph say to a stream; answers the handler, for who wants to take it away."""
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JsonLines(redaction))
+    for name in ("omnigraph", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = False
+    return handler

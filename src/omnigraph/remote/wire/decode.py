@@ -5,14 +5,13 @@ from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.api.models import AnalyzeAnswer, CommitEntry, CostEntry, PlanStepEntry
+from omnigraph.api.models import CommitEntry, CostEntry, PlanStepEntry
 from omnigraph.api.wire_model import Document
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.model.manifest import Commit, CommitClass
 from omnigraph.storage.meter import Cost
 
 if TYPE_CHECKING:
-    from omnigraph.pipeline.analytics.analyze import Analysis
     from omnigraph.read.explain import ExecutedStep, QueryPlan
 
 MAINTENANCE_KINDS = ("fold", "optimize", "cleanup", "recovery")
@@ -89,22 +88,3 @@ def _decode_step(document: Document) -> "ExecutedStep":
     nested = [_decode_step(one) for one in document.get("inside", ())]
     step: ExecutedStep = PlanStepEntry.decode(document, nested=nested)
     return step
-
-
-def decode_analysis(document: Document, commit: PublishedCommit | None) -> "Analysis":
-    import pyarrow as pa
-
-    rows = list(document["rows"])
-    table: Any = pa.Table.from_pylist(rows) if rows else _no_rows(document["algorithm"])
-    found: Analysis = AnalyzeAnswer.decode(document, table=table, commit=commit)
-    return found
-
-
-def _no_rows(algorithm: str) -> Any:
-    import pyarrow as pa
-
-    from omnigraph.pipeline.analytics.spec import VALUE_NAMES
-
-    value: Any = {"pagerank": pa.float64(), "components": pa.string()}.get(algorithm, pa.int64())
-    name = VALUE_NAMES.get(algorithm, "value")  # type: ignore[call-overload]  # a server may know more algorithms
-    return pa.schema([("type", pa.string()), ("id", pa.string()), (name, value)]).empty_table()

@@ -1,16 +1,22 @@
-"""Rows that came over the wire as Arrow, as the result of a query: typed as they were on the server."""
+"""Rows that arrive as Arrow or JSON as tables: the result of a query, typed as on the server, and of an analysis."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from omnigraph.api.models import AnalyzeAnswer
+from omnigraph.api.wire_model import Document
 from omnigraph.manifest.model.manifest import CommitId
 from omnigraph.query.ir import PropertyColumn, WholeNode
 from omnigraph.read.explain import QueryPlan
 from omnigraph.read.project.output import OutputColumn, ResultTable
 from omnigraph.read.result import QueryResult
 from omnigraph.schema.types import ListOf, PropertyType, Scalar, Vector
+
+if TYPE_CHECKING:
+    from omnigraph.manifest.commit.publish import PublishedCommit
+    from omnigraph.pipeline.analytics.analyze import Analysis
 
 BATCH_ROWS = 10_000
 
@@ -64,3 +70,18 @@ def property_type(kind: Any) -> PropertyType | None:
     if pa.types.is_list(kind) and kind.value_type in _SCALARS:
         return ListOf(Scalar(_SCALARS[kind.value_type]))
     return None
+
+
+def decode_analysis(document: Document, commit: "PublishedCommit | None") -> "Analysis":
+    rows = list(document["rows"])
+    table: Any = pa.Table.from_pylist(rows) if rows else _no_rows(document["algorithm"])
+    found: Analysis = AnalyzeAnswer.decode(document, table=table, commit=commit)
+    return found
+
+
+def _no_rows(algorithm: str) -> Any:
+    from omnigraph.pipeline.analytics.spec import VALUE_NAMES
+
+    value: Any = {"pagerank": pa.float64(), "components": pa.string()}.get(algorithm, pa.int64())
+    name = VALUE_NAMES.get(algorithm, "value")  # type: ignore[call-overload]  # a server may know more algorithms
+    return pa.schema([("type", pa.string()), ("id", pa.string()), (name, value)]).empty_table()

@@ -4,7 +4,6 @@ middleware.py       request ids, headers, one log line and one measurement for e
 request_context.py  one request to one graph: identity, admission, deadline, cost, response
 admission.py        limits of concurrent work, and its threads
 request_body.py     size, encoding and depth of JSON bodies
-uploads.py          bodies that are files, spooled to disk
 pipe.py             bytes between threads and sockets, with backpressure
 errors.py           error responses
 """

@@ -1,14 +1,11 @@
 """The routes, one module for each group.
 
 health.py       /healthz, /readyz, /metrics
-graphs.py       /graphs, snapshot, lint
-data.py         query, mutate
+graphs.py       /graphs, snapshot, lint, the schema, plan and apply
+data.py         query, mutate, stored queries
 bulk.py         load, export
-stored.py       stored queries
 branches.py     branches, tags, merge, revert
 history.py      commits, changes, the feed
-schema.py       the schema, plan and apply
-maintenance.py  optimize, cleanup, verify, recover, analyze, embed
-jobs.py         jobs: status, cancel, result
+maintenance.py  optimize, cleanup, verify, recover, analyze, embed; jobs: status, cancel, result
 shared.py       descriptions and headers that routes share
 """

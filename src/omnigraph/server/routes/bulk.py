@@ -17,8 +17,8 @@ from omnigraph.engine import Engine
 from omnigraph.errors import BadRequest
 from omnigraph.graph.graph import Graph
 from omnigraph.pipeline.progress import Progress
+from omnigraph.server import scratch as files
 from omnigraph.server.auth.access import Action
-from omnigraph.server.http import uploads as files
 from omnigraph.server.http.pipe import Pipe
 from omnigraph.server.http.request_body import unpacked
 from omnigraph.server.http.request_context import Call, TheCall

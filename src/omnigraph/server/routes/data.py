@@ -1,27 +1,27 @@
-"""Queries and mutations as text."""
+"""Queries and mutations as text, and those that are stored by name."""
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
+from fastapi import Path, Query
 from starlette.responses import Response
 
 from omnigraph.api.documents import json_text
-from omnigraph.api.models import QueryAnswer, QueryHead, WriteAnswer
+from omnigraph.api.models import QueryAnswer, QueryHead, StoredAnswer, StoredEntry, WriteAnswer
 from omnigraph.api.wire_model import Document
+from omnigraph.errors import BadRequest
 from omnigraph.graph.graph import Graph
+from omnigraph.manifest.commit.publish import PublishedCommit
+from omnigraph.read.result import QueryResult
 from omnigraph.server.auth.access import Action
 from omnigraph.server.http.errors import TooLarge
 from omnigraph.server.http.pipe import Pipe
 from omnigraph.server.http.request_context import COST_HEADER, Call, TheCall, cost_header
 from omnigraph.server.metrics import REQUEST
-from omnigraph.server.models.request_models import MutateRequest, QueryRequest
+from omnigraph.server.models.request_models import MutateRequest, QueryRequest, StoredRequest
 from omnigraph.server.routes.shared import ARROW, NDJSON, IfCommit, TxnId, described, graph_router
 from omnigraph.storage import meter
-
-if TYPE_CHECKING:
-    from omnigraph.manifest.commit.publish import PublishedCommit
-    from omnigraph.read.result import QueryResult
 
 router = graph_router("data")
 
@@ -35,7 +35,7 @@ async def query(call: TheCall, body: QueryRequest) -> Response:
     """
     call.require(Action.READ, body.branch)
 
-    def run(graph: Graph) -> "QueryResult":
+    def run(graph: Graph) -> QueryResult:
         call.require_state(graph, body.branch, body.at)
         # What outgrows its room is refused: only who asks for Spark gets it.
         engine = "local" if body.engine == "auto" else call.engine(body.engine)
@@ -64,14 +64,14 @@ async def answer_query(call: Call, run: "Callable[[Graph], QueryResult]") -> Res
     return call.answer_text(await call.read(work))
 
 
-def bounded(call: Call, result: "QueryResult") -> "QueryResult":
+def bounded(call: Call, result: QueryResult) -> QueryResult:
     limit = call.service.settings.limits.result_rows
     if len(result) > limit:
         raise TooLarge("The result", limit, "rows", "ask for fewer with limit, or page through it")
     return result
 
 
-def _document(head: Mapping[str, Any], result: "QueryResult", limit: int) -> bytes:
+def _document(head: Mapping[str, Any], result: QueryResult, limit: int) -> bytes:
     """The text of the answer, made in the thread of the query; given up as soon as it does not fit any more."""
     parts, size = [], 0
     for batch in result.json_batches():
@@ -107,12 +107,12 @@ async def _streamed(
     return await call.stream(produce, media_type, headers)
 
 
-def _write_ndjson(result: "QueryResult", pipe: Pipe) -> None:
+def _write_ndjson(result: QueryResult, pipe: Pipe) -> None:
     for batch in result.json_batches():
         pipe.write("".join(f"{json_text(row)}\n" for row in batch).encode("utf-8", "backslashreplace"))
 
 
-def _write_arrow(result: "QueryResult", pipe: Pipe) -> None:
+def _write_arrow(result: QueryResult, pipe: Pipe) -> None:
     import pyarrow as pa
 
     sink = pa.PythonFile(pipe, mode="w")  # type: ignore[arg-type]  # it only writes
@@ -126,7 +126,7 @@ async def mutate(call: TheCall, body: MutateRequest, if_commit: IfCommit = None,
     """Run a mutation as one atomic commit; `commit` is null where it changes nothing."""
     call.require(Action.CHANGE, body.branch)
 
-    def run(graph: Graph) -> "PublishedCommit | None":
+    def run(graph: Graph) -> PublishedCommit | None:
         return graph.mutate(
             body.query,
             body.name,
@@ -148,3 +148,56 @@ async def answer_mutation(call: Call, run: "Callable[[Graph], PublishedCommit | 
         return WriteAnswer.encode(commit=commit, cost=operation.cost if commit is None else commit.cost)
 
     return call.answer(await call.write(work))
+
+
+stored_router = graph_router("stored queries")
+
+
+@stored_router.get("/queries", responses=described(StoredAnswer), name="list_queries")
+async def list_queries(call: TheCall, branch: Annotated[str, Query(max_length=200)] = "main") -> Response:
+    """The stored queries, reads and writes, checked against the schema that the branch has now."""
+    call.require(Action.INVOKE_QUERY, branch)
+    stored = call.service.stored
+
+    def work(graph: Graph) -> object:
+        errors = stored.errors(call.graph_id, graph.repository.snapshot(branch))
+        known = sorted(stored.of(call.graph_id).items())
+        reasons = {name: str(error) for name, error in errors.items()}
+        return {"queries": [StoredEntry.encode(query, error=reasons.get(name)) for name, query in known]}
+
+    return call.answer(await call.read(work))
+
+
+@stored_router.post(
+    "/queries/{name}", responses=described(QueryAnswer | WriteAnswer, NDJSON, ARROW, writes=True), name="invoke_query"
+)
+async def invoke_query(
+    call: TheCall,
+    name: Annotated[str, Path(max_length=300)],
+    body: StoredRequest,
+    if_commit: IfCommit = None,
+    txn_id: TxnId = None,
+) -> Response:
+    """Run one. A read answers as `query` does and a write as `mutate`; a write needs a token that may write."""
+    call.require(Action.INVOKE_QUERY, body.branch)
+    stored = call.service.stored
+    query = stored.find(call.graph_id, name)
+    if query.writes:
+        call.require(Action.CHANGE, body.branch)
+        if body.at is not None:
+            raise BadRequest(f"{name} writes, and history can't be written: leave out at.")
+
+        def change(graph: Graph) -> PublishedCommit | None:
+            stored.require(call.graph_id, query, graph.repository.snapshot(body.branch))
+            return graph.mutate(
+                query.text, name, body.params, body.branch, call.principal.actor, if_commit, txn_id=txn_id
+            )
+
+        return await answer_mutation(call, change)
+
+    def read(graph: Graph) -> QueryResult:
+        call.require_state(graph, body.branch, body.at)
+        stored.require(call.graph_id, query, graph.repository.snapshot(body.branch, body.at))
+        return graph.query(query.text, name, body.params, body.branch, body.at)
+
+    return await answer_query(call, read)

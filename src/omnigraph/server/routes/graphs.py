@@ -1,12 +1,14 @@
-"""What is there: the graphs, the state of a branch, and whether queries fit it."""
+"""The graphs, the state and the schema of a branch, and whether queries fit it."""
 
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from omnigraph.api.job_models import GraphEntry, GraphsAnswer
-from omnigraph.api.models import LintFinding, SnapshotAnswer
+from omnigraph.api.models import LintFinding, SchemaAnswer, SchemaApplyAnswer, SchemaPlanAnswer, SnapshotAnswer
+from omnigraph.errors import OmnigraphError
 from omnigraph.graph.graph import Graph
 from omnigraph.query.lint import lint as lint_queries
 from omnigraph.server.auth import access
@@ -14,8 +16,8 @@ from omnigraph.server.auth.access import Action
 from omnigraph.server.http.errors import json_response
 from omnigraph.server.http.request_body import GraphRoute
 from omnigraph.server.http.request_context import TheCall
-from omnigraph.server.models.request_models import LintRequest, Reference
-from omnigraph.server.routes.shared import described, graph_router
+from omnigraph.server.models.request_models import LintRequest, Reference, SchemaApplyRequest, SchemaPlanRequest
+from omnigraph.server.routes.shared import IfCommit, TxnId, described, graph_router
 
 all_router = APIRouter(route_class=GraphRoute, tags=["graphs"])
 router = graph_router("graphs")
@@ -62,3 +64,52 @@ async def lint(call: TheCall, body: LintRequest) -> Response:
         return [LintFinding.encode(issue) for issue in lint_queries(body.query, catalog, body.name)]
 
     return call.answer(await call.read(work))
+
+
+schema_router = graph_router("schema")
+
+
+@schema_router.get("/schema", responses=described(SchemaAnswer), name="show_schema")
+async def show_schema(
+    call: TheCall, branch: Annotated[str, Query(max_length=200)] = "main", at: Reference | None = None
+) -> Response:
+    """The schema as text, as it was given."""
+    call.require(Action.READ, branch)
+
+    def work(graph: Graph) -> object:
+        call.require_state(graph, branch, at)
+        return {"schema": graph.schema.show(branch, at)}
+
+    return call.answer(await call.read(work))
+
+
+@schema_router.post("/schema/plan", responses=described(SchemaPlanAnswer, writes=True), name="plan_schema")
+async def plan_schema(call: TheCall, body: SchemaPlanRequest) -> Response:
+    """The steps from the branch's schema to a wanted one, and which can't be; changes nothing."""
+    call.require(Action.READ, body.branch)
+    plan = await call.read(lambda graph: graph.schema.plan(body.schema_, body.branch, name=body.name))
+    return call.answer(SchemaPlanAnswer.encode(plan))
+
+
+@schema_router.post("/schema/apply", responses=described(SchemaApplyAnswer, writes=True), name="apply_schema")
+async def apply_schema(
+    call: TheCall, body: SchemaApplyRequest, if_commit: IfCommit = None, txn_id: TxnId = None
+) -> Response:
+    """Make a schema the branch's, as one atomic commit."""
+    call.require(Action.SCHEMA_APPLY, body.branch)
+
+    def work(graph: Graph) -> object:
+        applied = graph.schema.apply(
+            body.schema_,
+            body.allow_data_loss,
+            body.branch,
+            actor=call.principal.actor,
+            if_commit=if_commit,
+            txn_id=txn_id,
+            name=body.name,
+        )
+        with suppress(OmnigraphError):  # the commit has landed, whatever can be said about stored queries now
+            call.service.stored.errors(call.graph_id, graph.repository.snapshot(body.branch))
+        return SchemaApplyAnswer.encode(applied)
+
+    return call.answer(await call.write(work))
