@@ -76,7 +76,7 @@ def rows(graph: Graph, **options: Any) -> list[dict[str, Any]]:
     return list(fresh(graph).query(ALL, **options).rows)
 
 
-def test_a_dry_run_changes_nothing_and_says_what_would_go(graph: Graph) -> None:
+def test_a_dry_run_changes_nothing_and_reports_what_would_be_deleted(graph: Graph) -> None:
     root = graph.repository.location.path
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != "_clock"}
 
@@ -145,7 +145,7 @@ def test_the_log_still_tells_all_commits(graph: Graph) -> None:
     assert [commit.id for commit in fresh(graph).commits(limit=None)] == before
 
 
-def test_a_tagged_commit_stays_until_its_tag_goes(graph: Graph) -> None:
+def test_a_tagged_commit_stays_until_its_tag_is_deleted(graph: Graph) -> None:
     old = graph.commits(limit=None)[6].id
     expected = rows(graph, at=old)
     graph.tags.create("before", old)
@@ -273,7 +273,7 @@ def test_a_branch_keeps_its_own_history_while_main_is_cleaned(graph: Graph) -> N
     assert {row["p.slug"] for row in rows(again)} == {"p0", "p1", "p2", "p3", "new"}
 
 
-def test_the_place_where_living_branches_meet_is_kept(graph: Graph) -> None:
+def test_the_merge_base_of_living_branches_is_kept(graph: Graph) -> None:
     """What both sides changed alike since then, and what only one did, can be distinguished only from there."""
     graph.branches.create("agent")
     put(graph, "p1", 500)
@@ -526,12 +526,14 @@ NOTES = [
 
 
 @pytest.mark.parametrize(("one", "other", "both"), NOTES)
-def test_two_notes_on_stubs_say_of_each_manifest_the_less(one: StubIndex, other: StubIndex, both: StubIndex) -> None:
+def test_two_stub_indexes_merge_to_the_later_state_of_each_manifest(
+    one: StubIndex, other: StubIndex, both: StubIndex
+) -> None:
     assert one.merge(other) == other.merge(one) == both
     assert both.merge(one) == both
 
 
-def test_without_the_note_on_stubs_all_is_looked_at_again(graph: Graph) -> None:
+def test_without_the_stub_index_all_manifests_are_read_again(graph: Graph) -> None:
     from omnigraph.manifest.model.paths import stubs_key
 
     graph.tags.create("early", graph.commits(limit=None)[6].id)
@@ -552,7 +554,7 @@ def test_a_graph_that_may_only_be_read_can_be_looked_at_and_not_cleaned(graph: G
         clean(reader)
 
 
-def test_what_a_dead_job_of_long_ago_left_goes(graph: Graph) -> None:
+def test_leftovers_of_a_job_that_died_long_ago_are_deleted(graph: Graph) -> None:
     folder = graph.repository.location.path / "__recovery" / "load-old" / "x-1"
     folder.mkdir(parents=True)
     (folder / "0000000.json").write_text("{}")
@@ -616,7 +618,7 @@ def test_a_copy_of_the_directory_is_as_clean(graph: Graph, tmp_path: Path) -> No
     assert (done.files, done.manifests) == (copied.files, copied.manifests)
 
 
-def test_what_a_killed_put_left_on_a_disk_goes_when_it_is_old(tmp_path: Path) -> None:
+def test_temporary_files_of_a_killed_put_are_deleted_when_they_are_old(tmp_path: Path) -> None:
     graph = omnigraph.init(tmp_path, "node N { slug: String @key }", {"fsync": "false"})
     folder = tmp_path / "__recovery"
     folder.mkdir(exist_ok=True)

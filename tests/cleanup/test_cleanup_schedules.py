@@ -188,7 +188,7 @@ def pairs() -> list[Any]:
 
 
 @pytest.mark.parametrize(("stop", "meanwhile"), pairs())
-def test_a_cleanup_that_stalls_deletes_nothing_that_others_have_come_to_need(
+def test_a_stalled_cleanup_deletes_nothing_that_others_need_meanwhile(
     world: World, stop: str, meanwhile: Callable[[World], None]
 ) -> None:
     cleaner = world.client("cleaner")
@@ -301,7 +301,7 @@ def rewrite(world: World) -> None:
         world.client("writer").graph.optimize()
 
 
-def test_a_cleanup_that_finds_files_gone_because_it_was_overtaken_says_so(
+def test_a_cleanup_that_finds_files_missing_because_it_was_overtaken_says_so(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rewrite(world)
@@ -320,7 +320,7 @@ def test_a_cleanup_that_finds_files_gone_because_it_was_overtaken_says_so(
     after(world)
 
 
-def test_a_cleanup_that_finds_files_gone_that_were_not_swept_reports_the_damage(world: World) -> None:
+def test_a_cleanup_that_finds_files_missing_that_were_not_swept_reports_the_damage(world: World) -> None:
     rewrite(world)
     for path in (world.root / "tables").rglob("_versions/*"):
         path.unlink()
@@ -369,7 +369,7 @@ def test_numbers_are_never_freed(world: World) -> None:
     assert any(isinstance(entry, Stub) for entry in entries)
 
 
-def test_a_late_put_to_a_branch_that_is_deleted_and_swept_lands_nowhere(world: World) -> None:
+def test_a_late_put_to_a_branch_that_is_deleted_and_swept_has_no_effect(world: World) -> None:
     writer, other = world.client("writer"), world.client("other")
     writer.insert("one", branch="b")
     with writer.start(lambda: writer.insert("late", branch="b")) as asleep:

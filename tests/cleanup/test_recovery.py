@@ -340,7 +340,7 @@ def test_the_note_of_a_job_on_a_branch_that_is_gone_is_on_main(graph: Graph, giv
 
 
 @pytest.mark.parametrize("verb", ["complete", "discard"])
-def test_an_unknown_job_is_said_to_be_unknown(graph: Graph, verb: str) -> None:
+def test_an_unknown_job_is_not_found(graph: Graph, verb: str) -> None:
     with pytest.raises(NotFound, match="There is no unfinished job nothing: `recover` lists"):
         graph.recover(**{verb: ["nothing"]})  # type: ignore[arg-type]
 

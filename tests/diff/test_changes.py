@@ -133,7 +133,7 @@ def test_backwards_inserts_are_deletes(graph: Graph) -> None:
     assert brief(graph.changes("main", start)) == ["update Person ada", "delete Person bob"]
 
 
-def test_branches_are_compared_where_neither_came_from_the_other(graph: Graph) -> None:
+def test_branches_are_compared_where_neither_is_an_ancestor_of_the_other(graph: Graph) -> None:
     run(graph, person("ada", age=1))
     graph.branches.create("dev")
     run(graph, person("bob") + update("ada", age=2), "dev")

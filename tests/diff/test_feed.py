@@ -135,7 +135,7 @@ def test_the_feed_can_be_iterated(graph: Graph) -> None:
 # What is no longer readable
 
 
-def test_a_cursor_before_what_cleanup_kept_says_how_to_begin_again(graph: Graph) -> None:
+def test_a_cursor_before_the_oldest_retained_commit_says_how_to_restart(graph: Graph) -> None:
     page = graph.poll_changes(start="beginning")
     run(graph, person("ada"))
     run(graph, person("bob"))
@@ -154,7 +154,7 @@ def test_a_cursor_before_what_cleanup_kept_says_how_to_begin_again(graph: Graph)
 
 
 @pytest.mark.parametrize("limit", [1, 10])
-def test_a_tagged_commit_is_gone_on_from_though_cleanup_expired_the_maintenance_behind_it(
+def test_the_feed_continues_after_a_tagged_commit_though_the_maintenance_after_it_has_expired(
     graph: Graph, limit: int
 ) -> None:
     first = run(graph, person("ada"))
@@ -169,7 +169,7 @@ def test_a_tagged_commit_is_gone_on_from_though_cleanup_expired_the_maintenance_
     assert brief(page) + (read_on(graph, page, limit) if page.more else []) == ["insert bob", "insert eve"]
 
 
-def test_a_cursor_at_the_edge_of_what_cleanup_kept_goes_on(graph: Graph) -> None:
+def test_a_cursor_at_the_oldest_retained_commit_continues(graph: Graph) -> None:
     run(graph, person("ada"))
     begun = graph.poll_changes()
     run(graph, person("bob"))

@@ -281,7 +281,7 @@ def test_of_many_writers_at_the_hard_limit_one_folds(make: Callable[..., Graph])
     assert len(ids_of(graph.snapshot().to_arrow(PERSON))) == LIMIT * HARD_LIMIT + 7
 
 
-def test_those_that_waited_for_the_fold_of_another_ask_the_store_nothing(
+def test_writers_that_waited_for_the_fold_of_another_make_no_requests(
     make: Callable[..., Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = make(background=False)

@@ -91,7 +91,7 @@ def test_what_a_fold_wrote_on_the_way_is_not_waited_for(folded_twice: tuple[Path
     assert len([path for path in synced.paths if path.parent == table / "data"]) == 1
 
 
-def test_rows_that_came_and_went_leave_the_tail_and_the_stored_version_as_it_is(graph: Graph) -> None:
+def test_inserted_and_deleted_rows_leave_the_tail_and_keep_the_stored_version(graph: Graph) -> None:
     """Otherwise such a tail grows for ever, and a fold is due for ever."""
     graph.write([Append(PERSON, person_rows(*(f"p{n}" for n in range(5))))])
     graph.optimize()
@@ -309,7 +309,7 @@ def test_a_fold_that_lost_to_a_staged_write_plans_again(world: World) -> None:
     assert tails(writer.graph) == {PERSON: 0}
 
 
-def test_a_fold_of_several_tables_keeps_what_stands_when_one_has_moved(world: World) -> None:
+def test_a_fold_of_several_tables_keeps_its_valid_work_when_one_has_changed(world: World) -> None:
     writer, folder = world.client("writer"), world.client("folder")
     writer.graph.write([Append(PERSON, person_rows("ada")), Append(COMPANY, company_rows("acme"))])
 
@@ -361,7 +361,7 @@ def test_a_fold_conflicts_with_no_write(world: World) -> None:
     assert world.client("reader").people() == ["ada"]
 
 
-def test_fifty_commits_land_while_a_fold_is_under_way(world: World) -> None:
+def test_fifty_commits_succeed_during_a_fold(world: World) -> None:
     writer, folder = world.client("writer"), world.client("folder")
     writer.insert("ada")
     held = writer.graph.begin()

@@ -42,7 +42,7 @@ def maintain(graph: Graph, effort: Effort, fold: bool) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(OPERATIONS, max_size=12))
-def test_maintenance_never_changes_what_is_said(
+def test_maintenance_never_changes_the_content(
     tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, frozenset[str], int]]
 ) -> None:
     place = tmp_path_factory.mktemp("model") / "graph"

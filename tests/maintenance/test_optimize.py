@@ -221,7 +221,7 @@ def test_a_vector_index_is_built_of_enough(docs: Graph) -> None:
     assert len(vectors) == 1
 
 
-def test_an_index_that_is_declared_no_more_goes(docs: Graph) -> None:
+def test_an_index_that_is_no_longer_declared_is_removed(docs: Graph) -> None:
     load_docs(docs, 0, 40)
     docs.optimize()
     docs.schema.apply(SCHEMA.replace("rank: I32? @index", "rank: I32?"))
@@ -366,7 +366,7 @@ def test_a_fence_makes_it_stage_everything_again(world: World) -> None:
     assert world.client("reader").people() == ["p0", "p1", "p2"]
 
 
-def test_a_table_that_never_stands_still_is_reported_and_the_rest_lands(graph: Graph) -> None:
+def test_a_table_that_changes_in_every_attempt_is_reported_and_the_rest_is_committed(graph: Graph) -> None:
     writer = staging(graph)
     for n in range(4):
         writer.write([Append(PERSON, person_rows(f"p{n}")), Append(COMPANY, company_rows(f"c{n}"))])
@@ -381,12 +381,12 @@ def test_a_table_that_never_stands_still_is_reported_and_the_rest_lands(graph: G
     assert result.commit is not None
     assert result.types[COMPANY].pending == ()
     assert stored(graph, COMPANY).fragments == 1
-    assert any("moved" in reason for reason in result.types[PERSON].pending)
+    assert any("changed" in reason for reason in result.types[PERSON].pending)
     assert next(moves) < 4 * commit_module.ATTEMPTS_MAX
     assert ids_of(graph.snapshot().to_arrow(PERSON)) == ["p0", "p1", "p2", "p3"]
 
 
-def test_strict_writers_and_conditions_never_hear_of_it(graph: Graph) -> None:
+def test_strict_writers_and_conditions_are_not_affected(graph: Graph) -> None:
     graph.write([Append(PERSON, person_rows("ada", "bob"))])
     held, commit = graph.begin(), head_of(graph).logical_head
 

@@ -157,7 +157,7 @@ def test_many_small_fragments_become_one_with_the_same_rows(people: People) -> N
     assert people.fragments(at) == [40, 30, 20, 10], "the version before is as it was"
 
 
-def test_deleted_rows_are_gone_for_good(people: People) -> None:
+def test_deleted_rows_do_not_come_back(people: People) -> None:
     at = people.made_of(40, 30)
     at = people.tables.delete(at, [f"p{n:05}" for n in range(0, 70, 3)]).at
 
@@ -328,7 +328,7 @@ def test_behind_many_small_writes_fragments_and_segments_stay_few(people: People
     assert found(people, at, "id = 'p00350'", by_index=True) == ["p00350"]
 
 
-def test_a_segment_that_speaks_of_fragments_that_are_gone_still_answers(people: People) -> None:
+def test_a_segment_with_entries_of_removed_fragments_still_works(people: People) -> None:
     gentle = replace(GENTLE, rows_min=1, vectors_min=1, fan=3, small_rows=0)
     at = people.made_of(300, 250, 200, 10, 10, 10)
     at = build_indexes(people.location, at, INDEXES, LocalRunner(), **ANY)

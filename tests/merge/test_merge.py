@@ -93,7 +93,7 @@ def test_maintenance_on_the_target_does_not_count_as_a_change(graph: Merging) ->
     assert graph.merge().outcome is MergeOutcome.FAST_FORWARD
 
 
-def test_merging_back_what_came_from_there_makes_no_commit(graph: Merging) -> None:
+def test_merging_back_the_same_changes_makes_no_commit(graph: Merging) -> None:
     graph.change("b", Person={"eve": {}})
     graph.merge()
 
@@ -126,7 +126,7 @@ def test_a_property_changed_on_one_side_merges_with_another_property_changed_on_
 # Conflicts
 
 
-def test_conflicts_come_all_together_with_what_they_are_about(graph: Merging) -> None:
+def test_all_conflicts_are_reported_at_once_with_their_entities(graph: Merging) -> None:
     graph.change("b", Person={"ada": {"age": 10}, "new": {"age": 1}}, Knows={"e": None})
     graph.change("main", Person={"ada": {"age": 20}, "new": {"age": 2}}, Knows={"e": knows("ada", "bob", since=3)})
 

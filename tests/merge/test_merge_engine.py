@@ -62,7 +62,7 @@ def test_only_a_type_of_which_many_rows_changed_is_decided_by_tasks(
     assert [row["city"] for row in graph.rows("Company")][:2] == ["Rome", "Oslo"]
 
 
-def test_no_runner_is_asked_for_where_few_rows_changed(graph: Merging) -> None:
+def test_no_runner_is_requested_where_few_rows_changed(graph: Merging) -> None:
     def never() -> LocalRunner:
         raise AssertionError("no runner was requested")
 

@@ -11,7 +11,7 @@ from support.merge import QUICK, Merging, make_merging
 COMMITS = 8
 
 
-def test_merges_and_writes_at_the_same_time_all_land(tmp_path: Path) -> None:
+def test_concurrent_merges_and_writes_are_all_committed(tmp_path: Path) -> None:
     graph = make_merging(tmp_path / "graph")
     graph.change(Person={"ada": {"age": 0}})
     sources = ("b", "c")

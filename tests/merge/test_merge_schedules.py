@@ -83,7 +83,7 @@ def test_a_source_that_moved_on_after_the_merge_is_not_deleted(world: World) -> 
     assert other.people("b") == ["ada", "bob", "eve"]
 
 
-def test_a_source_on_which_only_maintenance_went_on_is_deleted(world: World) -> None:
+def test_a_source_with_only_newer_maintenance_commits_is_deleted(world: World) -> None:
     merger, other = forked(world)
     with merger.start(lambda: merger.graph.branches.merge("b", delete_branch=True)) as stalled:
         stalled.run_until(lambda call: call.method == "create" and world.main_id not in call.key)
@@ -198,7 +198,7 @@ def test_a_merge_that_loses_to_a_conflicting_write_reports_it_and_not_a_lost_rac
     assert writer.head() == head
 
 
-def test_a_merge_that_loses_to_a_write_elsewhere_lands_as_it_was_planned(world: World) -> None:
+def test_a_merge_that_loses_to_a_write_of_another_type_is_committed_as_planned(world: World) -> None:
     merger, writer = forked(world)
     with merger.start(lambda: merger.graph.branches.merge("b")) as stalled:
         stalled.run_until(a_put_of_main(world, 3))

@@ -170,7 +170,7 @@ def test_a_type_that_one_side_dropped_and_the_other_wrote_to_is_a_conflict(graph
 
 
 @either_side
-def test_a_type_that_one_side_dropped_is_gone(graph: Merging, wide: str) -> None:
+def test_a_type_that_one_side_dropped_is_dropped(graph: Merging, wide: str) -> None:
     narrow = both_ways(graph, wide)
     graph.graph.schema.apply(BEFORE.replace("edge Knows: Person -> Person", ""), branch=wide)
     graph.change(narrow, Person={"eve": {}})
@@ -205,7 +205,7 @@ def test_merging_again_after_schemas_were_merged_has_nothing_left_to_do(graph: M
     assert graph.rows("Person", "b") == graph.rows("Person")
 
 
-def test_a_dry_run_does_not_count_what_only_a_dropped_property_says(graph: Merging) -> None:
+def test_a_dry_run_does_not_count_rows_that_differ_only_in_a_dropped_property(graph: Merging) -> None:
     graph.change("b", Person={"ada": {"name": "Ada"}})
     graph.graph.schema.apply(BEFORE.replace("name: String?", ""), branch="b")
     graph.change("b", Person={"bob": {"age": 9}})

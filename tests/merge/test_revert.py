@@ -48,7 +48,7 @@ def test_an_insert_is_taken_back(graph: Graph) -> None:
     assert set(content(graph)) == {("Person", "ada"), ("Person", "cy")}
 
 
-def test_a_delete_is_taken_back_with_the_edges_that_went_along(graph: Graph) -> None:
+def test_a_delete_is_reverted_with_the_edges_that_it_removed(graph: Graph) -> None:
     run(graph, person("ada") + person("bob") + 'insert Knows { from: "ada", to: "bob" }')
     before = content(graph)
     commit = run(graph, delete("bob"))
@@ -275,7 +275,7 @@ def test_what_is_changed_while_a_revert_is_under_way_is_a_conflict_too(tmp_path:
     ),
     which=st.integers(0),
 )
-def test_undoing_a_commit_is_what_the_three_values_of_each_person_say(
+def test_a_revert_matches_the_three_way_rule_for_each_person(
     tmp_path_factory: pytest.TempPathFactory, writes: list[dict[str, int | None]], which: int
 ) -> None:
     """None deletes. A person that is as the commit left it becomes what it was; what differs since is a conflict."""

@@ -63,7 +63,7 @@ def test_a_value_that_became_null_is_a_change_like_others() -> None:
     assert written(decided({"x": {"size": 1.0}}, {"x": {"size": 1.0}}, {"x": {"size": None}}))["x"]["size"] is None
 
 
-def test_a_vector_goes_with_the_text_that_it_was_made_from() -> None:
+def test_a_vector_is_taken_from_the_side_of_the_text_it_was_computed_from() -> None:
     """One side changed the text, so its vector is null until it is embedded again; the other embedded the old text."""
     base = {"x": {"text": "old", "mark": None}}
     edited, embedded = {"x": {"text": "new", "mark": None}}, {"x": {"text": "old", "mark": [1.0, 2.0]}}
@@ -169,7 +169,7 @@ def test_a_merge_in_parts_does_what_one_in_one_piece_does(graph: Merging, monkey
     assert parts.types == whole.types
 
 
-def test_a_merge_in_parts_lands(graph: Merging, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_in_partitions_is_committed(graph: Merging, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_merge, "ROWS_PER_TASK", 10)
     graph.change("main", Person={"p03": {"age": 2}})
 

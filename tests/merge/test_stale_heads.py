@@ -75,7 +75,7 @@ def kinds(graph: Graph) -> list[str]:
     [(base_lost, "of-another-main"), (source_lost, "of-another-side"), (staged_lost, None)],
     ids=["base", "source", "staged"],
 )
-def test_a_merge_lands_once_however_often_that_happens(
+def test_a_merge_is_committed_once_however_often_that_happens(
     graph: Graph, other: Graph, monkeypatch: pytest.MonkeyPatch, lost: Loss, added: str | None, times: int
 ) -> None:
     happened = lost(monkeypatch, graph, other, times)

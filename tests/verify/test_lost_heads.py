@@ -202,7 +202,7 @@ def test_nothing_contradicts_a_whole_old_copy(open_graph: Open) -> None:
     assert not lost(open_graph().verify())
 
 
-def test_what_is_left_can_be_gone_on_with_as_the_report_says(open_graph: Open) -> None:
+def test_the_graph_can_be_continued_from_what_is_left_as_the_report_says(open_graph: Open) -> None:
     graph = open_graph()
     graph.tags.create("v1")
     main = branch_id_of(graph)

@@ -111,7 +111,7 @@ def test_one_branch_can_be_looked_at(healthy: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nobody", "work"])
-def test_a_branch_that_is_not_there_is_said_so(healthy: Path, name: str) -> None:
+def test_a_missing_branch_is_reported(healthy: Path, name: str) -> None:
     with pytest.raises(BranchNotFound):
         omnigraph.open(str(healthy), read_only=True).verify(name)
 
@@ -127,7 +127,7 @@ def test_the_same_seed_takes_the_same_samples(healthy: Path) -> None:
     assert one.checked == other.checked
 
 
-def test_it_sees_damage_that_came_after_this_process_read_everything(place: Place) -> None:
+def test_it_finds_damage_that_happened_after_this_process_read_everything(place: Place) -> None:
     graph = opened(place)
     assert graph.verify().ok
     graph.query('query q() { match { $p: Person { slug: "p3" } } return { $p.age } }')

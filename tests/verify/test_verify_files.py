@@ -222,7 +222,9 @@ def test_a_merged_table_is_recorded_once_where_it_was_written(tmp_path: Path) ->
     assert verified(place).checked.files_compared == 1
 
 
-def test_a_write_goes_on_without_a_record_that_can_not_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_continues_without_a_file_record_that_can_not_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> object:
         raise OSError("no more file handles")
 
