@@ -1,9 +1,9 @@
-"""Stopping what runs: a deadline or a caller that went away ends a read where it stands.
+"""Cancellation: a deadline or a caller that went away stops running work.
 
-Whoever starts work gives it a `StopToken`; it travels in a context variable, into worker threads too (see
-`storage/util/parallel.py`). Work looks at it at its `checkpoint`s, between steps that take a moment each. What blocks
-inside a library is interrupted from outside: `interruptible` says how. Checkpoints are in code that reads and stages,
-never between the put of a commit and its answer: a write that may have landed is never reported as stopped.
+The caller sets a `StopToken`, which travels in a context variable, into worker threads too (see
+`storage/util/parallel.py`). Work checks it at `checkpoint`s, between short steps. A call that blocks inside a library
+is interrupted from another thread, see `interruptible`. Checkpoints are in code that reads and stages, never between
+the put of a commit and its answer: a write that may have been applied is never reported as stopped.
 """
 
 import threading
@@ -16,7 +16,7 @@ from omnigraph.errors import OmnigraphError
 
 
 class Stopped(OmnigraphError):
-    """The work was ended before it was done. Nothing was written."""
+    """The work was cancelled. Nothing was written."""
 
     code = "unavailable"
     known_by = ("stopped",)
@@ -39,7 +39,7 @@ class Stopped(OmnigraphError):
 
 
 class StopToken:
-    """Whether work is to end, and why. Set once, from any thread."""
+    """Whether work must stop, and why. Set once, from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -52,7 +52,7 @@ class StopToken:
         return self._cause
 
     def set(self, cause: OmnigraphError) -> None:
-        """End the work; the first cause counts."""
+        """Stop the work; the first cause counts."""
         with self._lock:
             if self._cause is not None:
                 return
@@ -67,11 +67,11 @@ class StopToken:
 
     @contextmanager
     def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
-        """While inside, `set` also calls `interrupt`; whatever that makes the library raise becomes the cause."""
+        """While inside, `set` also calls `interrupt`; the error that this makes the library raise becomes the cause."""
         with self._lock:
             self._next += 1
-            place = self._next
-            self._interrupts[place] = interrupt
+            key = self._next
+            self._interrupts[key] = interrupt
         try:
             self.check()
             yield
@@ -80,14 +80,14 @@ class StopToken:
             raise
         finally:
             with self._lock:
-                del self._interrupts[place]
+                del self._interrupts[key]
 
 
 _current: ContextVar[StopToken | None] = ContextVar("omnigraph_stop", default=None)
 
 
 def checkpoint() -> None:
-    """End here if the work is to end."""
+    """Raise here if the work must stop."""
     stop = _current.get()
     if stop is not None:
         stop.check()
@@ -95,7 +95,7 @@ def checkpoint() -> None:
 
 @contextmanager
 def interruptible(interrupt: Callable[[], None]) -> Iterator[None]:
-    """Around a call that blocks and that `interrupt` ends from another thread."""
+    """Wrap a blocking call that `interrupt` ends from another thread."""
     stop = _current.get()
     if stop is None:
         yield
@@ -106,7 +106,7 @@ def interruptible(interrupt: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def stop_scope(stop: StopToken) -> Iterator[None]:
-    """All work inside ends when `stop` is set."""
+    """All work inside stops when `stop` is set."""
     token = _current.set(stop)
     try:
         yield
@@ -114,17 +114,17 @@ def stop_scope(stop: StopToken) -> Iterator[None]:
         _current.reset(token)
 
 
-_memory_limit: ContextVar[int | None] = ContextVar("omnigraph_room", default=None)
+_memory_limit: ContextVar[int | None] = ContextVar("omnigraph_memory_limit", default=None)
 
 
 def memory_limit_bytes() -> int | None:
-    """How much a part of a query's match may take; None where nobody shares the memory."""
+    """How many bytes one part of a query's match may take; None for no limit."""
     return _memory_limit.get()
 
 
 @contextmanager
 def memory_limit(bytes_max: int) -> Iterator[None]:
-    """All work inside is refused what would take more: one query must not end a process that serves many."""
+    """Limit the memory of work inside: one query must not exhaust a process that serves many."""
     token = _memory_limit.set(bytes_max)
     try:
         yield

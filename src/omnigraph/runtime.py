@@ -1,6 +1,6 @@
-"""The clock, the dice and the names: everything that would make two runs differ, as arguments.
+"""The clock, random numbers and ids as arguments: everything that would make two runs differ.
 
-The core takes a `Runtime` and never asks the system itself, so that a schedule can be replayed.
+The core takes a `Runtime` and never calls the system itself, so that a schedule can be replayed.
 """
 
 import os
@@ -15,9 +15,9 @@ _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]  # ten bits at a time
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 _OF_BYTES = (_CROCKFORD * 8).encode("ascii")
-_SUFFIX_LENGTH = 16  # of the 26 characters of a ulid
+_SUFFIX_LENGTH = 16  # of the 26 characters of a ULID
 _AT_ONCE = 64
-SHORT_ID_LENGTH = 13  # 65 bits: fresh per attempt, so that two writers never meet by chance
+SHORT_ID_LENGTH = 13  # 65 bits: fresh per attempt, so that two writers never collide
 
 
 class Clock(Protocol):
@@ -46,23 +46,23 @@ class SystemClock:
 
 
 def ulid(milliseconds: int, entropy: int) -> str:
-    """48 bits of time and 80 of chance in 26 characters that sort by time."""
+    """48 bits of time and 80 random bits in 26 characters that sort by time."""
     number = (milliseconds << 80) | entropy
     return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
 def _time_prefix(milliseconds: int) -> str:
-    """Of a ulid: the characters that its time makes."""
+    """The characters of a ULID that encode its time."""
     pairs, high, low = _PAIRS, milliseconds >> 20, milliseconds & 0xFFFFF
     return pairs[high >> 20] + pairs[high >> 10 & 1023] + pairs[high & 1023] + pairs[low >> 10] + pairs[low & 1023]
 
 
-_suffixes: list[str] = []  # how ids end: eighty bits that nobody else has, asked of the system many at a time
-os.register_at_fork(after_in_child=_suffixes.clear)  # a child forgets those of its parent
+_suffixes: list[str] = []  # random ends of ids, 80 bits each, requested from the system many at a time
+os.register_at_fork(after_in_child=_suffixes.clear)  # a forked child must not reuse those of its parent
 
 
 def _refill_suffixes() -> str:
-    """Five bits of each byte, as the character that they are."""
+    """Five bits of each random byte, as characters."""
     fresh = os.urandom(_SUFFIX_LENGTH * _AT_ONCE).translate(_OF_BYTES).decode("ascii")
     ends = [fresh[at : at + _SUFFIX_LENGTH] for at in range(0, len(fresh), _SUFFIX_LENGTH)]
     _suffixes.extend(ends[1:])
@@ -71,10 +71,10 @@ def _refill_suffixes() -> str:
 
 class RandomIds:
     def __init__(self) -> None:
-        self._time = (0, "")  # the last millisecond, and how an id of it begins
+        self._time = (0, "")  # the last millisecond, and the prefix of its ids
 
     def txn_id(self) -> str:
-        """A ulid."""
+        """A ULID."""
         now = time.time_ns() // 1_000_000
         milliseconds, begins = self._time
         if now != milliseconds:
@@ -91,12 +91,12 @@ class RandomIds:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """One of each, passed in at the outside."""
+    """The sources of non-determinism of a graph."""
 
     clock: Clock = field(default_factory=SystemClock)
     ids: IdSource = field(default_factory=RandomIds)
     rng: random.Random = field(default_factory=random.SystemRandom)
 
     def jitter(self, ceiling_s: float) -> float:
-        """A wait between half the ceiling and the ceiling: spread out, but never nothing."""
+        """A wait between half the ceiling and the ceiling: spread out, but never zero."""
         return ceiling_s * (0.5 + self.rng.random() / 2)

@@ -40,4 +40,4 @@ def test_it_forgets_before_there_are_too_many() -> None:
     for number in range(2 * SCHEMAS_MAX):
         kept.get(schema_of(**{f"column{number}": pa.int64()}))
 
-    assert len(kept._kept) <= SCHEMAS_MAX
+    assert len(kept._values) <= SCHEMAS_MAX

@@ -34,13 +34,13 @@ _SYNONYMS: Mapping[str, str] = {
     "virtual_hosted_style_request": "aws_virtual_hosted_style_request",
     "aws_allow_http": "allow_http",
 }
-FSYNC_OPTION = "fsync"  # ours: "false" trades the promise about power cuts for speed
+FSYNC_OPTION = "fsync"  # ours: "false" gives up durability across power cuts for speed
 FSYNC_VARIABLE = "OMNIGRAPH_FSYNC"
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A root under which one graph keeps everything."""
+    """The root of one graph: everything it stores is below."""
 
     uri: str  # a plain absolute path for local disks, otherwise scheme://bucket/prefix
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # repr: they hold secrets
@@ -62,11 +62,11 @@ class Location:
 
     @property
     def preallocates_files(self) -> bool:
-        """Whether objects that are created again and again are better as long as the last: see `folders.py`."""
+        """Whether creating objects of equal length is faster, because files are preallocated: see `dir_pool.py`."""
         return self.fsync and self.is_local
 
     def child_uri(self, key: str) -> str:
-        """The URI of something below the root, as Lance wants it."""
+        """The URI of an object below the root, as Lance takes it."""
         return f"{self.uri}/{key}"
 
 
@@ -75,7 +75,7 @@ def parse_location(
     storage_options: Mapping[str, str] | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Location:
-    """Understand a path, `file://`, `s3://`, `gs://` or `az://` URI and its settings."""
+    """Parse a path or a `file://`, `s3://`, `gs://` or `az://` URI, and its options."""
     text = os.fspath(uri)
     given = {str(key).lower(): str(value) for key, value in (storage_options or {}).items()}
     fsync = given.pop(FSYNC_OPTION, environ.get(FSYNC_VARIABLE, "true")).lower() not in _FALSE
@@ -119,7 +119,7 @@ def _local(path: str, given: Mapping[str, str], fsync: bool) -> Location:
 
 
 def _s3_options(given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """What was given, completed from the environment; plain http is allowed for an http endpoint."""
+    """The given options, completed from the environment; plain http is allowed for an http endpoint."""
     options = {_SYNONYMS.get(key, key): value for key, value in given.items()}
     for name, variables in _AWS_VARIABLES.items():
         found = next((environ[v] for v in variables if environ.get(v)), None)

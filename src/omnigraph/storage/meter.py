@@ -1,10 +1,9 @@
 """What an operation cost: requests, serial stages, bytes and retries.
 
-Our own requests are recorded where they are made and attributed exactly: the operations that a
-request belongs to travel in a context variable, also into worker threads (see `parallel.py`).
-Lance makes its requests out of our sight; it only counts them, per store. Their number is the
-difference of that counter over the operation: exact while the operation is alone in its process,
-otherwise the cost says `shared`.
+Our own requests are recorded where they are made and attributed exactly: the open accounts travel in a context
+variable, also into worker threads (see `parallel.py`). Lance only counts its requests, per store: an operation is
+charged the difference of that counter, which is exact while it runs alone in its process; otherwise its cost says
+`shared`.
 """
 
 import bisect
@@ -31,7 +30,7 @@ class Cost:
     stages: int = 0  # the longest chain of requests that do not overlap in time
     bytes: int = 0
     retries: int = 0
-    shared: bool = False  # a put was another's too; or Lance's part may contain what ran beside this one
+    shared: bool = False  # a put was charged to another operation, or Lance's part may include concurrent operations
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(
@@ -47,7 +46,7 @@ NO_COST = Cost()
 
 
 class Span(NamedTuple):
-    """A stretch of time in which `stages` requests followed one another."""
+    """A time span in which `stages` requests followed one another."""
 
     start: float
     end: float
@@ -55,7 +54,7 @@ class Span(NamedTuple):
 
 
 class LanceIo(NamedTuple):
-    """A cumulative counter of what Lance asked of one store."""
+    """A cumulative counter of Lance's requests to one store."""
 
     requests: int
     bytes: int
@@ -83,7 +82,7 @@ Probe = Callable[[], LanceIo]
 
 @dataclass(slots=True, eq=False)
 class CostAccount:
-    """The open account of one logical operation."""
+    """The account of one logical operation."""
 
     kind: str
     root: "CostAccount | None" = None
@@ -93,13 +92,13 @@ class CostAccount:
     retries: int = 0
     shared: bool = False
     charged_to_leader: bool = False
-    _lance_before: dict[str, LanceIo] | None = None  # when it came to Lance, if it did
+    _lance_before: dict[str, LanceIo] | None = None  # counters at the first use of Lance, if any
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _closed: Cost | None = None
 
     @property
     def cost(self) -> Cost:
-        """The final cost, or what has come together so far while the operation is open."""
+        """The final cost, or the cost so far while the operation runs."""
         return self._closed if self._closed is not None else self.add_lance_cost(self.own_cost())
 
     def add(self, span: Span, requests: int, bytes_moved: int, retries: int) -> None:
@@ -114,19 +113,19 @@ class CostAccount:
             self.retries += 1
 
     def own_cost(self) -> Cost:
-        """Without Lance's part."""
+        """The cost without Lance's part."""
         with self._lock:
             return Cost(self.requests, longest_chain(self.spans), self.bytes, self.retries)
 
     def track_lance(self) -> None:
-        """From here on its counters tell something of this operation. Reading them costs more than all else in here."""
+        """Count Lance's requests from here on. Reading its counters costs more than everything else in here."""
         if self._lance_before is None:
             before = _read_probes()
             with self._lock:
                 self._lance_before = self._lance_before or before
 
     def add_lance_cost(self, ours: Cost) -> Cost:
-        """Our own part, and what Lance's counters grew by."""
+        """Our own cost plus the growth of Lance's counters."""
         if self._lance_before is None:
             return replace(ours, shared=True) if self.charged_to_leader else ours
         requests = moved = 0
@@ -135,7 +134,7 @@ class CostAccount:
             requests, moved = requests + now.requests - was.requests, moved + now.bytes - was.bytes
         return Cost(
             ours.requests + requests,
-            min(ours.requests + requests, ours.stages),  # stages of reads are estimates: what is cached makes none
+            min(ours.requests + requests, ours.stages),  # stages of reads are estimates: cached reads make none
             ours.bytes + moved,
             ours.retries,
             self.charged_to_leader or (self.shared and requests > 0),
@@ -147,14 +146,14 @@ _lock = threading.Lock()
 _roots: set[CostAccount] = set()
 _probes: dict[str, Probe] = {}
 _subscribers: list[Callable[[str, Cost], None]] = []
-_finished: list[Cost] = []  # of operations that have ended, added up now and then
+_finished: list[Cost] = []  # costs of finished operations, summed from time to time
 _FINISHED_MAX = 256
-_dropped_io = _NO_IO  # what was counted by probes that are no more
+_dropped_io = _NO_IO  # counted by probes that were dropped
 _log = logging.getLogger(__name__)
 
 
 def _renew() -> None:
-    """In a forked child only the operations that are open in the forking thread continue."""
+    """In a forked child only the operations of the forking thread continue."""
     global _lock
     _lock = threading.Lock()
     _roots.intersection_update(_stack.get())
@@ -168,9 +167,9 @@ def _read_probes() -> dict[str, LanceIo]:
 
 
 class operation:  # noqa: N801 - it is used like a function: `with operation("write") as account`
-    """Open an account; every request made inside, also by threads of `parallel`, is put on it.
+    """Open an account: every request made inside, also by threads of `parallel`, is charged to it.
 
-    A class rather than a generator: every small commit opens one.
+    A class rather than a generator function because every small commit opens one.
     """
 
     __slots__ = ("_account", "_outer", "_token")
@@ -207,30 +206,30 @@ class operation:  # noqa: N801 - it is used like a function: `with operation("wr
         for notify in list(_subscribers):
             try:
                 notify(op.kind, op._closed)
-            except Exception:  # what it counts has happened, perhaps a commit: no failure may be reported for it
-                _log.exception("A subscriber of the meter failed.")
+            except Exception:  # the operation has happened, perhaps a commit: it must not be reported as failed
+                _log.exception("A subscriber of the meter raised.")
 
 
 def record_request(start: float, end: float, *, bytes_moved: int = 0, retries: int = 0) -> None:
-    """Put one request of our own on the accounts that are open here."""
+    """Charge one request of ours to the open accounts."""
     for op in _stack.get():
         op.add(Span(start, end, 1), 1, bytes_moved, retries)
 
 
 def record_retry() -> None:
-    """Count a try that has to be made again: a lost race, or a put whose answer was lost."""
+    """Count an attempt that must be repeated: a lost race, or a put whose answer was lost."""
     for op in _stack.get():
         op.count_retry()
 
 
 def mark_charged_to_leader() -> None:
-    """This operation's rows were put by another that led their group: the request is on that one's account."""
+    """The leader of the group commit put this operation's rows: the request is on the leader's account."""
     for op in _stack.get():
         op.charged_to_leader = True
 
 
 def track_lance() -> None:
-    """Whoever takes a dataset in hand says so first: what Lance asks for is on the accounts that are open here."""
+    """Call this before using a dataset: Lance's requests are charged to the open accounts."""
     LANCE.check()
     for op in _stack.get():
         op.track_lance()
@@ -240,8 +239,8 @@ def track_lance() -> None:
 def lance_call(stages: int) -> Iterator[None]:
     """Mark a call into Lance that makes `stages` requests one after another.
 
-    Lance counts the requests themselves; how many of them are serial it does not say, so the
-    adapter does, and a test compares its figures with a log of real traffic.
+    Lance counts the requests but not how many of them are serial, so the caller says that, and a test compares its
+    figures with a log of real traffic.
     """
     track_lance()
     run_blocking_hook()
@@ -255,12 +254,12 @@ def lance_call(stages: int) -> Iterator[None]:
 
 
 def set_probe(store: str, probe: Probe) -> None:
-    """Say how to read Lance's counter of one store; a second probe replaces the first."""
+    """Set the function that reads Lance's counter of a store; a second one replaces the first."""
     _probes[store] = probe
 
 
 def drop_probe(store: str) -> None:
-    """The store is asked no more that way: what was counted stays counted."""
+    """Stop reading a store's counter; what it has counted stays counted."""
     global _dropped_io
     probe = _probes.pop(store, None)
     if probe is not None:
@@ -270,13 +269,13 @@ def drop_probe(store: str) -> None:
 
 
 def subscribe(callback: Callable[[str, Cost], None]) -> Callable[[], None]:
-    """Call `callback(kind, cost)` at the end of every operation; returns how to stop."""
+    """Call `callback(kind, cost)` at the end of every operation; returns a function that unsubscribes."""
     _subscribers.append(callback)
     return lambda: _subscribers.remove(callback)
 
 
 def process_total() -> Cost:
-    """All operations of this process that have ended, and all that Lance has asked, each request once."""
+    """The cost of all finished operations of this process, with all requests of Lance, each counted once."""
     lance = [_dropped_io, *_read_probes().values()]
     requests, moved = sum(io.requests for io in lance), sum(io.bytes for io in lance)
     with _lock:
@@ -284,7 +283,7 @@ def process_total() -> Cost:
 
 
 def _sum_finished() -> Cost:
-    """All of `_ours`, which is one from now on; the lock is held."""
+    """The sum of `_finished`, which replaces its entries; the lock is held."""
     _finished[:] = [sum(_finished, NO_COST)]
     return _finished[0]
 

@@ -1,7 +1,7 @@
 """S3, Google Cloud Storage and Azure through obstore, without retries of its own.
 
-A retry inside the library would be invisible to the meter, and would turn the answer to our own
-lost put into "exists". `objects.py` retries what may be repeated.
+A retry inside the library would be invisible to the meter, and would turn the answer to our own lost put into "exists".
+`object_store.py` retries what may be repeated.
 """
 
 import re
@@ -113,11 +113,11 @@ class CloudBackend:
             self._raise_unless_missing(key, error)
 
     def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[ObjectInfo]]:
-        """A listing as the store continues it, by its own token.
+        """The pages of a listing, continued by the store's own token.
 
-        A chunk shorter than the store's usual page is the last; asking once more would cost a request.
-        A failed page ends obstore's stream, so a long listing may never get through a busy store: `repeat_pages` lists
-        with the library's own retries, which repeat single pages, at the price that the meter does not see them.
+        A chunk shorter than a full page is the last; requesting another would cost a request. A failed page ends
+        obstore's stream, so a long listing might never complete on a busy store: with `repeat_pages` the library
+        retries single pages itself, and the meter does not see those retries.
         """
         store = _connect(self._location, _PAGE_RETRIES) if repeat_pages else self._store
         try:
@@ -167,7 +167,7 @@ def _connect(location: Location, retries: "RetryConfig") -> Any:
 
 
 def _split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Options of the store and of its HTTP client; a name that is neither is the caller's slip."""
+    """Options of the store and of its HTTP client; any other name is a mistake of the caller."""
     config = {key: value for key, value in options.items() if key.startswith(_CONFIG_PREFIXES)}
     client: dict[str, Any] = {key: options[key] for key in _CLIENT_KEYS & options.keys()}
     unknown = sorted(options.keys() - config.keys() - client.keys())
@@ -184,5 +184,5 @@ def _object_info(meta: "ObjectMeta") -> ObjectInfo:
 
 
 def _summary(error: Exception) -> str:
-    """The first line of a library's message, without its dump of internals and how long it took to fail."""
+    """The first line of a library's message, without internals and timings."""
     return _NOISE.sub("", str(error).split("\n", 1)[0]).strip()[:300]

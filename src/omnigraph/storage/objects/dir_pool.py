@@ -1,11 +1,11 @@
-"""Directories that objects are created in again and again, kept open, each with the next files at hand.
+"""A pool of open directories in which objects are created often, each with preallocated files.
 
-A small commit on a local disk waits for the disk, and then for the inode: where many are taken, finding a free one can
-take longer than a flush. So the directory stays open, and files without a name are made behind the commits for those
-that follow. They belong to nobody until they get a name, and go with the process.
+A small commit on a local disk waits for the flush and for a new inode: in a directory tree with many inodes, finding a
+free one can take longer than the flush. So the directory stays open, and a background thread creates unnamed files
+(O_TMPFILE) for the next commits. They are invisible until they get a name, and vanish with the process.
 
-Where objects are flushed, these files are as long as the last object was, and lie on the disk already: an object of the
-same length then changes their content alone, and half of a flush, that of the inode, is spared.
+With fsync these files are as long as the last object was, and are on disk already: an object of the same length then
+only changes their content, which saves the flush of the inode, half of the cost.
 """
 
 import os
@@ -16,26 +16,23 @@ from queue import SimpleQueue
 from omnigraph.fork_safety import renew_after_fork
 from omnigraph.lru_cache import LruCache
 
-DIRS_MAX = 8  # that stay open
-SPARES_MAX, SPARES_MIN = (
-    16,
-    2,
-)  # files at hand in each of them: made together, so that few commits have work beside them
-_BUSY_FROM = 2  # creations in a directory that make a further one likely
-BLOCK = 4096  # what files are measured in; an object that fills whole blocks is likely to be as long as the last one
+DIRS_MAX = 8  # open at once
+SPARES_MAX, SPARES_MIN = 16, 2  # per directory; refilled in one go, so that few commits run beside a refill
+_BUSY_FROM = 2  # creations in a directory after which another is likely
+BLOCK = 4096  # bytes; an object of whole blocks is likely to be as long as the last one
 _PREALLOCATED_BYTES_MAX = 16 * BLOCK  # bytes
 
 
 class OpenDirectory:
-    """An open directory. It closes with the last reference, so no descriptor is reused under somebody's hands."""
+    """An open directory. It closes with the last reference, so a descriptor in use is never reused."""
 
     __slots__ = ("_device", "_flushed", "_inode", "_length", "_spares", "_uses", "fd", "path")
 
     def __init__(self, path: str, flushed: bool = False) -> None:
-        self._spares: list[tuple[int, int]] = []  # descriptors, and how long their files are
+        self._spares: list[tuple[int, int]] = []  # descriptors and lengths of unnamed files
         self._uses = 0
         self._flushed = flushed
-        self._length = 0  # of the last object, if files are to be laid out like it
+        self._length = 0  # of the last object, if files are preallocated at that length
         self.path = path
         self.fd = -1
         self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -48,7 +45,7 @@ class OpenDirectory:
                 os.close(fd)
 
     def is_current(self) -> bool:
-        """Whether its path leads to it: somebody may have removed or moved it, and made another."""
+        """Whether its path still leads here: it may have been removed or moved, and another made."""
         try:
             found = os.stat(self.path)
         except OSError:
@@ -56,7 +53,7 @@ class OpenDirectory:
         return found.st_ino == self._inode and found.st_dev == self._device
 
     def take_file(self, length: int) -> tuple[int, int]:
-        """A file without a name, which is the caller's to close, and how long it is, wherever it came from."""
+        """The descriptor of an unnamed file, which the caller closes, and the file's length."""
         self._uses += 1
         self._length = length if self._flushed and length % BLOCK == 0 and length <= _PREALLOCATED_BYTES_MAX else 0
         try:
@@ -65,9 +62,9 @@ class OpenDirectory:
             return self._create_file(), 0
 
     def request_refill(self) -> None:
-        """Have the next file ready before it is wanted, unless this is likely to have been the last."""
+        """Preallocate files in the background, unless this object is likely to be the last."""
         if self._uses >= _BUSY_FROM and len(self._spares) < SPARES_MIN:
-            with suppress(RuntimeError):  # no thread can be started: files are made when they are wanted
+            with suppress(RuntimeError):  # no thread can be started: files are created on demand
                 _preallocator().put(self)
 
     def refill(self) -> None:
@@ -87,29 +84,29 @@ class OpenDirectory:
 
 
 class DirPool:
-    """The directories of one store that were written to last."""
+    """The most recently used directories of one store."""
 
     def __init__(self, flushed: bool = False) -> None:
         self._flushed = flushed
         renew_after_fork(self, DirPool._renew)
 
     def _renew(self) -> None:
-        """A forked child has copies of its parent's descriptors, whose files are the parent's to name."""
+        """A forked child has copies of its parent's descriptors, and only the parent may name those files."""
         self._open: LruCache[str, OpenDirectory] = LruCache(DIRS_MAX)
         self._descriptors: OpenDirectory | None = None
         self._lock = threading.Lock()
 
     @property
     def proc_fd(self) -> int:
-        """Where the system shows the open files of this process, which is how one without a name gets one."""
+        """/proc/self/fd, from which an unnamed file is linked to its name."""
         known = self._descriptors
         if known is None:
-            with self._lock:  # a second one in its place would close the first, which somebody may be about to use
+            with self._lock:  # a second one would close the first, which another thread may be about to use
                 known = self._descriptors = self._descriptors or OpenDirectory("/proc/self/fd")
         return known.fd
 
     def get(self, path: str) -> OpenDirectory | None:
-        """The directory, if it was kept and is the one that its path leads to."""
+        """The open directory, if its path still leads to it."""
         with self._lock:
             folder = self._open.get(path)
             if folder is None or folder.is_current():
@@ -125,7 +122,7 @@ class DirPool:
 
 
 class _Preallocator:
-    """One thread of the process that makes files ahead."""
+    """The one thread of the process that preallocates files."""
 
     def __init__(self) -> None:
         self._wanted: SimpleQueue[OpenDirectory] = SimpleQueue()
@@ -140,7 +137,7 @@ class _Preallocator:
             try:
                 folder.refill()
             except OSError:
-                pass  # whoever wants the file makes it, and tells why it can't be made
+                pass  # the next commit creates the file itself, and reports the error
             del folder
 
 
@@ -157,7 +154,7 @@ def _preallocator() -> _Preallocator:
 
 
 def _forget_helper() -> None:
-    """A forked child has not got its parent's thread."""
+    """A forked child does not have its parent's thread."""
     global _shared_preallocator, _starting
     _shared_preallocator, _starting = None, threading.Lock()
 

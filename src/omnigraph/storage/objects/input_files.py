@@ -1,6 +1,6 @@
-"""Files that a load reads: on a local disk or in an object store, by ranges, through the same requests as a graph's.
+"""The input files of a load, on a local disk or in an object store, read by ranges.
 
-A graph has one root; the files of a load may lie in any place, so a store is opened here for each bucket or folder.
+A graph has one root, but the files of a load may be anywhere, so a store is opened here for each bucket or directory.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _PREFIXES = ("aws_", "google_", "azure_")
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """A file and its size, as it was when it was found."""
+    """A file, with its size when it was found."""
 
     store: ObjectStore
     key: str
@@ -32,7 +32,7 @@ class InputFile:
     size: int
 
     def read(self, offset: int, length: int) -> bytes:
-        """That part of the file, or less where it ends; BadRequest where it is no longer what it was."""
+        """Part of the file, or less where it ends; BadRequest if it has changed since it was found."""
         length = min(length, self.size - offset)
         if length <= 0:
             return b""
@@ -43,7 +43,7 @@ class InputFile:
         return data
 
     def open(self) -> io.BufferedReader:
-        """The whole file as one that can be read and sought."""
+        """The file as a seekable stream."""
         return io.BufferedReader(_Raw(self), 1024 * 1024)
 
 
@@ -78,7 +78,7 @@ def is_remote(place: str) -> bool:
 
 
 def bucket_and_key(uri: str) -> tuple[str, str]:
-    """`s3://bucket` and the rest; BadRequest for a scheme that is none of a store's."""
+    """`s3://bucket` and the key; BadRequest for an unknown scheme."""
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme not in REMOTE_SCHEMES:
@@ -89,7 +89,7 @@ def bucket_and_key(uri: str) -> tuple[str, str]:
 
 
 def options_for(uri: str, options: Mapping[str, str] | None) -> dict[str, str]:
-    """The graph's options as far as they are about this kind of store; what lacks comes from the environment."""
+    """The graph's options if they fit this kind of store; the rest comes from the environment."""
     given = {key: value for key, value in (options or {}).items() if key.lower() != FSYNC_OPTION}
     own = _FAMILIES.get(uri.partition("://")[0], ())
     foreign = any(key.lower().startswith(_PREFIXES) and not key.lower().startswith(own) for key in given)
@@ -97,14 +97,14 @@ def options_for(uri: str, options: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def find_file(place: str, options: Mapping[str, str] | None = None) -> InputFile | None:
-    """The file of that absolute path or URI; None where there is none."""
+    """The file at an absolute path or URI, or None."""
     store, key = _store_and_key(place, options)
     listed = store.head(key)
     return None if listed is None else InputFile(store, key, place, listed.size)
 
 
 def content_version(place: str, size: int, options: Mapping[str, str] | None = None) -> str:
-    """What identifies the content of a file: its ETag in an object store, elsewhere a checksum of it."""
+    """Identifies the content of a file: its ETag in an object store, otherwise a checksum."""
     store, key = _store_and_key(place, options)
     if not is_remote(place):
         return f"sha256:{_checksum(InputFile(store, key, place, size))}"
@@ -115,7 +115,7 @@ def content_version(place: str, size: int, options: Mapping[str, str] | None = N
 
 
 def _checksum(file: InputFile) -> str:
-    """The SHA-256 of the checksums of blocks, which are hashed in parallel: one hash is slower than a disk."""
+    """The SHA-256 of block checksums, which are computed in parallel: one hash is slower than a disk."""
     starts = range(0, file.size, CHECKSUM_BLOCK)
     blocks = gather([partial(_block_checksum, file, start) for start in starts])
     return hashlib.sha256(b"".join(blocks)).hexdigest()[:32]
@@ -130,13 +130,13 @@ def _block_checksum(file: InputFile, start: int) -> bytes:
 
 
 def known_file(place: str, size: int, options: Mapping[str, str] | None = None) -> InputFile:
-    """A file that was found before, without asking again."""
+    """A file that was found before, without another request."""
     store, key = _store_and_key(place, options)
     return InputFile(store, key, place, size)
 
 
 def list_files(uri: str, options: Mapping[str, str] | None = None) -> Iterator[ObjectInfo]:
-    """Everything under a prefix of a remote store, by name; keys are the bucket's."""
+    """Everything below a prefix of a remote store, by name; keys are relative to the bucket."""
     root, key = bucket_and_key(uri)
     return _store_at(root, options_for(uri, options)).list(key.rstrip("/"))
 
@@ -156,5 +156,5 @@ def _store_at(root: str, options: Mapping[str, str]) -> ObjectStore:
 
 @lru_cache(maxsize=64)
 def _store(root: str, options: frozenset[tuple[str, str]]) -> ObjectStore:
-    """One for each place and settings: a client of a remote store has connections that are worth keeping."""
+    """One store per root and options: a remote client has connections worth reusing."""
     return open_store(Location(root, dict(options)), read_only=True)

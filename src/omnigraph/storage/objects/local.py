@@ -1,8 +1,8 @@
 """A local disk as an object store whose acknowledged writes survive a power cut.
 
-An object appears under its name complete and durable or not at all: it is written to a file without
-a name, or with a temporary one, synced, linked to its name, and the directory synced. A general
-object-store library would make it visible before anyone could sync it, so this backend is ours.
+An object appears under its name complete and durable or not at all: it is written to an unnamed or temporary file,
+synced, linked to its name, and the directory is synced. A general object-store library would make it visible before it
+is synced, so this backend is our own.
 """
 
 import errno
@@ -46,15 +46,15 @@ def sync_directory(path: Path | str) -> None:
         os.close(fd)
 
 
-_locks: set[int] = set()  # the descriptors by which this process locks directories, or waits to
+_locks: set[int] = set()  # descriptors through which this process locks directories, or waits to
 
 
 @contextmanager
 def _directory_lock(folder: Path) -> Iterator[None]:
-    """The directory itself is the lock: no file to leave behind, and the kernel frees it with the process.
+    """Lock the directory itself: no lock file is left behind, and the kernel releases it with the process.
 
-    A child that is forked meanwhile has a copy of the descriptor, and the lock lasts as long as any copy is open. So it
-    is unlocked and not only closed here, and the child closes its copy, in case its parent is killed.
+    A child forked meanwhile has a copy of the descriptor, and the lock lasts as long as any copy is open. So it is
+    unlocked here, not only closed, and the child closes its copy, in case its parent is killed.
     """
     fd, process = os.open(folder, os.O_RDONLY | os.O_DIRECTORY), os.getpid()
     _locks.add(fd)
@@ -62,15 +62,15 @@ def _directory_lock(folder: Path) -> Iterator[None]:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
-        if os.getpid() == process:  # in a child that was forked in here the lock is its parent's, and the copy closed
+        if os.getpid() == process:  # a child forked in here does not own the lock, and has closed its copy
             _locks.discard(fd)
-            with suppress(OSError):  # it could not be locked either
+            with suppress(OSError):  # locking failed too
                 fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
 
 def _close_copies() -> None:
-    """A forked child has copies of its parent's locks; to close them does not unlock what the parent holds."""
+    """A forked child closes its copies of the parent's descriptors, which does not release the parent's locks."""
     while _locks:
         os.close(_locks.pop())
 
@@ -78,8 +78,8 @@ def _close_copies() -> None:
 os.register_at_fork(after_in_child=_close_copies)
 
 
-class translate_os_errors:  # noqa: N801 - used like a function, and a class because every small commit comes through here
-    """The operating system's refusals as our errors."""
+class translate_os_errors:  # noqa: N801 - used like a function; a class because it is on the path of every small commit
+    """Raise errors of the operating system as ours."""
 
     __slots__ = ("_what",)
 
@@ -110,12 +110,12 @@ def _translate(what: str, error: OSError) -> Exception:
 class LocalBackend:
     def __init__(self, root: Path, fsync: bool) -> None:
         self._root = root
-        self._root_text = os.fspath(root)  # joined to a key much faster than the path
+        self._root_text = os.fspath(root)  # joining it to a key is much faster than with the path
         self._fsync = fsync
-        self._unnamed = hasattr(os, "O_TMPFILE")  # whether files without a name are to be had
+        self._unnamed = hasattr(os, "O_TMPFILE")  # whether unnamed files are supported
         self._dirs = DirPool(fsync)
-        self._durable_dirs: set[str] = set()  # directories whose names are known to survive a power cut
-        self._unsynced_dirs: set[str] = set()  # directories with new names of ours that may not survive one
+        self._durable_dirs: set[str] = set()  # directories whose own entries are known to be durable
+        self._unsynced_dirs: set[str] = set()  # directories with our new names that may not be durable
 
     def get(self, key: str) -> StoredObject | None:
         path = os.path.join(self._root_text, key)
@@ -166,15 +166,15 @@ class LocalBackend:
         where = path.rpartition("/")[0]
         try:
             sync_directory(where) if folder is None else os.fsync(folder.fd)
-        except OSError as error:  # whatever it is: others can see the object by now, and a power cut may take it back
+        except OSError as error:  # others can see the object by now, but a power cut may undo it
             self._unsynced_dirs.add(where)
             return PutResult(PutOutcome.UNKNOWN, error.strerror or str(error))
         return CREATED
 
     def _link_unnamed(self, path: str, data: bytes) -> OpenDirectory | None:
-        """Name a file that had no name, which saves a temporary name; the directory is still to be synced.
+        """Write to an unnamed file and link it to its name; the caller syncs the directory.
 
-        None, and never tried again, where the file system or the system has no such files.
+        None, and never tried again, where unnamed files are not supported.
         """
         where, _, name = path.rpartition("/")
         folder = self._dirs.get(where)
@@ -197,11 +197,11 @@ class LocalBackend:
                 return None
         finally:
             _close(fd)
-        folder.request_refill()  # while the disk is waited for
+        folder.request_refill()  # in the background, while this commit waits for the disk
         return folder
 
     def _sync_name(self, folder: Path) -> None:
-        """Make a name survive that another file has just got; a failure leaves the outcome open, as in `create`."""
+        """Make a new name durable; a failure leaves the outcome unknown, as in `create`."""
         try:
             sync_directory(folder)
         except OSError as error:
@@ -209,9 +209,9 @@ class LocalBackend:
             raise TransientError(error.strerror or str(error)) from error
 
     def _require_durable(self, path: str) -> None:
-        """Do not serve an object whose directory could not be synced: its reader would take the put for successful.
+        """Do not serve an object whose directory could not be synced: a reader would take its put for successful.
 
-        A journal that could not be written refuses the next sync too, so one that succeeds has written everything.
+        If the journal could not be written, the next sync fails too, so a sync that succeeds has written everything.
         """
         folder = Path(path).parent
         if os.fspath(folder) in self._unsynced_dirs:
@@ -219,7 +219,7 @@ class LocalBackend:
             self._unsynced_dirs.discard(os.fspath(folder))
 
     def _require_no_unnamed(self, error: OSError) -> None:
-        """Accept an error that says that unnamed files are not supported: do without them from now on."""
+        """Re-raise the error unless it says that unnamed files are not supported, which are not tried again then."""
         if isinstance(error, FileExistsError) or error.errno not in _NO_UNNAMED:
             raise error
         self._unnamed = False
@@ -233,7 +233,7 @@ class LocalBackend:
                 self._sync_name(path.parent)
 
     def replace(self, key: str, data: bytes, seen: ETag) -> bool:
-        """Under a lock on the directory: a file system has no conditional replace. Only replaces exclude each other."""
+        """Under a directory lock, since file systems have no conditional replace. It excludes other replaces only."""
         path = self._root / key
         try:
             with translate_os_errors(key), _directory_lock(path.parent):
@@ -252,7 +252,7 @@ class LocalBackend:
             os.unlink(self._root / key)
 
     def remove_temporaries(self, before: datetime) -> None:
-        """What puts left that were killed in their midst and are older than this; no listing tells of them."""
+        """Remove temporary files of killed puts that are older than `before`; listings do not show them."""
         for folder, _, names in os.walk(self._root):
             for name in names:
                 path = Path(folder, name)
@@ -261,7 +261,7 @@ class LocalBackend:
                         path.unlink()
 
     def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[ObjectInfo]]:
-        """All keys below the prefix at once: a directory has no pages. Sorted, so that runs are alike."""
+        """All keys below the prefix as one page. Sorted, so that runs are deterministic."""
         with translate_os_errors(prefix):
             found = sorted(self._walk(prefix), key=lambda listed: listed.key)
         yield found
@@ -285,7 +285,7 @@ class LocalBackend:
 
     @contextmanager
     def _temporary_file(self, path: Path, data: bytes, fsync: bool) -> Iterator[Path]:
-        """A temporary file beside `path` with the data in it, synced if wanted, gone afterwards."""
+        """A temporary file beside `path` with the data, synced if wanted, removed afterwards."""
         self._make_directory(path.parent)
         temporary = path.parent / f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}"
         try:
@@ -296,14 +296,14 @@ class LocalBackend:
                 os.close(fd)
             yield temporary
         finally:
-            with suppress(OSError):  # it has its name already, or never gets it; `remove_temporaries` tries again
+            with suppress(OSError):  # `remove_temporaries` tries again later
                 os.unlink(temporary)
 
     def _make_directory(self, folder: Path) -> None:
-        """Make it and what lies above; a new directory survives only once its parent is synced.
+        """Create it and its parents; a new directory is durable only once its parent is synced.
 
-        One that is there may be another writer's that has not synced it yet, so the first use of
-        each directory below the root syncs its parent, whoever made it.
+        An existing one may be another writer's that has not synced it yet, so the first use of each directory below
+        the root syncs its parent, whoever created it.
         """
         exists = folder.is_dir()
         if exists and (os.fspath(folder) in self._durable_dirs or self._root not in folder.parents):
@@ -325,12 +325,12 @@ def _write(fd: int, data: bytes, fsync: bool) -> None:
     done = os.pwrite(fd, data, 0)
     while done < len(data):
         done += os.pwrite(fd, memoryview(data)[done:], done)
-    if fsync:  # the data, and of what is known about it the size; not every system can leave out the rest
+    if fsync:  # the data and its size; not every system can skip the other metadata
         os.fdatasync(fd) if _FLUSHES_DATA else os.fsync(fd)
 
 
 def _close(fd: int) -> None:
-    """Without an error: what was to be flushed was flushed before, and the file may have its name by now."""
+    """Ignore errors: the data was flushed before, and the file may have its name by now."""
     try:
         os.close(fd)
     except OSError:

@@ -1,8 +1,8 @@
-"""The object store: a handful of requests, each with a typed answer, counted and retried here.
+"""The object store: a few kinds of requests with typed results, counted and retried here.
 
-Reads answer `None` for "not there". A conditional create answers `created`, `exists` or `unknown`,
-because only the caller can find out what became of a put whose answer was lost. "Denied",
-"unavailable" and "full" are errors (`omnigraph.errors`) and mean that nothing happened.
+Reads return `None` for a missing object. A conditional create returns `created`, `exists` or `unknown`, because only
+the caller can find out what became of a put whose answer was lost. "Denied", "unavailable" and "full" are errors
+(`omnigraph.errors`) and mean that nothing happened.
 """
 
 import hashlib
@@ -24,20 +24,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ETag:
-    """Which content of an object was seen: what a conditional replace compares. Stores use one or the other."""
+    """Identifies the content of an object, for a conditional replace. Stores use one of the two fields, or both."""
 
     etag: str | None
     version: str | None = None
 
 
 def content_etag(data: bytes) -> ETag:
-    """The tag of an object on a store that gives none: its content says the same."""
+    """The ETag of an object on a store without ETags: a hash of its content."""
     return ETag(hashlib.sha256(data).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object's content, and the store's own account of when it was written."""
+    """An object's content, and when it was written by the store's clock."""
 
     data: bytes
     modified: datetime
@@ -53,7 +53,7 @@ class ObjectInfo:
     key: str
     size: int
     modified: datetime
-    etag: str | None = None  # of stores that give one
+    etag: str | None = None  # if the store has ETags
 
 
 class PutOutcome(Enum):
@@ -64,7 +64,7 @@ class PutOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """What is known of a conditional create; `unknown` may have landed, or may land later."""
+    """The result of a conditional create; an `unknown` one may have been applied, or may still be."""
 
     outcome: PutOutcome
     reason: str = ""
@@ -74,19 +74,19 @@ CREATED, EXISTS = PutResult(PutOutcome.CREATED), PutResult(PutOutcome.EXISTS)
 
 
 class ReplaceOutcome(Enum):
-    """What is known of a conditional replace."""
+    """The result of a conditional replace."""
 
     REPLACED = "replaced"
-    CHANGED = "changed"  # what is there is not what the caller saw, or nothing is
+    CHANGED = "changed"  # the object is not the expected one, or is missing
     UNKNOWN = "unknown"
 
 
 class TransientError(Exception):
-    """A fault that may pass: raised by a backend, retried here, never seen outside."""
+    """A fault that may pass: raised by a backend, retried here, never visible to callers."""
 
 
 class Backend(Protocol):
-    """What a store can do, one request a call; raises `TransientError` or an `OmnigraphError`."""
+    """A store with one request per call; raises `TransientError` or an `OmnigraphError`."""
 
     def get(self, key: str) -> StoredObject | None: ...
 
@@ -103,7 +103,7 @@ class Backend(Protocol):
     def pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[ObjectInfo]]:
         """Everything below `prefix/`, in any order: each step is one request, and a fault ends the iteration.
 
-        `repeat_pages` asks the backend to repeat a page that fails where it can: see `ObjectStore.list`.
+        `repeat_pages` asks the backend to retry single pages where it can: see `ObjectStore.list`.
         """
         ...
 
@@ -112,7 +112,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long a transient fault is met with patience."""
+    """How often, and with which waits, a transient fault is retried."""
 
     attempts_max: int = 6
     first_wait_s: float = 0.05
@@ -124,13 +124,13 @@ class RetryPolicy:
 
 @runtime_checkable
 class HasTemporaries(Protocol):
-    """A backend whose puts are files before they have their names."""
+    """A backend whose puts are temporary files first."""
 
     def remove_temporaries(self, before: datetime) -> None: ...
 
 
 class ObjectStore:
-    """One root on one backend."""
+    """The objects below one root, on one backend."""
 
     def __init__(
         self,
@@ -151,20 +151,20 @@ class ObjectStore:
         return self._with_retries(key, lambda: self._backend.get(key), lambda found: len(found.data) if found else 0)
 
     def remove_temporaries(self, before: datetime) -> None:
-        """Remove what puts have left that were killed, before a moment that is long past, on stores that keep it."""
+        """Remove temporary files that killed puts left before a moment in the past, on backends that have them."""
         if isinstance(self._backend, HasTemporaries):
             self._backend.remove_temporaries(before)
 
     def get_range(self, key: str, start: int, length: int) -> bytes | None:
-        """A part of an object: shorter than asked where the object ends."""
+        """Part of an object: shorter than `length` where the object ends."""
         return self._with_retries(
             key, lambda: self._backend.get_range(key, start, length), lambda found: len(found) if found else 0
         )
 
     def create(self, key: str, data: bytes) -> PutResult:
-        """Put `data` under `key` if that is free. One request, never repeated in here.
+        """Put `data` under `key` if there is no such object. One request, never retried here.
 
-        Repeating it would make "exists" ambiguous: it might be our own first attempt.
+        After a retry "exists" would be ambiguous: it might be our own first attempt.
         """
         self._require_writable()
         run_blocking_hook()
@@ -179,15 +179,15 @@ class ObjectStore:
     def put(self, key: str, data: bytes, *, durable: bool = True) -> ETag | None:
         """Write or replace; `durable=False` for what may be lost in a power cut, such as hints.
 
-        Answers the tag that the store gave to what was written, if it gives any.
+        Returns the ETag of what was written, if the store has ETags.
         """
         self._require_writable()
         return self._with_retries(key, lambda: self._backend.put(key, data, durable), lambda _: len(data))
 
     def replace(self, key: str, data: bytes, expected: ETag) -> ReplaceOutcome:
-        """Put `data` in the place of exactly the content that was seen. One request, never repeated in here.
+        """Replace exactly the expected content by `data`. One request, never retried here.
 
-        Repeating it would make "changed" ambiguous: it might be our own first attempt that changed it.
+        After a retry "changed" would be ambiguous: our own first attempt might have changed it.
         """
         self._require_writable()
         run_blocking_hook()
@@ -205,10 +205,10 @@ class ObjectStore:
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Everything below `prefix/`, each key once, page by page as needed.
 
-        The order is the store's: by name only where `location.lists_in_name_order`. A listing is one iteration and is
-        never resumed "after the last key", because that skips keys on a store without an order. A fault between two
-        pages starts the whole listing again, without the keys that the caller has already. So every key that exists
-        from the first request to the last is listed, whatever is created and deleted meanwhile.
+        The order is the store's: by name only where `location.lists_in_name_order`. A listing is never resumed "after
+        the last key", because that skips keys on an unordered store. A fault between two pages restarts the listing,
+        and keys that were yielded before are left out. So every key that exists from the first request to the last is
+        listed, whatever is created and deleted meanwhile.
         """
         listed: set[str] = set()
         faults = 0
@@ -224,7 +224,7 @@ class ObjectStore:
                 self._back_off(prefix, faults, fault)
 
     def _pages(self, prefix: str, *, repeat_pages: bool) -> Iterator[Sequence[ObjectInfo]]:
-        """One iteration of a listing, with each page counted as a request."""
+        """The pages of one listing, each counted as a request."""
         pages: Iterator[Sequence[ObjectInfo]] | None = None
         while True:
             run_blocking_hook()
@@ -242,12 +242,12 @@ class ObjectStore:
             yield page
 
     def delete(self, key: str) -> None:
-        """Remove; that it is not there is as good."""
+        """Remove an object; a missing one is no error."""
         self._require_writable()
         self._with_retries(key, lambda: self._backend.delete(key), lambda _: 0)
 
     def _require_writable(self) -> None:
-        """The promise of a read-only open is kept here, for every verb at once."""
+        """Enforces read-only opens, for all writing requests at once."""
         if self.read_only:
             raise ReadOnly("Writing")
 
@@ -279,7 +279,7 @@ def open_store(
     *,
     read_only: bool = False,
 ) -> ObjectStore:
-    """The store behind a location; a remote one is not contacted yet."""
+    """The store at a location; a remote one is not contacted yet."""
     backend: Backend
     if location.is_local:
         from omnigraph.storage.objects.local import LocalBackend

@@ -1,7 +1,7 @@
-"""Rows on their way into DuckDB.
+"""Streams of record batches into DuckDB that keep the original errors.
 
-What goes wrong while they are read arrives there as text in an error of DuckDB's. Here it is kept, and raised as what
-it was: damage is damage, and whoever was told to stop was not mistaken in a query.
+DuckDB turns an error of the stream it reads into text inside an error of its own. Here the original is kept and raised
+instead, so that a damaged file or a cancelled query is reported as such.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BatchStreams:
-    """The streams of one query, or of several that share a connection."""
+    """The streams of one query, or of several on one connection."""
 
     def __init__(self) -> None:
         self._error: OmnigraphError | None = None
@@ -27,7 +27,7 @@ class BatchStreams:
 
     @contextmanager
     def original_errors(self) -> Iterator[None]:
-        """Around the query."""
+        """Run the query inside: an error of a stream is raised as it was."""
         import duckdb
 
         try:

@@ -1,4 +1,4 @@
-"""Libraries with threads of their own, which a fork leaves behind: a forked child would hang or crash in them."""
+"""Guards for libraries with threads of their own: a fork loses those, so a forked child would hang or crash."""
 
 import os
 
@@ -6,7 +6,7 @@ from omnigraph.errors import BadRequest
 
 
 class ForkGuard:
-    """Refuses a library in a forked child whose parent had used it before."""
+    """Refuses a library in a forked child whose parent has used it."""
 
     def __init__(self, library: str) -> None:
         self._library = library
@@ -15,7 +15,7 @@ class ForkGuard:
         os.register_at_fork(after_in_child=self._note_fork)
 
     def check(self) -> None:
-        """To be called before each use."""
+        """Call this before each use."""
         if self._inherited:
             raise BadRequest(
                 f"This process was forked from one that had used {self._library}, which can't be used after a fork: "

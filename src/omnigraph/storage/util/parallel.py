@@ -1,4 +1,4 @@
-"""Run independent calls at once, each with the caller's context (so that the meter follows)."""
+"""Run independent calls in threads, each in the caller's context, so that the meter counts them."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,9 +11,9 @@ WORKERS_MAX = 16
 
 
 def gather(calls: Iterable[Callable[[], T]]) -> list[T]:
-    """The answers in the order of the calls; the first error, once all calls have ended.
+    """The results in the order of the calls, or the first error once all calls have ended.
 
-    Waiting for all of them means that nothing goes on writing behind an error.
+    Waiting for all of them means that nothing is still being written after an error.
     """
     todo = list(calls)
     if len(todo) <= 1:

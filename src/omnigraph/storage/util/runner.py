@@ -1,7 +1,7 @@
-"""Where tasks over whole tables run: in this process, or on Spark's executors. The code is the same.
+"""Task runners: the same task code runs in this process or on Spark's executors.
 
-A task is a function of one picklable value that does its own I/O and answers something small. It may run twice, on
-two machines, or be killed half-way: whatever it writes must be garbage unless its answer is used.
+A task is a function of one picklable value that does its own I/O and returns something small. It may run twice, on two
+machines, or be killed half-way: whatever it writes must be garbage unless its result is used.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 class Runner(Protocol):
-    """Runs tasks. `stage` names what is going on, for the progress bar; `on_done` hears of each answer as it comes."""
+    """Runs tasks. `stage` is the label of the progress bar; `on_done` is called with each result as it arrives."""
 
     @property
     def name(self) -> str: ...
@@ -31,11 +31,11 @@ class Runner(Protocol):
         stage: str,
         on_done: Callable[[R], None] | None = None,
     ) -> list[R]:
-        """The answers, in the order of the items. The first task that fails for good ends the job with its error."""
+        """The results, in the order of the items. The first task that fails for good ends the job with its error."""
 
 
 class LocalRunner:
-    """One task after the other, here: for machines without Spark, and for work that is not worth a session."""
+    """Runs tasks one after another in this process: without Spark, or for work too small for a Spark session."""
 
     name = "local"
     parallelism = 1
@@ -48,11 +48,11 @@ class LocalRunner:
         stage: str,
         on_done: Callable[[R], None] | None = None,
     ) -> list[R]:
-        answers = []
+        results = []
         for item in items:
             checkpoint()
-            answer = task(item)
+            result = task(item)
             if on_done is not None:
-                on_done(answer)
-            answers.append(answer)
-        return answers
+                on_done(result)
+            results.append(result)
+        return results

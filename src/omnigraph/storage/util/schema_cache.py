@@ -1,4 +1,4 @@
-"""What is derived from an Arrow schema, made once for each."""
+"""A cache of values derived from Arrow schemas."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -12,19 +12,19 @@ SCHEMAS_MAX = 256
 
 
 class SchemaCache(Generic[V]):
-    """Values by schema, as a dictionary would keep them; but to hash a schema takes longer than to compare it."""
+    """Values by schema. Keyed by column names, then compared: hashing a schema takes longer than comparing two."""
 
     def __init__(self, make: "Callable[[pa.Schema], V]") -> None:
         self._make = make
-        self._kept: dict[tuple[str, ...], tuple[pa.Schema, V]] = {}
+        self._values: dict[tuple[str, ...], tuple[pa.Schema, V]] = {}
 
     def get(self, schema: "pa.Schema") -> V:
         name = tuple(schema.names)
-        kept = self._kept.get(name)
-        if kept is not None and kept[0].equals(schema, check_metadata=True):
-            return kept[1]
-        if len(self._kept) >= SCHEMAS_MAX:
-            self._kept.clear()
+        cached = self._values.get(name)
+        if cached is not None and cached[0].equals(schema, check_metadata=True):
+            return cached[1]
+        if len(self._values) >= SCHEMAS_MAX:
+            self._values.clear()
         made = self._make(schema)
-        self._kept[name] = (schema, made)
+        self._values[name] = (schema, made)
         return made
