@@ -1,10 +1,10 @@
-"""What both languages share: tokens with their positions, and errors that point at them.
+"""The lexer of both languages: tokens with their positions, and errors that point at them.
 
-`tokenize` turns source text into tokens, `Tokens` walks through them, `LanguageError` says what is
-wrong where. Time and memory are linear in the source, whose size and nesting are bounded, so that a
-parser that recurses once for each bracket can't exhaust the stack, whatever it is given.
+`tokenize` turns source text into tokens, `Tokens` is a cursor over them, `LanguageError` is an error with a position.
+Time and memory are linear in the source, whose size and nesting are bounded, so that a parser that recurses once for
+each bracket can't exhaust the stack, whatever the input.
 
-No word is reserved: every word is a `name`, and what it means is decided by where it stands.
+No word is reserved: every word is a `name`, whose meaning depends on its position.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 from omnigraph.errors import BadRequest
 
 SOURCE_BYTES_MAX = 1_000_000
-TOKENS_MAX = 250_000  # a text of that size made of ordinary words has fewer
+TOKENS_MAX = 250_000  # a text of that size with ordinary words has fewer
 NESTING_MAX = 200
 NUMBER_LENGTH_MAX = 400  # the longest F64 has 309 digits before its point
 EXCERPT_WIDTH_MAX = 120
@@ -23,10 +23,10 @@ TokenKind: TypeAlias = Literal[
     "name",  # person, date, String
     "variable",  # $p, whose value is p
     "annotation",  # @key, whose value is key
-    "string",  # "text", whose value is what it says
+    "string",  # "text", whose value is the text
     "integer",
     "float",
-    "word",  # 24h: starts like a number and is none; only an enum's values may look so
+    "word",  # 24h: starts with digits but is not a number; only enum values may look like this
     "symbol",
     "end",
 ]
@@ -51,20 +51,20 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _FOUR_HEX_DIGITS = re.compile(r"[0-9A-Fa-f]{4}")
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _CLOSING = {"{": "}", "(": ")", "[": "]"}
-_INSTEAD = {
-    "'": 'strings stand in double quotes: "…"',
-    ";": "white space alone separates, remove it",
-    "#": "comments start with // or stand between /* and */",
-    "$": "a variable is $ and a name, such as $p",
-    "@": "an annotation is @ and a name, such as @key",
+_HINTS = {
+    "'": 'write strings in double quotes: "…"',
+    ";": "white space is the separator, remove it",
+    "#": "comments start with //, or are between /* and */",
+    "$": "a variable is $ followed by a name, such as $p",
+    "@": "an annotation is @ followed by a name, such as @key",
     "!": "write != for unequal and not { … } for what must not match",
-    "&": "clauses that stand together all have to hold, remove it",
+    "&": "all clauses have to hold anyway, remove it",
     "|": "there is no 'or', remove it",
 }
 
 
 class LanguageError(BadRequest):
-    """A source text that can't be used, with the place and what to write instead.
+    """An invalid source text, with the position and what to write instead.
 
     `language_code` is the stable code of docs/language-errors.md; the `code` of every error kind stays
     `bad_request`, from which exit code and HTTP status follow.
@@ -89,7 +89,7 @@ class LanguageError(BadRequest):
 
     @property
     def excerpt(self) -> str:
-        """The line of the source, and a caret below the place."""
+        """The line of the source, with a caret below the position."""
         start = max(0, min(self.column - 1 - EXCERPT_WIDTH_MAX // 2, len(self.source_line) - EXCERPT_WIDTH_MAX))
         shown = self.source_line[start : start + EXCERPT_WIDTH_MAX]
         before = self.source_line[start : self.column - 1]
@@ -128,7 +128,7 @@ class Token(NamedTuple):
 
     kind: TokenKind
     text: str  # as written
-    value: Any  # of a string, number, variable, annotation or name: what it says
+    value: Any  # of a string, number, variable, annotation or name
     line: int
     column: int
     offset: int
@@ -150,7 +150,7 @@ def error_at(
 
 
 def tokenize(source: str, source_name: str) -> list[Token]:
-    """The tokens of a source, the last of kind `end`; refuses what is too long, too deep or no token."""
+    """The tokens of a source, the last of kind `end`; refuses text that is too long, nested too deeply or invalid."""
     return _Lexer(source, source_name).run()
 
 
@@ -163,7 +163,7 @@ class _Lexer:
 
     def run(self) -> list[Token]:
         source, tokens = self.source, self.tokens
-        self.refuse_what_is_too_large()
+        self.check_size()
         match_lexeme = _LEXEME.match
         self.at = 1 if source.startswith("\ufeff") else 0
         while self.at < len(source):
@@ -190,7 +190,7 @@ class _Lexer:
             elif kind == "symbol":
                 token = Token("symbol", text, text, self.line, column, start)
                 tokens.append(token)
-                self.follow_brackets(token)
+                self.track_bracket(token)
             elif kind == "variable":
                 tokens.append(Token("variable", text, text[1:], self.line, column, start))
             elif kind == "annotation":
@@ -211,14 +211,14 @@ class _Lexer:
         tokens.append(self.here("end", ""))
         return tokens
 
-    def refuse_what_is_too_large(self) -> None:
+    def check_size(self) -> None:
         size = len(self.source)
         if size <= SOURCE_BYTES_MAX:
             broken = _SURROGATE.search(self.source)
             if broken:
                 self.at = broken.start()
                 self.count_lines(0, self.at)
-                raise self.error("OG-LX-102", "Half a surrogate pair is no character", "write the whole character")
+                raise self.error("OG-LX-102", "Half a surrogate pair is not a character", "write the whole character")
             size = len(self.source.encode())
         if size > SOURCE_BYTES_MAX:
             raise LanguageError(
@@ -240,7 +240,7 @@ class _Lexer:
     def unexpected_character(self) -> LanguageError:
         character = self.source[self.at]
         shown = character if character.isprintable() else f"U+{ord(character):04X}"
-        expected = _INSTEAD.get(character, "names have letters A-Z, digits and _; other text stands in double quotes")
+        expected = _HINTS.get(character, "names have letters A-Z, digits and _; other text stands in double quotes")
         return self.error("OG-LX-102", f"Unexpected character {shown}", expected)
 
     def count_lines(self, start: int, end: int) -> None:
@@ -256,7 +256,7 @@ class _Lexer:
         start, self.at = self.at, end + 2
         self.count_lines(start, self.at)
 
-    def follow_brackets(self, token: Token) -> None:
+    def track_bracket(self, token: Token) -> None:
         if token.text in _CLOSING:
             self.open.append(token)
             if len(self.open) > NESTING_MAX:
@@ -284,7 +284,7 @@ class _Lexer:
         return self.here("float", text, value)
 
     def string_with_escapes(self) -> Token:
-        """The string that starts here; it has escapes, or it is broken."""
+        """A string with escapes, or an unterminated one."""
         start = self.here("string", "")
         parts: list[str] = []
         self.at += 1
@@ -324,7 +324,7 @@ class _Lexer:
         if 0xD800 <= unit <= 0xDFFF:
             self.at -= 6
             raise self.error(
-                "OG-LX-106", "Half a surrogate pair is no character", "write both halves, or the character"
+                "OG-LX-106", "Half a surrogate pair is not a character", "write both halves, or the character"
             )
         return chr(unit)
 
@@ -337,7 +337,7 @@ class _Lexer:
 
 
 class Tokens:
-    """A walk through the tokens of one source: what every parser here needs, and its errors."""
+    """A cursor over the tokens of one source, with the errors that parsers raise."""
 
     def __init__(self, source: str, source_name: str) -> None:
         self.source, self.source_name = source, source_name
@@ -345,7 +345,7 @@ class Tokens:
         self._at = 0
 
     def peek(self, ahead: int = 0) -> Token:
-        """The token that comes next, or `ahead` of it; the last one is of kind `end` and stays."""
+        """The next token, or the one `ahead` of it; the last one, of kind `end`, is never passed."""
         return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
 
     def take(self) -> Token:
@@ -355,7 +355,7 @@ class Tokens:
         return token
 
     def at(self, text: str, ahead: int = 0) -> bool:
-        """Whether the name or symbol `text` comes next."""
+        """Whether the next token is the name or symbol `text`."""
         token = self.peek(ahead)
         return token.text == text and token.kind in ("name", "symbol")
 
@@ -363,7 +363,7 @@ class Tokens:
         return self.take() if self.at(text) else None
 
     def expect(self, text: str, expected: str | None = None) -> Token:
-        """The name or symbol `text`, or an error that says what belongs here."""
+        """Take the name or symbol `text`; raises an error that names what was expected."""
         if self.at(text):
             return self.take()
         raise self.unexpected(expected or text)
@@ -374,7 +374,7 @@ class Tokens:
         raise self.unexpected(expected)
 
     def unexpected(self, expected: str, token: Token | None = None) -> LanguageError:
-        """The error for a token that does not belong where it stands: the one syntax error of both languages."""
+        """The error for a token in the wrong position: the syntax error of both languages."""
         found = token or self.peek()
         return self.error("OG-LX-200", f"Found {found}", f"expected {expected}", found)
 

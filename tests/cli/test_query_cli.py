@@ -392,7 +392,7 @@ def test_a_text_without_its_query_around_it_is_refused_with_the_remedy(store: st
         (["query", "people", "--query", "{gq}", "--at", "yesterday"], "yesterday"),
         (["query", "people", "--query", "nowhere.gq"], "nowhere.gq does not exist"),
         (["query", "people", "--query", "."], ". can't be read"),
-        (["query", "-e", "/* nothing */"], "holds no query"),
+        (["query", "-e", "/* nothing */"], "has no query"),
     ],
 )
 def test_what_cant_be_run_is_refused_by_name(

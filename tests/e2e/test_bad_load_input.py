@@ -124,12 +124,12 @@ CASES: dict[str, Case] = {
     "a wrong type": Case(
         lambda at: file(at, "a.jsonl", text_of("x") + person("y", age="old").encode()),
         ConstraintViolation,
-        ("a.jsonl line 2", "Person 'y' has a bad age", '"old" is no integer', "give a number from"),
+        ("a.jsonl line 2", "Person 'y' has a bad age", '"old" is not an integer', "give a number from"),
     ),
     "a wrong type in CSV": Case(
         lambda at: file(at, "Person.csv", b"slug,name,age\nx,X,1\ny,Y,1.5\n"),
         ConstraintViolation,
-        ("Person.csv line 3", "Person 'y' has a bad age", '"1.5" is no integer', "give a number from"),
+        ("Person.csv line 3", "Person 'y' has a bad age", '"1.5" is not an integer', "give a number from"),
     ),
     "a wrong type of a column of Parquet": Case(
         lambda at: table(at, "Person.parquet", slug=["x"], name=["X"], age=[1.5]),

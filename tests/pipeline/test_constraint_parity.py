@@ -283,7 +283,7 @@ CASES: dict[str, Case] = {
         [person("x3", age=None)],
         "Person.age type I32",
         ("x3", "x5"),
-        'has a bad age, "old" is no integer',
+        'has a bad age, "old" is not an integer',
         (1, 3),
         property_name="age",
     ),

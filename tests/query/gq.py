@@ -11,7 +11,7 @@ from omnigraph.lexer import LanguageError
 from omnigraph.query import ast, ir
 from omnigraph.query.bind import bind
 from omnigraph.query.check.checker import check
-from omnigraph.query.compile import choose
+from omnigraph.query.compile import choose_query
 from omnigraph.query.parser import parse
 from omnigraph.schema.lang.compile import compile_schema
 from support.interpreter import Graph, run
@@ -61,7 +61,7 @@ def read_text(match: str, rest: str = "return { $p.slug }", params: str = "") ->
 
 def checked(text: str, name: str | None = None) -> ir.Query:
     file = parse(text)
-    return check(choose(file, name), file, CATALOG)
+    return check(choose_query(file, name), file, CATALOG)
 
 
 def read(text: str) -> ir.ReadQuery:

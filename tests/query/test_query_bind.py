@@ -36,7 +36,7 @@ def test_an_ill_typed_parameter_is_an_error() -> None:
 
     error = refused(text, "OG-GQ-702", "a", a="x")
 
-    assert str(error) == ('$a: "x" is no integer: give a number from -2147483648 to 2147483647 (I32). [OG-GQ-702]')
+    assert str(error) == ('$a: "x" is not an integer: give a number from -2147483648 to 2147483647 (I32). [OG-GQ-702]')
     refused(text, "OG-GQ-702", "a", a=2**31)
     refused(text, "OG-GQ-702", "a", a=True)
     refused(text, "OG-GQ-702", "a", a=1.0)

@@ -177,7 +177,7 @@ def bad_inputs(folder: Path) -> dict[str, tuple[Any, str | None, type[OmnigraphE
             put(folder / "d/Person.csv", b"slug,name,age\nx,X,1\ny,Y,old\n"),
             None,
             ConstraintViolation,
-            "Person.csv line 3: Person 'y' has a bad age, \"old\" is no integer",
+            "Person.csv line 3: Person 'y' has a bad age, \"old\" is not an integer",
         ),
         "wrong type in Parquet": (
             parquet(folder / "e/Person.parquet", {"slug": ["x"], "name": ["X"], "age": ["1"]}),

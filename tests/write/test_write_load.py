@@ -174,7 +174,7 @@ def test_one_bad_line_in_ten_thousand_leaves_nothing(world: World, tmp_path: Pat
     many[7_776] = {"type": "Note", "data": {"text": 5}}
 
     with pytest.raises(
-        ConstraintViolation, match=r"^notes.jsonl line 7777: Note has a bad text, 5 is no String"
+        ConstraintViolation, match=r"^notes.jsonl line 7777: Note has a bad text, 5 is not a String"
     ) as raised:
         world.load(lines(tmp_path / "notes.jsonl", *many))
 

@@ -1,6 +1,6 @@
-"""What a `.gq` text says, before anything is looked up: frozen values that compare without their places.
+"""The syntax tree of a `.gq` text, before names are resolved: frozen values that compare without their positions.
 
-`at` is the token an error about the value points at. It takes no part in comparisons, so that parsing what was printed
+`at` is the token that an error about the value points at. It is ignored in comparisons, so that parsing printed text
 gives equal values.
 """
 
@@ -29,7 +29,7 @@ OrderDirection: TypeAlias = OneOf["asc", "desc"]
 
 @dataclass(frozen=True, slots=True)
 class LiteralExpr:
-    """`kind` tells 1 from 1.0 and true, which Python calls equal."""
+    """`kind` distinguishes 1, 1.0 and true, which are equal in Python."""
 
     kind: LiteralKind
     value: str | bool | int | float | dt.date | dt.datetime
@@ -44,7 +44,7 @@ class ListExpr:
 
 @dataclass(frozen=True, slots=True)
 class VarRef:
-    """`$x`: a variable or a parameter, which only the checker can tell."""
+    """`$x`: a variable or a parameter; the checker resolves which."""
 
     name: str
     at: Token = field(default=NOWHERE, compare=False, repr=False)
@@ -56,7 +56,7 @@ class VarRef:
 
 @dataclass(frozen=True, slots=True)
 class PropRef:
-    """`$x.prop`; `at` is the property, the variable has its own place."""
+    """`$x.prop`; `at` is the property, the variable has its own position."""
 
     var: VarRef
     prop: str
@@ -105,7 +105,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """`{minimum,maximum}`; no maximum is None."""
+    """`{minimum,maximum}`; the maximum is None where there is none."""
 
     minimum: int
     maximum: int | None
@@ -251,7 +251,7 @@ class QueryDecl:
 
 @dataclass(frozen=True, slots=True)
 class QueryFile:
-    """A parsed text. `source` and `source_name` are there for errors that point into it."""
+    """A parsed text; errors quote `source` and `source_name`."""
 
     queries: tuple[QueryDecl, ...]
     source: str = field(default="", compare=False, repr=False)

@@ -1,6 +1,6 @@
-"""Parameter values into a query: type-checked, substituted, and what an absent optional one drops, dropped.
+"""Binding: substitutes type-checked parameter values and drops what an absent optional parameter disables.
 
-What is left has no parameter and no `now()`: executors run it without knowing that there were any.
+A bound query has no parameter and no `now()`.
 """
 
 import datetime as dt
@@ -21,7 +21,7 @@ _F32 = (Scalar("F32"), ListOf(Scalar("F32")))
 
 
 class ParameterError(BadRequest):
-    """A parameter's value can't be used: which one, what is wrong, what to give."""
+    """The value of a parameter is invalid: which one, the problem, and what to pass instead."""
 
     known_by = ("language_code", "parameter")
 
@@ -47,12 +47,12 @@ class ParameterError(BadRequest):
 def bind(query: AnyQuery, values: Mapping[str, object], *, now: dt.datetime) -> AnyQuery:
     """The query with values for its parameters, given as in load data, and one instant for every `now()`.
 
-    Raises ParameterError for a missing, unknown, ill-typed or, where it can't be, null parameter.
+    Raises ParameterError for a missing, unknown or ill-typed parameter, and for null where a value is required.
     """
-    given = bind_values(query.params, values)
+    values_by_name = bind_values(query.params, values)
     if not query.params and not query.uses_now:
         return query
-    binder = _Binder(given, to_instant(now) if query.uses_now else now)
+    binder = _Binder(values_by_name, to_instant(now) if query.uses_now else now)
     if isinstance(query, ir.MutationQuery):
         statements = tuple([binder.statement(statement) for statement in query.statements])
         return ir.MutationQuery(query.name, (), statements, False, query.description)
@@ -75,9 +75,9 @@ def bind(query: AnyQuery, values: Mapping[str, object], *, now: dt.datetime) -> 
 
 def bind_values(params: tuple[ir.Param, ...], values: Mapping[str, object]) -> dict[str, ir.Value]:
     """The typed value of every declared parameter; None for an optional one that is absent or null."""
-    if not isinstance(values, dict) and not isinstance(values, Mapping):  # the former is known faster
-        raise BadRequest('Parameters are given by name: {"name": value, …}.')
-    given: dict[str, ir.Value] = {}
+    if not isinstance(values, dict) and not isinstance(values, Mapping):  # the first check is faster
+        raise BadRequest('Parameters are passed by name: {"name": value, …}.')
+    values_by_name: dict[str, ir.Value] = {}
     for param in params:
         value = values.get(param.name)
         if value is None:
@@ -85,22 +85,22 @@ def bind_values(params: tuple[ir.Param, ...], values: Mapping[str, object]) -> d
                 problem = "it is null, but required" if param.name in values else "it is missing, but required"
                 remedy = f"give a value of the type {param.type}, or declare ${param.name}: {param.type}?"
                 raise ParameterError("OG-GQ-701", param.name, problem, remedy)
-            given[param.name] = None
+            values_by_name[param.name] = None
             continue
         try:
-            given[param.name] = parse_value(value, param.type)
+            values_by_name[param.name] = parse_value(value, param.type)
         except BadValue as error:
             raise ParameterError("OG-GQ-702", param.name, error.problem, f"{error.remedy} ({param.type})") from None
-    if not given.keys() >= set(values):
-        unknown = next(name for name in values if name not in given)
+    if not values_by_name.keys() >= set(values):
+        unknown = next(name for name in values if name not in values_by_name)
         remedy = suggestion(str(unknown), [param.name for param in params], "parameters")
         raise ParameterError("OG-GQ-703", str(unknown), "the query declares no such parameter", remedy)
-    return given
+    return values_by_name
 
 
 class _Binder:
-    def __init__(self, given: dict[str, ir.Value], now: dt.datetime) -> None:
-        self.given, self.now = given, now
+    def __init__(self, values_by_name: dict[str, ir.Value], now: dt.datetime) -> None:
+        self.values_by_name, self.now = values_by_name, now
 
     # Patterns
 
@@ -115,19 +115,19 @@ class _Binder:
         return ir.Pattern(*parts, ir.free_variables(*parts) if pattern.outer else ())
 
     def filter(self, condition: ir.Filter) -> ir.Filter | None:
-        """The filter without parameters; None where one is null and the filter is dropped."""
+        """The filter without parameters; None where a parameter is null, which drops the filter."""
         match condition:
             case ir.Compare(op, left, right, domain):
-                one, other = self.side(left), self.side(right)
+                one, other = self.bind_operand(left), self.bind_operand(right)
                 return None if one is None or other is None else ir.Compare(op, one, other, domain)
             case ir.ListContains(items, item, domain):
-                one, other = self.side(items), self.side(item)
+                one, other = self.bind_operand(items), self.bind_operand(item)
                 return None if one is None or other is None else ir.ListContains(one, other, domain)
             case ir.TextContains(text, part):
-                one, other = self.side(text), self.side(part)
+                one, other = self.bind_operand(text), self.bind_operand(part)
                 return None if one is None or other is None else ir.TextContains(one, other)
             case ir.TextStartsWith(text, prefix):
-                one, other = self.side(text), self.side(prefix)
+                one, other = self.bind_operand(text), self.bind_operand(prefix)
                 return None if one is None or other is None else ir.TextStartsWith(one, other)
             case ir.TextSearch(kind, searched, query, edits):
                 return self.text_search(kind, searched, query, edits)
@@ -135,21 +135,21 @@ class _Binder:
     def text_search(
         self, kind: ir.TextSearchKind, searched: ir.Prop, query: ir.Constant, edits: ir.Constant | None
     ) -> ir.Filter | None:
-        words = self.literal(query)
-        letters = None if edits is None else self.literal(edits)
+        words = self.to_literal(query)
+        letters = None if edits is None else self.to_literal(edits)
         if words.value is None or (letters is not None and letters.value is None):
             return None
         if letters is not None:
-            self.refuse_outside(edits, letters, 0, FUZZY_EDITS_MAX)
+            self.check_bounds(edits, letters, 0, FUZZY_EDITS_MAX)
         return ir.TextSearch(kind, searched, words, letters)
 
-    def side(self, operand: ir.Operand) -> ir.Operand | None:
-        """One side of a comparison; None for null. Where an F32 is compared with, a number is rounded to F32."""
+    def bind_operand(self, operand: ir.Operand) -> ir.Operand | None:
+        """One side of a comparison; None for null. A number that is compared with an F32 is rounded to F32."""
         if isinstance(operand, ir.Now):
             return ir.Literal(self.now, ir.DATETIME)
         if not isinstance(operand, ir.ParamRef):
             return operand
-        value = self.given[operand.name]
+        value = self.values_by_name[operand.name]
         if value is None:
             return None
         if operand.type == operand.param_type:
@@ -160,15 +160,15 @@ class _Binder:
             return ir.Literal(round_f32(cast(float, value)), operand.type)
         return self.node_id(operand)
 
-    def literal(self, constant: ir.Constant) -> ir.Literal:
-        """A constant where it stands for itself, null included."""
+    def to_literal(self, constant: ir.Constant) -> ir.Literal:
+        """A constant as a literal, which may be null."""
         if isinstance(constant, ir.Literal):
             return constant
         if isinstance(constant, ir.Now):
             return ir.Literal(self.now, ir.DATETIME)
-        return ir.Literal(self.given[constant.name], constant.type)
+        return ir.Literal(self.values_by_name[constant.name], constant.type)
 
-    def refuse_outside(self, constant: ir.Constant | None, bound: ir.Literal, low: int, high: int) -> None:
+    def check_bounds(self, constant: ir.Constant | None, bound: ir.Literal, low: int, high: int) -> None:
         if isinstance(constant, ir.ParamRef) and not low <= cast(int, bound.value) <= high:
             remedy = f"give a number from {low} to {high}"
             raise ParameterError("OG-GQ-702", constant.name, f"{bound.value} is out of range", remedy)
@@ -181,7 +181,7 @@ class _Binder:
 
     def output(self, expr: ir.OutputExpr) -> ir.OutputExpr:
         if isinstance(expr, ir.ParamRef | ir.Now):
-            return self.literal(expr)
+            return self.to_literal(expr)
         if isinstance(expr, ir.Nearest | ir.Bm25 | ir.Rrf):
             return self.rank(expr)
         return expr
@@ -194,21 +194,21 @@ class _Binder:
     def rank(self, rank: ir.Rank) -> ir.Rank:
         if isinstance(rank, ir.Rrf):
             one, other = rank.ranks
-            k = self.needed(rank.k, "rrf")
-            self.refuse_outside(rank.k, k, 1, RRF_K_MAX)
+            k = self.require_value(rank.k, "rrf")
+            self.check_bounds(rank.k, k, 1, RRF_K_MAX)
             return ir.Rrf((self.simple_rank(one), self.simple_rank(other)), k)
         return self.simple_rank(rank)
 
     def simple_rank(self, rank: ir.Nearest | ir.Bm25) -> ir.Nearest | ir.Bm25:
         if isinstance(rank, ir.Bm25):
-            return ir.Bm25(rank.field, self.needed(rank.query, "bm25"))
-        query = self.needed(rank.query, "nearest")
+            return ir.Bm25(rank.field, self.require_value(rank.query, "bm25"))
+        query = self.require_value(rank.query, "nearest")
         if isinstance(rank.query, ir.ParamRef) and rank.query.param_type != rank.query.type:
-            query = self.converted(rank.query)
+            query = self.convert(rank.query)
         return ir.Nearest(rank.field, query, rank.metric)
 
-    def needed(self, constant: ir.Constant, fn: str) -> ir.Literal:
-        found = self.literal(constant)
+    def require_value(self, constant: ir.Constant, fn: str) -> ir.Literal:
+        found = self.to_literal(constant)
         if found.value is None and isinstance(constant, ir.ParamRef):
             raise ParameterError("OG-GQ-704", constant.name, f"it is null, but {fn} needs a value", "give one")
         return found
@@ -228,16 +228,16 @@ class _Binder:
     def assignments(self, assignments: tuple[ir.Assign, ...]) -> tuple[ir.Assign, ...]:
         return tuple(
             [
-                entry if isinstance(entry.value, ir.Literal) else ir.Assign(entry.column, self.converted(entry.value))
+                entry if isinstance(entry.value, ir.Literal) else ir.Assign(entry.column, self.convert(entry.value))
                 for entry in assignments
             ]
         )
 
-    def converted(self, constant: ir.Constant) -> ir.Literal:
-        """A constant as a value of the type that its place wants: checked, rounded, or null."""
+    def convert(self, constant: ir.Constant) -> ir.Literal:
+        """A constant converted to the type it is assigned to: checked, rounded, or null."""
         if not isinstance(constant, ir.ParamRef) or constant.type == constant.param_type:
-            return self.literal(constant)
-        value = self.given[constant.name]
+            return self.to_literal(constant)
+        value = self.values_by_name[constant.name]
         if value is None or isinstance(constant.type, Enumeration) or isinstance(constant.param_type, Enumeration):
             return ir.Literal(value, constant.type)
         try:
@@ -254,8 +254,8 @@ class _Binder:
         return found
 
     def node_id(self, constant: ir.Constant) -> ir.Literal:
-        """The text of a node's id, from the id itself or from the key."""
-        found = self.literal(constant)
+        """A node's id as text, from the id itself or from the key."""
+        found = self.to_literal(constant)
         if not isinstance(constant, ir.ParamRef) or found.value is None:
             return found
         if isinstance(found.value, tuple):
@@ -267,7 +267,7 @@ class _Binder:
         if found is not None:
             return found
         for operand in ir.operands(condition):
-            if isinstance(operand, ir.ParamRef) and self.given[operand.name] is None:
+            if isinstance(operand, ir.ParamRef) and self.values_by_name[operand.name] is None:
                 remedy = "give a value: without one every row would be selected"
                 raise ParameterError("OG-GQ-706", operand.name, "it is null, but a where needs a value", remedy)
         return condition

@@ -1,7 +1,7 @@
-"""From text to IR, once: what was compiled is kept, because at the speed of a point lookup parsing would decide.
+"""Compile query text to IR, cached: parsing would take most of the time of a point lookup.
 
-A result is kept under its text, schema and name. Both the text and a schema's hash say all that the result depends on,
-so nothing stale can be served; the number of results and the size of their texts are bounded.
+The cache key is the text, the schema's hash and the query's name. The result depends on nothing else, so entries never
+become stale. The number of entries and the size of their texts are bounded.
 """
 
 import datetime as dt
@@ -24,7 +24,7 @@ TEXT_CHARS_MAX = 16_000_000
 
 @dataclass(frozen=True, slots=True)
 class CompiledQuery:
-    """A query that passed the checker against one schema; `declaration` is how it was written."""
+    """A query that was checked against one schema; `declaration` is its syntax tree."""
 
     query: ir.Query
     declaration: ast.QueryDecl
@@ -42,13 +42,13 @@ class CompiledQuery:
         return self.query.params
 
     def read(self) -> ir.ReadQuery:
-        """The read that it is; a mutation is refused."""
+        """The query as a read; refuses a mutation."""
         if isinstance(self.query, ir.ReadQuery):
             return self.query
         raise BadRequest(f"{self.name} writes: run it with mutate.")
 
     def mutation(self) -> ir.MutationQuery:
-        """The mutation that it is; a read is refused."""
+        """The query as a mutation; refuses a read."""
         if isinstance(self.query, ir.MutationQuery):
             return self.query
         raise BadRequest(f"{self.name} only reads: run it with query.")
@@ -60,8 +60,8 @@ class CompiledQuery:
         return bind(self.mutation(), values, now=now)
 
 
-def choose(file: ast.QueryFile, name: str | None) -> ast.QueryDecl:
-    """The query of that name; it may be left out where there is only one."""
+def choose_query(file: ast.QueryFile, name: str | None) -> ast.QueryDecl:
+    """The query of that name; the name may be omitted where there is only one query."""
     if name is None:
         if len(file.queries) == 1:
             return file.queries[0]
@@ -78,7 +78,7 @@ def _names(file: ast.QueryFile) -> str:
 
 
 class CompileCache:
-    """Compiled queries, the longest unused dropped first. Safe for threads; two may compile the same text at once."""
+    """An LRU cache of compiled queries. Safe for threads; two threads may compile the same text at once."""
 
     def __init__(self, entries_max: int = ENTRIES_MAX, text_chars_max: int = TEXT_CHARS_MAX) -> None:
         self._entries_max, self._text_chars_max = entries_max, text_chars_max
@@ -101,14 +101,14 @@ class CompileCache:
         schema_hash: str | None = None,
         source_name: str = "query",
     ) -> CompiledQuery:
-        # Without a hash the catalog object itself is the schema: the entry keeps it, so its number can't be reused.
+        # Without a hash the key is the catalog's `id()`; the entry keeps the catalog alive, so it can't be reused.
         key = (text, name, id(catalog) if schema_hash is None else schema_hash)
         with self._lock:
             found = self._entries.get(key)
             if found is not None:
                 return found[0]
         file = parse(text, source_name)
-        declaration = choose(file, name)
+        declaration = choose_query(file, name)
         compiled = CompiledQuery(check(declaration, file, catalog), declaration)
         with self._lock:
             self._entries.put(key, (compiled, catalog), len(text))
@@ -126,9 +126,8 @@ def compile_queries(
     schema_hash: str | None = None,
     source_name: str = "query",
 ) -> CompiledQuery:
-    """The query `name` of a text, checked against a catalog; the others of the text must only parse.
+    """The query `name` of a text, checked against a catalog; other queries of the text need only parse.
 
-    `schema_hash` says which schema the catalog is of, so that the result is shared
-    between catalogs that were read separately.
+    With `schema_hash`, the hash of the catalog's schema, catalogs that were read separately share the result.
     """
     return _SHARED.compile(text, catalog, name, schema_hash=schema_hash, source_name=source_name)

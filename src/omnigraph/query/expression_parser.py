@@ -63,7 +63,7 @@ class ExpressionParser(Tokens):
             return Vector(size.value)
         if start.text == "enum" and self.accept("("):
             return self.enumeration(start)
-        raise self.error("OG-GQ-105", f"{start} is no type of a parameter", f"use {TYPES_EXPECTED}", start)
+        raise self.error("OG-GQ-105", f"{start} is not a parameter type", f"use {TYPES_EXPECTED}", start)
 
     def enumeration(self, start: Token) -> Enumeration:
         values: dict[str, None] = {}
@@ -94,9 +94,11 @@ class ExpressionParser(Tokens):
         follows = self.peek()
         if follows.kind == "symbol" and follows.offset == token.offset + len(token.text):
             if follows.text == "=":
-                raise self.error("OG-GQ-112", f"{token}= is no operator", "write one of " + " ".join(OPERATORS), token)
+                raise self.error(
+                    "OG-GQ-112", f"{token}= is not an operator", "write one of " + " ".join(OPERATORS), token
+                )
             if token.text == "<" and follows.text == ">":
-                raise self.error("OG-GQ-112", "<> is no operator", "write != for unequal", token)
+                raise self.error("OG-GQ-112", "<> is not an operator", "write != for unequal", token)
         op: Operator = token.text
         return op, token
 
@@ -113,7 +115,7 @@ class ExpressionParser(Tokens):
         if token.kind == "name" and self.peek(1).text == "(" and token.text not in ("date", "datetime"):
             if token.text not in FUNCTIONS:
                 known = f"use one of {', '.join(FUNCTIONS)}"
-                raise self.error("OG-GQ-113", f"{token} is no function", known, token)
+                raise self.error("OG-GQ-113", f"{token} is not a function", known, token)
             return self.call(depth)
         return self.literal()
 

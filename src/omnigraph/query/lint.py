@@ -1,4 +1,4 @@
-"""Check every query of a text against a catalog, offline, and warn of what is allowed but rarely meant."""
+"""Check every query of a text against a catalog, offline, and warn about what is valid but rarely intended."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class LintIssue:
 
 
 def lint(text: str, catalog: Catalog, source_name: str = "query") -> tuple[LintIssue, ...]:
-    """The findings in the order of the text; none means that every query can run."""
+    """The issues in the order of the text; without issues every query can run."""
     try:
         file = parse(text, source_name)
     except LanguageError as error:
@@ -78,11 +78,11 @@ class _Warnings:
         yield from self.unused_parameters(uses)
         if isinstance(self.declaration.body, ast.ReadBody) and isinstance(self.query, ir.ReadQuery):
             yield from self.unused_variables(uses)
-            yield from self.unconnected(self.query.pattern, self.declaration.body.match)
+            yield from self.unconnected_parts(self.query.pattern, self.declaration.body.match)
             yield from self.limit_without_order(self.declaration.body)
-            yield from self.clauses(self.declaration.body.match)
-            yield from self.unlisted(self.query.pattern)
-            yield from self.unindexed(self.declaration.body)
+            yield from self.hop_bounds(self.declaration.body.match)
+            yield from self.unlisted_enum_values(self.query.pattern)
+            yield from self.unindexed_searches(self.declaration.body)
 
     def warn(self, code: str, message: str, remedy: str, at: Token) -> LintIssue:
         error = error_at(self.file.source, self.file.source_name, at, code, message, remedy)
@@ -101,13 +101,13 @@ class _Warnings:
                 message = f"${ref.name} is named but used nowhere else"
                 yield self.warn("OG-GW-802", message, "write $_, or remove the clause", ref.at)
 
-    def unconnected(self, pattern: ir.Pattern, clauses: tuple[ast.Clause, ...]) -> Iterator[LintIssue]:
-        """Parts of a pattern that share nothing: their rows multiply."""
+    def unconnected_parts(self, pattern: ir.Pattern, clauses: tuple[ast.Clause, ...]) -> Iterator[LintIssue]:
+        """Parts of a pattern without a common variable: their rows multiply."""
         group: dict[str, str] = {}
 
         def root(var: str) -> str:
             while group.setdefault(var, var) != var:
-                group[var] = group[group[var]]  # halves the way for whoever asks next
+                group[var] = group[group[var]]  # path halving
                 var = group[var]
             return var
 
@@ -126,7 +126,7 @@ class _Warnings:
         for node in pattern.nodes:
             parts.setdefault(root(node.var), []).extend(() if node.hidden else (node.var,))
         places: dict[str, Token] = {}
-        for ref in _in_clauses(clauses):
+        for ref in _variables_in(clauses):
             places.setdefault(ref.name, ref.at)
         for names in list(parts.values())[1:]:
             at = places[names[0]] if names else self.declaration.at
@@ -135,24 +135,24 @@ class _Warnings:
             yield self.warn("OG-GW-803", message, "connect the parts by an edge or a filter, or use two queries", at)
         nots = [clause for clause in clauses if isinstance(clause, ast.NotClause)]
         for negation, clause in zip(pattern.negations, nots, strict=True):
-            yield from self.unconnected(negation.pattern, clause.clauses)
+            yield from self.unconnected_parts(negation.pattern, clause.clauses)
 
     def limit_without_order(self, body: ast.ReadBody) -> Iterator[LintIssue]:
-        if body.limit is not None and not body.order and not self.single_row():
+        if body.limit is not None and not body.order and not self.is_single_row():
             message = "limit without order keeps the rows with the smallest ids"
             yield self.warn("OG-GW-804", message, "say what comes first with order { … }", body.limit_at)
 
-    def single_row(self) -> bool:
+    def is_single_row(self) -> bool:
         return isinstance(self.query, ir.ReadQuery) and self.query.grouped and not self.query.group_by
 
-    def clauses(self, clauses: tuple[ast.Clause, ...]) -> Iterator[LintIssue]:
+    def hop_bounds(self, clauses: tuple[ast.Clause, ...]) -> Iterator[LintIssue]:
         for clause in clauses:
             if isinstance(clause, ast.NotClause):
-                yield from self.clauses(clause.clauses)
+                yield from self.hop_bounds(clause.clauses)
             elif isinstance(clause, ast.Traversal) and clause.hops is not None:
-                yield from self.hops(clause, clause.hops)
+                yield from self.hop_warnings(clause, clause.hops)
 
-    def hops(self, clause: ast.Traversal, hops: ast.Hops) -> Iterator[LintIssue]:
+    def hop_warnings(self, clause: ast.Traversal, hops: ast.Hops) -> Iterator[LintIssue]:
         definition = self.catalog.by_traversal[clause.edge]
         if definition.source != definition.target:
             ends = f"leads from {definition.source} to {definition.target}, so there is only hop 1"
@@ -164,8 +164,8 @@ class _Warnings:
             message = f"{clause.edge}{{{hops.minimum},}} may reach most of a large graph"
             yield self.warn("OG-GW-806", message, f"give the most hops, such as {{{hops.minimum},4}}", hops.at)
 
-    def unlisted(self, pattern: ir.Pattern) -> Iterator[LintIssue]:
-        """Comparisons of an enum with a text that it does not list."""
+    def unlisted_enum_values(self, pattern: ir.Pattern) -> Iterator[LintIssue]:
+        """Comparisons of an enum with a text that is not one of its values."""
         places: dict[object, Token] = {}
         for literal in _literals(self.declaration.body):
             places.setdefault(literal.value, literal.at)
@@ -176,13 +176,13 @@ class _Warnings:
                 for one, other in ((condition.left, condition.right), (condition.right, condition.left)):
                     enum = one.type if isinstance(one.type, Enumeration) else None
                     if enum and isinstance(other, ir.Literal) and other.value not in enum.values:
-                        yield self.not_listed(other.value, enum, places)
+                        yield self.enum_value_warning(other.value, enum, places)
 
-    def not_listed(self, value: ir.Value, kind: Enumeration, places: dict[object, Token]) -> LintIssue:
+    def enum_value_warning(self, value: ir.Value, kind: Enumeration, places: dict[object, Token]) -> LintIssue:
         at = places.get(value, self.declaration.at)
         return self.warn("OG-GW-807", f'The enum does not list "{value}"', f"use one of {', '.join(kind.values)}", at)
 
-    def unindexed(self, body: ast.ReadBody) -> Iterator[LintIssue]:
+    def unindexed_searches(self, body: ast.ReadBody) -> Iterator[LintIssue]:
         types = {node.var: node.table_key for inner in self.patterns() for node in inner.nodes}
         types |= {step.edge_var: step.edge for inner in self.patterns() for step in inner.traversals if step.edge_var}
         for call in _searches(body):
@@ -200,7 +200,7 @@ class _Warnings:
             yield from ir.patterns_of(self.query.pattern)
 
 
-# Walking through the AST
+# Iterating over the AST
 
 
 def _expressions(body: ast.ReadBody | ast.MutationBody) -> Iterator[ast.Expr]:
@@ -240,7 +240,7 @@ def _parts(expr: ast.Expr) -> Iterator[ast.Expr]:
         yield from expr.items
 
 
-def _referred(expr: ast.Expr) -> Iterator[ast.VarRef]:
+def _variables_of(expr: ast.Expr) -> Iterator[ast.VarRef]:
     for part in _parts(expr):
         if isinstance(part, ast.PropRef):
             yield part.var
@@ -248,7 +248,7 @@ def _referred(expr: ast.Expr) -> Iterator[ast.VarRef]:
             yield part
 
 
-def _in_clauses(clauses: tuple[ast.Clause, ...]) -> Iterator[ast.VarRef]:
+def _variables_in(clauses: tuple[ast.Clause, ...]) -> Iterator[ast.VarRef]:
     """The variables that clauses bind or traverse."""
     for clause in clauses:
         if isinstance(clause, ast.Binding):
@@ -259,14 +259,14 @@ def _in_clauses(clauses: tuple[ast.Clause, ...]) -> Iterator[ast.VarRef]:
                 yield clause.edge_var
             yield clause.target
         elif isinstance(clause, ast.NotClause):
-            yield from _in_clauses(clause.clauses)
+            yield from _variables_in(clause.clauses)
 
 
 def _variables(body: ast.ReadBody | ast.MutationBody) -> Iterator[ast.VarRef]:
     if isinstance(body, ast.ReadBody):
-        yield from _in_clauses(body.match)
+        yield from _variables_in(body.match)
     for expr in _expressions(body):
-        yield from _referred(expr)
+        yield from _variables_of(expr)
 
 
 def _literals(body: ast.ReadBody | ast.MutationBody) -> Iterator[ast.LiteralExpr]:

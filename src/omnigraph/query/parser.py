@@ -1,8 +1,8 @@
 """Text to AST: recursive descent, one function for each rule of the grammar, no lookup of names.
 
-No word is reserved: what a name means follows from where it stands. Two places need a second look. `$a contains $b`
-is a comparison if `$a` is a parameter and the traversal of an edge `TextContains` otherwise; `$a <knows> $b` is a
-traversal, because no comparison has a bare name on its right.
+No word is reserved: the meaning of a name depends on its position. Two forms are ambiguous. `$a contains $b` is a
+comparison if `$a` is a parameter, and otherwise the traversal of an edge `Contains`; `$a <knows> $b` is a traversal,
+because no comparison has a bare name on its right.
 
     file       = query+
     query      = "query" NAME "(" [param ("," param)*] ")" annotation* "{" (read | statement+) "}"
@@ -55,14 +55,14 @@ READ_PARTS = ("match", "return", "order", "limit")
 STATEMENTS = ("insert", "update", "delete")
 _WORD_OPERATORS = frozenset({"contains", "starts_with"})
 _CONNECTIVES = {
-    "and": "clauses that stand together all have to hold, remove it",
+    "and": "all clauses have to hold anyway, remove it",
     "or": "there is no 'or': write two queries, or a list with contains, such as [1, 2] contains $x.prop",
     "where": "write the condition as a clause of match, such as $x.age > 3",
 }
 
 
 def parse(source: str, source_name: str = "query") -> QueryFile:
-    """The queries of a text. Raises LanguageError at the first thing that does not fit."""
+    """The queries of a text. Raises LanguageError at the first syntax error."""
     return _QueryParser(source, source_name).file()
 
 
@@ -85,7 +85,7 @@ class _QueryParser(ExpressionParser):
             names[query.name] = query.at
             queries.append(query)
         if not queries:
-            raise self.error("OG-GQ-102", "The text holds no query", "write query name() { … }", self.peek())
+            raise self.error("OG-GQ-102", "The text has no query", "write query name() { … }", self.peek())
         return QueryFile(tuple(queries), self.source, self.source_name)
 
     def query(self) -> QueryDecl:
@@ -123,7 +123,7 @@ class _QueryParser(ExpressionParser):
     def param(self) -> ParamDecl:
         name = self.expect_kind("variable", "a parameter, such as $name: String")
         if name.value == "_":
-            raise self.error("OG-GQ-104", "$_ is no name for a parameter", "give it a name", name)
+            raise self.error("OG-GQ-104", "$_ can't name a parameter", "give it a name", name)
         self.expect(":", f": and the type of {name}")
         kind = self.type()
         return ParamDecl(name.value, kind, self.accept("?") is not None, name)
@@ -150,7 +150,7 @@ class _QueryParser(ExpressionParser):
             remedy = "write two queries, one that reads and one that writes"
             return self.error("OG-GQ-107", f"A query that reads can't {token}", remedy, token)
         remedy = "write match, return, order, limit in this order, each once"
-        return self.error("OG-GQ-106", f"{token} stands in the wrong place", f"expected {expected}; {remedy}", token)
+        return self.error("OG-GQ-106", f"{token} is in the wrong position", f"expected {expected}; {remedy}", token)
 
     # Reads
 
@@ -198,15 +198,13 @@ class _QueryParser(ExpressionParser):
             if follows.text == "(" and token.text in TEXT_FILTERS:
                 return SearchFilter(self.call(0))
             if token.text in _CONNECTIVES:
-                raise self.error("OG-GQ-109", f"{token} is no clause", _CONNECTIVES[token.text], token)
+                raise self.error("OG-GQ-109", f"{token} is not a clause", _CONNECTIVES[token.text], token)
             if token.text == "not":
                 raise self.unexpected("{ and the clauses that must not match", follows)
         if token.kind in ("name", "string", "integer", "float") or token.text == "[":
             return self.comparison(self.expr(0))
         if token.text == ",":
-            raise self.error(
-                "OG-GQ-109", "A comma is no clause", "white space alone separates clauses, remove it", token
-            )
+            raise self.error("OG-GQ-109", "A comma is not a clause", "white space separates clauses, remove it", token)
         raise self.unexpected("a clause: $x: Type, $a edge $b, a comparison, not { … } or }")
 
     def negation(self, depth: int) -> NotClause:
@@ -216,7 +214,7 @@ class _QueryParser(ExpressionParser):
         return NotClause(self.clauses("not", depth + 1), start)
 
     def clause_of_variable(self) -> Clause:
-        """A binding, a traversal or a comparison: what follows the variable tells."""
+        """A binding, a traversal or a comparison, depending on what follows the variable."""
         start, follows = self.peek(), self.peek(1)
         if follows.text == ":":
             return self.binding()
@@ -237,7 +235,7 @@ class _QueryParser(ExpressionParser):
         raise self.unexpected(expected, follows)
 
     def is_comparison(self) -> bool:
-        """Whether `$x contains …` compares: a parameter stands on the left, or no variable alone on the right."""
+        """Whether `$x contains …` is a comparison: a parameter on the left, or no lone variable on the right."""
         operand, after = self.peek(2), self.peek(3)
         if operand.kind != "variable":
             return operand.text != "{"
@@ -276,11 +274,11 @@ class _QueryParser(ExpressionParser):
         self.expect("}", "} after the hop bounds")
         most: int | None = None if highest is None else highest.value
         if lowest.value < 1 or lowest.value > HOPS_MAX:
-            raise self.error("OG-GQ-111", f"{lowest} is no number of hops", "start at 1 or more", lowest)
+            raise self.error("OG-GQ-111", f"{lowest} is not a valid number of hops", "start at 1 or more", lowest)
         if most is not None and not lowest.value <= most <= HOPS_MAX:
             message = f"The most hops, {highest}, are fewer than the fewest, {lowest}"
             if most > HOPS_MAX:
-                message = f"{highest} is no number of hops"
+                message = f"{highest} is not a valid number of hops"
             remedy = f"write {{{lowest},}} for no bound, or a number from {lowest} on"
             raise self.error("OG-GQ-111", message, remedy, highest or lowest)
         return Hops(lowest.value, most, start)

@@ -1,4 +1,4 @@
-"""AST to text, such that parsing the text gives the AST again."""
+"""AST to text; parsing the text gives the same AST."""
 
 import datetime as dt
 import json
@@ -37,7 +37,7 @@ def print_expr(expr: ast.Expr) -> str:
 
 
 def column_name(expr: ast.Expr) -> str:
-    """How a column is named that `as` does not name: as it is written, without the `$`."""
+    """The name of a column without `as`: its expression, without the `$`."""
     match expr:
         case ast.VarRef(name):
             return name

@@ -1,8 +1,8 @@
-"""Values as they are given, in the form of load data, to the typed values of the IR.
+"""Conversion of user values, in the form of load data, to the typed values of the IR.
 
 Dates are ISO text, times ISO text with a zone (without one: UTC) to the millisecond, blobs `base64:…`, and 64-bit
-integers may be strings, because JSON of other languages can't hold them. Python's own `date`, aware or naive `datetime`
-and `bytes`, and numpy's numbers and arrays, are taken too. NaN and infinities are refused everywhere.
+integers may be strings, because JSON in other languages can't represent them. Python's `date`, aware or naive
+`datetime` and `bytes`, and numpy numbers and arrays, are accepted too. NaN and infinities are refused everywhere.
 """
 
 import base64
@@ -25,7 +25,7 @@ EXACT_AS_F64 = 2**53
 
 
 class BadValue(BadRequest):
-    """A value that does not fit its type: what is wrong, and what to give instead."""
+    """A value that does not fit its type: the problem, and what to pass instead."""
 
     fields = ("problem", "remedy")
 
@@ -38,23 +38,23 @@ class BadValue(BadRequest):
 
 
 def parse_value(value: object, kind: PropertyType) -> Value:
-    """The typed value; raises BadValue. Null is not a value of a type: the caller decides about it."""
+    """The typed value; raises BadValue. Null is not a value of a type: the caller handles it."""
     match kind:
         case Scalar(name):
             return _scalar(value, name)
         case Enumeration(values):
             if isinstance(value, str) and value in values:
                 return value
-            raise BadValue(f"{format_value(value)} is none of the enum's values", f"give one of {', '.join(values)}")
+            raise BadValue(f"{format_value(value)} is not one of the enum's values", f"give one of {', '.join(values)}")
         case ListOf(item):
             value = _plain_list(value)
             if not isinstance(value, list | tuple):
-                raise BadValue(f"{format_value(value)} is no list", f"give a list of {item}")
+                raise BadValue(f"{format_value(value)} is not a list", f"give a list of {item}")
             return tuple(_scalar(entry, item.name) for entry in value)
         case Vector(dimension):
             value = _plain_list(value)
             if not isinstance(value, list | tuple):
-                raise BadValue(f"{format_value(value)} is no vector", f"give a list of {dimension} numbers")
+                raise BadValue(f"{format_value(value)} is not a vector", f"give a list of {dimension} numbers")
             if len(value) != dimension:
                 raise BadValue(f"The vector has {len(value)} dimensions", f"give a list of {dimension} numbers")
             return tuple(_scalar(entry, "F32") for entry in value)
@@ -64,19 +64,19 @@ def parse_date(text: str) -> dt.date:
     try:
         return dt.date.fromisoformat(canonical_date(text))
     except ValueError:
-        raise BadValue(f"{format_value(text)} is no date", "write it as 2026-01-31") from None
+        raise BadValue(f"{format_value(text)} is not a date", "write it as 2026-01-31") from None
 
 
 def parse_datetime(text: str) -> dt.datetime:
-    """The instant, in UTC and cut to the millisecond."""
+    """The instant in UTC, truncated to the millisecond."""
     try:
         return dt.datetime.fromisoformat(canonical_datetime(text))
     except ValueError:
-        raise BadValue(f"{format_value(text)} is no time", "write it as 2026-01-31T12:00:00Z") from None
+        raise BadValue(f"{format_value(text)} is not a time", "write it as 2026-01-31T12:00:00Z") from None
 
 
 def to_instant(moment: dt.datetime) -> dt.datetime:
-    """A time in UTC and cut to the millisecond; without a zone it is UTC already."""
+    """A time in UTC, truncated to the millisecond; without a zone it is taken as UTC."""
     try:
         aware = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
         utc = aware.astimezone(dt.UTC)
@@ -86,7 +86,7 @@ def to_instant(moment: dt.datetime) -> dt.datetime:
 
 
 def round_f32(value: float) -> float:
-    """The nearest F32; infinite where it is beyond them. An integer is rounded once, not by way of an F64."""
+    """The nearest F32; infinite beyond the largest. An integer is rounded once, not through an F64."""
     if isinstance(value, int) and abs(value) > EXACT_AS_F64:
         shift = abs(value).bit_length() - 24
         whole, rest = abs(value) >> shift, abs(value) & ((1 << shift) - 1)
@@ -98,7 +98,7 @@ def round_f32(value: float) -> float:
 
 
 def format_value(value: object) -> str:
-    """A value as a message shows it: short, and texts in quotes."""
+    """A value for a message: shortened, and texts in quotes."""
     text = f'"{value}"' if isinstance(value, str) else str(value)
     if isinstance(value, bool):
         text = text.lower()
@@ -110,7 +110,7 @@ def format_value(value: object) -> str:
 
 
 def _plain_list(value: object) -> object:
-    """An array of numpy or Arrow as a list; anything else as it is."""
+    """An array of numpy or Arrow as a list; anything else unchanged."""
     convert = getattr(value, "tolist", None)
     return value if convert is None or isinstance(value, list | tuple) else convert()
 
@@ -125,30 +125,30 @@ def _scalar(value: object, name: str) -> Scalarlike:
     if name == "Bool":
         if isinstance(value, bool):
             return value
-        raise BadValue(f"{format_value(value)} is no Bool", "give true or false")
+        raise BadValue(f"{format_value(value)} is not a Bool", "give true or false")
     if name == "Date":
         if isinstance(value, str):
             return parse_date(value)
         if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
             return value
-        raise BadValue(f"{format_value(value)} is no date", "give it as 2026-01-31")
+        raise BadValue(f"{format_value(value)} is not a date", "give it as 2026-01-31")
     if name == "DateTime":
         if isinstance(value, str):
             return parse_datetime(value)
         if isinstance(value, dt.datetime):
             return to_instant(value)
-        raise BadValue(f"{format_value(value)} is no time", "give it as 2026-01-31T12:00:00Z")
+        raise BadValue(f"{format_value(value)} is not a time", "give it as 2026-01-31T12:00:00Z")
     return _blob(value)
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise BadValue(f"{format_value(value)} is no String", "give a text")
+        raise BadValue(f"{format_value(value)} is not a String", "give a text")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise BadValue("The text holds half a surrogate pair", "give whole characters") from None
+            raise BadValue("The text has half a surrogate pair", "give whole characters") from None
     return value
 
 
@@ -156,10 +156,10 @@ def _integer(value: object, name: str) -> int:
     low, high = INTEGER_BOUNDS[name]
     if isinstance(value, str) and name in ("I64", "U64") and _INTEGER_TEXT.match(value):
         value = int(value)
-    elif isinstance(value, numbers.Integral):  # numpy's too
+    elif isinstance(value, numbers.Integral):  # of numpy as well
         value = value if isinstance(value, bool) else int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise BadValue(f"{format_value(value)} is no integer", f"give a number from {low} to {high}")
+        raise BadValue(f"{format_value(value)} is not an integer", f"give a number from {low} to {high}")
     if not low <= value <= high:
         raise BadValue(f"{format_value(value)} does not fit into {name}", f"give a number from {low} to {high}")
     return value
@@ -169,9 +169,9 @@ def _float(value: Any, name: str) -> float:
     if not isinstance(value, int | float) and isinstance(value, numbers.Real):
         value = float(value)
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise BadValue(f"{format_value(value)} is no number", f"give a number that {name} can hold")
+        raise BadValue(f"{format_value(value)} is not a number", f"give a number that {name} can hold")
     if isinstance(value, float) and not math.isfinite(value):
-        raise BadValue(f"{value} is no finite number", f"give a number that {name} can hold")
+        raise BadValue(f"{value} is not a finite number", f"give a number that {name} can hold")
     try:
         result = round_f32(value) if name == "F32" else float(value)
     except OverflowError:
@@ -189,4 +189,4 @@ def _blob(value: object) -> bytes:
             return base64.b64decode(value[len(BLOB_PREFIX) :], validate=True)
         except (binascii.Error, ValueError):
             pass
-    raise BadValue(f"{format_value(value)} is no Blob", 'give its bytes as "base64:…"')
+    raise BadValue(f"{format_value(value)} is not a Blob", 'give its bytes as "base64:…"')

@@ -166,13 +166,13 @@ def _format(settings: Settings, format_: str | None) -> str:
 
 def _chosen(name: str | None, path: str | None, text: str | None) -> tuple[SourceText, str]:
     """The text, and the name of the query in it. What can be wrong with them is found before a store is opened."""
-    from omnigraph.query.compile import choose
+    from omnigraph.query.compile import choose_query
     from omnigraph.query.parser import parse
 
     if (path is None) == (text is None):
         raise click.UsageError("Give the text of the query: either --query FILE or -e 'query …'.")
     source = SourceText(text, "-e") if text is not None else read_source(path or "")
-    return source, choose(parse(source.text, source.name), name).name
+    return source, choose_query(parse(source.text, source.name), name).name
 
 
 def _catalog(settings: Settings, schema_path: str | None, at: str | None) -> "Catalog":

@@ -1,11 +1,4 @@
-"""AST and catalog to IR: the entry; the work is split by concern.
-
-scope.py      names: variables, parameters, types, properties, edges
-comparing.py  types: what may be compared with or assigned to what
-patterns.py   match and not
-outputs.py    return, order, limit
-mutations.py  insert, update, delete
-"""
+"""The type checker's entry: AST and catalog to IR."""
 
 from omnigraph.query import ast, ir
 from omnigraph.query.check.mutations import check_statement
@@ -16,7 +9,7 @@ from omnigraph.schema.catalog import Catalog
 
 
 def check(query: ast.QueryDecl, file: ast.QueryFile, catalog: Catalog) -> ir.Query:
-    """What a query means. Raises LanguageError at the first thing that does not hold; `file` is where it stands."""
+    """The IR of a query. Raises LanguageError at the first error; `file` has the query."""
     context = CheckContext(catalog, file)
     params = context.declare_params(query.params)
     if isinstance(query.body, ast.MutationBody):

@@ -1,6 +1,6 @@
 """Mutations: statements to typed assignments and filters.
 
-What the schema demands of the values (required, enum, range, …) is left to the validator, which a load asks too.
+The schema's constraints on values (required, enum, range, …) are left to the validator, which loads use too.
 """
 
 from omnigraph.query import ast, ir
@@ -59,7 +59,7 @@ def _assignments(
 ) -> tuple[ir.Assign, ...]:
     found: dict[str, ir.Assign] = {}
     for entry in values:
-        _refuse_identity(context, definition, entry, update)
+        _reject_identity(context, definition, entry, update)
         prop = context.property_of(definition, entry.prop, entry.at)
         if entry.prop in found:
             raise context.error("OG-GQ-601", f"{entry.prop} is given twice", "remove one", entry.at)
@@ -68,10 +68,10 @@ def _assignments(
     return tuple(found.values())
 
 
-def _refuse_identity(context: CheckContext, definition: TypeDef, entry: ast.PropertyValue, update: bool) -> None:
+def _reject_identity(context: CheckContext, definition: TypeDef, entry: ast.PropertyValue, update: bool) -> None:
     name = entry.prop
     if name == "id":
-        remedy = "an id follows from the key, or is made fresh"
+        remedy = "an id is derived from the key, or generated"
         if definition.key:
             remedy = f"give the key: {', '.join(definition.key)}"
         raise context.error("OG-GQ-603", "An id can't be set", remedy, entry.at)
@@ -122,7 +122,7 @@ def _end_type(context: CheckContext, definition: TypeDef, name: str) -> TypeDef:
 
 
 def _node_id(context: CheckContext, node: TypeDef, expr: ast.Expr, what: str) -> ir.Constant:
-    """A node's id as a String: given as such, or as the node's key, whose text it is."""
+    """A node's id as a String, given as the id or as the node's key."""
     if isinstance(expr, ast.ListExpr) and len(expr.items) == len(node.key) > 1:
         return _id_from_key(context, node, expr.items)
     found = required_constant(context, expr, Scope(), what)
@@ -137,7 +137,7 @@ def _node_id(context: CheckContext, node: TypeDef, expr: ast.Expr, what: str) ->
         return _id_from_key(context, node, (expr,))
     key = ", ".join(f"{name} {node.by_name[name].type}" for name in node.key)
     remedy = f"give the id of a {node.name} as a text" + (f", or its key: {key}" if key else "")
-    raise context.error("OG-GQ-605", f"{describe(found)} is no {node.name}", remedy, start_token(expr))
+    raise context.error("OG-GQ-605", f"{describe(found)} is not a {node.name}", remedy, start_token(expr))
 
 
 def _id_from_key(context: CheckContext, node: TypeDef, parts: tuple[ast.LiteralExpr, ...]) -> ir.Literal:
@@ -152,7 +152,7 @@ def _key_part(context: CheckContext, node: TypeDef, name: str, part: ast.Literal
     except BadValue:
         value = None
     if value is None:
-        message = f"{part.value} is no {name} of {node.name}"
+        message = f"{part.value} is not a valid {name} of {node.name}"
         raise context.error("OG-GQ-605", message, f"give {with_article(kind)}", part.at)
     return canonical_text(value, kind)
 
@@ -164,7 +164,7 @@ def _same_literal(part: ast.LiteralExpr, kind: PropertyType) -> bool:
 
 
 def _same_text(given: PropertyType, wanted: PropertyType) -> bool:
-    """Whether a value of one type has the text that it would have as the other."""
+    """Whether a value has the same canonical text in both types."""
     integers = INTEGER_BOUNDS.keys()
     both = isinstance(given, Scalar) and isinstance(wanted, Scalar) and {given.name, wanted.name} <= integers
     return given == wanted or both

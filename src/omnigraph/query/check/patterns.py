@@ -1,7 +1,7 @@
 """Patterns: `match` and `not`, from clauses in any order to nodes, traversals, filters and negations.
 
 First every variable gets its type, from bindings and from the ends of edges; then filters can refer to all of them;
-then negations, which see what is around them.
+then negations, which see the variables around them.
 """
 
 from dataclasses import dataclass, field
@@ -24,12 +24,12 @@ FUZZY_EDITS_MAX = 8
 
 
 def check_pattern(context: CheckContext, clauses: tuple[ast.Clause, ...], scope: Scope) -> ir.Pattern:
-    """The pattern of these clauses; `scope` is new and filled with its variables."""
-    return _Builder(context, scope).build(clauses)
+    """The pattern of these clauses; adds its variables to `scope`, which is new."""
+    return _PatternBuilder(context, scope).build(clauses)
 
 
 @dataclass(slots=True)
-class _Builder:
+class _PatternBuilder:
     context: CheckContext
     scope: Scope
     nodes: list[ir.NodeVar] = field(default_factory=list)
@@ -63,12 +63,12 @@ class _Builder:
         self.bound.append((clause, self.node(clause.var, definition, clause.type_name)))
 
     def node(self, ref: ast.VarRef, definition: TypeDef, why: str) -> BoundVariable:
-        """The node variable, made known here unless it is already; it must be of the type that it is used as."""
+        """The node variable, declared here unless it is known; its type must match."""
         if ref.anonymous:
             entity = BoundVariable(self.context.new_variable(), definition, ref.at)
             self.nodes.append(ir.NodeVar(entity.var, definition.table_key))
             return entity
-        self.refuse_parameter(ref)
+        self.reject_parameter(ref)
         known = self.scope.find(ref.name)
         if known is None:
             known = self.scope.own[ref.name] = BoundVariable(ref.name, definition, ref.at)
@@ -81,7 +81,7 @@ class _Builder:
             raise self.context.error("OG-GQ-402", message, "one variable has one type: rename one", ref.at)
         return known
 
-    def refuse_parameter(self, ref: ast.VarRef) -> None:
+    def reject_parameter(self, ref: ast.VarRef) -> None:
         if ref.name in self.context.params:
             message = f"${ref.name} is a parameter, it can't be a variable too"
             raise self.context.error("OG-GQ-206", message, "rename one of them", ref.at)
@@ -97,7 +97,7 @@ class _Builder:
             message = f"<{clause.edge}> goes both ways, but {definition.name} leads {ends}"
             raise context.error("OG-GQ-404", message, f"write it with its direction: {clause.edge}", clause.at)
         if clause.edge_var is not None and clause.hops is not None:
-            message = f"${clause.edge_var.name} stands for one edge, but there are hop bounds"
+            message = f"${clause.edge_var.name} is one edge, but there are hop bounds"
             remedy = f"remove {{…}}, or ${clause.edge_var.name}:"
             raise context.error("OG-GQ-405", message, remedy, clause.hops.at)
         source = self.end(clause.source, source_type, f"{clause.edge} from it")
@@ -128,10 +128,10 @@ class _Builder:
         return self.node(ref, definition, why)
 
     def edge(self, ref: ast.VarRef, definition: TypeDef) -> str:
-        """The edge variable. One that is known already stands for the same edge: another name, with an equal id."""
+        """The edge variable. A known one means the same edge: a new variable with an equal id."""
         if ref.anonymous:
             return self.context.new_variable()
-        self.refuse_parameter(ref)
+        self.reject_parameter(ref)
         known = self.scope.find(ref.name)
         if known is None:
             self.scope.own[ref.name] = BoundVariable(ref.name, definition, ref.at)

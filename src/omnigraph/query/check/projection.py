@@ -28,7 +28,7 @@ AGGREGATES: dict[str, ir.AggregateFn] = {"count": "count", "sum": "sum", "avg": 
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
+class CheckedOutputs:
     """The part of a ReadQuery that comes after its pattern."""
 
     returns: tuple[ir.Projection, ...]
@@ -39,12 +39,12 @@ class Outputs:
     keeps: tuple[ir.Rank, ...]
 
 
-def check_outputs(context: CheckContext, body: ast.ReadBody, scope: Scope) -> Outputs:
-    return _Outputs(context, scope, body).build()
+def check_outputs(context: CheckContext, body: ast.ReadBody, scope: Scope) -> CheckedOutputs:
+    return _OutputChecker(context, scope, body).build()
 
 
 @dataclass(slots=True)
-class _Outputs:
+class _OutputChecker:
     context: CheckContext
     scope: Scope
     body: ast.ReadBody
@@ -53,7 +53,7 @@ class _Outputs:
     by_expr: dict[ir.OutputExpr, int] = field(default_factory=dict)
     nearest_at: Token | None = None
 
-    def build(self) -> Outputs:
+    def build(self) -> CheckedOutputs:
         for i, item in enumerate(self.body.returns):
             projection = self.projection(item)
             self.returns.append(projection)
@@ -62,7 +62,7 @@ class _Outputs:
         grouped = any(projection.aggregate for projection in self.returns)
         group_by = tuple(i for i, entry in enumerate(self.returns) if grouped and not entry.aggregate)
         if grouped:
-            self.refuse_grouped_ranks()
+            self.reject_grouped_ranks()
         keys = [self.order_key(item, grouped, group_by) for item in self.body.order]
         order = tuple(key for key in keys if key is not None)
         if self.nearest_at is not None and self.body.limit is None:
@@ -74,7 +74,7 @@ class _Outputs:
             if key is not None and isinstance(item.expr, ast.FunctionCall) and isinstance(key.expr, ir.Bm25 | ir.Rrf)
         )
         tiebreak = self.group_tiebreak(group_by) if grouped else self.row_tiebreak()
-        return Outputs(tuple(self.returns), grouped, group_by, order, tiebreak, keeps)
+        return CheckedOutputs(tuple(self.returns), grouped, group_by, order, tiebreak, keeps)
 
     # return
 
@@ -156,7 +156,7 @@ class _Outputs:
 
     def rank(self, call: ast.FunctionCall) -> ir.Rank:
         if call.fn == "rrf":
-            return self.fusion(call)
+            return self.rrf(call)
         return self.nearest(call) if call.fn == "nearest" else self.bm25(call)
 
     def bm25(self, call: ast.FunctionCall) -> ir.Bm25:
@@ -197,13 +197,13 @@ class _Outputs:
         except BadValue as error:
             raise context.error("OG-GQ-512", error.problem, error.remedy, expr.at) from None
 
-    def fusion(self, call: ast.FunctionCall) -> ir.Rrf:
+    def rrf(self, call: ast.FunctionCall) -> ir.Rrf:
         context = self.context
         self.count_arguments(call, 2, 3, "rrf(nearest($x.vector, q), bm25($x.prop, text))")
         ranks: list[ir.Nearest | ir.Bm25] = []
         for arg in call.args[:2]:
             if not isinstance(arg, ast.FunctionCall) or arg.fn not in ("nearest", "bm25"):
-                message = f"rrf fuses two ranks, {summarize(arg)} is none"
+                message = f"rrf fuses two ranks, {summarize(arg)} is not a rank"
                 raise context.error("OG-GQ-513", message, "write nearest(…) or bm25(…)", start_token(arg))
             ranks.append(self.nearest(arg) if arg.fn == "nearest" else self.bm25(arg))
         k: ir.Constant = ir.Literal(RRF_K_DEFAULT, ir.I64)
@@ -216,16 +216,16 @@ class _Outputs:
             message = f"{call.fn} has {len(call.args)} arguments"
             raise self.context.error("OG-GQ-304", message, f"write {usage}", call.at)
 
-    def refuse_grouped_ranks(self) -> None:
+    def reject_grouped_ranks(self) -> None:
         for item, projection in zip(self.body.returns, self.returns, strict=True):
             if isinstance(projection.expr, ir.Nearest | ir.Bm25 | ir.Rrf):
-                message = "A search function can't stand beside aggregates"
+                message = "A search function can't be combined with aggregates"
                 raise self.context.error("OG-GQ-509", message, "aggregate in another query", start_token(item.expr))
 
     # order
 
     def order_key(self, item: ast.OrderItem, grouped: bool, group_by: tuple[int, ...]) -> ir.OrderKey | None:
-        """The key; None for a constant, which orders nothing."""
+        """The key; None for a constant, which has no effect on the order."""
         context = self.context
         if isinstance(item.expr, ast.AliasRef):
             named = self.column_named(item.expr)
@@ -235,10 +235,10 @@ class _Outputs:
             return self.plain_key(item, expr, named)
         if isinstance(item.expr, ast.FunctionCall) and item.expr.fn in ast.RANKS:
             return self.rank_key(item, item.expr, grouped)
-        expr = self.ordering(item)
+        expr = self.order_expr(item)
         column = self.by_expr.get(expr)
         if grouped and column is None and not isinstance(expr, ir.Aggregate):
-            self.refuse_ungrouped(item, expr, group_by)
+            self.reject_ungrouped(item, expr, group_by)
         if not grouped and isinstance(expr, ir.Aggregate):
             message = f"{summarize(item.expr)} aggregates, but nothing in return does"
             raise context.error("OG-GQ-507", message, "return an aggregate too", start_token(item.expr))
@@ -253,7 +253,7 @@ class _Outputs:
         )
         raise self.context.error("OG-GQ-505", f"return has no column {ref.name}", remedy, ref.at)
 
-    def ordering(self, item: ast.OrderItem) -> ir.OutputExpr:
+    def order_expr(self, item: ast.OrderItem) -> ir.OutputExpr:
         expr = item.expr
         if isinstance(expr, ast.FunctionCall) and expr.fn in AGGREGATES:
             return self.aggregate(expr)
@@ -264,7 +264,7 @@ class _Outputs:
             remedy = f"order by a property, such as ${entity.var}.id"
             raise self.context.error("OG-GQ-506", f"${entity.var} has no order", remedy, expr.at)
         remedy = "order by a property, an aggregate, a column's name or a search function"
-        raise self.context.error("OG-GQ-508", f"{summarize(expr)} orders nothing", remedy, start_token(expr))
+        raise self.context.error("OG-GQ-508", f"{summarize(expr)} is not an order", remedy, start_token(expr))
 
     def plain_key(self, item: ast.OrderItem, expr: ir.OutputExpr, column: int | None) -> ir.OrderKey:
         orderable = isinstance(expr, ir.Prop | ir.EntityId | ir.Aggregate) and domain_of(expr.type) is not None
@@ -287,8 +287,8 @@ class _Outputs:
         column = self.by_expr.get(rank)
         return ir.OrderKey(rank, not isinstance(rank, ir.Nearest), False, column)
 
-    def refuse_ungrouped(self, item: ast.OrderItem, expr: ir.OutputExpr, group_by: tuple[int, ...]) -> None:
-        """A property is one value for a group only if its variable is grouped by."""
+    def reject_ungrouped(self, item: ast.OrderItem, expr: ir.OutputExpr, group_by: tuple[int, ...]) -> None:
+        """A property has one value in a group only if the query groups by its variable."""
         assert isinstance(expr, ir.Prop | ir.EntityId)
         groups = (self.returns[i].expr for i in group_by)
         if any(isinstance(group, ir.WholeNode | ir.EntityId) and group.var == expr.var for group in groups):

@@ -1,6 +1,6 @@
-"""Names: what a query's variables, parameters, types, properties and edges stand for.
+"""Name resolution: a query's variables, parameters, types, properties and edges.
 
-A pattern's variables are known throughout it and inside its negations; a negation's own stay inside.
+A pattern's variables are visible throughout it and inside its negations; a negation's own stay inside.
 """
 
 import difflib
@@ -12,12 +12,12 @@ from omnigraph.lexer import LanguageError, Token, error_at
 from omnigraph.query import ast, ir
 from omnigraph.schema.catalog import Catalog, Property, TypeDef
 
-SUGGESTIONS_FROM = 1_000  # names that are compared with a misspelt one
+SUGGESTIONS_FROM = 1_000  # names compared with a misspelt one
 
 
 @dataclass(frozen=True, slots=True)
 class BoundVariable:
-    """What a variable stands for: a node or an edge of one type."""
+    """A variable: a node or an edge of one type."""
 
     var: str
     definition: TypeDef
@@ -52,7 +52,7 @@ class Scope:
 
 @dataclass(slots=True)
 class CheckContext:
-    """One query being checked: the catalog, its parameters, and where errors point."""
+    """The state of checking one query: the catalog, the parameters, and the source for errors."""
 
     catalog: Catalog
     file: ast.QueryFile
@@ -65,7 +65,7 @@ class CheckContext:
         return error_at(self.file.source, self.file.source_name, at, code, message, expected)
 
     def new_variable(self) -> str:
-        """A variable that the text can't name."""
+        """A new hidden variable."""
         self.hidden_count += 1
         return f"{ir.HIDDEN}{self.hidden_count}"
 
@@ -77,10 +77,10 @@ class CheckContext:
             self.params[param.name] = ir.Param(param.name, param.type, param.optional)
         return tuple(self.params.values())
 
-    # Looking up
+    # Lookups
 
     def node_type(self, name: str, at: Token) -> TypeDef:
-        """The node type that a binding names."""
+        """The node type of a binding."""
         definition = self.catalog.by_name.get(name)
         if definition is None:
             raise self.unknown_type(name, at)
@@ -123,7 +123,7 @@ class CheckContext:
         raise self.error("OG-GQ-204", message, suggestion(name, known, "properties"), at)
 
     def variable(self, scope: Scope, ref: ast.VarRef) -> BoundVariable:
-        """What a variable stands for where it is used."""
+        """The variable that a reference names."""
         if ref.anonymous:
             raise self.error("OG-GQ-205", "$_ can't be used, it is anonymous", "give the variable a name", ref.at)
         found = scope.find(ref.name)
@@ -152,7 +152,7 @@ def column_of(prop: Property) -> ir.PropertyColumn:
 
 
 def suggestion(name: str, known: list[str], what: str) -> str:
-    """What may have been meant, or what there is."""
+    """The closest known name, or a list of what there is."""
     close = difflib.get_close_matches(name, known[:SUGGESTIONS_FROM], 1, 0.6)
     if close:
         return f"did you mean {close[0]}"

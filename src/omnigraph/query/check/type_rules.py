@@ -1,7 +1,7 @@
-"""Types: which expressions may meet in a comparison or an assignment, and how they compare.
+"""Type rules: which expressions may be compared or assigned, and how they compare.
 
-Numbers of all types are one kind, enums and Strings another. Lists, vectors and blobs compare with nothing: a list is
-asked with `contains`.
+Numbers of all types are comparable with each other, and so are enums and Strings. Lists, vectors and blobs are not
+comparable; lists take `contains`.
 """
 
 from typing import cast
@@ -27,7 +27,7 @@ _LITERAL_TYPES: dict[ast.LiteralKind, Scalar] = {
 
 
 def domain_of(kind: PropertyType) -> ir.Domain | None:
-    """How values of a type compare; None where they don't."""
+    """How values of a type compare; None where they are not comparable."""
     match kind:
         case Scalar(name):
             return _DOMAINS.get(name)
@@ -74,15 +74,17 @@ def constant(context: CheckContext, expr: ast.Expr) -> ir.Constant | None:
 
 
 def required_constant(context: CheckContext, expr: ast.Expr, scope: Scope, what: str) -> ir.Constant:
-    """Where only a literal, a parameter or `now()` may stand."""
+    """A literal, a parameter or `now()`; anything else is an error."""
     found = constant(context, expr)
     if found is not None:
         return found
     if isinstance(expr, ast.VarRef):
         if scope.find(expr.name) is None:
             raise context.unbound(scope, expr)
-        raise context.error("OG-GQ-305", f"${expr.name} is no value", f"{what} is a literal, $param or now()", expr.at)
-    message = f"{summarize(expr)} can't stand here"
+        raise context.error(
+            "OG-GQ-305", f"${expr.name} is not a value", f"{what} is a literal, $param or now()", expr.at
+        )
+    message = f"{summarize(expr)} is not allowed here"
     raise context.error("OG-GQ-305", message, f"{what} is a literal, $param or now()", start_token(expr))
 
 
@@ -100,7 +102,7 @@ def operand(context: CheckContext, scope: Scope, expr: ast.Expr) -> ir.Operand:
             raise context.error("OG-GQ-306", message, f"compare a property or ${entity.var}.id", expr.at)
         case ast.FunctionCall(fn) if fn in ast.AGGREGATES:
             remedy = "filters apply to rows, before grouping: aggregate in return or order"
-            raise context.error("OG-GQ-307", f"{fn} can't stand in a filter", remedy, expr.at)
+            raise context.error("OG-GQ-307", f"{fn} is not allowed in a filter", remedy, expr.at)
         case _:
             message = f"{summarize(expr)} can't be compared"
             raise context.error(
@@ -120,21 +122,21 @@ def resolve_property(context: CheckContext, scope: Scope, expr: ast.PropRef) -> 
 
 
 def compare(context: CheckContext, op: ast.Operator, left: ir.Operand, right: ir.Operand, at: Token) -> ir.Filter:
-    """The filter that a comparison is; its sides must be of like types."""
+    """The filter of a comparison, whose sides must have comparable types."""
     if op == "contains":
         return _contains(context, left, right, at)
     one, other = domain_of(left.type), domain_of(right.type)
     if op == "starts_with":
         if one != "text" or other != "text":
-            raise _unlike(context, op, left, right, at, "starts_with takes two texts")
+            raise _type_mismatch(context, op, left, right, at, "starts_with takes two texts")
         return ir.TextStartsWith(left, right)
     for side in (left, right):
         if domain_of(side.type) is None:
-            remedy = "ask a list with contains" if isinstance(side.type, ListOf) else "it has no order and no equality"
+            remedy = "use contains for a list" if isinstance(side.type, ListOf) else "it has no order and no equality"
             raise context.error("OG-GQ-302", f"{describe(side)} can't be compared with {op}", remedy, at)
     if one is None or one != other:
-        raise _unlike(context, op, left, right, at, _remedy(left, right))
-    domain, left, right = _aligned(one, left, right)
+        raise _type_mismatch(context, op, left, right, at, _remedy(left, right))
+    domain, left, right = _unify_precision(one, left, right)
     return ir.Compare(op, left, right, domain)
 
 
@@ -143,11 +145,11 @@ def membership(context: CheckContext, items: ir.Operand, item: ir.Operand, at: T
     assert isinstance(items.type, ListOf)
     one, other = domain_of(items.type.item), domain_of(item.type)
     if isinstance(items, ir.Literal) and items.value == ():
-        one = other  # the empty list is a list of anything
+        one = other  # an empty list has any item type
     if one is None or one != other:
-        remedy = "blobs compare with nothing" if one is None else f"an item of {items.type} is a {items.type.item}"
-        raise _unlike(context, "contains", items, item, at, remedy)
-    domain, items, item = _aligned(one, items, item)
+        remedy = "blobs are not comparable" if one is None else f"an item of {items.type} is a {items.type.item}"
+        raise _type_mismatch(context, "contains", items, item, at, remedy)
+    domain, items, item = _unify_precision(one, items, item)
     return ir.ListContains(items, item, domain)
 
 
@@ -156,21 +158,23 @@ def _contains(context: CheckContext, left: ir.Operand, right: ir.Operand, at: To
         return membership(context, left, right, at)
     if domain_of(left.type) == "text" and domain_of(right.type) == "text":
         return ir.TextContains(left, right)
-    raise _unlike(context, "contains", left, right, at, "contains takes a list and an item, or two texts")
+    raise _type_mismatch(context, "contains", left, right, at, "contains takes a list and an item, or two texts")
 
 
-def _aligned(domain: ir.Domain, left: ir.Operand, right: ir.Operand) -> tuple[ir.Domain, ir.Operand, ir.Operand]:
-    """Where just one side is F32, the other's constants are rounded to F32 now or by bind."""
-    if domain != "number" or (_item(left.type) == F32) == (_item(right.type) == F32):
+def _unify_precision(
+    domain: ir.Domain, left: ir.Operand, right: ir.Operand
+) -> tuple[ir.Domain, ir.Operand, ir.Operand]:
+    """Where only one side is F32, constants of the other are rounded to F32 here or by `bind`."""
+    if domain != "number" or (_item_type(left.type) == F32) == (_item_type(right.type) == F32):
         return domain, left, right
-    return "f32", _rounded(left), _rounded(right)
+    return "f32", _round_side(left), _round_side(right)
 
 
-def _item(kind: PropertyType) -> PropertyType:
+def _item_type(kind: PropertyType) -> PropertyType:
     return kind.item if isinstance(kind, ListOf) else kind
 
 
-def _rounded(side: ir.Operand) -> ir.Operand:
+def _round_side(side: ir.Operand) -> ir.Operand:
     if isinstance(side, ir.Literal):
         if isinstance(side.value, tuple):
             return ir.Literal(tuple(round_f32(cast(float, item)) for item in side.value), ListOf(F32))
@@ -180,10 +184,10 @@ def _rounded(side: ir.Operand) -> ir.Operand:
     return side
 
 
-def _unlike(
+def _type_mismatch(
     context: CheckContext, op: str, left: ir.Operand, right: ir.Operand, at: Token, remedy: str
 ) -> LanguageError:
-    message = f"{describe(left)} {op} {describe(right)} compares unlike types"
+    message = f"{describe(left)} {op} {describe(right)} compares different types"
     return context.error("OG-GQ-301", message, remedy, at)
 
 
@@ -195,14 +199,14 @@ def _remedy(left: ir.Operand, right: ir.Operand) -> str:
         return "a Date has no time of day: compare it with a Date"
     if isinstance(right, ir.Literal | ir.ParamRef):
         return f"give a value of the type {left.type} on the right"
-    return "compare values of one type; all numbers are one, enums are Strings"
+    return "compare values of one type; all numbers are comparable, enums are Strings"
 
 
 # Assignments
 
 
 def check_assignment(context: CheckContext, kind: PropertyType, expr: ast.Expr, what: str) -> ir.Constant:
-    """The value for a property of type `kind`, converted now, or by `bind` where it is a parameter."""
+    """The value for a property of type `kind`, converted here, or by `bind` for a parameter."""
     found = required_constant(context, expr, Scope(), "a value")
     if isinstance(found, ir.ParamRef):
         if not assignable(found.param_type, kind):
@@ -218,7 +222,7 @@ def check_assignment(context: CheckContext, kind: PropertyType, expr: ast.Expr, 
     if isinstance(expr, ast.ListExpr) and isinstance(kind, ListOf | Vector):
         found = ir.Literal(tuple(cast(ir.Scalarlike, item.value) for item in expr.items), found.type)
     if found.value != () and not assignable(found.type, kind) and not _is_blob(found, kind):
-        message = f"{describe(found)} is no value for {what}, which is {kind}"
+        message = f"{describe(found)} is not a value for {what}, which is {kind}"
         raise context.error("OG-GQ-308", message, f"give {with_article(kind)}", start_token(expr))
     if isinstance(kind, Enumeration):
         return ir.Literal(found.value, kind)
@@ -244,7 +248,7 @@ def assignable(given: PropertyType, wanted: PropertyType) -> bool:
 
 
 def _is_blob(found: ir.Literal, kind: PropertyType) -> bool:
-    """A blob has no literal of its own: its text form stands for it."""
+    """A blob has no literal; it is written as text."""
     return kind == Scalar("Blob") and isinstance(found.value, str)
 
 
