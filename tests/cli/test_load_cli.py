@@ -131,7 +131,7 @@ def test_rows_of_csv_and_parquet_have_the_type_that_is_given_or_their_name(
 
     untyped = cli("load", "--data", str(tmp_path / "people.csv"), "--store", store)
     assert untyped.code == 1
-    assert "people.csv does not say of which type its rows are: name the type (--type" in untyped.err
+    assert "The type of the rows of people.csv is unknown: give it (--type" in untyped.err
     cli("load", "--type", "Person", "--data", str(tmp_path / "people.csv"), "--store", store)
     cli("load", "--data", str(tmp_path / "Knows.csv"), "--store", store)
 
@@ -268,7 +268,7 @@ def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], words: str,
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("nowhere.jsonl", "does not exist"), ("folder", "holds no"), ("notes.txt", "notes.txt")]
+    ("name", "words"), [("nowhere.jsonl", "does not exist"), ("folder", "has no"), ("notes.txt", "notes.txt")]
 )
 def test_data_that_cant_be_loaded_is_named(
     name: str, words: str, graph: Graph, store: str, tmp_path: Path, cli: Cli

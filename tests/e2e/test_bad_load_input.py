@@ -201,7 +201,7 @@ CASES: dict[str, Case] = {
     "an empty directory": Case(
         with_an_empty_folder,
         BadRequest,
-        ("empty holds no .jsonl", "or .parquet file"),
+        ("empty has no .jsonl", "or .parquet file"),
     ),
     "CSV without a header": Case(
         lambda at: file(at, "people.csv", b"x,X,5\ny,Y,6\n"),
@@ -234,12 +234,12 @@ CASES: dict[str, Case] = {
     "CSV whose type nobody says": Case(
         lambda at: file(at, "people.csv", b"slug,name\nx,X\n"),
         BadRequest,
-        ("people.csv does not say of which type its rows are", "name the type (--type"),
+        ("The type of the rows of people.csv is unknown", "give it (--type"),
     ),
     "a type for lines that say theirs": Case(
         lambda at: file(at, "a.jsonl", text_of("x")),
         BadRequest,
-        ("a.jsonl says the type of every line itself", "load it without --type"),
+        ("every line of a.jsonl names its type", "load it without --type"),
         "Person",
     ),
     "Parquet that is none": Case(
@@ -255,17 +255,17 @@ CASES: dict[str, Case] = {
     "a file of no kind": Case(
         lambda at: file(at, "people.txt", text_of("x")),
         BadRequest,
-        ("people.txt is of no kind that can be loaded", "give .jsonl"),
+        ("people.txt is not of a kind that can be loaded", "give .jsonl"),
     ),
     "no JSON": Case(
         lambda at: file(at, "a.jsonl", text_of("x") + b'{"type": "Person",\n'),
         InvalidInput,
-        ("a.jsonl line 2", "the line is no JSON", "write one entity a line"),
+        ("a.jsonl line 2", "the line is not JSON", "write one entity a line"),
     ),
     "more misformed rows than allowed": Case(
         lambda at: file(at, "a.jsonl", text_of("x") + b"{\n" + person("y", age=200).encode() + b"[]\n"),
         InvalidInput,
-        ("a.jsonl line 2", "the line is no JSON", "2 more bad lines", "max_errors allows 1"),
+        ("a.jsonl line 2", "the line is not JSON", "2 more bad lines", "max_errors allows 1"),
         options={"on_error": "quarantine", "max_errors": 1},
     ),
     "more rows that break constraints than allowed": Case(

@@ -159,7 +159,7 @@ def bad_inputs(folder: Path) -> dict[str, tuple[Any, str | None, type[OmnigraphE
             put(folder / "a/Person.csv", b"slug,name,nme\nx,y,z\n"),
             None,
             BadRequest,
-            "Person.csv has a column 'nme', which Person has not: its columns are id, slug, name, age",
+            "Person.csv has a column 'nme', which is unknown in Person: its columns are id, slug, name, age",
         ),
         "unknown column in Parquet": (
             parquet(folder / "b/Person.parquet", {"slug": ["x"], "nme": ["y"]}),
@@ -222,19 +222,19 @@ def bad_inputs(folder: Path) -> dict[str, tuple[Any, str | None, type[OmnigraphE
             InvalidInput,
             "k.jsonl line 2: the line is longer than 16 MiB",
         ),
-        "an empty directory": (folder / "empty", None, BadRequest, "holds no .jsonl"),
+        "an empty directory": (folder / "empty", None, BadRequest, "has no .jsonl"),
         "CSV without a header": (
             put(folder / "l/people.csv", b"ada,Ada,36\nbob,Bob,7\n"),
             "Person",
             BadRequest,
-            "people.csv has a column 'ada', which Person has not: its columns are id, slug, name, age, role, tags, "
+            "people.csv has a column 'ada', which is unknown in Person: its columns are id, slug, name, age, role, tags, "
             "bio, face; the first line must be a header.",
         ),
         "CSV without a type": (
             put(folder / "m/people.csv", PEOPLE_CSV),
             None,
             BadRequest,
-            "does not say of which type its rows are",
+            "The type of the rows of people.csv is unknown",
         ),
         "no Parquet": (
             put(folder / "n/Person.parquet", b"nonsense"),

@@ -78,8 +78,8 @@ def test_a_record_has_the_number_of_the_line_at_which_it_begins() -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        (b'5" pipe,x', "a quote stands inside a field"),
-        (b'"a"b,x', "a quote stands inside a field"),
+        (b'5" pipe,x', "there is a quote inside a field"),
+        (b'"a"b,x', "there is a quote inside a field"),
         (b"a", "the line has 1 field, the header 2"),
         (b"a,b,c", "the line has 3 fields, the header 2"),
         (b"\xff,x", "the line is not UTF-8"),
@@ -98,7 +98,7 @@ def test_a_quote_that_is_never_closed_is_told_at_the_line_where_it_opens() -> No
     parsed = read(b'id,text\na,x\nb,"open\nc,y\n', "Note")
 
     assert [(one.number, one.reason.partition(":")[0]) for one in parsed.rejected] == [
-        (3, "a quote is opened and never closed")
+        (3, "a quoted field is never closed")
     ]
 
 
@@ -231,7 +231,7 @@ def test_an_empty_id_is_none() -> None:
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (b"slug,nme\nx,y\n", "x.csv has a column 'nme', which Thing has not: its columns are id, slug, flag"),
+        (b"slug,nme\nx,y\n", "x.csv has a column 'nme', which is unknown in Thing: its columns are id, slug, flag"),
         (b"ada,36\nbob,7\n", "; the first line must be a header."),
         (b"", "x.csv is empty: the first line of CSV names the columns."),
         (b"\nslug\n", "x.csv does not begin with a header"),

@@ -120,7 +120,10 @@ def test_typed_rows_of_the_very_schema_are_taken_by_the_fast_way_alone(monkeypat
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        ({"slug": ["a"], "nme": ["b"]}, "Thing has a column 'nme', which Thing has not: its columns are id, slug"),
+        (
+            {"slug": ["a"], "nme": ["b"]},
+            "Thing has a column 'nme', which is unknown in Thing: its columns are id, slug",
+        ),
         ({"slug": [1]}, "Thing has int64 in the column 'slug', but Thing.slug is String: cast the column"),
         ({"slug": ["a"], "small": ["1"]}, "has string in the column 'small', but Thing.small is I32"),
         ({"slug": ["a"], "small": [1.0]}, "has double in the column 'small', but Thing.small is I32"),

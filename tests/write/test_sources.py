@@ -108,9 +108,9 @@ def test_a_given_type_counts_before_any_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "type_name", "sentence"),
     [
-        ("people.csv", None, "people.csv does not say of which type its rows are: name the type (--type, type=…)"),
+        ("people.csv", None, "The type of the rows of people.csv is unknown: give it (--type, type=…)"),
         ("people.csv", "Ghost", "The schema has no type 'Ghost': its types are Knows, Person."),
-        ("a.jsonl", "Person", "a.jsonl says the type of every line itself: load it without --type (type=…)."),
+        ("a.jsonl", "Person", "every line of a.jsonl names its type: load it without --type (type=…)."),
     ],
 )
 def test_a_type_that_is_missing_unknown_or_not_wanted_is_one_sentence(
@@ -130,8 +130,8 @@ def test_a_type_that_is_missing_unknown_or_not_wanted_is_one_sentence(
     [
         ("{0}/missing.jsonl", "{0}/missing.jsonl does not exist: check the path."),
         ("{0}/*.csv", "{0}/*.csv matches no file: check the pattern."),
-        ("{0}/empty", "{0}/empty holds no .jsonl, .ndjson, .jsonl.gz"),
-        ("{0}/notes.txt", "{0}/notes.txt is of no kind that can be loaded: give .jsonl, .ndjson"),
+        ("{0}/empty", "{0}/empty has no .jsonl, .ndjson, .jsonl.gz"),
+        ("{0}/notes.txt", "{0}/notes.txt is not of a kind that can be loaded: give .jsonl, .ndjson"),
         ("", "An input to load is empty"),
         ("ftp://host/a.jsonl", "ftp://host/a.jsonl has the unknown scheme 'ftp'"),
         ("s3:///a.jsonl", "names no bucket: write s3://bucket/path."),
@@ -200,8 +200,8 @@ def test_what_a_store_has_not_is_one_sentence(s3: S3Location, bucket: Callable[.
     for source, sentence in {
         "in/a.jsonl": "does not exist: check the URI",
         "in/*.jsonl": "matches no object: check the pattern",
-        "in": "holds no .jsonl",
-        "in/notes.txt": "is of no kind that can be loaded",
+        "in": "has no .jsonl",
+        "in/notes.txt": "is not of a kind that can be loaded",
     }.items():
         with pytest.raises(BadRequest, match=sentence):
             resolve_files(f"{uri}/{source}", CATALOG, None, s3.options)

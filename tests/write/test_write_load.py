@@ -141,7 +141,7 @@ BAD_LINES = {
     '{"edge": "Knows", "from": 7, "to": "b"}': "'from' is not text",
     '{"type": "Person", "data": {"slug": "z", "nme": "Z"}}': "no property 'nme'",
     '{"type": "Person", "data": {"id": 7, "slug": "z", "name": "Z"}}': "the id 7 is not text",
-    '{"type": "Person", "data": 7}': '"data" is no object',
+    '{"type": "Person", "data": 7}': '"data" is not an object',
 }
 
 

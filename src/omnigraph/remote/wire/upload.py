@@ -72,7 +72,7 @@ def sent(source: Any, type_name: str | None, catalog: "Callable[[], Catalog]", s
     if is_files(source):
         return _files(find_files(source), type_name, catalog, stack)
     if type_name is not None:
-        raise BadRequest("A type is for files of rows, CSV or Parquet: entities and tables say theirs.")
+        raise BadRequest("A type is for CSV and Parquet files: entities and tables name theirs.")
     if isinstance(source, Mapping):
         return _tables(source, stack)
     if not isinstance(source, Iterable):

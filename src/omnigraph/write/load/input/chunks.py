@@ -1,6 +1,6 @@
-"""Reading the files of a load: stretches of whole lines in bounded memory, and Parquet, from any store.
+"""Reading the files of a load from any store: blocks of whole lines in bounded memory, and Parquet.
 
-Everything that goes wrong with a file as such (it is gone, cut off, not what its name says) is one sentence here.
+Errors of a file as such (missing, truncated, not of the format that its name says) are raised here.
 """
 
 import gzip
@@ -21,15 +21,15 @@ CHUNK_BYTES = 4 * 1024 * 1024
 TAIL_BYTES = 64 * 1024
 LINE_BYTES_MAX = 16 * 1024 * 1024
 LINE_TOO_LONG = (
-    f"the line is longer than {LINE_BYTES_MAX // 2**20} MiB: an entity has no such size, check that lines end where "
-    "they should"
+    f"the line is longer than {LINE_BYTES_MAX // 2**20} MiB: no entity is that large, check that lines end where they "
+    "should"
 )
 SHOWN_BYTES = 1000  # of a line that is too long, in a quarantine
 BOM = b"\xef\xbb\xbf"
 
 
 class MalformedRecord(NamedTuple):
-    """A line or record that is none by its form, known before anyone looks for an entity in it."""
+    """A line or record that is known to be malformed before it is parsed as an entity."""
 
     raw: bytes
     reason: str
@@ -37,21 +37,21 @@ class MalformedRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LineBlock:
-    """Some whole lines; `too_long` if it is the beginning of one line that nobody should hold."""
+    """Some whole lines; with `too_long` only the beginning of one line that exceeds the limit."""
 
     data: bytes
     too_long: bool = False
 
 
 class FileChunks:
-    """A file's bytes from an offset on, in chunks; gzipped files unpacked."""
+    """The bytes of a file in chunks, decompressed if it is gzipped."""
 
     def __init__(self, path: str, shown: str, size: int, options: Mapping[str, str] | None) -> None:
         self._file: InputFile = files.known_file(path, size, options)
         self._shown, self._size = shown, size
 
     def read(self, offset: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """All from the offset on. Beyond `end` only the rest of a line is wanted, so little is read at once."""
+        """All bytes from the offset on. Beyond `end` only the rest of a line is needed, so reads start small."""
         more = TAIL_BYTES
         while offset < self._size:
             if end is None or offset < end:
@@ -63,7 +63,7 @@ class FileChunks:
             offset += len(data)
 
     def read_decompressed(self) -> Iterator[bytes]:
-        """What a gzipped file holds, of all its members."""
+        """The decompressed bytes of a gzipped file, of all its members."""
         try:
             with self._file.open() as packed, gzip.GzipFile(fileobj=packed, mode="rb") as file:
                 while data := file.read(CHUNK_BYTES):
@@ -80,10 +80,10 @@ class FileChunks:
 
 
 def split_lines(chunks: Iterator[bytes], owned: int | None = None) -> Iterator[LineBlock]:
-    """The lines of the chunks, each with its newline; with `owned`, those that begin within so many bytes."""
-    rest, before, skipping = b"", 0, False  # `before`: where `rest` begins
+    """The lines of the chunks, with their newlines; with `owned`, only lines that begin within that many bytes."""
+    rest, before, skipping = b"", 0, False  # `before`: the offset of `rest`
     for chunk in chunks:
-        if skipping:  # the rest of a line that was given up
+        if skipping:  # the rest of a line that is too long
             end = chunk.find(b"\n") + 1
             before += end or len(chunk)
             if not end:
@@ -107,7 +107,7 @@ def split_lines(chunks: Iterator[bytes], owned: int | None = None) -> Iterator[L
 
 
 def _last_line_end(data: bytes, owned: int | None) -> int:
-    """Where the last whole line ends, or the last of those that begin before `owned`; 0 if none does."""
+    """The end of the last whole line, or of the last line that begins before `owned`; 0 if there is none."""
     if owned is None or owned > len(data):
         return data.rfind(b"\n") + 1
     end = data.find(b"\n", owned - 1) + 1
@@ -117,12 +117,12 @@ def _last_line_end(data: bytes, owned: int | None) -> int:
 def read_line_range(
     path: str, shown: str, size: int, offset: int, length: int, options: Mapping[str, str] | None
 ) -> Iterator[LineBlock]:
-    """The lines that begin in a byte range of a plain file; the last one is read to its end, wherever that is."""
+    """The lines that begin in a byte range of a plain file; the last one is read to its end, even beyond the range."""
     source = FileChunks(path, shown, size, options)
     if offset == 0:
         yield from _strip_bom(split_lines(source.read(0, length), length))
         return
-    chunks = source.read(offset - 1, offset + length)  # whether a line begins at the offset, the byte before it tells
+    chunks = source.read(offset - 1, offset + length)  # the byte before the offset tells whether a line begins there
     skipped = 0
     for chunk in chunks:
         end = chunk.find(b"\n") + 1
@@ -154,7 +154,7 @@ def _strip_bom(blocks: Iterator[LineBlock]) -> Iterator[LineBlock]:
 def open_parquet(
     path: str, shown: str, size: int, options: Mapping[str, str] | None = None
 ) -> "Iterator[pq.ParquetFile]":
-    """A Parquet file, whatever store it lies in; what is none, or is damaged, is BadRequest."""
+    """Open a Parquet file in any store; BadRequest if it is not one, or is damaged."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,7 +1,7 @@
-"""CSV as RFC 4180 has it, with a header: records, and the values that fields mean for a property's type.
+"""CSV by RFC 4180, with a header: records, and the values of fields by the type of their property.
 
-An empty field is null, `""` is empty text (null where the type is no String). Lists and vectors are JSON, blobs
-`base64:…`, dates and times as everywhere. A record is told by the line at which it begins.
+An empty field is null, `""` is empty text (null if the type is not String). Lists and vectors are JSON, blobs are
+`base64:…`, dates and times are written as everywhere. The number of a record is that of the line where it begins.
 """
 
 import re
@@ -22,13 +22,13 @@ _ALL_BUT_NEWLINE = re.compile(rb'"[^"]*+(?:""[^"]*+)*+"\r\Z')
 _INTEGER = re.compile(rf"[+-]?[0-9]{{1,{DIGITS_MAX}}}\Z", re.ASCII)
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z", re.ASCII)
 _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_STRAY_QUOTE = "a quote stands inside a field: put the whole field in quotes, and double those in it"
-_NOT_CLOSED = "a quote is opened and never closed: close it, and double the quotes inside a field"
+_STRAY_QUOTE = "there is a quote inside a field: quote the whole field, and double the quotes in it"
+_NOT_CLOSED = "a quoted field is never closed: close it, and double the quotes inside a field"
 _NOT_UTF8 = "the line is not UTF-8: write it in that encoding"
 
 
 class CsvRecord(NamedTuple):
-    """Fields, where an unquoted empty one is None; or the problem with the record."""
+    """The fields of a record, None for an unquoted empty one; or the problem with it."""
 
     line: int
     raw: bytes
@@ -41,10 +41,10 @@ class CsvRecord(NamedTuple):
 
 
 class RecordBlock(NamedTuple):
-    """Some whole records; `regular` if all quotes stand where they should, so that any reader reads them alike."""
+    """Some whole records; `regular` if all quotes are well placed, so that every reader parses them alike."""
 
     data: bytes
-    line: int  # at which it begins
+    line: int  # where it begins
     regular: bool = False
     too_long: bool = False
 
@@ -55,7 +55,7 @@ class RecordBlock(NamedTuple):
 
 
 def read_record_blocks(chunks: Iterator[bytes]) -> Iterator[RecordBlock]:
-    """Whole records in bounded memory."""
+    """Split a file into blocks of whole records, in bounded memory."""
     rest, line, skipping, first = b"", 1, False, True
     for chunk in chunks:
         if skipping:
@@ -80,7 +80,7 @@ def read_record_blocks(chunks: Iterator[bytes]) -> Iterator[RecordBlock]:
 
 
 def find_last_record_end(data: bytes) -> tuple[int, bool]:
-    """Where the last whole record ends, and whether quotes stand only where they should up to there."""
+    """The end of the last whole record, and whether all quotes before it are well placed."""
     import numpy as np
 
     if b'"' not in data:
@@ -100,17 +100,17 @@ def find_last_record_end(data: bytes) -> tuple[int, bool]:
 
 
 def _is_unambiguous(data: bytes, cut: int) -> bool:
-    """No characters over which readers of CSV differ: carriage returns within a line, and NUL."""
+    """Whether there are no characters that CSV readers treat differently: carriage returns within a line, and NUL."""
     return data.count(b"\r", 0, cut) == data.count(b"\r\n", 0, cut) and data.find(b"\0", 0, cut) < 0
 
 
 def _has_regular_quotes(text: Any, quotes: Any) -> bool:
-    """Every quote opens a field at its beginning, closes it at its end, or is one of two that stand for one."""
+    """Whether every quote begins a field, ends one, or is one of a doubled pair."""
     import numpy as np
 
     opens, closes = quotes[0::2], quotes[1::2]
     doubled = closes[:-1] + 1 == opens[1:]
-    before = text[opens - 1]  # of the one at 0 it is the last byte, a newline: as good as what is before a record
+    before = text[opens - 1]  # for the quote at 0 it is the last byte, a newline, as before any record
     after = text[closes + 1]
     good_open = (before == 44) | (before == 10) | np.concatenate(([False], doubled))
     returned = (after == 13) & (text[np.minimum(closes + 2, len(text) - 1)] == 10)
@@ -119,7 +119,7 @@ def _has_regular_quotes(text: Any, quotes: Any) -> bool:
 
 
 def _record_ends(data: bytes) -> Iterator[int]:
-    """Where each record ends that is whole, whatever follows."""
+    """The end of each whole record."""
     at = 0
     while at < len(data):
         end, _, problem = _parse_record(data, at, final=False)
@@ -130,7 +130,7 @@ def _record_ends(data: bytes) -> Iterator[int]:
 
 
 def parse_records(data: bytes, line: int) -> Iterator[CsvRecord]:
-    """The records of whole ones; the last may lack its newline."""
+    """Parse a block of whole records; the last may lack its newline."""
     at = 0
     while at < len(data):
         end, fields, problem = _parse_record(data, at, final=True)
@@ -148,7 +148,7 @@ def parse_records(data: bytes, line: int) -> Iterator[CsvRecord]:
 
 
 def _parse_record(data: bytes, at: int, *, final: bool) -> tuple[int, list[bytes | None], str | None]:
-    """Where the record ends, its fields, and what is wrong with it; not `final`: where it begins, if more must come."""
+    """The end of a record, its fields, and its problem. Unless `final`, an incomplete record ends where it begins."""
     start, fields = at, list[bytes | None]()
     while True:
         found = _FIELD.match(data, at)
@@ -175,7 +175,7 @@ def _parse_record(data: bytes, at: int, *, final: bool) -> tuple[int, list[bytes
 
 
 class Header(NamedTuple):
-    """The columns of a file: a property's name, `id`, or the ends of an edge, each with its type."""
+    """The columns of a file (properties, `id`, the ends of an edge) and their types."""
 
     names: tuple[str, ...]
     kinds: tuple[PropertyType, ...]
@@ -194,7 +194,7 @@ def parse_header(record: CsvRecord | None, shown: str, definition: TypeDef) -> H
 
 
 def to_entity(record: CsvRecord, header: Header, definition: TypeDef) -> "dict[str, Any] | MalformedRecord":
-    """A record as the entity that it means."""
+    """A record as an entity."""
     if record.problem is not None:
         return MalformedRecord(record.raw, record.problem)
     if len(record.fields) != len(header.names):
@@ -206,7 +206,7 @@ def to_entity(record: CsvRecord, header: Header, definition: TypeDef) -> "dict[s
     data: dict[str, Any] = {}
     for name, kind, text in zip(header.names, header.kinds, record.fields, strict=True):
         if name in ends:
-            entity[ends[name]] = text  # a node's id may be the empty text, if it is in quotes
+            entity[ends[name]] = text  # the id of a node may be empty text, if it is quoted
         elif name != "id":
             data[name] = parse_field(text, kind)
         elif text:
@@ -215,7 +215,7 @@ def to_entity(record: CsvRecord, header: Header, definition: TypeDef) -> "dict[s
 
 
 def parse_field(text: str | None, kind: PropertyType) -> Any:
-    """The value of a field in the form of load data; a text that is none of the type's stays one, to be refused."""
+    """The value of a field as NDJSON would have it. Text that is not a value of the type stays text, to be rejected."""
     if text is None or kind == Scalar("String"):
         return text
     text = text.strip()
@@ -242,7 +242,7 @@ def parse_field(text: str | None, kind: PropertyType) -> Any:
 def read_csv_entities(
     chunks: Iterator[bytes], shown: str, definition: TypeDef
 ) -> "Iterator[tuple[int, dict[str, Any] | MalformedRecord, int]]":
-    """Each record with its line, as the entity that it means, and its length."""
+    """Each record with its line, as an entity, and its length."""
     header: Header | None = None
     for block in read_record_blocks(chunks):
         found: Sequence[CsvRecord] | Iterator[CsvRecord] = parse_records(block.data, block.line)

@@ -1,4 +1,4 @@
-"""The files of a load cut into parts that can be parsed by themselves, on any machine."""
+"""The files of a load split into parts that can be parsed independently, on any machine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +11,7 @@ from omnigraph.write.load.input.sources import FileKind, SourceFile
 
 SPLIT_BYTES = 32 * 1024 * 1024
 SPLIT_BYTES_MAX = 256 * 1024 * 1024
-SPLITS_WANTED_MAX = 4000  # above it they are larger, so that the driver has not too many fragments to name
+SPLITS_WANTED_MAX = 4000  # more input means larger splits, which bounds the number of fragments that the driver lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,20 +19,20 @@ class Split:
     """A part of a file.
 
     A byte range owns the lines that begin in it, and may read on to the end of the last one. Its lines are counted
-    from 1, within the split: whoever wants a file's line numbers adds the lines of the splits before it, which have
+    from 1 within the split: the line number in the file is that plus the lines of the splits before it, which have
     smaller numbers. Rows of Parquet are counted through the file, after `first_row`.
     """
 
     number: int  # among all splits of a load, from 0, in the order of the files
     file: int  # the index of the file among those of the load
     kind: FileKind
-    path: str  # what is opened: an absolute path or a URI
-    shown: str  # how messages name the file
+    path: str  # an absolute path or a URI
+    shown: str  # the name of the file in messages
     offset: int = 0
     length: int = 0  # bytes; of a gzipped file or a Parquet file the whole of it, or the row groups' share
     row_groups: tuple[int, ...] = ()
     type_name: str | None = None
-    first_row: int = 0  # Parquet: how many rows lie before this split in its file
+    first_row: int = 0  # Parquet: the number of rows before this split in its file
     file_size: int = 0  # bytes of the whole file
 
     def to_json(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class Split:
 
 
 def split_size(files: Sequence[SourceFile]) -> int:
-    """How large the parts of an input are best."""
+    """The size of splits for an input."""
     total = sum(file.size for file in files)
     return max(SPLIT_BYTES, min(SPLIT_BYTES_MAX, -(-total // SPLITS_WANTED_MAX)))
 
@@ -54,10 +54,10 @@ def plan_splits(
     split_bytes: int = SPLIT_BYTES,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[Split]:
-    """Parts of about that many bytes: byte ranges of NDJSON, whole files of gzip and CSV, row groups of Parquet.
+    """Splits of about that many bytes: byte ranges of NDJSON, whole files of gzip and CSV, row groups of Parquet.
 
-    A CSV file is one part because a quoted field may hold newlines: nobody can tell from the middle of the file
-    whether one ends a record.
+    A CSV file is one split because a quoted field may contain newlines: from the middle of a file it is unknown
+    whether a newline ends a record.
     """
     wholes = [
         Split(0, index, file.kind, file.path, file.shown, 0, file.size, (), file.type_name, 0, file.size)
@@ -82,7 +82,7 @@ def plan_splits(
 
 
 def _row_groups(whole: Split, split_bytes: int, options: Mapping[str, str] | None) -> list[Split]:
-    """Groups of neighbouring row groups. The bytes are those on disk, which grow when they are decoded."""
+    """Splits of adjacent row groups, by their size on disk; decoded they are larger."""
     with open_parquet(whole.path, whole.shown, whole.file_size, options) as file:
         metadata = file.metadata
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]

@@ -1,7 +1,7 @@
-"""What a load reads: lines of NDJSON files, entity dicts, or rows of tables and files of one type; each with its place.
+"""The input of a load: lines of NDJSON files, entity dicts, or rows of tables and files of one type, with their places.
 
-Nothing here knows a schema but for files whose rows don't say their type. A line that is no entity by its form comes
-with the reason; whether its type and properties exist is for `incoming.py` to say.
+The schema is needed only for files whose rows do not name their type. A malformed line is returned with the reason;
+whether an entity's type and properties exist is checked in `load_rows.py`.
 """
 
 import io
@@ -42,11 +42,11 @@ Source: TypeAlias = (
 
 
 class TooLargeForProcess(BadRequest):
-    """More than one process should load. The bulk engine takes it, or `engine="local"` insists."""
+    """The input is too large for a load in one process: use the bulk engine, or force it with `engine="local"`."""
 
 
 class InputPlace(NamedTuple):
-    """Where an entity stands: a file's line, an iterable's entity, a table's row."""
+    """The place of an entity in the input: a file's line, an iterable's entity, a table's row."""
 
     source: str
     unit: str
@@ -57,7 +57,7 @@ class InputPlace(NamedTuple):
 
 
 class InputEntity(NamedTuple):
-    """A node or an edge as it is written."""
+    """A node or an edge as the input has it."""
 
     place: InputPlace
     type_name: str
@@ -69,14 +69,14 @@ class InputEntity(NamedTuple):
 
 @dataclass
 class LoadInput:
-    """All of one load as it was read: lines stay text until they are asked for, which takes a fifth of the memory."""
+    """The whole input of a load. Lines stay text until `entities` parses them, which takes a fifth of the memory."""
 
     raw: list[tuple[InputPlace, Any]] = field(default_factory=list)
-    tables: tuple[str, ...] = ()  # types that tables were given for, with rows or without
+    tables: tuple[str, ...] = ()  # types of the tables given, with or without rows
     files: tuple[SourceFile, ...] = ()
 
     def entities(self) -> "Iterator[tuple[InputPlace, InputEntity | str]]":
-        """Each entity, or why it can't be read as one."""
+        """Each entity, or the reason why the record is malformed."""
         for place, raw in self.raw:
             try:
                 yield place, parse_entity(place, raw)
@@ -86,7 +86,7 @@ class LoadInput:
 
 @dataclass(frozen=True, slots=True)
 class LoadLimits:
-    """What one process loads."""
+    """How much a load in one process takes."""
 
     rows: int = ROWS_MAX
     bytes: int = BYTES_MAX
@@ -95,7 +95,7 @@ class LoadLimits:
         if rows > self.rows or size > self.bytes:
             raise TooLargeForProcess(
                 f"The input has more than {self.rows:,} rows or {self.bytes // 2**20} MiB, which is for the bulk "
-                'engine: load it with engine="spark", or insist on this process with engine="local".'
+                'engine: load it with engine="spark", or force this process with engine="local".'
             )
 
 
@@ -110,12 +110,12 @@ def read_input(
     type_name: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> LoadInput:
-    """Read everything, up to the limits. The catalog is asked for only if there are files that need a type."""
+    """Read all records, up to the limits. `catalog` is called only if there are files that need a type."""
     limits = limits or LoadLimits()
     if is_files(source):
         found, entities = _read_files(source, limits, catalog, type_name, storage_options)
     elif type_name is not None:
-        raise BadRequest("A type is for files of rows, CSV or Parquet: entities and tables say theirs.")
+        raise BadRequest("A type is for CSV and Parquet files: entities and tables name theirs.")
     else:
         found = LoadInput(tables=tuple(source) if isinstance(source, Mapping) else ())
         entities = _read_objects(source, limits, catalog)
@@ -212,7 +212,7 @@ def _read_parquet(
 def _read_table(
     name: str, table: Any, limits: LoadLimits, catalog: Callable[[], Catalog] | None
 ) -> Iterator[_PlacedRecord]:
-    """The rows of an Arrow table or a pandas frame; which columns are ends, the type says if there may be any."""
+    """The rows of an Arrow table or a pandas DataFrame; the type decides which columns are ends of edges."""
     rows = to_arrow_table(name, table)
     limits.check(rows.num_rows, rows.nbytes)
     ends, is_edge = _ENDS, bool(_ENDS.keys() & set(rows.column_names))
@@ -238,7 +238,7 @@ def to_arrow_table(name: str, table: Any) -> Any:
 
 
 def _restore_integers(table: Any) -> Any:
-    """Pandas makes floats of integers as soon as one is missing; here they are integers again."""
+    """Turn floats back into integers: pandas stores integers as floats as soon as one is missing."""
     import pyarrow as pa
 
     for index, column in enumerate(table.schema):
@@ -246,12 +246,12 @@ def _restore_integers(table: Any) -> Any:
             try:
                 table = table.set_column(index, column.name, table.column(index).cast(pa.int64()))
             except pa.ArrowInvalid:
-                continue  # they were floats
+                continue  # real floats
     return table
 
 
 def parse_entity(place: InputPlace, raw: Any) -> InputEntity:
-    """The entity; ValueError with the reason where it is none."""
+    """Parse a record; ValueError with the reason if it is not an entity."""
     if isinstance(raw, MalformedRecord):
         raise ValueError(raw.reason)
     if isinstance(raw, bytes):
@@ -264,7 +264,7 @@ def parse_entity(place: InputPlace, raw: Any) -> InputEntity:
         except json.JSONDecodeError as error:
             why = error.msg[:1].lower() + error.msg[1:]
             raise ValueError(
-                f"the line is no JSON ({why} at character {error.pos + 1}): write one entity a line"
+                f"the line is not JSON ({why} at character {error.pos + 1}): write one entity a line"
             ) from None
     if not isinstance(raw, Mapping):
         raise ValueError('an entity is an object such as {"type": …, "data": {…}}')
@@ -278,9 +278,9 @@ def parse_entity(place: InputPlace, raw: Any) -> InputEntity:
         raise ValueError(f"unknown field {unknown!r}: {kind} has {', '.join(sorted(allowed))}")
     name, data = raw["edge" if is_edge else "type"], raw.get("data", {})
     if not isinstance(name, str):
-        raise ValueError("the type's name is no text")
+        raise ValueError("the type's name is not text")
     if not isinstance(data, Mapping):
-        raise ValueError('"data" is no object: write {"property": value, …}')
+        raise ValueError('"data" is not an object: write {"property": value, …}')
     source, target = (_parse_end(raw, "from"), _parse_end(raw, "to")) if is_edge else ("", "")
     return InputEntity(place, name, is_edge, source, target, data if isinstance(data, dict) else dict(data))
 

@@ -1,4 +1,4 @@
-"""Where a load's input lies: paths, globs, directories and URIs as files of a known kind."""
+"""The files of a load: paths, globs, directories and URIs as files of a known kind."""
 
 import glob
 import os
@@ -27,7 +27,7 @@ KINDS: Mapping[str, FileKind] = {
     ".parquet": "parquet",
 }
 SUFFIXES = tuple(KINDS)
-TYPED_KINDS: frozenset[FileKind] = frozenset({"csv", "csv.gz", "parquet"})  # whose rows do not say their type
+TYPED_KINDS: frozenset[FileKind] = frozenset({"csv", "csv.gz", "parquet"})  # whose rows do not name their type
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -39,7 +39,7 @@ class SourceFile:
     shown: str  # its name in messages and quarantines
     kind: FileKind
     size: int
-    type_name: str | None = None  # None: every line says its type
+    type_name: str | None = None  # None: every line names its type
 
 
 def resolve_files(
@@ -48,11 +48,11 @@ def resolve_files(
     type_name: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[SourceFile]:
-    """The files of a source, each directory's in name order; BadRequest where there are none or one is of no kind.
+    """The files of a source, those of a directory by name; BadRequest if there are none, or one is of an unknown kind.
 
     A type is needed for CSV and Parquet: `type_name`, or the name of the file or of a folder above it (`Person.csv`,
-    `Person/part-0.parquet`, `type=Person/part-0.parquet`). `storage_options` are the graph's: they serve for files in
-    a store of the same kind, others are reached by what the environment says.
+    `Person/part-0.parquet`, `type=Person/part-0.parquet`). `storage_options` are the graph's: they are used for files
+    in a store of the same kind; other stores take their options from the environment.
     """
     check_type(catalog, type_name)
     return [assign_type(file, catalog, type_name) for file in find_files(source, storage_options)]
@@ -61,7 +61,7 @@ def resolve_files(
 def find_files(
     source: FilePath | Iterable[FilePath], storage_options: Mapping[str, str] | None = None
 ) -> list[SourceFile]:
-    """The files, before anyone asks for their types."""
+    """The files of a source, without types."""
     places = [source] if isinstance(source, str | os.PathLike) else list(source)
     found = [file for place in places for file in _expand(os.fspath(place), storage_options)]
     names = Counter(file.shown for file in found)
@@ -69,7 +69,7 @@ def find_files(
 
 
 def is_files(source: object) -> bool:
-    """Whether a source is about files: a path or URI, or a list of them."""
+    """Whether a source is a path or URI, or a list of them."""
     if isinstance(source, str | os.PathLike):
         return True
     return (
@@ -83,22 +83,22 @@ def check_type(catalog: Catalog, type_name: str | None) -> None:
 
 
 def assign_type(file: SourceFile, catalog: Catalog, type_name: str | None = None) -> SourceFile:
-    """The file with its type, if its lines don't say it."""
+    """The file with its type, if its rows do not name one."""
     if file.kind not in TYPED_KINDS:
         if type_name is not None:
-            raise BadRequest(f"{file.shown} says the type of every line itself: load it without --type (type=…).")
+            raise BadRequest(f"every line of {file.shown} names its type: load it without --type (type=…).")
         return file
     name = type_name or _type_by_name(file.path, catalog)
     if name is None:
         raise BadRequest(
-            f"{file.shown} does not say of which type its rows are: name the type (--type, type=…), or name the file "
-            "or its folder after it."
+            f"The type of the rows of {file.shown} is unknown: give it (--type, type=…), or name the file or its "
+            "folder after it."
         )
     return replace(file, type_name=name)
 
 
 def _type_by_name(path: str, catalog: Catalog) -> str | None:
-    """The type that the file, or else the nearest folder above it, is named after."""
+    """The type with the name of the file, or else of the nearest folder above it."""
     *folders, name = path.split("/")
     stem = name.removesuffix(_suffix(name) or "")
     for part in (stem, *(folder.removeprefix("type=") for folder in reversed(folders))):
@@ -127,18 +127,18 @@ def _source_file(path: str, size: int, asked: str | None = None) -> SourceFile:
     suffix = _suffix(name)
     if suffix is None:
         kinds = ", ".join(SUFFIXES)
-        raise BadRequest(f"{asked or path} is of no kind that can be loaded: give {kinds}, or a directory.")
+        raise BadRequest(f"{asked or path} is not of a kind that can be loaded: give {kinds}, or a directory.")
     return SourceFile(path, name, KINDS[suffix], size)
 
 
 def _is_input_file(relative: str) -> bool:
-    """Whether a directory's file is meant: known by its suffix, and no tool's own note (`_SUCCESS`, `.part.crc`)."""
+    """Whether to load a file of a directory: it has a known suffix and is not metadata (`_SUCCESS`, `.part.crc`)."""
     parts = relative.split("/")
     return _suffix(parts[-1]) is not None and not any(part.startswith((".", "_")) for part in parts)
 
 
 def _no_files_error(place: str) -> BadRequest:
-    return BadRequest(f"{place} holds no {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file: nothing to load.")
+    return BadRequest(f"{place} has no {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file: nothing to load.")
 
 
 # Local disks
@@ -200,7 +200,7 @@ def _list_remote(uri: str, options: Mapping[str, str] | None) -> list[SourceFile
 
 
 def _glob_to_regex(text: str) -> str:
-    """A glob as a regular expression: `*` and `?` stay within a folder, `**` goes through any number of them."""
+    """A glob as a regular expression: `*` and `?` match within a folder, `**` across folders."""
     return "".join(_translate_glob(text))
 
 

@@ -1,13 +1,13 @@
-"""JSON as a load takes it: no name twice in an object, no number that nobody could have meant."""
+"""Strict JSON for loads: no repeated names in an object, no absurdly long numbers."""
 
 import json
 from typing import Any
 
-DIGITS_MAX = 100  # of a number; a longer one is not worth reading
+DIGITS_MAX = 100  # of a number
 
 
 def _reject_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose names are given once: of two values one would be lost without a word."""
+    """An object without repeated names: otherwise one of two values would be lost silently."""
     made = dict(pairs)
     if len(made) != len(pairs):
         names = [name for name, _ in pairs]
@@ -23,4 +23,4 @@ def _parse_int(digits: str) -> int:
 
 
 parse_json = json.JSONDecoder(object_pairs_hook=_reject_repeated_names, parse_int=_parse_int).decode
-"""The value of a text; ValueError (often JSONDecodeError) or RecursionError where it is none."""
+"""Parse text; ValueError (often JSONDecodeError) or RecursionError if it is not JSON."""

@@ -1,4 +1,4 @@
-"""Rows of tables and files of one type (Arrow, Parquet, CSV) as entities, and which columns they may have."""
+"""Rows of tables and files of one type (Arrow, Parquet, CSV) as entities, and checks of their columns."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ _TEXT = Scalar("String")
 
 
 def edge_end_columns(definition: TypeDef) -> dict[str, str]:
-    """Columns that are an edge's ends: only `src` and `dst` where the type has a property `from` or `to`."""
+    """Columns of the ends of an edge: only `src` and `dst` if the type has a property `from` or `to`."""
     if definition.kind == "node":
         return {}
     own = definition.by_name.keys() & {"from", "to"}
@@ -23,13 +23,13 @@ def edge_end_columns(definition: TypeDef) -> dict[str, str]:
 
 
 def check_columns(shown: str, definition: TypeDef, names: Iterable[str], hint: str = "") -> None:
-    """BadRequest where a file has a column that its type has not, one twice, or an edge no ends."""
+    """BadRequest if a file has an unknown or repeated column, or lacks an end of its edges."""
     ends = edge_end_columns(definition)
     seen: set[str] = set()
     for name in names:
         if name != "id" and name not in ends and name not in definition.by_name:
             raise BadRequest(
-                f"{shown} has a column {name!r}, which {definition.name} has not: its columns are "
+                f"{shown} has a column {name!r}, which is unknown in {definition.name}: its columns are "
                 f"{', '.join(allowed_columns(definition))}{hint}."
             )
         meant = f"{ends[name]}=" if name in ends else name
@@ -53,7 +53,7 @@ def allowed_columns(definition: TypeDef) -> list[str]:
 
 
 def check_types(shown: str, definition: TypeDef, schema: "pa.Schema") -> None:
-    """BadRequest where a column's type can't be the property's, whatever its values are."""
+    """BadRequest if the type of a column can't be converted to that of its property, whatever the values are."""
     ends = edge_end_columns(definition)
     for column in schema:
         kind = _TEXT if column.name == "id" or column.name in ends else definition.by_name[column.name].type
@@ -66,7 +66,7 @@ def check_types(shown: str, definition: TypeDef, schema: "pa.Schema") -> None:
 
 
 def is_convertible(held: Any, kind: PropertyType) -> bool:
-    """Whether a column of this Arrow type may hold values of a property's type."""
+    """Whether a column of this Arrow type may have values of a property's type."""
     import pyarrow as pa
 
     is_type: Any = pa.types
@@ -117,7 +117,7 @@ def _is_list(held: Any) -> bool:
 def read_table_entities(
     rows: "pa.Table", name: str, ends: Mapping[str, str], *, is_edge: bool
 ) -> Iterator[dict[str, Any]]:
-    """Each row as an entity: a column that is not there says nothing about its property, nor does a null id."""
+    """Each row as an entity. The property of a missing column is not given, nor is an id that is null."""
     for batch in limit_to_python_times(rows).to_batches(max_chunksize=BATCH_ROWS):
         for row in batch.to_pylist():
             given = {ends[column]: row.pop(column) for column in list(row) if column in ends} if is_edge else {}
@@ -127,7 +127,7 @@ def read_table_entities(
 
 
 def limit_to_python_times(rows: "pa.Table") -> "pa.Table":
-    """The table with times that Python can hold: to the microsecond, and those beyond its years as text."""
+    """The table with times that Python can represent: cut to microseconds, and as text beyond the years 1 to 9999."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -143,7 +143,7 @@ def limit_to_python_times(rows: "pa.Table") -> "pa.Table":
 
 
 def is_within_python_years(values: Any) -> bool:
-    """Whether all dates or times are of the years 1 to 9999, which Python's are."""
+    """Whether all dates or times are in the years 1 to 9999, the range of Python's types."""
     import pyarrow.compute as pc
 
     years = pc.min_max(pc.year(values))
