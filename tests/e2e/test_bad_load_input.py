@@ -114,12 +114,12 @@ CASES: dict[str, Case] = {
     "an unknown column of CSV": Case(
         lambda at: file(at, "Person.csv", b"slug,name,colour\nx,X,red\n"),
         BadRequest,
-        ("Person.csv has a column 'colour', which Person has not", "its columns are id, slug, name, age"),
+        ("Person.csv has a column 'colour', which is unknown in Person", "its columns are id, slug, name, age"),
     ),
     "an unknown column of Parquet": Case(
         lambda at: table(at, "Person.parquet", slug=["x"], name=["X"], colour=["red"]),
         BadRequest,
-        ("Person.parquet has a column 'colour', which Person has not", "its columns are id, slug, name, age"),
+        ("Person.parquet has a column 'colour', which is unknown in Person", "its columns are id, slug, name, age"),
     ),
     "a wrong type": Case(
         lambda at: file(at, "a.jsonl", text_of("x") + person("y", age="old").encode()),
@@ -206,7 +206,7 @@ CASES: dict[str, Case] = {
     "CSV without a header": Case(
         lambda at: file(at, "people.csv", b"x,X,5\ny,Y,6\n"),
         BadRequest,
-        ("people.csv has a column 'x', which Person has not", "the first line must be a header"),
+        ("people.csv has a column 'x', which is unknown in Person", "the first line must be a header"),
         type_name="Person",
     ),
     "CSV without a line": Case(

@@ -176,7 +176,7 @@ class TestSaving:
     @pytest.mark.parametrize(
         ("columns", "options", "sentence"),
         [
-            ("slug string, shoe int", {}, "has a column 'shoe', which Person has not"),
+            ("slug string, shoe int", {}, "has a column 'shoe', which is unknown in Person"),
             ("slug string, age string", {}, "in the column 'age', but Person.age is I32"),
             ("slug string", {"mode_": "upsert"}, "The option mode is 'upsert': it is append, merge, overwrite"),
             ("slug string", {"type_name": "Robot"}, "The schema has no type 'Robot'"),

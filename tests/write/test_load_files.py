@@ -227,8 +227,8 @@ def bad_inputs(folder: Path) -> dict[str, tuple[Any, str | None, type[OmnigraphE
             put(folder / "l/people.csv", b"ada,Ada,36\nbob,Bob,7\n"),
             "Person",
             BadRequest,
-            "people.csv has a column 'ada', which is unknown in Person: its columns are id, slug, name, age, role, tags, "
-            "bio, face; the first line must be a header.",
+            "people.csv has a column 'ada', which is unknown in Person: its columns are id, slug, name, age, role, "
+            "tags, bio, face; the first line must be a header.",
         ),
         "CSV without a type": (
             put(folder / "m/people.csv", PEOPLE_CSV),

@@ -236,7 +236,7 @@ def test_an_empty_id_is_none() -> None:
         (b"", "x.csv is empty: the first line of CSV names the columns."),
         (b"\nslug\n", "x.csv does not begin with a header"),
         (b"slug,slug\nx,y\n", "x.csv has the column 'slug' twice"),
-        (b"slug,\nx,y\n", "x.csv has a column '', which Thing has not"),
+        (b"slug,\nx,y\n", "x.csv has a column '', which is unknown in Thing"),
     ],
 )
 def test_a_header_that_is_none_is_one_sentence(data: bytes, sentence: str) -> None:

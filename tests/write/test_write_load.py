@@ -130,7 +130,7 @@ def test_more_than_a_process_should_load_is_refused_with_what_to_do(world: World
 
 
 BAD_LINES = {
-    "{": "no JSON",
+    "{": "not JSON",
     "[]": "an entity is an object",
     '{"data": {}}': 'neither "type" nor "edge"',
     '{"type": "Person", "from": "a", "data": {}}': "unknown field 'from'",
@@ -440,7 +440,7 @@ def test_quarantine_loads_the_rest_and_writes_the_rejected_with_their_reasons(pe
     rejected = [json.loads(line) for line in result.quarantine.read_text().splitlines()]
     reasons = {entry["place"].rpartition(" ")[2]: " ".join(entry["reasons"]) for entry in rejected}
     assert list(reasons) == ["2", "3", "4", "5", "7", "8", "10"]
-    assert "no JSON" in reasons["2"]
+    assert "not JSON" in reasons["2"]
     assert "Person.age range 0..150" in reasons["3"]
     assert "occurs twice" in reasons["4"]
     assert "Knows.dst in Person" in reasons["5"], "its node was rejected, so it is too"

@@ -1,8 +1,8 @@
-"""Values as load data has them to Arrow columns: whole columns at once where all is well, one by one where it is not.
+"""Python values of load data as Arrow columns: a whole column at once if possible, otherwise value by value.
 
 Checking every value in Python takes seconds at the size of a load. A column whose values all have the Python type
-that JSON gives them is handed to Arrow as it is; only when that fails, or a value needs reading (a date, a blob), is
-each one looked at, which also finds the ones to report.
+that JSON gives them is handed to Arrow as it is. Only if that fails, or values have to be parsed (dates, blobs), each
+value is checked, which also finds the ones to report.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _NUMBERS = frozenset({int, float, _NONE})
 
 
 def build_column(values: Sequence[Any], kind: PropertyType) -> "tuple[pa.Array[Any], dict[int, str]]":
-    """The column, and what is wrong with which values: those are null in it."""
+    """The column, and the problems of bad values by position; those are null in the column."""
     import pyarrow as pa
 
     try:
@@ -37,7 +37,7 @@ def _build_value_by_value(values: Sequence[Any], kind: PropertyType) -> "tuple[p
 
     typed: list[Any] = []
     problems: dict[int, str] = {}
-    loose = Scalar("String") if isinstance(kind, Enumeration) else kind  # what an enum holds is its own constraint
+    loose = Scalar("String") if isinstance(kind, Enumeration) else kind  # a constraint checks the values of an enum
     for number, value in enumerate(values):
         try:
             typed.append(None if value is None else parse_value(value, loose))
@@ -48,14 +48,14 @@ def _build_value_by_value(values: Sequence[Any], kind: PropertyType) -> "tuple[p
 
 
 def _build_fast(values: Sequence[Any], kind: PropertyType) -> "pa.Array[Any] | None":
-    """The column if all its values are plainly what they should be; None or an error to look closer."""
+    """The column if all values certainly have the right type; None or an error if each has to be checked."""
     match kind:
         case Enumeration() | Scalar("String"):
             return _build_plain(values, Scalar("String"), {str, _NONE})
         case Scalar("Bool"):
             return _build_plain(values, kind, {bool, _NONE})
         case Scalar(name) if name in INTEGER_BOUNDS:
-            return _build_plain(values, kind, {int, _NONE})  # Arrow refuses what does not fit
+            return _build_plain(values, kind, {int, _NONE})  # Arrow rejects what is out of range
         case Scalar("F32" | "F64"):
             return _build_floats(values, kind)
         case ListOf(Scalar("String" | "Bool" | "I32" | "I64" | "U32" | "U64" as item)):
@@ -87,7 +87,7 @@ def _build_floats(values: Sequence[Any], kind: PropertyType) -> "pa.Array[Any] |
 
 
 def _are_exact_numbers(values: Sequence[Any]) -> bool:
-    """Whether all are numbers that an F64 holds as they are: a larger integer must be rounded but once."""
+    """Whether all are numbers that an F64 represents exactly: a larger integer must be rounded only once."""
     types = set(map(type, values))
     return types <= _NUMBERS and (int not in types or _are_small(values))
 

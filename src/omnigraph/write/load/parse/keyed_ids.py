@@ -1,4 +1,4 @@
-"""Ids of keyed rows for whole columns: `schema/identity.py` says what they are, this only says it faster."""
+"""Ids of keyed rows for whole columns: the same ids as `schema/identity.py` gives, but faster."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,9 @@ _ESCAPED_IN_JSON = r'[\x00-\x1f"\\]'
 
 
 def derive_ids(definition: TypeDef, columns: "Mapping[str, Any] | pa.Table") -> Any:
-    """The ids that keys give, from columns by their name in the table; null where a part of a key has no text.
+    """The ids of rows from the columns of their key; null if a part of the key is null or not finite.
 
-    That is a null, or a number that is not finite. The type must have a key.
+    The type must have a key.
     """
     texts: list[Any] = []
     for name in definition.key:
@@ -35,7 +35,7 @@ def _column_array(columns: Any, name: str) -> Any:
 
 
 def _canonical_texts(column: Any, kind: PropertyType) -> Any:
-    """The canonical texts of a column's values."""
+    """The canonical texts of the values of a column."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -60,18 +60,18 @@ def _canonical_or_none(value: Any, kind: PropertyType) -> str | None:
 
 
 def _composite_ids(texts: list[Any]) -> Any:
-    """JSON arrays of texts. Those with a character that JSON escapes are left to the encoder."""
+    """JSON arrays of texts. Texts with a character that JSON escapes go through the JSON encoder."""
     import pyarrow as pa
     import pyarrow.compute as compute
 
     pc: Any = compute
     joined = pc.binary_join_element_wise('["', pc.binary_join_element_wise(*texts, '","'), '"]', "")
-    awkward = pc.match_substring_regex(texts[0], _ESCAPED_IN_JSON)
+    escaped = pc.match_substring_regex(texts[0], _ESCAPED_IN_JSON)
     for text in texts[1:]:
-        awkward = pc.or_(awkward, pc.match_substring_regex(text, _ESCAPED_IN_JSON))
-    awkward = pc.fill_null(awkward, False)
-    if not pc.any(awkward, min_count=0).as_py():
+        escaped = pc.or_(escaped, pc.match_substring_regex(text, _ESCAPED_IN_JSON))
+    escaped = pc.fill_null(escaped, False)
+    if not pc.any(escaped, min_count=0).as_py():
         return joined
-    rows = zip(*(text.filter(awkward).to_pylist() for text in texts), strict=True)
+    rows = zip(*(text.filter(escaped).to_pylist() for text in texts), strict=True)
     encoded = pa.array([None if None in row else id_from_texts(row) for row in rows], pa.string())
-    return pc.replace_with_mask(joined, awkward, encoded)
+    return pc.replace_with_mask(joined, escaped, encoded)

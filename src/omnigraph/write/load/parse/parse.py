@@ -48,7 +48,7 @@ def parse_split(
 ) -> Iterator[ParsedBlock]:
     """The split in blocks of a few MiB, in order. An `IdMinter` is bound to the split here.
 
-    `storage_options` are the graph's; they serve for files in a store of the same kind.
+    `storage_options` are the graph's, and are used for files in a store of the same kind.
     """
     if isinstance(mint, IdMinter):
         mint = mint.for_split(split.number)
@@ -73,7 +73,7 @@ def parse_split(
 def parse_csv(
     chunks: Iterator[bytes], shown: str, definition: TypeDef, catalog: Catalog, mint: MintId
 ) -> Iterator[ParsedBlock]:
-    """The records of a file, numbered by the lines at which they begin; the header is line 1."""
+    """The records of a file, numbered by the lines where they begin; the header is line 1."""
     header: Header | None = None
     for block in read_record_blocks(chunks):
         lines = block.lines
@@ -112,7 +112,7 @@ def _parse_record_block(
 
 
 def _read_csv_columns(block: RecordBlock, header: Header, definition: TypeDef) -> ParsedColumns | None:
-    """The stretch as Arrow reads it; None if it does not, or not one row of each record."""
+    """The block read by Arrow; None if that fails, or does not give one row for each record."""
     import pyarrow as pa
     import pyarrow.csv as pa_csv
 
@@ -149,7 +149,7 @@ def _convert_csv_columns(table: Any, numbers: "Numbers", header: Header, definit
         texts = table.column(index).chunk(0)
         if name in ends:
             found[ends[name]] = texts
-        elif name == "id":  # an empty one is none
+        elif name == "id":  # an empty id is no id
             empty = pc.equal(texts, "")
             texts = pc.if_else(empty, pa.scalar(None, pa.string()), texts) if pc.any(empty).as_py() else texts
             found["id"] = texts
@@ -163,7 +163,7 @@ def _convert_csv_columns(table: Any, numbers: "Numbers", header: Header, definit
 
 
 def _record_lines(block: RecordBlock) -> "Numbers":
-    """The line at which each record begins that is not blank; the stretch is regular."""
+    """The line where each record begins that is not blank, in a regular block."""
     import numpy as np
 
     text = np.frombuffer(block.data, np.uint8)
@@ -184,7 +184,7 @@ def _record_lines(block: RecordBlock) -> "Numbers":
 def parse_parquet(
     split: Split, definition: TypeDef, options: Mapping[str, str] | None, mint: MintId
 ) -> Iterator[ParsedBlock]:
-    """The row groups of a split, some rows at a time."""
+    """The row groups of a split, in batches."""
     import pyarrow as pa
 
     with open_parquet(split.path, split.shown, split.file_size, options) as file:
@@ -204,7 +204,7 @@ def parse_table(
 ) -> ParsedBlock:
     """Typed Arrow rows, numbered from `first_row + 1`; columns are properties, `id`, and an edge's ends.
 
-    BadRequest, naming `shown` or the type, where a column is unknown or of a type that can't become the property's.
+    BadRequest, naming `shown` or the type, if a column is unknown or can't be converted to its property's type.
     """
     import numpy as np
     import pyarrow as pa

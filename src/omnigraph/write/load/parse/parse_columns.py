@@ -1,7 +1,7 @@
-"""Whole columns, as a reader of JSON, CSV or Parquet gives them, as columns of a property's type.
+"""Converts columns that a JSON, CSV or Parquet reader gives to the type of a property.
 
-Each function answers the column and a mask of the rows about which it is not certain: those whose value, taken by
-itself as `columns.py` takes it, might be another or none. Their values in the column mean nothing.
+Each function returns the column and a mask of uncertain rows: those for which `arrow_builder.py`, which converts single
+values, might give another value or none. Their values in the column are meaningless.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Converted: TypeAlias = "tuple[Any, Mask | None]"
 _TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
 _INTEGER = r"^-?[0-9]{1,18}$"
 _FLOAT = r"^-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?$"
-_EXACT_FLOAT_MAX = 1e90  # a larger number may have been written with more digits than are read
+_EXACT_FLOAT_MAX = 1e90  # a larger number may have more digits than Arrow reads
 
 
 def combine_masks(one: "Mask | None", other: "Mask | None") -> "Mask | None":
@@ -37,14 +37,14 @@ def combine_masks(one: "Mask | None", other: "Mask | None") -> "Mask | None":
 
 
 def json_type(kind: PropertyType) -> "pa.DataType":
-    """As what Arrow's JSON reader is to read a property: it refuses whatever else it meets."""
+    """The type as which Arrow's JSON reader reads a property; it rejects values of other types."""
     import pyarrow as pa
 
     from omnigraph.schema.arrow import arrow_type
 
     match kind:
         case Scalar("F32" | "F64"):
-            return pa.float64()  # an F32 is rounded from it, as everywhere
+            return pa.float64()  # an F32 is rounded from it
         case Scalar("Date" | "DateTime" | "Blob"):
             return pa.string()
         case ListOf(item):
@@ -56,7 +56,7 @@ def json_type(kind: PropertyType) -> "pa.DataType":
 
 
 def convert_json(column: Any, kind: PropertyType) -> Converted:
-    """A column that was read as `json_type`."""
+    """Convert a column that was read as `json_type`."""
     match kind:
         case Scalar("F32" | "F64"):
             return _convert_written_floats(column, kind)
@@ -71,7 +71,7 @@ def convert_json(column: Any, kind: PropertyType) -> Converted:
 
 
 def _convert_written_floats(column: Any, kind: PropertyType) -> Converted:
-    """Numbers from text. Not certain: -0, which is 0 without a point, and what may have too many digits."""
+    """Numbers that were text. Uncertain are -0, which is 0 without a point, and numbers with too many digits."""
     import numpy as np
 
     numbers = column.fill_null(0.0).to_numpy(zero_copy_only=False)
@@ -97,7 +97,7 @@ def _check_finite(column: Any, numbers: Any, kind: PropertyType, bad: Any) -> Co
 
 
 def _convert_texts(column: Any, kind: PropertyType) -> Converted:
-    """Dates, times and blobs from text."""
+    """Convert text to dates, times and blobs."""
     import pyarrow as pa
 
     try:
@@ -140,7 +140,7 @@ def _convert_times(column: Any) -> Any:
 
 
 def floor_to_millis(times: Any) -> Any:
-    """Times cut, never rounded up, to the millisecond."""
+    """Times rounded down to the millisecond."""
     import pyarrow as pa
     import pyarrow.compute as compute
 
@@ -152,7 +152,7 @@ def floor_to_millis(times: Any) -> Any:
     elif held.unit in ("us", "ns"):
         parts = 1000 if held.unit == "us" else 1_000_000
         whole = pc.divide(counts, parts)
-        below = pc.less(counts, pc.multiply(whole, parts))  # division goes towards zero
+        below = pc.less(counts, pc.multiply(whole, parts))  # division rounds towards zero
         counts = pc.if_else(below, pc.subtract(whole, 1), whole)
     return counts.cast(pa.timestamp("ms", "UTC"))
 
@@ -172,7 +172,7 @@ def _convert_one_by_one(values: list[Any], kind: PropertyType) -> Converted:
 
 
 def convert_text(column: Any, kind: PropertyType) -> Converted:
-    """A column of fields: null is null, and so is empty text where the type is no String."""
+    """Convert a column of CSV fields: null is null, and so is empty text if the type is not String."""
     import pyarrow as pa
     import pyarrow.compute as compute
 
@@ -196,7 +196,7 @@ def convert_text(column: Any, kind: PropertyType) -> Converted:
                 if quick is not None:
                     return quick, None
     except pa.ArrowInvalid:
-        pass  # a value that does not fit: found below
+        pass  # a value is out of range: found below
     return _convert_one_by_one([parse_field(text, kind) for text in column.to_pylist()], kind)
 
 
@@ -222,7 +222,7 @@ def _arrow(kind: PropertyType) -> "pa.DataType":
 
 
 def convert_arrow(column: Any, kind: PropertyType) -> Converted:
-    """A typed column, of a type for which `table_rows.fits` says yes."""
+    """Convert a typed column, of a type that `table_rows.is_convertible` accepts."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
@@ -240,11 +240,11 @@ def convert_arrow(column: Any, kind: PropertyType) -> Converted:
     return _convert_one_by_one(limit_to_python_times(pa.table({"v": column})).column(0).to_pylist(), kind)
 
 
-_ALWAYS_CHECKED = tuple(Scalar(name) for name in ("F32", "F64", "Date", "DateTime"))  # even of the very type
+_ALWAYS_CHECKED = tuple(Scalar(name) for name in ("F32", "F64", "Date", "DateTime"))  # even if the type is the same
 
 
 def _convert_typed(column: Any, kind: PropertyType) -> "Converted | None":
-    """None, or ArrowInvalid, to look at each value."""
+    """The converted column; None or ArrowInvalid if each value has to be checked."""
     import pyarrow as pa
 
     is_type: Any = pa.types
@@ -278,7 +278,7 @@ def _convert_typed_floats(column: Any, kind: PropertyType) -> "Converted | None"
     integers = pa.types.is_integer(column.type)
     wide = column.cast(pa.float64(), safe=False)
     numbers = wide.fill_null(0.0).to_numpy(zero_copy_only=False)
-    bad = np.abs(numbers) >= EXACT_AS_F64 if integers and kind == Scalar("F32") else None  # rounded once, not twice
+    bad = np.abs(numbers) >= EXACT_AS_F64 if integers and kind == Scalar("F32") else None  # must be rounded only once
     return _check_finite(wide, numbers, kind, bad)
 
 
@@ -320,19 +320,19 @@ def _convert_vectors(column: Any, dimension: int, convert: Callable[[Any, Proper
 
 
 def _flatten(column: Any) -> tuple[Any, Any, Any]:
-    """Lengths of the lists, 0 of nulls, all their items, and the list of each item."""
+    """The lengths of the lists (0 for nulls), all items, and the list of each item."""
     import numpy as np
     import pyarrow.compute as compute
 
     pc: Any = compute
     lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-    if column.null_count:  # those of a fixed size have items even where they are null
+    if column.null_count:  # null lists of a fixed size have items
         lengths = np.where(column.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
     return lengths, pc.list_flatten(column), np.repeat(np.arange(len(column)), lengths)
 
 
 def _mark_lists(count: int, parents: Any, items: Any, bad_items: "Mask | None") -> "Mask | None":
-    """Lists with an item that is null or not certain."""
+    """Mark lists with an item that is null or uncertain."""
     import numpy as np
 
     bad = combine_masks(bad_items, items.is_null().to_numpy(zero_copy_only=False) if items.null_count else None)

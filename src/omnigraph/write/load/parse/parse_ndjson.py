@@ -1,7 +1,7 @@
-"""NDJSON by Arrow's JSON reader, type by type, where it is certain to read a line as the careful way does.
+"""NDJSON by Arrow's JSON reader, type by type, where it certainly reads a line as parsing it by itself would.
 
-The reader is told the type of every field, and refuses a block as soon as one line has another, an unknown field, or a
-field twice: then the block is halved until the lines in question are few, and those go the careful way.
+The reader gets the type of every field. It rejects a block if one line has a field of another type, an unknown field,
+or a field twice: then the block is halved until few lines are left, and those are parsed one by one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     Mask = np.ndarray[Any, np.dtype[np.bool_]]
     Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-FEW_LINES = 48  # that are not worth another attempt of the reader
-GROUPS_MAX = 256  # ways in which the lines of a stretch may begin
+FEW_LINES = 48  # too few for another attempt of the reader
+GROUPS_MAX = 256  # different prefixes of the lines of a block
 _TYPE = r'"(?:type|edge)"[ \t]*:[ \t]*"(?P<name>[^"\\]{1,200})"'
 _ESCAPE = r"\\u00[2-7]"
-_OUTER_FIELDS = {"node": frozenset({"type", "data"}), "edge": frozenset({"edge", "from", "to", "data"})}  # of `data`
+_OUTER_FIELDS = {"node": frozenset({"type", "data"}), "edge": frozenset({"edge", "from", "to", "data"})}
 
 
 def parse_line_blocks(blocks: Iterator[LineBlock], catalog: Catalog, mint: MintId) -> Iterator[ParsedBlock]:
-    """Each stretch of lines, numbered from 1."""
+    """Each block of lines, numbered from 1."""
     before = 0
     for block in blocks:
         if block.too_long:
@@ -43,7 +43,7 @@ def parse_line_blocks(blocks: Iterator[LineBlock], catalog: Catalog, mint: MintI
 
 
 def parse_lines(data: bytes, before: int, catalog: Catalog, mint: MintId) -> ParsedBlock:
-    """Some whole lines, numbered after `before`."""
+    """Some whole lines, numbered from `before + 1`."""
     import numpy as np
 
     lines = _LineTable.of(data, before)
@@ -66,12 +66,12 @@ def parse_lines(data: bytes, before: int, catalog: Catalog, mint: MintId) -> Par
 
 @dataclass
 class _LineTable:
-    """Lines, each with its newline, as an Arrow column over the bytes that were read."""
+    """Lines with their newlines, as an Arrow column over the bytes that were read."""
 
     data: bytes
     column: Any
     numbers: "Numbers"
-    has_escapes: bool  # of letters that a name may have
+    has_escapes: bool  # of characters that a name may have
 
     @classmethod
     def of(cls, data: bytes, before: int) -> "_LineTable":
@@ -88,7 +88,7 @@ class _LineTable:
         return cls(data, column, numbers, b"\\u00" in data)
 
     def whole_objects(self) -> "Mask":
-        """Lines of UTF-8 from `{` to `}`: between `}` and `{` only whole objects can end and begin."""
+        """Lines of UTF-8 from `{` to `}`: no object can span two such lines."""
         import numpy as np
 
         if not len(self.numbers):
@@ -116,7 +116,7 @@ class _LineTable:
         return np.array([_is_utf8(line) for line in self.column.to_pylist()], np.bool_)
 
     def raws(self, places: "Numbers") -> list[tuple[int, Any]]:
-        """Lines that are not blank, as the careful way takes them."""
+        """Lines that are not blank, to be parsed one by one."""
         import pyarrow as pa
 
         found = zip(self.numbers[places].tolist(), self.column.take(pa.array(places)).to_pylist(), strict=True)
@@ -136,7 +136,7 @@ def _limit_length(line: bytes) -> Any:
 
 
 def _group_by_type(lines: _LineTable, places: "Numbers") -> "Iterator[tuple[str | None, Numbers]]":
-    """Lines by what seems to be their type: by how the first of them begins, and so on. The reader finds out."""
+    """Group lines by their apparent type, using the prefix of the first line that is left; the reader verifies it."""
     import pyarrow as pa
     import pyarrow.compute as compute
 
@@ -169,7 +169,7 @@ def _concat_sorted(parts: list[Any]) -> Any:
 
 
 def _line_prefix(line: bytes) -> tuple[bytes | None, str | None]:
-    """How lines like this one begin, up to the end of the type's name: `{"type":"Person"`."""
+    """The prefix of a line up to the end of the type's name, such as `{"type":"Person"`."""
     quotes = [at for at, byte in enumerate(line[:300]) if byte == 34][:4]
     if len(quotes) < 4 or line[quotes[0] + 1 : quotes[1]] not in (b"type", b"edge"):
         return None, None
@@ -184,7 +184,7 @@ def _read_type(
     parts: list[ParsedBlock],
     slow: "list[Numbers]",
 ) -> None:
-    """Rows of one type; lines that the reader does not take, or about which it leaves a doubt, become `slow`."""
+    """Read rows of one type. Lines that the reader rejects, and uncertain ones, are added to `slow`."""
     import pyarrow as pa
 
     pending = [places]
@@ -203,13 +203,13 @@ def _read_type(
             rows, uncertain = finish_rows(columns, mint)
             if uncertain is not None:
                 slow.append(some[uncertain])
-            if rows.rows.num_rows:  # a type is seen only in lines that are its rows
+            if rows.rows.num_rows:  # uncertain lines may be of another type
                 key = definition.table_key
                 parts.append(ParsedBlock({key: rows}, seen={key: rows.rows.num_rows}))
 
 
 def _read_columns(lines: _LineTable, places: "Numbers", definition: TypeDef) -> ParsedColumns | None:
-    """The lines as the reader has them; None if it made anything but a row of each."""
+    """The lines as the reader gives them; None if it did not make one row of each."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as compute
@@ -256,22 +256,22 @@ def _set_values(columns: ParsedColumns, data: Any, presence: "_FieldPresence") -
     columns.mark_uncertain(unsure)
     if ids.null_count:
         null = ids.is_null().to_numpy(zero_copy_only=False)
-        columns.mark_uncertain(null if absent is None else null & ~absent)  # an id of null is refused
+        columns.mark_uncertain(null if absent is None else null & ~absent)  # an id of null is rejected
     columns.ids = None if ids.null_count == len(ids) else ids
 
 
 class _FieldPresence:
-    """Whether a field that the reader has as null was null in its line, or not there: it does not tell.
+    """Whether a field that the reader returns as null is null in its line, or absent: the reader does not tell.
 
-    `"name":` in a line is a field's name, or the end of one that the reader would have refused. Where `"name"` is not
-    in it the field is not there, unless one of its letters is written as an escape.
+    `"name":` in a line is the name of a field, or the end of one that the reader would have rejected. Without `"name"`
+    in the line the field is absent, unless one of its characters is escaped.
     """
 
     def __init__(self, lines: _LineTable, column: Any, outside: frozenset[str]) -> None:
         self._lines, self._column, self._outside = lines, column, outside
 
     def absent(self, name: str, values: Any) -> "tuple[Mask | None, Mask | None]":
-        """Rows in which the field is not there, and rows about which that can't be said."""
+        """Masks of the rows in which the field is absent, and of those for which that is unknown."""
         import pyarrow.compute as compute
 
         pc: Any = compute
@@ -286,14 +286,14 @@ class _FieldPresence:
             unsure = escaped if escaped.any() else None
         if f'"{name}"'.encode() not in self._lines.data:
             return null, unsure
-        outside = int(name in self._outside)  # every line of the type has it once there
+        outside = int(name in self._outside)  # every line of the type has it once outside `data`
         mentioned, named = self._count_in_lines(f'"{name}"', outside), self._count_in_lines(f'"{name}":', outside)
         absent = null & (mentioned == outside)
-        spaced = null & (mentioned > outside) & (named <= outside)  # `"name" :`, or a value that is the name
+        spaced = null & (mentioned > outside) & (named <= outside)  # `"name" :`, or a value equal to the name
         return absent if absent.any() else None, combine_masks(unsure, spaced if spaced.any() else None)
 
     def _count_in_lines(self, text: str, outside: int) -> Any:
-        """How often a text is in each line; where once is enough to know, only whether it is."""
+        """How often a text occurs in each line, or only whether it does if that is enough."""
         import pyarrow.compute as compute
 
         pc: Any = compute

@@ -1,4 +1,4 @@
-"""Columns of one type as rows: defaults, ids, and which rows were certain. And the way for the rows that were not."""
+"""Columns of one type as rows, with defaults and ids; uncertain rows are parsed again, one by one."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class ParsedColumns:
-    """Rows of one type, column by column, as a reader has them; `uncertain` rows are left to the careful way."""
+    """Rows of one type by column, as a reader gives them; `uncertain` rows are parsed one by one."""
 
     definition: TypeDef
     numbers: "Numbers"
-    values: dict[str, Any] = field(default_factory=dict)  # by property; one that is not here was given in no row
-    absent: "dict[str, Mask]" = field(default_factory=dict)  # rows without a property that others have
-    ids: Any = None  # null where a row says none
+    values: dict[str, Any] = field(default_factory=dict)  # by property; a missing one is given in no row
+    absent: "dict[str, Mask]" = field(default_factory=dict)  # rows that do not give a property which others give
+    ids: Any = None  # null if a row gives none
     ends: tuple[Any, Any] | None = None
     uncertain: "Mask | None" = None
 
@@ -38,7 +38,7 @@ class ParsedColumns:
 
 
 def finish_rows(columns: ParsedColumns, mint: MintId) -> "tuple[ParsedRows, Mask | None]":
-    """The rows that are certain, and a mask of those that are not."""
+    """The certain rows, and a mask of the uncertain ones."""
     import pyarrow as pa
 
     from omnigraph.schema.arrow import arrow_schema
@@ -60,7 +60,7 @@ def finish_rows(columns: ParsedColumns, mint: MintId) -> "tuple[ParsedRows, Mask
 
 
 def filter_rows(rows: ParsedRows, mask: "Mask") -> ParsedRows:
-    """Some of the rows."""
+    """The rows where the mask is true."""
     import pyarrow as pa
 
     given = None if rows.given is None else {name: one[mask] for name, one in rows.given.items()}
@@ -73,7 +73,7 @@ def _null_mask(column: Any) -> "Mask | None":
 
 
 def _add_defaults(columns: ParsedColumns, prop: Property) -> Any:
-    """The property's column, with the default where it was not given."""
+    """The column of a property, with the default where it is not given."""
     import numpy as np
     import pyarrow as pa
 
@@ -93,7 +93,7 @@ def _add_defaults(columns: ParsedColumns, prop: Property) -> Any:
 
 
 def _build_ids(columns: ParsedColumns, table: dict[str, Any], mint: MintId) -> "tuple[Any, Mask]":
-    """Ids as they were given, else from the key, else new; a row without a whole key is not certain."""
+    """Given ids, or ids of the key, or minted ones; a row with an incomplete key is uncertain."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as compute
@@ -106,7 +106,7 @@ def _build_ids(columns: ParsedColumns, table: dict[str, Any], mint: MintId) -> "
         derived = derive_ids(columns.definition, table)
         for name in columns.definition.key:
             columns.mark_uncertain(_null_mask(table[columns.definition.column(name)]))
-        if lacking is not None:  # a given id is compared by the validator
+        if lacking is not None:  # the validator compares given ids with their keys
             given = derived if given is None else pc.coalesce(given, derived)
             columns.mark_uncertain(_null_mask(given))
         return given, none
@@ -130,13 +130,13 @@ def _given_masks(columns: ParsedColumns) -> "dict[str, Mask] | None":
     return masks
 
 
-# The careful way ----------------------------------------------------------------------------------------------
+# One by one ----------------------------------------------------------------------------------------------
 
 
 def parse_one_by_one(
     raws: Sequence[tuple[int, Any]], unit: str, types: Mapping[str, TypeDef], mint: MintId
 ) -> ParsedBlock:
-    """Lines or entities one by one, by the code that every other load goes through."""
+    """Parse lines or entities with the code of loads in one process."""
     found = LoadInput([(InputPlace("", unit, number), raw) for number, raw in raws])
     incoming = build_rows(found, types, mint, each_once=False)
     by_number = dict(raws)
@@ -149,7 +149,7 @@ def parse_one_by_one(
 
 
 def _raw_input(raw: Any) -> Any:
-    """What a quarantine keeps of a line or record that is no entity."""
+    """The original of a malformed line or record, for the quarantine."""
     return raw.raw if hasattr(raw, "reason") else raw
 
 
@@ -162,7 +162,7 @@ def _to_parsed_rows(rows: TypeRows) -> ParsedRows:
 
 
 def combine_blocks(parts: Iterable[ParsedBlock], lines: int) -> ParsedBlock:
-    """Parts of one stretch as one, rows in the order of their lines."""
+    """The parts of one block as one, with rows in the order of their lines."""
     types: dict[TableKey, list[ParsedRows]] = {}
     rejected: list[RejectedLine] = []
     seen: dict[TableKey, int] = {}
@@ -173,9 +173,7 @@ def combine_blocks(parts: Iterable[ParsedBlock], lines: int) -> ParsedBlock:
         for key, count in part.seen.items():
             seen[key] = seen.get(key, 0) + count
         rejected += part.rejected
-    merged = {
-        key: _concat_in_order(rows) for key, rows in sorted(types.items(), reverse=True)
-    }  # nodes first, as everywhere
+    merged = {key: _concat_in_order(rows) for key, rows in sorted(types.items(), reverse=True)}  # nodes first
     return ParsedBlock(merged, sorted(rejected, key=lambda one: one.number), seen, lines)
 
 

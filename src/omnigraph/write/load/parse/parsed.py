@@ -1,4 +1,4 @@
-"""What parsing a part of a load's input gives: typed rows with the lines they stood at, and lines that are no rows."""
+"""The result of parsing a part of the input: typed rows with their line numbers, and rejected lines."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -26,19 +26,19 @@ _LOWER = (1 << _HALF) - 1
 
 @dataclass(frozen=True, eq=False)
 class ParsedRows:
-    """Rows of one type, in the order of the input. An id may occur twice: finding that needs all of the input.
+    """Rows of one type, in the order of the input. An id may occur twice: finding that needs the whole input.
 
-    Values that were not given are the default's. `given` is None where every property was said in every row.
+    Values that were not given are defaults. `given` is None if every row gives every property.
     """
 
     definition: TypeDef
     rows: "pa.Table"  # in exactly arrow_schema(definition)
-    given: "dict[str, Mask] | None"  # by column: in which rows it was said
-    minted: "Mask"  # rows whose id was made here
+    given: "dict[str, Mask] | None"  # by column: rows in which it was given
+    minted: "Mask"  # rows whose id was minted
     numbers: "Numbers"  # line or row of each, from 1; see `Split`
 
     def given_in(self, column: str) -> "Mask":
-        """In which rows a property was said."""
+        """A mask of the rows that give a property."""
         import numpy as np
 
         return np.ones(self.rows.num_rows, np.bool_) if self.given is None else self.given[column]
@@ -46,30 +46,30 @@ class ParsedRows:
 
 @dataclass(frozen=True, slots=True)
 class RejectedLine:
-    """A line or row that can't be taken, and one reason: a row with two bad values is here twice."""
+    """A rejected line or row, and one reason: a row with two bad values occurs twice."""
 
     number: int
-    reason: str | Violation  # a text where it is no row at all by its form
-    raw: Any  # the line's bytes, or the row as an entity dict; what a quarantine keeps
+    reason: str | Violation  # text if it is malformed
+    raw: Any  # for the quarantine: the line's bytes, or the row as an entity dict
 
 
 @dataclass(frozen=True, eq=False)
 class ParsedBlock:
-    """A stretch of the input: `lines` is how many lines (CSV: records, Parquet: rows) it went over."""
+    """The rows of a block of input; `lines` counts its lines (CSV: records, Parquet: rows)."""
 
     types: dict[TableKey, ParsedRows] = field(default_factory=dict)
     rejected: list[RejectedLine] = field(default_factory=list)
-    seen: dict[TableKey, int] = field(default_factory=dict)  # entities of each type, taken or not
+    seen: dict[TableKey, int] = field(default_factory=dict)  # entities of each type, valid or not
     lines: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class IdMinter:
-    """Ids for rows without one, the same ones each time that a split is parsed.
+    """Ids for rows without one, the same each time that a split is parsed.
 
     They look like the ULIDs of other writes: the job's time, then a number that starts at a hash of the job's salt and
-    counts splits in its upper half and rows in its lower one, so that no two rows of a job meet, and rows that lie
-    together have ids that sort together.
+    counts splits in its upper half and rows in its lower half. So no two rows of a job have the same id, and adjacent
+    rows have adjacent ids.
     """
 
     milliseconds: int
@@ -83,7 +83,7 @@ class IdMinter:
         return ulid(self.milliseconds, (self._start() + (self.split << _HALF) + number) % (1 << 2 * _HALF))
 
     def mint_many(self, numbers: "Numbers") -> "pa.Array[Any]":
-        """The ids of several rows, as fast as numpy can write them."""
+        """The ids of several rows, computed by numpy."""
         import numpy as np
         import pyarrow as pa
 
@@ -93,7 +93,7 @@ class IdMinter:
         low = np.uint64(start & _LOWER) + numbers.astype(np.uint64)
         letters = np.frombuffer(_CROCKFORD, np.uint8)
         pairs = np.stack([np.repeat(letters, 32), np.tile(letters, 32)], axis=1).view(np.uint16).ravel()
-        text = np.empty((len(numbers), 13), np.uint16)  # two letters, ten bits, at a time
+        text = np.empty((len(numbers), 13), np.uint16)  # two letters (ten bits) at a time
         text[:] = np.frombuffer(self(int(numbers[0])).encode(), np.uint16)
         carried = low >> half
         parts = [(low, 9)]
@@ -112,7 +112,7 @@ class IdMinter:
 
 
 def mint_ids(mint: MintId, numbers: "Iterable[int] | Numbers") -> "pa.Array[Any]":
-    """Ids for these rows by any minter."""
+    """The ids of these rows from any function that mints ids."""
     import pyarrow as pa
 
     if isinstance(mint, IdMinter):
