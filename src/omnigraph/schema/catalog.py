@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from omnigraph.errors import BadRequest, Damaged, UnsupportedFormat
@@ -69,16 +70,13 @@ class Catalog:
     def __post_init__(self) -> None:
         check(self.types, self.interfaces)
         edges = tuple(definition for definition in self.types if definition.kind == "edge")
-        derived = {
-            "by_key": {definition.table_key: definition for definition in self.types},
-            "by_name": {definition.name: definition for definition in self.types},
-            "by_id": {(definition.kind, definition.id): definition for definition in self.types},
-            "by_traversal": {definition.traversal: definition for definition in edges},
-            "nodes": tuple(definition for definition in self.types if definition.kind == "node"),
-            "edges": edges,
-        }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        set_field = partial(object.__setattr__, self)
+        set_field("by_key", {definition.table_key: definition for definition in self.types})
+        set_field("by_name", {definition.name: definition for definition in self.types})
+        set_field("by_id", {(definition.kind, definition.id): definition for definition in self.types})
+        set_field("by_traversal", {definition.traversal: definition for definition in edges})
+        set_field("nodes", tuple(definition for definition in self.types if definition.kind == "node"))
+        set_field("edges", edges)
 
     def type_of(self, table_key: str) -> TypeDef:
         try:
