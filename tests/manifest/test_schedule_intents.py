@@ -29,7 +29,7 @@ from omnigraph.manifest.intent.guard import JobGuard
 from omnigraph.manifest.intent.intent_store import HeldIntent
 from omnigraph.manifest.model.manifest import Manifest, Point, Stub, TableKey
 from omnigraph.manifest.repository import Repository, init_repository
-from omnigraph.pipeline.bulk.load_intent import taken
+from omnigraph.pipeline.bulk.load_intent import take_after_discard
 from omnigraph.schema.catalog import Schema
 from omnigraph.storage.location import parse_location
 from omnigraph.storage.meter import Cost
@@ -444,7 +444,7 @@ def test_a_publish_after_any_request_of_a_discard_is_excluded_or_found(world: Wo
 def start_again(world: World, client: Client, first: Driver) -> str:
     """Another start of the job, as a load does it: a discard that has begun is ended first."""
     try:
-        held = taken(client.repository, "job", lambda: Driver.start(client).held)
+        held = take_after_discard(client.repository, "job", lambda: Driver.start(client).held)
     except JobRunning:  # the first start is still alive, as far as anybody knows
         return "running"
     driver = Driver(client, held, client.repository.open_txn())

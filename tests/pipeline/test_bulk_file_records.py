@@ -54,10 +54,10 @@ def test_results_of_earlier_releases_are_read() -> None:
     result = SplitResult(
         3, 9, {"node:Person": TableResult(added=(WrittenFragment(DOCUMENT, 5, (("data/a.lance", record),)),))}
     )
-    assert SplitResult.decoded(result.encoded()) == result
-    document = json.loads(result.encoded())
+    assert SplitResult.decode(result.encode()) == result
+    document = json.loads(result.encode())
     document["tables"]["node:Person"]["added"] = [[DOCUMENT, 5]]
-    earlier = SplitResult.decoded(json.dumps(document).encode())
+    earlier = SplitResult.decode(json.dumps(document).encode())
     assert earlier.tables["node:Person"].added == (WrittenFragment(DOCUMENT, 5),)
 
 

@@ -97,7 +97,7 @@ def _dying_load(place: str, given: str, mode: str, point: str, branch: str = "ma
 
         ObjectStore.delete = delete  # type: ignore[method-assign]
     if point == "before a result":
-        settled = SplitResult.encoded
+        settled = SplitResult.encode
         seen: list[int] = []
 
         def encoded(self: Any) -> bytes:
@@ -106,7 +106,7 @@ def _dying_load(place: str, given: str, mode: str, point: str, branch: str = "ma
                 die()
             return settled(self)
 
-        SplitResult.encoded = encoded  # type: ignore[method-assign]
+        SplitResult.encode = encoded  # type: ignore[method-assign]
     bulk_load(
         open_repository(place),
         Dying(int(number) if stage == "splits" else None),
@@ -331,7 +331,7 @@ def test_a_split_that_is_staged_twice_counts_once(world: BulkWorld, tmp_path: Pa
                     _ = task(item)
                     stored = world.repository.store.get(task.args[0].result_key(item.number))
                     assert stored is not None
-                    assert stage_split(task.args[0], item).encoded() == stored.data
+                    assert stage_split(task.args[0], item).encode() == stored.data
             return super().run(task, items, stage=stage, on_done=on_done)
 
     bulk_load(world.repository, Twice(), given, settings=SMALL_SPLITS)

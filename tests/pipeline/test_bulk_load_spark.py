@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from omnigraph.pipeline.bulk.load import BulkSettings
-from omnigraph.pipeline.bulk.verification.sql_engine import DuckKeys, SparkKeys
+from omnigraph.pipeline.bulk.verification.sql_engine import DuckDbEngine, SparkSqlEngine
 from omnigraph.pipeline.spark.session import SparkSessionHandle
 from omnigraph.storage.util.runner import LocalRunner
 from pipeline.bulk import SMALL_SPLITS, BulkWorld, agree, edge, node, person, write_lines
@@ -150,19 +150,19 @@ def test_keys_are_spark_s_only_above_a_size(tmp_path: Path, runner: TasksHere) -
 
     asked: list[str] = []
 
-    class Noted(DuckKeys):
+    class Noted(DuckDbEngine):
         def rows(self, sql: str, inputs: Any) -> Any:
             asked.append("duckdb")
             return super().rows(sql, inputs)
 
-    class NotedSpark(SparkKeys):
+    class NotedSpark(SparkSqlEngine):
         def rows(self, sql: str, inputs: Any) -> Any:
             asked.append("spark")
             return super().rows(sql, inputs)
 
     given = write_lines(tmp_path / "given.jsonl", PEOPLE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "DuckKeys", Noted)
+        patch.setattr(module, "DuckDbEngine", Noted)
         patch.setattr(module, "SparkKeys", NotedSpark)
         for number, (least, name) in enumerate(((31, "duckdb"), (30, "spark"))):
             world = BulkWorld.make(tmp_path / f"graph{number}", runner=runner)

@@ -15,7 +15,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.pipeline.bulk.dataframe_source import load_tables
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.bulk.staging import spool as spooling
-from omnigraph.pipeline.bulk.staging.spool import abandon, begin, check_rows, spool_rows, together
+from omnigraph.pipeline.bulk.staging.spool import begin_spool, check_rows, combine_parts, discard_spool, spool_rows
 from omnigraph.pipeline.spark.dataframes import has_frames, is_frame
 from omnigraph.pipeline.spark.session import SparkSessionHandle, obtain
 from omnigraph.storage.util.runner import LocalRunner
@@ -255,66 +255,69 @@ class TestSpool:
 
     def test_only_the_attempts_that_were_taken_count(self, graph: Graph) -> None:
         """Two attempts of one task, of which the first was lost; a DataFrame may have given it other rows."""
-        spool = begin(graph.repository, LoadOptions())
+        spool = begin_spool(graph.repository, LoadOptions())
         spool_rows(spool, "Person", self.rows("ada", "lost"), first_number=10_000, shown="Person partition 0")
         taken = spool_rows(spool, "Person", self.rows("ada", "bob"), first_number=20_000, shown="Person partition 0")
 
-        bulk_load(graph.repository, LocalRunner(), together(spool, [taken]), LoadOptions(txn_id=spool.txn_id))
+        bulk_load(graph.repository, LocalRunner(), combine_parts(spool, [taken]), LoadOptions(txn_id=spool.txn_id))
 
         assert ids(graph) == ["ada", "bob"]
         assert left_over(graph) == []
 
     def test_rows_in_many_files_are_all_there(self, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(spooling, "FILE_BYTES", 1)
-        spool = begin(graph.repository, LoadOptions())
+        spool = begin_spool(graph.repository, LoadOptions())
         batches = [batch for n in range(5) for batch in self.rows(f"p{n}")]
 
         answer = spool_rows(spool, "Person", batches, first_number=0, shown="Person")
-        bulk_load(graph.repository, LocalRunner(), together(spool, [answer]), LoadOptions(txn_id=spool.txn_id))
+        bulk_load(graph.repository, LocalRunner(), combine_parts(spool, [answer]), LoadOptions(txn_id=spool.txn_id))
 
         assert [split.first_row for split in answer.splits] == [0, 1, 2, 3, 4]
         assert ids(graph) == ["p0", "p1", "p2", "p3", "p4"]
 
     def test_a_merge_that_lost_a_race_is_staged_again_from_the_files(self, graph: Graph) -> None:
         graph.load([person("ada", name="Ada", age=1)])
-        spool = begin(graph.repository, LoadOptions(mode="merge"))
+        spool = begin_spool(graph.repository, LoadOptions(mode="merge"))
         rows = pa.table({"slug": ["ada", "bob"], "age": pa.array([2, 3], pa.int32())}).to_batches()
         answer = spool_rows(spool, "Person", rows, first_number=0, shown="Person")
         graph.load([person("ada", name="Countess")], mode="merge")
 
         bulk_load(
-            graph.repository, LocalRunner(), together(spool, [answer]), LoadOptions(mode="merge", txn_id=spool.txn_id)
+            graph.repository,
+            LocalRunner(),
+            combine_parts(spool, [answer]),
+            LoadOptions(mode="merge", txn_id=spool.txn_id),
         )
 
         found = graph.snapshot().to_arrow("node:Person", ["id", "name", "age"]).to_pylist()
         assert sorted(map(tuple, (row.values() for row in found))) == [("ada", "Countess", 2), ("bob", None, 3)]
 
     def test_a_load_that_is_given_up_leaves_nothing(self, graph: Graph) -> None:
-        spool = begin(graph.repository, LoadOptions())
+        spool = begin_spool(graph.repository, LoadOptions())
         spool_rows(spool, "Person", self.rows("ada"), first_number=0, shown="Person")
 
-        abandon(graph.repository, spool)
-        abandon(graph.repository, spool)  # as often as it is said
+        discard_spool(graph.repository, spool)
+        discard_spool(graph.repository, spool)  # as often as it is said
 
         assert (left_over(graph), tables(graph)) == ([], {})
 
     def test_a_precondition_is_checked_before_rows_come(self, graph: Graph) -> None:
         with pytest.raises(PreconditionFailed):
-            begin(graph.repository, LoadOptions(if_commit="elsewhere.1"))
+            begin_spool(graph.repository, LoadOptions(if_commit="elsewhere.1"))
 
         assert left_over(graph) == []
 
     def test_a_decimal_that_is_no_integer_is_named(self, graph: Graph) -> None:
-        spool = begin(graph.repository, LoadOptions())
+        spool = begin_spool(graph.repository, LoadOptions())
         vast = pa.array([2**64], pa.decimal128(20, 0))
         rows = pa.table({"slug": ["ada"], "vast": vast}).to_batches()
         answer = spool_rows(spool, "Person", rows, first_number=0, shown="Person")
 
         with pytest.raises(ConstraintViolation, match="vast"):
-            bulk_load(graph.repository, LocalRunner(), together(spool, [answer]), LoadOptions(txn_id=spool.txn_id))
+            bulk_load(graph.repository, LocalRunner(), combine_parts(spool, [answer]), LoadOptions(txn_id=spool.txn_id))
 
     def test_columns_are_checked_without_rows(self, graph: Graph) -> None:
-        spool = begin(graph.repository, LoadOptions())
+        spool = begin_spool(graph.repository, LoadOptions())
 
         with pytest.raises(BadRequest, match="The frame has a column 'shoe'"):
             check_rows(spool, "Person", schema_of(slug=pa.string(), shoe=pa.int32()), "The frame")

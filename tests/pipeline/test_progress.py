@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from omnigraph.pipeline.progress import Progress, State, Watched, duration, number
+from omnigraph.pipeline.progress import Progress, ProgressRunner, StageProgress, format_count, format_duration
 from omnigraph.storage.util.runner import LocalRunner
 
 
@@ -23,15 +23,15 @@ class Answer:
 
 class TestLine:
     def test_it_has_stage_share_rows_rate_and_time_left(self) -> None:
-        state = State("staging", tasks=4, done=1, rows=500_000, started_s=10.0)
+        state = StageProgress("staging", tasks=4, done=1, rows=500_000, started_s=10.0)
 
         assert state.line(now_s=15.0) == "staging [██████··················]  25% · 500k rows · 100k rows/s · 15 s left"
 
     def test_before_the_first_answer_nothing_is_guessed(self) -> None:
-        assert State("staging", tasks=4, started_s=0.0).line(now_s=60.0) == f"staging [{'·' * 24}]   0%"
+        assert StageProgress("staging", tasks=4, started_s=0.0).line(now_s=60.0) == f"staging [{'·' * 24}]   0%"
 
     def test_a_stage_of_unknown_length_shows_how_long_it_runs(self) -> None:
-        assert State("starting Spark", started_s=0.0).line(now_s=7.0) == "starting Spark · 7 s"
+        assert StageProgress("starting Spark", started_s=0.0).line(now_s=7.0) == "starting Spark · 7 s"
 
     @pytest.mark.parametrize(
         ("value", "shown"),
@@ -46,11 +46,11 @@ class TestLine:
         ],
     )
     def test_numbers_have_three_digits(self, value: float, shown: str) -> None:
-        assert number(value) == shown
+        assert format_count(value) == shown
 
     @pytest.mark.parametrize(("seconds", "shown"), [(59.4, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")])
     def test_durations_have_two_units(self, seconds: float, shown: str) -> None:
-        assert duration(seconds) == shown
+        assert format_duration(seconds) == shown
 
 
 class TestWatching:
@@ -58,26 +58,26 @@ class TestWatching:
         progress = Progress(clock=lambda: 0.0)
         heard: list[Answer] = []
 
-        answers = Watched(LocalRunner(), progress).run(Answer, [3, 4], stage="staging", on_done=heard.append)
+        answers = ProgressRunner(LocalRunner(), progress).run(Answer, [3, 4], stage="staging", on_done=heard.append)
 
         assert answers == heard == [Answer(3), Answer(4)]
-        assert progress.state == State("staging", tasks=2, done=2, rows=7)
+        assert progress.state == StageProgress("staging", tasks=2, done=2, rows=7)
 
     def test_answers_without_rows_are_counted_too(self) -> None:
         progress = Progress(clock=lambda: 0.0)
 
-        Watched(LocalRunner(), progress).run(str, [1, 2], stage="checks")
+        ProgressRunner(LocalRunner(), progress).run(str, [1, 2], stage="checks")
 
         assert (progress.state.done, progress.state.rows) == (2, 0)
 
     def test_each_stage_begins_anew(self) -> None:
         progress = Progress(clock=lambda: 0.0)
-        runner = Watched(LocalRunner(), progress)
+        runner = ProgressRunner(LocalRunner(), progress)
 
         runner.run(Answer, [3], stage="staging")
         runner.run(Answer, [1, 1, 1], stage="deleting")
 
-        assert progress.state == State("deleting", tasks=3, done=3, rows=3)
+        assert progress.state == StageProgress("deleting", tasks=3, done=3, rows=3)
 
 
 SCRIPT = """

@@ -14,7 +14,14 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.dataframe_source import load_tables
 from omnigraph.pipeline.bulk.load import bulk_load
-from omnigraph.pipeline.bulk.staging.spool import Answer, Spool, abandon, begin, spool_rows, together
+from omnigraph.pipeline.bulk.staging.spool import (
+    Spool,
+    SpooledPart,
+    begin_spool,
+    combine_parts,
+    discard_spool,
+    spool_rows,
+)
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
 from omnigraph.write.load.load_options import LoadOptions
@@ -31,17 +38,17 @@ def graph(tmp_path: Path) -> Graph:
 
 
 def started(graph: Graph, **options: Any) -> Spool:
-    return begin(fresh(graph).repository, LoadOptions(txn_id="X", **options))
+    return begin_spool(fresh(graph).repository, LoadOptions(txn_id="X", **options))
 
 
-def spooled(spool: Spool, *slugs: str) -> Answer:
+def spooled(spool: Spool, *slugs: str) -> SpooledPart:
     rows = pa.table({"slug": list(slugs)}).to_batches()
     return spool_rows(spool, "Person", rows, first_number=0, shown="Person")
 
 
-def ended(graph: Graph, spool: Spool, answer: Answer, **options: Any) -> LoadResult:
+def ended(graph: Graph, spool: Spool, answer: SpooledPart, **options: Any) -> LoadResult:
     load_options = LoadOptions(txn_id="X", **options)
-    return bulk_load(fresh(graph).repository, LocalRunner(), together(spool, [answer]), load_options)
+    return bulk_load(fresh(graph).repository, LocalRunner(), combine_parts(spool, [answer]), load_options)
 
 
 # Two starts
@@ -94,7 +101,7 @@ def test_a_start_that_gives_up_leaves_what_the_next_one_spools(graph: Graph) -> 
     first, second = started(graph), started(graph)
     theirs = spooled(second, "b1")
 
-    abandon(fresh(graph).repository, first)
+    discard_spool(fresh(graph).repository, first)
 
     assert ended(graph, second, theirs).counts == {"Person": 1}
 

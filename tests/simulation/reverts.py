@@ -77,13 +77,13 @@ def _publish_under_txn_id(self: Publisher, txn: WriteTxn, plan: PublishPlan, *mo
 
 
 def _survived_under_txn_id(self: BulkLoad, before: Manifest, now: Manifest) -> bool:
-    assert self._held is not None
+    assert self._intent is not None
     manifests = self.repository.manifests
     if before.branch_id != now.branch_id:
         source = manifests.refresh_head(before)
         survived = partial(_survived_under_txn_id, self)
         return survived(before, source) and survived(replace(now, fenced_at=0), now)
-    return before.fenced_at == now.fenced_at or fences_honour(manifests, before, now, self._held.txn_id)
+    return before.fenced_at == now.fenced_at or fences_honour(manifests, before, now, self._intent.txn_id)
 
 
 def _search_for_commit(self: JobGuard, head: Manifest) -> Entry | None:

@@ -289,7 +289,7 @@ def _sessions(world: World) -> Callable[[], Any]:
     return session
 
 
-real_open_store, real_gather, real_connected = objects.open_store, parallel.gather, engines.connected
+real_open_store, real_gather, real_connected = objects.open_store, parallel.gather, engines.connect_duckdb
 _duckdb_connections: list[Any] = []
 
 

@@ -19,7 +19,7 @@ LEFT_SHOWN_AFTER_S = 1.0  # an earlier guess is a bad one
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StageProgress:
     """A stage so far. `tasks` is None where nobody knows how many there are."""
 
     stage: str = ""
@@ -33,15 +33,15 @@ class State:
         elapsed = max(now_s - self.started_s, 0.0)
         words = []
         if self.rows:
-            words.append(f"{number(self.rows)} rows")
+            words.append(f"{format_count(self.rows)} rows")
             if elapsed > 0:
-                words.append(f"{number(self.rows / elapsed)} rows/s")
+                words.append(f"{format_count(self.rows / elapsed)} rows/s")
         if not self.tasks:
-            return " · ".join([self.stage, *words, duration(elapsed)])
+            return " · ".join([self.stage, *words, format_duration(elapsed)])
         share = min(self.done / self.tasks, 1.0)
         if self.done and elapsed >= LEFT_SHOWN_AFTER_S:
-            words.append(f"{duration(elapsed * (1 - share) / share)} left")
-        return " · ".join([f"{self.stage} {bar(share)} {share:4.0%}", *words])
+            words.append(f"{format_duration(elapsed * (1 - share) / share)} left")
+        return " · ".join([f"{self.stage} {format_bar(share)} {share:4.0%}", *words])
 
 
 class Progress:
@@ -50,16 +50,16 @@ class Progress:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._state = State(started_s=clock())
+        self._state = StageProgress(started_s=clock())
 
     @property
-    def state(self) -> State:
+    def state(self) -> StageProgress:
         return self._state
 
     def stage(self, name: str, tasks: int | None = None) -> None:
         """Something else begins: `tasks` pieces of work, or one thing of unknown length."""
         with self._lock:
-            self._state = State(name, tasks, started_s=self._clock())
+            self._state = StageProgress(name, tasks, started_s=self._clock())
 
     def done(self, tasks: int = 1, rows: int = 0) -> None:
         with self._lock:
@@ -70,7 +70,7 @@ class Progress:
         return self._state.line(self._clock())
 
 
-class Watched:
+class ProgressRunner:
     """A runner that tells a progress what its tasks do. An answer that has `rows`, a number, is counted with them."""
 
     def __init__(self, runner: Runner, progress: Progress) -> None:
@@ -104,12 +104,12 @@ class Watched:
         return self._runner.run(task, items, stage=stage, on_done=heard)
 
 
-def bar(share: float) -> str:
+def format_bar(share: float) -> str:
     full = int(share * WIDTH)
     return f"[{'█' * full}{'·' * (WIDTH - full)}]"
 
 
-def number(value: float) -> str:
+def format_count(value: float) -> str:
     """Three digits are enough to see: 950, 12.3k, 1.20M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size * 0.9995:
@@ -118,7 +118,7 @@ def number(value: float) -> str:
     return f"{value:.0f}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """12 s, 3 min 20 s, 2 h 5 min."""
     whole = round(seconds)
     if whole < 60:

@@ -240,10 +240,10 @@ def _part_key(name: str) -> str:
 def _of_job(source: "Source", job_id: str, write: Write, *, keyed: bool) -> Write:
     """A load that has a job id lands once under that; a transaction id beside it is the server's to refuse."""
     from omnigraph.pipeline.bulk.dispatch import check_job
-    from omnigraph.pipeline.bulk.resume import txn_of_job
+    from omnigraph.pipeline.bulk.resume import txn_id_of_job
 
     check_job(source, job_id)
-    return write if keyed else Write(write.branch, txn_of_job(job_id), keyed=False)
+    return write if keyed else Write(write.branch, txn_id_of_job(job_id), keyed=False)
 
 
 def _nothing() -> Iterator[bytes]:

@@ -14,7 +14,7 @@ from omnigraph.manifest.commit.plan import StagedTable
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import TableKey, TableRef
 from omnigraph.pipeline.bulk.verification import verification_sql as questions
-from omnigraph.pipeline.bulk.verification.sql_engine import KeyEngine, Keys
+from omnigraph.pipeline.bulk.verification.sql_engine import KeyColumns, SqlEngine
 from omnigraph.pipeline.bulk.verification.verify_rows import StagedRows, aliases
 from omnigraph.schema.constraints import Cardinality, Constraints, Endpoint, Unique
 from omnigraph.storage.location import Location
@@ -28,11 +28,11 @@ from omnigraph.write.delta import texts
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROWS_MAX = 50_000  # that may have come to one table; of more the load is verified as a whole
+CHANGED_ROWS_MAX = 50_000  # that may have come to one table; of more the load is verified as a whole
 
 
 @dataclass(frozen=True, eq=False)
-class Arrival:
+class TableChanges:
     """What became of one table."""
 
     rows: "pa.Table"  # that are new or others than before, as they are now
@@ -44,26 +44,26 @@ class Arrival:
         return self.removed.union(texts(self.rows, "id"))
 
 
-def arrivals(
+def changes_between_bases(
     tables: Tables, before: WriteTxn, now: WriteTxn, keys: Iterable[TableKey]
-) -> dict[TableKey, Arrival] | None:
+) -> dict[TableKey, TableChanges] | None:
     """What came to these tables between two bases with the same schema; None if it is too much to look at."""
-    found: dict[TableKey, Arrival] = {}
+    found: dict[TableKey, TableChanges] = {}
     for key in sorted(keys):
         if changed_at(before.base, key) != changed_at(now.base, key):
-            one = _arrival(tables, before, now, key)
+            one = _table_changes(tables, before, now, key)
             if one is None:
                 return None
             found[key] = one
     return found
 
 
-def lands(staged: StagedTable, ref: TableRef | None) -> bool:
+def can_publish_on(staged: StagedTable, ref: TableRef | None) -> bool:
     """Whether a staged version can be published here, with what came since on top (`whole-tail`, `rebase`)."""
     return staged.base == (None if ref is None else ref.stored) and is_tail_prefix(staged.folded, ref)
 
 
-def _arrival(tables: Tables, before: WriteTxn, now: WriteTxn, key: TableKey) -> Arrival | None:
+def _table_changes(tables: Tables, before: WriteTxn, now: WriteTxn, key: TableKey) -> TableChanges | None:
     from omnigraph.schema.arrow import arrow_schema
 
     old, new, schema = before.table(key), now.table(key), arrow_schema(now.catalog.type_of(key))
@@ -72,12 +72,12 @@ def _arrival(tables: Tables, before: WriteTxn, now: WriteTxn, key: TableKey) -> 
     stored, tail = (None, ()) if old is None else (old.stored, old.tail)
     if stored == new.stored and is_tail_prefix(tail, new):  # small commits alone
         _, overlay = tables.resolve(make_content(None, new.tail[len(tail) :]))
-        return Arrival(_rows_of(overlay, schema), overlay.hidden_ids - overlay.ids, bool(overlay.hidden_ids))
-    if sum(tables.differing_rows(before.content(key), now.content(key))) > ROWS_MAX:
+        return TableChanges(_rows_of(overlay, schema), overlay.hidden_ids - overlay.ids, bool(overlay.hidden_ids))
+    if sum(tables.differing_rows(before.content(key), now.content(key))) > CHANGED_ROWS_MAX:
         return None
     apart = tables.difference(before.content(key), now.content(key), schema)
     gone = frozenset(texts(apart.before, "id")) - frozenset(texts(apart.after, "id"))
-    return Arrival(apart.after, gone, apart.before.num_rows > 0)
+    return TableChanges(apart.after, gone, apart.before.num_rows > 0)
 
 
 def _rows_of(overlay: Overlay, schema: "pa.Schema") -> "pa.Table":
@@ -87,44 +87,44 @@ def _rows_of(overlay: Overlay, schema: "pa.Schema") -> "pa.Table":
 
 
 @dataclass(frozen=True)
-class Beside:
+class VerifiedLoad:
     """A load that was verified, to be asked whether it meets anything that came."""
 
-    engine: KeyEngine
+    engine: SqlEngine
     location: Location
     constraints: Constraints
     tables: Mapping[TableKey, StagedRows]
     unchanged: Callable[[TableKey], "pa.Table | None"]  # rows of a merge that are stored exactly as it has them
 
-    def meets(self, came: Mapping[TableKey, Arrival]) -> bool:
+    def is_affected_by(self, came: Mapping[TableKey, TableChanges]) -> bool:
         """Whether something of it may not hold any more; a yes may be wrong, a no never is."""
-        return any(self._meets(key, arrival) for key, arrival in came.items())
+        return any(self._is_table_affected(key, arrival) for key, arrival in came.items())
 
-    def _meets(self, key: TableKey, arrival: Arrival) -> bool:
+    def _is_table_affected(self, key: TableKey, arrival: TableChanges) -> bool:
         table = self.tables.get(key)
-        if table is not None and any(self._rows_met(table, arrival)):
+        if table is not None and any(self._rows_affected(table, arrival)):
             return True
-        return self._unchanged_met(key, arrival) or any(self._ends_missed(key, arrival))
+        return self._unchanged_affected(key, arrival) or any(self._edges_orphaned(key, arrival))
 
-    def _rows_met(self, table: StagedRows, arrival: Arrival) -> Iterator[bool]:
+    def _rows_affected(self, table: StagedRows, arrival: TableChanges) -> Iterator[bool]:
         if not table.only_fresh_ids:
-            yield self._joined(table, ["id"], _ids(arrival.ids), questions.ID_STORED)
+            yield self._matches(table, ["id"], _ids(arrival.ids), questions.ID_STORED)
         for constraint in self.constraints.of(table.key):
             if isinstance(constraint, Unique):
                 columns = [*constraint.columns, "id"]
                 sql = questions.values_stored(len(constraint.columns))
-                yield self._joined(table, columns, _renamed(arrival.rows, columns), sql)
+                yield self._matches(table, columns, _key_columns(arrival.rows, columns), sql)
             elif isinstance(constraint, Cardinality):
                 yield bool(constraint.minimum) and arrival.replaced
                 if constraint.maximum is not None:
                     source = constraint.columns[:1]
-                    yield self._joined(table, source, _renamed(arrival.rows, source), questions.VALUE_MET)
+                    yield self._matches(table, source, _key_columns(arrival.rows, source), questions.VALUE_MATCHED)
 
-    def _unchanged_met(self, key: TableKey, arrival: Arrival) -> bool:
+    def _unchanged_affected(self, key: TableKey, arrival: TableChanges) -> bool:
         rows = self.unchanged(key)
         return rows is not None and not arrival.ids.isdisjoint(texts(rows, "id"))
 
-    def _ends_missed(self, key: TableKey, arrival: Arrival) -> Iterator[bool]:
+    def _edges_orphaned(self, key: TableKey, arrival: TableChanges) -> Iterator[bool]:
         """Edges of the load to nodes that are gone."""
         if not arrival.removed:
             return
@@ -132,12 +132,12 @@ class Beside:
         for endpoint in self.constraints.referring_to(key):
             edges = self.tables.get(endpoint.table_key)
             if edges is not None and isinstance(endpoint, Endpoint):
-                yield self._joined(edges, endpoint.columns, gone, questions.VALUE_MET)
+                yield self._matches(edges, endpoint.columns, gone, questions.VALUE_MATCHED)
 
-    def _joined(self, table: StagedRows, columns: Sequence[str], others: "pa.Table", sql: str) -> bool:
+    def _matches(self, table: StagedRows, columns: Sequence[str], others: "pa.Table", sql: str) -> bool:
         if not others.num_rows:
             return False
-        rows = Keys(self.location, table.at, aliases(columns), table.fragments)
+        rows = KeyColumns(self.location, table.at, aliases(columns), table.fragments)
         return self.engine.rows(sql, {"n": rows, "o": others}).num_rows > 0
 
 
@@ -147,7 +147,7 @@ def _ids(ids: Iterable[str]) -> "pa.Table":
     return pa.table({"id": pa.array(sorted(ids), pa.string())})
 
 
-def _renamed(rows: "pa.Table", columns: Sequence[str]) -> "pa.Table":
+def _key_columns(rows: "pa.Table", columns: Sequence[str]) -> "pa.Table":
     import pyarrow as pa
 
     arrays: dict[str, Any] = {alias: normalize_zeros(rows.column(name)) for name, alias in aliases(columns).items()}

@@ -14,14 +14,14 @@ from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.bulk.load import BulkSettings, bulk_load
 from omnigraph.pipeline.bulk.staging.spool import (
     FILES_A_TASK,
-    Answer,
     Spool,
-    Spooled,
+    SpooledPart,
+    SpooledRows,
     check_rows,
+    combine_parts,
+    hold_spool,
     spool_nothing,
     spool_rows,
-    spooling,
-    together,
 )
 from omnigraph.pipeline.progress import Progress
 from omnigraph.pipeline.source.scans import type_named
@@ -52,33 +52,33 @@ def load_tables(
     options.check()
     repository.require_writable("Loading")
     progress = progress or Progress()
-    if options.txn_id is not None and _landed(repository, options.branch, options.txn_id):
-        counted = Spooled(None, rows={name: _count(name, value) for name, value in source.items()})
+    if options.txn_id is not None and _is_committed(repository, options.branch, options.txn_id):
+        counted = SpooledRows(None, rows={name: _count_rows(name, value) for name, value in source.items()})
         return bulk_load(repository, runner, counted, options)
-    with spooling(repository, options) as spool:
-        spooled = together(spool, list(_Spooling(spool, progress).answers(source)))
+    with hold_spool(repository, options) as spool:
+        spooled = combine_parts(spool, list(_TableSpooler(spool, progress).spool_all(source)))
     options = replace(options, txn_id=spool.txn_id)
     return bulk_load(repository, runner, spooled, options, progress=progress, settings=settings)
 
 
-class _Spooling:
+class _TableSpooler:
     """The rows of all tables of one load, on their way to the store."""
 
     def __init__(self, spool: Spool, progress: Progress) -> None:
         self._spool = spool
         self._progress = progress
-        self._here = 0  # numbers that were used in this process; those of tasks come after
+        self._numbers_used = 0  # numbers that were used in this process; those of tasks come after
 
-    def answers(self, source: Mapping[str, Any]) -> Iterator[Answer]:
-        checked = [self._checked(name, value) for name, value in source.items()]
+    def spool_all(self, source: Mapping[str, Any]) -> Iterator[SpooledPart]:
+        checked = [self._check(name, value) for name, value in source.items()]
         for name, value, schema in checked:
             self._progress.stage(f"writing {name}")
-            answers = self._of_frame(name, value) if is_frame(value) else [self._of_table(name, value)]
+            answers = self._spool_dataframe(name, value) if is_frame(value) else [self._spool_table(name, value)]
             yield from answers
             if not any(answer.splits for answer in answers):
-                yield spool_nothing(self._spool, name, schema, first_number=self._number(), shown=name)
+                yield spool_nothing(self._spool, name, schema, first_number=self._next_number(), shown=name)
 
-    def _checked(self, name: str, value: Any) -> "tuple[str, Any, pa.Schema]":
+    def _check(self, name: str, value: Any) -> "tuple[str, Any, pa.Schema]":
         type_named(self._spool.job.catalog, name)
         if is_frame(value):
             from omnigraph.pipeline.spark.types import arrow_for_spark
@@ -90,26 +90,26 @@ class _Spooling:
         check_rows(self._spool, name, schema, name)
         return name, value, schema
 
-    def _of_table(self, name: str, rows: "pa.Table") -> Answer:
-        answer = spool_rows(self._spool, name, rows.to_batches(), first_number=self._number(), shown=name)
-        self._here += max(0, len(answer.splits) - 1)
+    def _spool_table(self, name: str, rows: "pa.Table") -> SpooledPart:
+        answer = spool_rows(self._spool, name, rows.to_batches(), first_number=self._next_number(), shown=name)
+        self._numbers_used += max(0, len(answer.splits) - 1)
         return answer
 
-    def _of_frame(self, name: str, frame: "DataFrame") -> list[Answer]:
+    def _spool_dataframe(self, name: str, frame: "DataFrame") -> list[SpooledPart]:
         def collect(heard: "Accumulator[list[TaskOutcome]]") -> list[TaskOutcome]:
             told = frame.mapInArrow(SpoolTask(self._spool, name, heard), "outcome binary").collect()
             return [pickle.loads(row.outcome) for row in told]
 
-        def done(answer: Answer) -> None:
+        def done(answer: SpooledPart) -> None:
             self._progress.done(rows=answer.rows)
 
         return run_job(frame.sparkSession.sparkContext, collect, stage=f"writing {name}", on_done=done)
 
-    def _number(self) -> int:
-        self._here += 1
-        if self._here > FILES_A_TASK:
+    def _next_number(self) -> int:
+        self._numbers_used += 1
+        if self._numbers_used > FILES_A_TASK:
             raise BadRequest(f"More than {FILES_A_TASK} tables in one load: give the large ones as DataFrames.")
-        return self._here - 1
+        return self._numbers_used - 1
 
 
 class SpoolTask:
@@ -118,22 +118,26 @@ class SpoolTask:
     def __init__(self, spool: Spool, type_name: str, heard: "Accumulator[list[TaskOutcome]]") -> None:
         self._spool = spool
         self._type_name = type_name
-        self._heard = heard
+        self._outcomes = heard
 
     def __call__(self, batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import pyarrow as pa
 
-        outcome = run_task(task_number(), self._spooled, batches)
-        self._heard.add([outcome])
+        outcome = run_task(first_file_number(), self._spool_rows, batches)
+        self._outcomes.add([outcome])
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(outcome)], pa.binary())], names=["outcome"])
 
-    def _spooled(self, batches: "Iterable[pa.RecordBatch]") -> Answer:
+    def _spool_rows(self, batches: "Iterable[pa.RecordBatch]") -> SpooledPart:
         return spool_rows(
-            self._spool, self._type_name, batches, first_number=task_number(), shown=shown_partition(self._type_name)
+            self._spool,
+            self._type_name,
+            batches,
+            first_number=first_file_number(),
+            shown=partition_name(self._type_name),
         )
 
 
-def task_number() -> int:
+def first_file_number() -> int:
     """The first of the numbers that belong to this attempt of this task, in this application."""
     from pyspark import TaskContext
 
@@ -142,7 +146,7 @@ def task_number() -> int:
     return (context.taskAttemptId() + 1) * FILES_A_TASK
 
 
-def shown_partition(type_name: str) -> str:
+def partition_name(type_name: str) -> str:
     """How messages name the part of a DataFrame that this task has."""
     from pyspark import TaskContext
 
@@ -150,7 +154,7 @@ def shown_partition(type_name: str) -> str:
     return f"{type_name} partition {context.partitionId() if context is not None else 0}"
 
 
-def _landed(repository: Repository, branch: str, txn_id: TxnId) -> bool:
+def _is_committed(repository: Repository, branch: str, txn_id: TxnId) -> bool:
     """Whether a load of this id is committed: then its rows are only counted, to compare them with that load's."""
     from omnigraph.errors import BranchNotFound
 
@@ -160,5 +164,5 @@ def _landed(repository: Repository, branch: str, txn_id: TxnId) -> bool:
         return False
 
 
-def _count(name: str, value: Any) -> int:
+def _count_rows(name: str, value: Any) -> int:
     return int(value.count()) if is_frame(value) else int(to_arrow_table(name, value).num_rows)

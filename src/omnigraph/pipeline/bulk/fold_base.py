@@ -12,23 +12,23 @@ from omnigraph.storage.table.table_content import Tail, make_content
 from omnigraph.storage.table.write.fragments import ensure_table
 from omnigraph.storage.util.single_flight_cache import SingleFlightCache
 
-SETTLED_MAX = 4096
+FOLDED_MAX = 4096
 
 
-class Settled:
+class FoldedBases:
     """Settles tables, each state of one once."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
-        self._made: SingleFlightCache[tuple[TableVersion, Tail], TableVersion] = SingleFlightCache(SETTLED_MAX)
+        self._cache: SingleFlightCache[tuple[TableVersion, Tail], TableVersion] = SingleFlightCache(FOLDED_MAX)
 
-    def base(self, txn: WriteTxn, key: TableKey, fresh_id: str) -> TableVersion | None:
+    def version(self, txn: WriteTxn, key: TableKey, fresh_id: str) -> TableVersion | None:
         """A type's rows in this base; None if it never had any. A first table gets the id `fresh_id`."""
         ref = txn.table(key)
         if ref is None or not ref.tail:
             return None if ref is None else ref.stored
         on = ref.stored or self._first_table(txn, key, fresh_id)
-        return self._made.get_or_create((on, ref.tail), lambda: self._settled(txn, key, on, ref))
+        return self._cache.get_or_create((on, ref.tail), lambda: self._fold(txn, key, on, ref))
 
     def _first_table(self, txn: WriteTxn, key: TableKey, fresh_id: str) -> TableVersion:
         """Empty, so that every run and every base of the load derives its versions from the same table."""
@@ -36,7 +36,7 @@ class Settled:
 
         return ensure_table(self._repository.location, fresh_id, arrow_schema(txn.catalog.type_of(key)))
 
-    def _settled(self, txn: WriteTxn, key: TableKey, on: TableVersion, ref: TableRef) -> TableVersion:
+    def _fold(self, txn: WriteTxn, key: TableKey, on: TableVersion, ref: TableRef) -> TableVersion:
         from omnigraph.schema.arrow import arrow_schema
 
         content = make_content(on, ref.tail)

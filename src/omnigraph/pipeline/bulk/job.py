@@ -95,7 +95,7 @@ class SplitResult:
     def rows(self) -> int:
         return sum(table.taken for table in self.tables.values())
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         document = {
             "format": RESULT_FORMAT,
             "split": self.split,
@@ -108,7 +108,7 @@ class SplitResult:
         return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
     @staticmethod
-    def decoded(data: bytes) -> "SplitResult":
+    def decode(data: bytes) -> "SplitResult":
         document = json.loads(data)
         if document["format"] != RESULT_FORMAT:
             raise ValueError(f"format {document['format']!r}")

@@ -28,27 +28,27 @@ from omnigraph.manifest.intent.guard import JobGuard
 from omnigraph.manifest.intent.intent_store import HeldIntent
 from omnigraph.manifest.model.manifest import Manifest, Point, TableKey
 from omnigraph.manifest.repository import Repository
-from omnigraph.pipeline.bulk.fold_base import Settled
+from omnigraph.pipeline.bulk.fold_base import FoldedBases
 from omnigraph.pipeline.bulk.job import SplitResult
-from omnigraph.pipeline.bulk.load_intent import Job, clear_away, held_intent
-from omnigraph.pipeline.bulk.plan import Pass, Planned, Planner
+from omnigraph.pipeline.bulk.load_intent import LoadJob, hold_intent, remove_leftovers
+from omnigraph.pipeline.bulk.plan import LoadPlanner, PlannedLoad, StagedPass
 from omnigraph.pipeline.bulk.resume import (
-    Details,
+    LoadDetails,
+    create_job,
     fingerprint_of,
     fingerprint_of_rows,
-    finished_splits,
-    job_for,
-    staged_before,
-    staged_on,
+    read_finished_splits,
+    read_staged_base,
     stored_tables,
-    tables_of,
-    txn_of_job,
+    txn_id_of_job,
+    with_staged_base,
+    writable_tables,
 )
 from omnigraph.pipeline.bulk.staged_marker import StagedLoad, note_complete
-from omnigraph.pipeline.bulk.staging.spool import Spooled
-from omnigraph.pipeline.bulk.staging.stage import Clock, stage_split
-from omnigraph.pipeline.bulk.verification.sql_engine import DuckKeys, KeyEngine, SparkKeys
-from omnigraph.pipeline.progress import Progress, Watched
+from omnigraph.pipeline.bulk.staging.spool import SpooledRows
+from omnigraph.pipeline.bulk.staging.stage import CpuClock, stage_split
+from omnigraph.pipeline.bulk.verification.sql_engine import DuckDbEngine, SparkSqlEngine, SqlEngine
+from omnigraph.pipeline.progress import Progress, ProgressRunner
 from omnigraph.storage import meter
 from omnigraph.storage.objects.input_files import content_version, is_remote
 from omnigraph.storage.util.parallel import gather
@@ -88,7 +88,7 @@ def bulk_load(
     options.check()
     repository.require_writable("Loading")
     if options.job_id is not None:
-        options = replace(options, txn_id=txn_of_job(options.job_id))
+        options = replace(options, txn_id=txn_id_of_job(options.job_id))
     with meter.operation("load") as operation:
         result = BulkLoad(repository, runner, options, settings or BulkSettings(), progress or Progress()).run(source)
     commit = None if result.commit is None else replace(result.commit, cost=operation.cost)
@@ -107,23 +107,23 @@ class BulkLoad(WriteOp):
 
     def __post_init__(self) -> None:
         self.can_replan = self.options.mode != "overwrite"
-        self._clock = Clock()
+        self._clock = CpuClock()
         self._files: list[SourceFile] = []
-        self._spooled: Spooled | None = None
+        self._spooled: SpooledRows | None = None
         self._splits: list[Split] = []
-        self._pass: Pass | None = None
-        self._planner: Planner | None = None
-        self._planned: Planned | None = None
-        self._verified_on: WriteTxn | None = None
-        self._settled = Settled(self.repository)
+        self._pass: StagedPass | None = None
+        self._planner: LoadPlanner | None = None
+        self._planned: PlannedLoad | None = None
+        self._verified_base: WriteTxn | None = None
+        self._folded_bases = FoldedBases(self.repository)
         self._is_new_branch = False
-        self._held: HeldIntent | None = None
-        self._details: Details | None = None
+        self._intent: HeldIntent | None = None
+        self._details: LoadDetails | None = None
         self._input: str | None = None  # for its commit; None where the load can't be started again
 
     def run(self, source: Any) -> LoadResult:
         base, options = self._base(), self.options
-        if isinstance(source, Spooled):
+        if isinstance(source, SpooledRows):
             self._spooled, self._files = source, source.files
         else:
             self._files = resolve_files(source, base.catalog, options.type_name, self.repository.location.options)
@@ -133,8 +133,8 @@ class BulkLoad(WriteOp):
             everything = Point(base.base.branch_id, 0)
             landed = self.repository.publisher.find_earlier_commit(base, options.txn_id, since=everything)
             if landed is not None:
-                clear_away(self.repository, options.txn_id, options.branch, base.base.branch_id)
-                return self._landed(landed)
+                remove_leftovers(self.repository, options.txn_id, options.branch, base.base.branch_id)
+                return self._earlier_result(landed)
         if options.if_commit not in (None, base.commit_id):
             raise PreconditionFailed(str(options.if_commit), base.commit_id)
         if options.quarantines and options.quarantine is None:
@@ -143,14 +143,14 @@ class BulkLoad(WriteOp):
             path = default_quarantine_path(local, self.repository.runtime.ids.short_id())
             self.options = options = replace(options, quarantine=path)
         begun = None if self._spooled is None else self._spooled.intent
-        job = Job(options.job_id, options.txn_id, options.actor, options.branch, begun)
+        job = LoadJob(options.job_id, options.txn_id, options.actor, options.branch, begun)
         split_bytes = self.settings.split_bytes or split_size(self._files)
-        with held_intent(self.repository, job, base, fingerprint, split_bytes) as (held, details):
-            self._held, self._details = held, details
-            self._splits = self._planned_splits(details.split_bytes)
-            commit = self._landed_since(base, held) or self._publish(base, held)
+        with hold_intent(self.repository, job, base, fingerprint, split_bytes) as (held, details):
+            self._intent, self._details = held, details
+            self._splits = self._plan_splits(details.split_bytes)
+            commit = self._find_earlier_commit(base, held) or self._publish(base, held)
         if commit is not None and commit.commit.token != held.token:
-            return self._landed(commit)
+            return self._earlier_result(commit)
         return self._result(commit)
 
     # The base, and the branch that may have to be made.
@@ -165,26 +165,26 @@ class BulkLoad(WriteOp):
             self._is_new_branch = True
             return self.repository.open_txn(self.options.from_)
 
-    def _forked(self, txn: WriteTxn, plan: PublishPlan) -> tuple[WriteTxn, PublishPlan]:
+    def _fork(self, txn: WriteTxn, plan: PublishPlan) -> tuple[WriteTxn, PublishPlan]:
         """The branch is made when it is known that the input can be loaded there, and for no start that has ended."""
         self._guard(txn).check(self.repository.manifests.refresh_head(txn.base))
         with suppress(AlreadyExists):  # somebody else has just made it: as good
             self.repository.branches.create(self.options.branch, txn.base, self.options.actor)
         there = self.repository.open_txn(self.options.branch)
         same = there.base.tables == txn.base.tables and there.base.schema == txn.base.schema
-        same = same and self._survived(txn.base, there.base)
+        same = same and self._is_unswept(txn.base, there.base)
         return there, replace(plan, guard=self._guard(there)) if same else self.plan(there)
 
     def _guard(self, txn: WriteTxn) -> JobGuard:
-        assert self._held is not None
-        return JobGuard(self.repository.manifests, self._held, self._since(txn))
+        assert self._intent is not None
+        return JobGuard(self.repository.manifests, self._intent, self._since(txn))
 
     def _since(self, txn: WriteTxn) -> Point:
         """Behind which point this job may be committed. On a branch that is not its own it is refused by its guard."""
-        assert self._held is not None
-        return self._held.intent.behind(txn.base.branch_id) or self._held.base
+        assert self._intent is not None
+        return self._intent.intent.behind(txn.base.branch_id) or self._intent.base
 
-    def _planned_splits(self, split_bytes: int) -> list[Split]:
+    def _plan_splits(self, split_bytes: int) -> list[Split]:
         if self._spooled is not None:
             return list(self._spooled.splits)
         return plan_splits(self._files, split_bytes, self.repository.location.options)
@@ -203,7 +203,7 @@ class BulkLoad(WriteOp):
         self._input = fingerprint_of(files, self.options.mode, self.options.branch, self.options.type_name)
         return self._input
 
-    def _landed_since(self, base: WriteTxn, held: HeldIntent) -> PublishedCommit | None:
+    def _find_earlier_commit(self, base: WriteTxn, held: HeldIntent) -> PublishedCommit | None:
         """What an earlier start committed; raises where this one has been discarded or taken over by now."""
         if not held.adopted:
             return None
@@ -217,7 +217,7 @@ class BulkLoad(WriteOp):
     def _publish(self, base: WriteTxn, held: HeldIntent) -> PublishedCommit | None:
         txn, plan = base, self.plan(base)
         if self._is_new_branch:
-            txn, plan = self._forked(txn, plan)
+            txn, plan = self._fork(txn, plan)
         held.check()
         self.progress.stage("publishing")
         with self._clock.on("publish"):
@@ -225,27 +225,27 @@ class BulkLoad(WriteOp):
 
     def plan(self, txn: WriteTxn) -> PublishPlan:
         """The load on this base: as it was verified on another, if that holds here, otherwise verified now."""
-        assert self._held is not None
-        self._held.name_tables(stored_tables(txn))
-        planned = self._held_true(txn) or self._verified(txn)
-        self._planned, self._verified_on = planned, txn
+        assert self._intent is not None
+        self._intent.name_tables(stored_tables(txn))
+        planned = self._keep_verified(txn) or self._verify(txn)
+        self._planned, self._verified_base = planned, txn
         return PublishPlan(
-            txn_id=self._held.txn_id,
+            txn_id=self._intent.txn_id,
             policy=ConflictPolicy.STRICT if self.options.mode == "overwrite" else ConflictPolicy.CONSTRUCTIVE,
             change=DataChange("load", tuple(Bulk(key) for key in planned.staged), planned.staged),
             actor=self.options.actor,
             read_rows=planned.read_rows,
             if_commit=self.options.if_commit,
             idempotent=self.options.txn_id is not None,
-            intent=self._held.intent.tokens[0],
+            intent=self._intent.intent.tokens[0],
             guard=self._guard(txn),
-            token=self._held.token,
+            token=self._intent.token,
             input=self._input,
         )
 
-    def _held_true(self, txn: WriteTxn) -> Planned | None:
+    def _keep_verified(self, txn: WriteTxn) -> PlannedLoad | None:
         """What was verified on an earlier base, if nothing that came since has to do with it."""
-        before, planned = self._verified_on, self._planned
+        before, planned = self._verified_base, self._planned
         if (
             self._planner is None
             or self._pass is None
@@ -255,17 +255,19 @@ class BulkLoad(WriteOp):
         ):
             return None
         staged_at = self._pass.txn.base
-        if staged_at.schema != txn.base.schema or not self._survived(staged_at, txn.base):
+        if staged_at.schema != txn.base.schema or not self._is_unswept(staged_at, txn.base):
             return None
         with self._clock.on("verify"):
-            staged = self._planner.beside(before, txn, planned)
+            staged = self._planner.rebase_verified(before, txn, planned)
         return None if staged is None else replace(planned, staged=staged)
 
-    def _verified(self, txn: WriteTxn) -> Planned:
+    def _verify(self, txn: WriteTxn) -> PlannedLoad:
         """Staged before, if that can be used here, otherwise now."""
-        staged = self._staged(txn)
-        watched = Watched(self.runner, self.progress)
-        self._planner = Planner(watched, self._engine(staged), self.repository, self._settled, staged, self.options)
+        staged = self._stage(txn)
+        watched = ProgressRunner(self.runner, self.progress)
+        self._planner = LoadPlanner(
+            watched, self._engine(staged), self.repository, self._folded_bases, staged, self.options
+        )
         self.progress.stage("verifying")
         with self._clock.on("verify"):
             return self._planner.plan(txn)
@@ -274,59 +276,59 @@ class BulkLoad(WriteOp):
         if from_scratch:  # a cleanup passed that did not know of us
             self._pass = None
             return plan.with_staged(self.plan(txn).staged)
-        assert self._held is not None
+        assert self._intent is not None
         assert self._planner is not None
         assert self._planned is not None
-        self._held.name_tables(stored_tables(txn))
-        staged = {**plan.staged, **self._planner.again(txn, self._planned, tables)}
+        self._intent.name_tables(stored_tables(txn))
+        staged = {**plan.staged, **self._planner.rebase(txn, self._planned, tables)}
         self._planned = replace(self._planned, staged=staged)
         return plan.with_staged(staged)
 
-    def _engine(self, staged: Pass) -> KeyEngine:
+    def _engine(self, staged: StagedPass) -> SqlEngine:
         """DuckDB up to a size; above it, and where there is Spark, Spark SQL."""
         keys = sum(result.rows for result in staged.results) + sum(ref.rows for ref in staged.txn.base.tables.values())
         spark = getattr(self.runner, "spark", None) if keys >= self.settings.spark_keys_min else None
-        return DuckKeys(self.settings.memory_mb) if spark is None else SparkKeys(spark)
+        return DuckDbEngine(self.settings.memory_mb) if spark is None else SparkSqlEngine(spark)
 
     # Staging.
 
-    def _staged(self, txn: WriteTxn) -> Pass:
+    def _stage(self, txn: WriteTxn) -> StagedPass:
         """The input staged on this base, or on an older one that serves as well."""
-        assert self._held is not None
+        assert self._intent is not None
         assert self._details is not None
-        if self._pass is None and self._held.adopted:
-            earlier = staged_before(self.repository, self._details)
+        if self._pass is None and self._intent.adopted:
+            earlier = read_staged_base(self.repository, self._details)
             if earlier is not None:
-                self._pass = self._begun(earlier)
-        if self._pass is None or not self._serves(self._pass, txn):
+                self._pass = self._begin_pass(earlier)
+        if self._pass is None or not self._is_usable_on(self._pass, txn):
             if self._details.staged_on != txn.base.point:
-                self._details = staged_on(self._details, txn)
-                self._held.refresh(self._details.to_json(), tables=tables_of(self._details, txn))
-            self._pass = self._begun(txn)
+                self._details = with_staged_base(self._details, txn)
+                self._intent.refresh(self._details.to_json(), tables=writable_tables(self._details, txn))
+            self._pass = self._begin_pass(txn)
         done = {result.split for result in self._pass.results}
         todo = [split for split in self._splits if split.number not in done]
-        watched = Watched(self.runner, self.progress)
+        watched = ProgressRunner(self.runner, self.progress)
         with self._clock.on("stage"):
-            made = watched.run(partial(stage_split, self._pass.job), todo, stage="loading", on_done=self._heard)
+            made = watched.run(partial(stage_split, self._pass.job), todo, stage="loading", on_done=self._check_intent)
         self._pass = replace(self._pass, results=sorted([*self._pass.results, *made], key=lambda one: one.split))
-        if todo or self._held.adopted:
+        if todo or self._intent.adopted:
             note_complete(
                 self.repository.store, self._pass.job, StagedLoad(self.options, tuple(self._splits), self._input)
             )
         return self._pass
 
-    def _begun(self, txn: WriteTxn) -> Pass:
-        assert self._held is not None
+    def _begin_pass(self, txn: WriteTxn) -> StagedPass:
+        assert self._intent is not None
         assert self._details is not None
         of, options = self.repository, self.repository.location.options
-        job = job_for(of, self._held, self._details, txn, self.options.mode, options, self._settled)
-        found = finished_splits(self.repository.store, job, self._splits)
-        return Pass(txn, job, self._splits, list(found.values()))
+        job = create_job(of, self._intent, self._details, txn, self.options.mode, options, self._folded_bases)
+        found = read_finished_splits(self.repository.store, job, self._splits)
+        return StagedPass(txn, job, self._splits, list(found.values()))
 
-    def _serves(self, staged: Pass, txn: WriteTxn) -> bool:
+    def _is_usable_on(self, staged: StagedPass, txn: WriteTxn) -> bool:
         """Whether fragments staged on one base may be used on another."""
         before, now = staged.txn.base, txn.base
-        if before.schema != now.schema or not self._survived(before, now):
+        if before.schema != now.schema or not self._is_unswept(before, now):
             return False
         if self.options.mode != "merge":
             return True
@@ -336,26 +338,26 @@ class BulkLoad(WriteOp):
         )
         return all(changed_at(before, key) == changed_at(now, key) for key in keys)
 
-    def _survived(self, before: Manifest, now: Manifest) -> bool:
+    def _is_unswept(self, before: Manifest, now: Manifest) -> bool:
         """No cleanup passed that may have swept what was staged; of a branch that was forked since, on either.
 
         What an earlier start of the job staged counts as this one's: a fence honours the tokens of all starts of an
         intent or of none, and the intent has named their tables before they wrote there.
         """
-        assert self._held is not None
+        assert self._intent is not None
         manifests = self.repository.manifests
         if before.branch_id != now.branch_id:
             source = manifests.refresh_head(before)
-            return self._survived(before, source) and self._survived(replace(now, fenced_at=0), now)
-        return before.fenced_at == now.fenced_at or fences_honour(manifests, before, now, self._held.intent.tokens[0])
+            return self._is_unswept(before, source) and self._is_unswept(replace(now, fenced_at=0), now)
+        return before.fenced_at == now.fenced_at or fences_honour(manifests, before, now, self._intent.intent.tokens[0])
 
-    def _heard(self, _: SplitResult) -> None:
-        assert self._held is not None
-        self._held.check()
+    def _check_intent(self, _: SplitResult) -> None:
+        assert self._intent is not None
+        self._intent.check()
 
     # Results.
 
-    def _landed(self, commit: PublishedCommit) -> LoadResult:
+    def _earlier_result(self, commit: PublishedCommit) -> LoadResult:
         """The commit of another start: answered with what that loaded, and refused if it was given another input."""
         job, loaded = self.options.job_id or str(self.options.txn_id), commit.commit.input
         if None not in (loaded, self._input) and loaded != self._input:
@@ -376,7 +378,7 @@ class BulkLoad(WriteOp):
         return LoadResult(commit, counts, reports=(note,), job_id=self.options.job_id)
 
     def _result(self, commit: PublishedCommit | None) -> LoadResult:
-        planned = self._planned or Planned()
+        planned = self._planned or PlannedLoad()
         rejects = planned.rejects
         count = 0 if rejects is None else len(rejects)
         return LoadResult(

@@ -21,34 +21,34 @@ from omnigraph.manifest.intent.intent import Intent
 from omnigraph.manifest.intent.intent_store import HeldIntent
 from omnigraph.manifest.model.manifest import BranchId, TxnId
 from omnigraph.manifest.repository import Repository
-from omnigraph.pipeline.bulk.resume import Details, tables_of
+from omnigraph.pipeline.bulk.resume import LoadDetails, writable_tables
 
-_HELPS_MAX = 3  # discards that a start ends before it begins
+_DISCARDS_COMPLETED_MAX = 3  # discards that a start ends before it begins
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class LoadJob:
     """Who loads: a job has a name if it was given one, and a txn id if either was."""
 
     job_id: str | None
     txn_id: TxnId | None
     actor: str | None
     branch: str | None = None  # where it is to be committed
-    begun: Intent | None = None  # of a start that goes on here, as one does whose rows were spooled
+    spooled_intent: Intent | None = None  # of a start that goes on here, as one does whose rows were spooled
 
 
 @contextmanager
-def held_intent(
-    repository: Repository, job: Job, base: WriteTxn, fingerprint: str, split_bytes: int
-) -> Iterator[tuple[HeldIntent, Details]]:
+def hold_intent(
+    repository: Repository, job: LoadJob, base: WriteTxn, fingerprint: str, split_bytes: int
+) -> Iterator[tuple[HeldIntent, LoadDetails]]:
     """Hold the intent, refreshed, as long as the load goes on; nothing may be staged before."""
     own_id = job.txn_id or repository.runtime.ids.txn_id()
-    if job.begun is not None:
-        held = repository.intents.continued(job.begun)
+    if job.spooled_intent is not None:
+        held = repository.intents.continued(job.spooled_intent)
     else:
         details = new_details(repository, base, fingerprint, split_bytes, job.branch)
-        held = load_intent(repository, own_id, base, details, job.actor, named=job.txn_id is not None)
-    details = Details.from_json(held.intent.details, f"the intent of {own_id}")
+        held = take_load_intent(repository, own_id, base, details, job.actor, named=job.txn_id is not None)
+    details = LoadDetails.from_json(held.intent.details, f"the intent of {own_id}")
     if details.fingerprint != fingerprint:
         held.release()
         raise BadRequest(
@@ -60,9 +60,9 @@ def held_intent(
         with repository.intents.keeping(held):
             yield held, details
     except BaseException as error:
-        if isinstance(error, Damaged) and _was_lost(held):
+        if isinstance(error, Damaged) and _is_lost(held):
             raise JobLost(held.txn_id) from error  # what this start staged may have been swept since
-        _give_up(repository, job, held, error)
+        _discard_unless_resumable(repository, job, held, error)
         raise
     with suppress(OmnigraphError):  # the commit is there: what is left goes with the next cleanup
         if held.finish():  # otherwise another start has it, and needs what is there
@@ -71,24 +71,24 @@ def held_intent(
 
 def new_details(
     repository: Repository, base: WriteTxn, fingerprint: str, split_bytes: int, branch: str | None
-) -> Details:
+) -> LoadDetails:
     runtime = repository.runtime
     now = int(runtime.clock.now().timestamp() * 1000)
-    return Details(fingerprint, runtime.ids.short_id(), now, split_bytes, base.base.point, branch)
+    return LoadDetails(fingerprint, runtime.ids.short_id(), now, split_bytes, base.base.point, branch)
 
 
-def load_intent(
-    repository: Repository, txn_id: TxnId, base: WriteTxn, details: Details, actor: str | None, *, named: bool
+def take_load_intent(
+    repository: Repository, txn_id: TxnId, base: WriteTxn, details: LoadDetails, actor: str | None, *, named: bool
 ) -> HeldIntent:
     """The intent of a start that begins: a new one, or, of a load that has a name, that of an earlier start."""
-    intents, tables = repository.intents, tables_of(details, base)
+    intents, tables = repository.intents, writable_tables(details, base)
 
     def take() -> HeldIntent:
         return intents.take(
             base, txn_id, kind="load", actor=actor, details=details.to_json(), tables=tables, named=named
         )
 
-    held = taken(repository, txn_id, take)
+    held = take_after_discard(repository, txn_id, take)
     # A cleanup that lists intents from now on spares a new one's base; one that did before has passed it by now.
     if not held.adopted and repository.manifests.refresh_head(base.base).oldest_retained > base.base.manifest_version:
         held.discard()
@@ -96,9 +96,9 @@ def load_intent(
     return held
 
 
-def taken(repository: Repository, txn_id: TxnId, take: Callable[[], HeldIntent]) -> HeldIntent:
+def take_after_discard(repository: Repository, txn_id: TxnId, take: Callable[[], HeldIntent]) -> HeldIntent:
     """Take an intent; a discard of the job that has begun is completed first, by the process that began it or here."""
-    for _ in range(_HELPS_MAX):
+    for _ in range(_DISCARDS_COMPLETED_MAX):
         with suppress(JobEnding):
             return take()
         seen = repository.intents.read(txn_id)
@@ -107,7 +107,7 @@ def taken(repository: Repository, txn_id: TxnId, take: Callable[[], HeldIntent])
     return take()
 
 
-def clear_away(repository: Repository, own_id: TxnId, branch: str, branch_id: BranchId) -> None:
+def remove_leftovers(repository: Repository, own_id: TxnId, branch: str, branch_id: BranchId) -> None:
     """What a start has left that was killed after its commit on this branch. A job of another branch is not touched."""
     with suppress(OmnigraphError):  # another has it: it will find the commit too
         seen = repository.intents.read(own_id)
@@ -118,13 +118,13 @@ def clear_away(repository: Repository, own_id: TxnId, branch: str, branch_id: Br
             repository.intents.forget(seen.intent)
 
 
-def _was_lost(held: HeldIntent) -> bool:
+def _is_lost(held: HeldIntent) -> bool:
     with suppress(OmnigraphError):
         return not held.is_owned()
     return False
 
 
-def _give_up(repository: Repository, job: Job, held: HeldIntent, error: BaseException) -> None:
+def _discard_unless_resumable(repository: Repository, job: LoadJob, held: HeldIntent, error: BaseException) -> None:
     """A job that was named, and may succeed when it is started again, keeps what it has; others leave nothing."""
     if isinstance(error, OutcomeUnknown):
         return  # it may be committed: the next call with its id will know

@@ -14,27 +14,33 @@ from omnigraph.manifest.commit.plan import StagedTable
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import RowCounts, TableKey
 from omnigraph.manifest.repository import Repository
-from omnigraph.pipeline.bulk.concurrent_changes import Beside, arrivals, lands
-from omnigraph.pipeline.bulk.fold_base import Settled
+from omnigraph.pipeline.bulk.concurrent_changes import VerifiedLoad, can_publish_on, changes_between_bases
+from omnigraph.pipeline.bulk.fold_base import FoldedBases
 from omnigraph.pipeline.bulk.job import BulkJob, SplitResult
 from omnigraph.pipeline.bulk.resume import first_table_id
 from omnigraph.pipeline.bulk.staging.assemble import (
-    Assembled,
     Copies,
-    Piece,
     Positions,
     ReplacedRows,
+    StagedFragment,
+    StagedVersion,
     assemble,
-    counted,
     delete_rows,
-    minted_only,
-    pieces_of,
+    has_only_minted_ids,
+    staged_fragments,
+    sum_by_table,
 )
-from omnigraph.pipeline.bulk.staging.stage import FLAWED, REPLACING, read_side, unchanged_rows
+from omnigraph.pipeline.bulk.staging.stage import FLAWED, REPLACING, read_side, read_unchanged
 from omnigraph.pipeline.bulk.verification import verification_sql as questions
-from omnigraph.pipeline.bulk.verification.reject_locations import BY_NUMBER, Inquiry
-from omnigraph.pipeline.bulk.verification.rejects import TWICE_TOLD_MAX, RejectedRows, Rejection, Rejects, Twice
-from omnigraph.pipeline.bulk.verification.sql_engine import KeyEngine, Keys
+from omnigraph.pipeline.bulk.verification.reject_locations import BY_LINE, RowLocator
+from omnigraph.pipeline.bulk.verification.rejects import (
+    DUPLICATES_LISTED_MAX,
+    DuplicateIds,
+    LoadRejects,
+    RejectedGroup,
+    Rejection,
+)
+from omnigraph.pipeline.bulk.verification.sql_engine import KeyColumns, SqlEngine
 from omnigraph.pipeline.bulk.verification.verify_rows import Finding, StagedRows, Verifier
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.write.fragments import new_files, row_count, rows_at
@@ -55,7 +61,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Pass:
+class StagedPass:
     """The whole input, staged on one base."""
 
     txn: WriteTxn
@@ -65,99 +71,101 @@ class Pass:
 
 
 @dataclass
-class Planned:
+class PlannedLoad:
     """What a load comes to on one base."""
 
     staged: dict[TableKey, StagedTable] = field(default_factory=dict)
     rows: dict[TableKey, StagedRows] = field(default_factory=dict)  # what the load brings to each
     read_rows: frozenset[TableKey] = frozenset()
-    rejects: Rejects | None = None
+    rejects: LoadRejects | None = None
     counts: dict[str, int] = field(default_factory=dict)
     reports: list[str] = field(default_factory=list)
     summary: tuple[Rejection, ...] = ()  # told now: what it is told from goes with the intent
 
 
-class Planner:
+class LoadPlanner:
     """Plans one staged pass on a base, and again on others."""
 
     def __init__(
         self,
         runner: Runner,
-        engine: KeyEngine,
+        engine: SqlEngine,
         repository: Repository,
-        settled: Settled,
-        staged: Pass,
+        settled: FoldedBases,
+        staged: StagedPass,
         options: LoadOptions,
     ) -> None:
         self._runner = runner
         self._engine = engine
         self._repository = repository
         self._store = repository.store
-        self._settled = settled
+        self._folded_bases = settled
         self._job = staged.job
         self._staged = staged
         self._options = options
-        self._pieces: dict[TableKey, list[Piece]] = pieces_of(staged.results)
+        self._pieces: dict[TableKey, list[StagedFragment]] = staged_fragments(staged.results)
         self._copies: Copies = {}
         self._replaced = ReplacedRows(staged.job.location)
-        self._seen = counted(staged.results, "seen")
+        self._seen = sum_by_table(staged.results, "seen")
 
-    def plan(self, txn: WriteTxn) -> Planned:
+    def plan(self, txn: WriteTxn) -> PlannedLoad:
         """Assemble, verify, leave out, and put together; raises what can't be taken."""
-        round_ = _Round(self, txn, self._assembled(txn))
-        round_.reject_repeated()
+        round_ = _Verification(self, txn, self._assemble_all(txn))
+        round_.reject_duplicate_ids()
         rejects = round_.rejects
         if rejects.misformed and not self._options.quarantines:
             raise rejects.error()
-        while round_.found():
+        while round_.find():
             if not self._options.quarantines:
                 raise rejects.error()
-            round_.leave_out()
-        if rejects.unparsed + len(rejects.twice) and not self._options.quarantines:
+            round_.remove_found()
+        if rejects.unparsed + len(rejects.duplicates) and not self._options.quarantines:
             raise rejects.error()
         allowed, quarantine = self._options.max_errors, self._options.quarantine
         if allowed is not None and len(rejects) > allowed:
             raise max_errors_exceeded(rejects.error(), len(rejects), allowed)
         if quarantine is not None and len(rejects):
             rejects.write(quarantine)  # before the commit: after it nothing may fail
-        return round_.planned()
+        return round_.result()
 
-    def beside(self, before: WriteTxn, now: WriteTxn, planned: Planned) -> dict[TableKey, StagedTable] | None:
+    def rebase_verified(
+        self, before: WriteTxn, now: WriteTxn, planned: PlannedLoad
+    ) -> dict[TableKey, StagedTable] | None:
         """What was planned on one base, on another: None if something that came there may have to do with it."""
-        came = arrivals(self._repository.tables, before, now, planned.read_rows.union(planned.staged))
-        load = Beside(self._engine, self._job.location, constraints_for(now), planned.rows, self.unchanged)
-        if came is None or load.meets(came):
+        came = changes_between_bases(self._repository.tables, before, now, planned.read_rows.union(planned.staged))
+        load = VerifiedLoad(self._engine, self._job.location, constraints_for(now), planned.rows, self.unchanged)
+        if came is None or load.is_affected_by(came):
             return None
-        moved = frozenset(key for key, staged in planned.staged.items() if not lands(staged, now.table(key)))
-        return {**planned.staged, **self.again(now, planned, moved)}
+        moved = frozenset(key for key, staged in planned.staged.items() if not can_publish_on(staged, now.table(key)))
+        return {**planned.staged, **self.rebase(now, planned, moved)}
 
-    def again(self, txn: WriteTxn, planned: Planned, keys: frozenset[TableKey]) -> dict[TableKey, StagedTable]:
+    def rebase(self, txn: WriteTxn, planned: PlannedLoad, keys: frozenset[TableKey]) -> dict[TableKey, StagedTable]:
         """The same rows of these tables on other versions of theirs: nothing was changed in them but files."""
         gone = {} if planned.rejects is None else planned.rejects.positions()
-        parts = gather([partial(self._again, txn, key, gone.get(key)) for key in sorted(keys)])
+        parts = gather([partial(self._rebase_table, txn, key, gone.get(key)) for key in sorted(keys)])
         return dict(zip(sorted(keys), parts, strict=True))
 
-    def _again(self, txn: WriteTxn, key: TableKey, gone: Positions | None) -> StagedTable:
-        table = self._made(txn, key)
+    def _rebase_table(self, txn: WriteTxn, key: TableKey, gone: Positions | None) -> StagedTable:
+        table = self._assemble(txn, key)
         if gone is not None:
-            table = self.without(table, table.made.addresses(_written(gone)))
-        return self.finished(txn, key, table, self._verifier(txn, {key: table}))
+            table = self.delete_rows(table, table.made.addresses(_written_positions(gone)))
+        return self.finish(txn, key, table, self._verifier(txn, {key: table}))
 
-    def _assembled(self, txn: WriteTxn) -> "dict[TableKey, _Table]":
+    def _assemble_all(self, txn: WriteTxn) -> "dict[TableKey, _AssembledTable]":
         """In the order in which every write speaks of its tables."""
         if self._job.mode == "overwrite":
             keys = [
                 key for key in sorted(self._seen) if self._pieces.get(key) or (not self._seen[key] and txn.table(key))
             ]
         else:
-            unchanged = {key for key, rows in counted(self._staged.results, "unchanged").items() if rows}
+            unchanged = {key for key, rows in sum_by_table(self._staged.results, "unchanged").items() if rows}
             keys = sorted(unchanged.union(self._pieces), reverse=True)
-        return dict(zip(keys, gather([partial(self._made, txn, key) for key in keys]), strict=True))
+        return dict(zip(keys, gather([partial(self._assemble, txn, key) for key in keys]), strict=True))
 
-    def _made(self, txn: WriteTxn, key: TableKey) -> "_Table":
+    def _assemble(self, txn: WriteTxn, key: TableKey) -> "_AssembledTable":
         pieces, base = self._pieces.get(key, []), self._base(txn, key)
         made = assemble(self._runner, self._job, key, pieces, base, self._copies)
-        return _Table(made, made.at)
+        return _AssembledTable(made, made.at)
 
     def _base(self, txn: WriteTxn, key: TableKey) -> TableVersion | None:
         """All rows of a type in this base.
@@ -165,19 +173,19 @@ class Planner:
         If it has no stored table here, it gets the one that the pass has for that on every base: the intent names it.
         """
         first = first_table_id(self._job.minter.salt, self._staged.txn.base.point, key)
-        return self._settled.base(txn, key, first)
+        return self._folded_bases.version(txn, key, first)
 
     def unchanged(self, key: TableKey) -> "pa.Table | None":
-        return unchanged_rows(self._store, self._job, self._staged.results, key)
+        return read_unchanged(self._store, self._job, self._staged.results, key)
 
-    def without(self, table: "_Table", addresses: "Numbers") -> "_Table":
-        return _Table(table.made, delete_rows(self._runner, self._job.location, table.at, addresses)[0])
+    def delete_rows(self, table: "_AssembledTable", addresses: "Numbers") -> "_AssembledTable":
+        return _AssembledTable(table.made, delete_rows(self._runner, self._job.location, table.at, addresses)[0])
 
-    def _verifier(self, txn: WriteTxn, tables: "Mapping[TableKey, _Table]") -> Verifier:
+    def _verifier(self, txn: WriteTxn, tables: "Mapping[TableKey, _AssembledTable]") -> Verifier:
         rows = {key: self.rows(key, table) for key, table in tables.items()}
         return Verifier(self._engine, self._job.location, constraints_for(txn), rows, partial(self._base, txn))
 
-    def rows(self, key: TableKey, table: "_Table") -> StagedRows:
+    def rows(self, key: TableKey, table: "_AssembledTable") -> StagedRows:
         mode = self._job.mode
         return StagedRows(
             self._job.catalog.type_of(key),
@@ -186,17 +194,17 @@ class Planner:
             table.made.base,
             replaces_all=mode == "overwrite",
             ids_must_be_new=mode == "append",
-            only_fresh_ids=minted_only(self._staged.results, key),
+            only_fresh_ids=has_only_minted_ids(self._staged.results, key),
         )
 
-    def finished(self, txn: WriteTxn, key: TableKey, table: "_Table", verifier: Verifier) -> StagedTable:
+    def finish(self, txn: WriteTxn, key: TableKey, table: "_AssembledTable", verifier: Verifier) -> StagedTable:
         """The version to publish: in a merge also without the stored rows that are replaced."""
         ref, location = txn.table(key), self._job.location
         before = 0 if ref is None else ref.rows
         replacing = table.made.fragments(REPLACING)
         updated, at = 0, table.at
         if replacing and ref is not None:
-            addresses = self._replaced.of(key, table.made.base, partial(verifier.replaced, key, replacing))
+            addresses = self._replaced.find(key, table.made.base, partial(verifier.replaced, key, replacing))
             updated = len(addresses)
             at, _ = delete_rows(self._runner, location, at, addresses)
         rows = row_count(location, at)
@@ -209,25 +217,25 @@ class Planner:
 
 
 @dataclass(frozen=True)
-class _Table:
-    made: Assembled
+class _AssembledTable:
+    made: StagedVersion
     at: TableVersion  # without what was left out so far
 
 
-class _Round:
+class _Verification:
     """Verification on one base: what breaks a constraint, then what breaks one without that, until the rest holds."""
 
-    def __init__(self, planner: Planner, txn: WriteTxn, tables: dict[TableKey, _Table]) -> None:
+    def __init__(self, planner: LoadPlanner, txn: WriteTxn, tables: dict[TableKey, _AssembledTable]) -> None:
         self._planner, self._txn, self._tables = planner, txn, tables
         self._job, self._results = planner._job, planner._staged.results
         self._first = dict(tables)
-        inquiry = Inquiry(planner._runner, planner._job, planner._staged.splits, self._results)
-        self.rejects = Rejects(planner._store, planner._job, planner._staged.splits, self._results, inquiry)
-        self._flawed = self._flawed_rows()
+        inquiry = RowLocator(planner._runner, planner._job, planner._staged.splits, self._results)
+        self.rejects = LoadRejects(planner._store, planner._job, planner._staged.splits, self._results, inquiry)
+        self._flawed = self._find_flawed_rows()
         self._findings: list[Finding] = []
         self._reads: set[TableKey] = set()
 
-    def found(self) -> list[Finding]:
+    def find(self) -> list[Finding]:
         """What does not hold now."""
         verifier = self._planner._verifier(self._txn, self._tables)
         self._findings = verifier.findings(self._flawed)
@@ -235,11 +243,11 @@ class _Round:
         for finding in self._findings:
             key = finding.violation.table_key
             made = self._first[key].made if key in self._first else None
-            positions = Positions.together([]) if made is None else made.positions(finding.rows)
-            self.rejects.rows.append(RejectedRows(key, finding.violation, positions))
+            positions = Positions.concat([]) if made is None else made.positions(finding.rows)
+            self.rejects.rows.append(RejectedGroup(key, finding.violation, positions))
         return self._findings
 
-    def leave_out(self) -> None:
+    def remove_found(self) -> None:
         """Go on without the rows that were found; an error that no row of the load is to blame for ends it."""
         by_table: dict[TableKey, list[Any]] = {}
         for finding in self._findings:
@@ -247,62 +255,62 @@ class _Round:
                 by_table.setdefault(finding.violation.table_key, []).append(finding.rows)
         if not by_table:
             blameless = self.rejects.rows[-len(self._findings) :]
-            raise replace(self.rejects, results=(), twice=[], rows=blameless).violation()
+            raise replace(self.rejects, results=(), duplicates=[], rows=blameless).violation()
         self._delete(by_table)
         self._flawed = {}
 
-    def reject_repeated(self) -> None:
+    def reject_duplicate_ids(self) -> None:
         """Rows whose id came before: nothing else is asked about them."""
         by_table: dict[TableKey, list[Any]] = {}
         for key, table in self._tables.items():
-            two, addresses = self._repeated(key, table)
+            two, addresses = self._duplicate_ids(key, table)
             if two is not None:
-                self.rejects.twice.append(two)
+                self.rejects.duplicates.append(two)
                 by_table[key] = [addresses]
         self._delete(by_table)
         if self._job.mode != "overwrite":  # a type of which all rows are as they were has nothing else to ask
-            self._tables = {key: table for key, table in self._tables.items() if table.made.pieces}
+            self._tables = {key: table for key, table in self._tables.items() if table.made.staged}
         for key, rows in by_table.items():
             if key in self._flawed:
                 import numpy as np
 
                 self._flawed[key] = np.setdiff1d(self._flawed[key], rows[0])
 
-    def planned(self) -> Planned:
+    def result(self) -> PlannedLoad:
         """What is left, as versions that can be published."""
         verifier = self._planner._verifier(self._txn, self._tables)
         tables = {
-            key: self._planner.finished(self._txn, key, table, verifier)
+            key: self._planner.finish(self._txn, key, table, verifier)
             for key, table in self._tables.items()
             if table.made.rows or self._job.mode == "overwrite"
         }
         if self._job.mode == "merge":
             self._reads |= {key for key in self._first if self._reads_rows(key)}
         gone = {key: len(positions) for key, positions in self.rejects.positions().items()}
-        taken = {key: rows - gone.get(key, 0) for key, rows in counted(self._results, "taken").items()}
+        taken = {key: rows - gone.get(key, 0) for key, rows in sum_by_table(self._results, "taken").items()}
         counts = {key.partition(":")[2]: rows for key, rows in sorted(taken.items(), reverse=True) if rows}
         summary = self.rejects.summary()
         rows = {key: self._planner.rows(key, self._tables[key]) for key in tables}
-        return Planned(tables, rows, frozenset(self._reads), self.rejects, counts, self._reports(taken), summary)
+        return PlannedLoad(tables, rows, frozenset(self._reads), self.rejects, counts, self._reports(taken), summary)
 
     def _reads_rows(self, key: TableKey) -> bool:
         definition = self._job.catalog.type_of(key)
         known = match_constraint(definition) if definition.kind == "edge" else None
-        return known is not None or not minted_only(self._results, key)
+        return known is not None or not has_only_minted_ids(self._results, key)
 
     def _reports(self, taken: Mapping[TableKey, int]) -> list[str]:
         from omnigraph.write.load.load_modes import unchanged_type_note, unmatched_rows_notes
 
         if self._job.mode == "overwrite":
-            seen = counted(self._results, "seen")
+            seen = sum_by_table(self._results, "seen")
             return [
                 unchanged_type_note(key, count) for key, count in sorted(seen.items()) if count and not taken.get(key)
             ]
         if self._job.mode != "merge":
             return []
-        minted = dict(counted(self._results, "minted"))
+        minted = dict(sum_by_table(self._results, "minted"))
         if len(self.rejects) - self.rejects.unparsed:
-            for told in self.rejects.inquiry.ask(self.rejects.positions()).values():
+            for told in self.rejects.locator.locate(self.rejects.positions()).values():
                 for key, count in told.minted.items():
                     minted[key] -= count
         every = sorted(minted.items(), reverse=True)
@@ -313,18 +321,18 @@ class _Round:
 
         for key, parts in by_table.items():
             addresses = np.concatenate(parts)
-            table = self._planner.without(self._tables[key], addresses[addresses >= 0])
+            table = self._planner.delete_rows(self._tables[key], addresses[addresses >= 0])
             self._tables[key] = table
-            if not self._live(table):  # a type whose every row was rejected is not touched for that
+            if not self._remaining_fragments(table):  # a type whose every row was rejected is not touched for that
                 del self._tables[key]
 
-    def _live(self, table: _Table) -> "list[int]":
+    def _remaining_fragments(self, table: _AssembledTable) -> "list[int]":
         from omnigraph.storage.table.write.fragments import fragment_rows
 
         there = fragment_rows(self._job.location, table.at)
         return [number for number in table.made.ids if number in there]
 
-    def _flawed_rows(self) -> "dict[TableKey, Numbers]":
+    def _find_flawed_rows(self) -> "dict[TableKey, Numbers]":
         """Where the rows are that tasks found to break a constraint by themselves."""
         import numpy as np
 
@@ -337,27 +345,27 @@ class _Round:
                     ordinals = np.asarray(rows.column("ordinal").to_numpy(), np.int64)
                     splits = np.full(rows.num_rows, result.split, np.int64)
                     found.setdefault(key, []).append(Positions(splits, stretches, ordinals))
-        return {
-            key: np.sort(self._tables[key].made.addresses(Positions.together(parts))) for key, parts in found.items()
-        }
+        return {key: np.sort(self._tables[key].made.addresses(Positions.concat(parts))) for key, parts in found.items()}
 
-    def _repeated(self, key: TableKey, table: _Table) -> "tuple[Twice | None, Any]":
+    def _duplicate_ids(self, key: TableKey, table: _AssembledTable) -> "tuple[DuplicateIds | None, Any]":
         unchanged = self._planner.unchanged(key)
         if unchanged is not None:
-            return self._repeated_or_unchanged(key, table, unchanged)
+            return self._duplicate_or_unchanged_ids(key, table, unchanged)
         later = self._planner._verifier(self._txn, {key: table}).later_rows(key)
         if not later.num_rows:
             return None, None
         rows, firsts = later.column("rowaddr").to_numpy(), later.column("first_at").to_numpy()
-        ids = texts(rows_at(self._job.location, table.at, rows[:TWICE_TOLD_MAX], ["id"]), "id")
+        ids = texts(rows_at(self._job.location, table.at, rows[:DUPLICATES_LISTED_MAX], ["id"]), "id")
         definition = self._job.catalog.type_of(key)
-        return Twice(definition, ids, table.made.positions(rows), table.made.positions(firsts)), rows
+        return DuplicateIds(definition, ids, table.made.positions(rows), table.made.positions(firsts)), rows
 
-    def _repeated_or_unchanged(self, key: TableKey, table: _Table, unchanged: "pa.Table") -> "tuple[Twice | None, Any]":
+    def _duplicate_or_unchanged_ids(
+        self, key: TableKey, table: _AssembledTable, unchanged: "pa.Table"
+    ) -> "tuple[DuplicateIds | None, Any]":
         import numpy as np
         import pyarrow as pa
 
-        pairs = list(zip(table.made.pieces, table.made.ids, strict=True))
+        pairs = list(zip(table.made.staged, table.made.ids, strict=True))
         known = pa.table(
             {
                 "first_address": pa.array([number << 32 for _, number in pairs], pa.int64()),
@@ -365,9 +373,9 @@ class _Round:
                 "start": pa.array([piece.start for piece, _ in pairs], pa.int64()),
             }
         )
-        rows = Keys(self._job.location, table.at, {"id": "id"}, table.made.fragments())
+        rows = KeyColumns(self._job.location, table.at, {"id": "id"}, table.made.fragments())
         inputs: dict[str, Any] = {"n": rows, "f": known, "u": unchanged}
-        every = self._planner._engine.rows(questions.ID_TWICE_OR_UNCHANGED, inputs)
+        every = self._planner._engine.rows(questions.DUPLICATE_OR_UNCHANGED_IDS, inputs)
         if not every.num_rows:
             return None, None
         addresses, nth = every.column("rowaddr").to_numpy(), every.column("nth").to_numpy()
@@ -375,19 +383,19 @@ class _Round:
         later = np.flatnonzero(nth > 1)
         later = later[np.lexsort((where.ordinals[later], where.splits[later]))]
         first = np.maximum.accumulate(np.where(nth == 1, np.arange(len(nth)), 0))[later]
-        ids = texts(every.select(["id"]).take(later[:TWICE_TOLD_MAX]), "id")
+        ids = texts(every.select(["id"]).take(later[:DUPLICATES_LISTED_MAX]), "id")
         definition = self._job.catalog.type_of(key)
-        return Twice(definition, ids, where.at(later), where.at(first)), addresses[later]
+        return DuplicateIds(definition, ids, where.take(later), where.take(first)), addresses[later]
 
 
-def _positions(made: Assembled, addresses: "Numbers", every: "pa.Table") -> Positions:
+def _positions(made: StagedVersion, addresses: "Numbers", every: "pa.Table") -> Positions:
     """Rows that were written by their address, those that were not by the number of their line."""
     import numpy as np
 
     written = addresses >= 0
     found = Positions(
         np.array(every.column("split").to_numpy(), np.int64),
-        np.full(len(addresses), BY_NUMBER, np.int64),
+        np.full(len(addresses), BY_LINE, np.int64),
         np.array(every.column("number").to_numpy(), np.int64),
     )
     there = made.positions(addresses[written])
@@ -395,7 +403,7 @@ def _positions(made: Assembled, addresses: "Numbers", every: "pa.Table") -> Posi
     return found
 
 
-def _written(positions: Positions) -> Positions:
+def _written_positions(positions: Positions) -> Positions:
     """Without rows that were never written."""
-    here = positions.stretches != BY_NUMBER
-    return positions.at(here)
+    here = positions.stretches != BY_LINE
+    return positions.take(here)

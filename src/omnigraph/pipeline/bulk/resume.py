@@ -13,7 +13,7 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.intent.intent_store import HeldIntent
 from omnigraph.manifest.model.manifest import Manifest, Point, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
-from omnigraph.pipeline.bulk.fold_base import Settled
+from omnigraph.pipeline.bulk.fold_base import FoldedBases
 from omnigraph.pipeline.bulk.job import BulkJob, SplitResult
 from omnigraph.runtime import SHORT_ID_LENGTH
 from omnigraph.storage.objects.object_store import ObjectStore
@@ -27,7 +27,7 @@ _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Details:
+class LoadDetails:
     """What an intent keeps of a load: enough to tell whether another run may go on with it, and how."""
 
     fingerprint: str
@@ -48,10 +48,10 @@ class Details:
         }
 
     @staticmethod
-    def from_json(document: Mapping[str, Any], what: str) -> "Details":
+    def from_json(document: Mapping[str, Any], what: str) -> "LoadDetails":
         try:
             branch_id, number = document["staged_on"]
-            return Details(
+            return LoadDetails(
                 str(document["fingerprint"]),
                 str(document["salt"]),
                 int(document["milliseconds"]),
@@ -63,7 +63,7 @@ class Details:
             raise Damaged(what, f"{type(error).__name__}: {error}") from error
 
 
-def txn_of_job(job_id: str) -> TxnId:
+def txn_id_of_job(job_id: str) -> TxnId:
     """The transaction of a job: the same each time it is started, so that it lands once."""
     if not _JOB_ID.match(job_id):
         raise BadRequest(
@@ -89,7 +89,7 @@ def _digest(value: object) -> str:
     return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def tables_of(details: "Details", txn: WriteTxn) -> frozenset[str]:
+def writable_tables(details: "LoadDetails", txn: WriteTxn) -> frozenset[str]:
     """The tables that a load may write when it is staged on a base: those that are there, and a first one of each type.
 
     Of which types the input has rows is not known before it is parsed, nor which of them will have no stored table on
@@ -103,19 +103,19 @@ def stored_tables(txn: WriteTxn) -> frozenset[str]:
     return frozenset(ref.stored.table_id for ref in txn.base.tables.values() if ref.stored is not None)
 
 
-def job_for(
+def create_job(
     repository: Repository,
     held: HeldIntent,
-    details: Details,
+    details: LoadDetails,
     txn: WriteTxn,
     mode: Mode,
     options: Mapping[str, str],
-    settled: Settled | None = None,
+    settled: FoldedBases | None = None,
 ) -> BulkJob:
     """What tasks are told when the input is staged on this base."""
     point = txn.base.point
     keys = [definition.table_key for definition in txn.catalog.types]
-    target = partial(_target, settled or Settled(repository), txn, mode, details.salt)
+    target = partial(_target, settled or FoldedBases(repository), txn, mode, details.salt)
     return BulkJob(
         repository.location,
         txn.catalog,
@@ -127,26 +127,26 @@ def job_for(
     )
 
 
-def _target(settled: Settled, txn: WriteTxn, mode: Mode, salt: str, key: TableKey) -> TargetTable:
+def _target(settled: FoldedBases, txn: WriteTxn, mode: Mode, salt: str, key: TableKey) -> TargetTable:
     """Where rows of a type go. A merge looks at all rows there are, whoever settles them, now or in a later run."""
     ref, fresh = txn.table(key), first_table_id(salt, txn.base.point, key)
-    at = settled.base(txn, key, fresh) if mode == "merge" else None if ref is None else ref.stored
+    at = settled.version(txn, key, fresh) if mode == "merge" else None if ref is None else ref.stored
     return TargetTable(fresh) if at is None else TargetTable(at.table_id, at.table_version)
 
 
-def staged_before(repository: Repository, details: Details) -> WriteTxn | None:
+def read_staged_base(repository: Repository, details: LoadDetails) -> WriteTxn | None:
     """The base on which an earlier run staged; None where it is no longer there."""
     entry = repository.manifests.read(details.staged_on)
     return WriteTxn(entry, repository.schemas.read(entry.schema)) if isinstance(entry, Manifest) else None
 
 
-def finished_splits(store: ObjectStore, job: BulkJob, splits: Sequence[Split]) -> dict[int, SplitResult]:
+def read_finished_splits(store: ObjectStore, job: BulkJob, splits: Sequence[Split]) -> dict[int, SplitResult]:
     """Splits that an earlier run has staged completely."""
     wanted = {job.result_key(split.number): split.number for split in splits}
     there = [listed.key for listed in store.list(job.folder) if listed.key in wanted]
     stored = gather([lambda key=key: store.get(key) for key in there])  # type: ignore[misc]
     return {
-        wanted[key]: SplitResult.decoded(one.data) for key, one in zip(there, stored, strict=True) if one is not None
+        wanted[key]: SplitResult.decode(one.data) for key, one in zip(there, stored, strict=True) if one is not None
     }
 
 
@@ -155,7 +155,7 @@ def folder_of(prefix: str, staged_on: Point) -> str:
     return f"{prefix}/{staged_on.branch_id}-{staged_on.manifest_version}"
 
 
-def staged_on(details: Details, txn: WriteTxn) -> Details:
+def with_staged_base(details: LoadDetails, txn: WriteTxn) -> LoadDetails:
     return replace(details, staged_on=txn.base.point)
 
 

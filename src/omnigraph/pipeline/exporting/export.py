@@ -20,7 +20,7 @@ from omnigraph.manifest.commit.txn import Snapshot
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.compute import ComputeOptions, SparkProvider
 from omnigraph.pipeline.exporting.destination import Place, place_at
-from omnigraph.pipeline.progress import Watched
+from omnigraph.pipeline.progress import ProgressRunner
 from omnigraph.pipeline.source.scans import Pinned, divided, pinned_in, read_columns, tables_at
 from omnigraph.read.export.export import Exported, between, rows_by_id, select_types
 from omnigraph.read.export.export import export as export_file
@@ -141,7 +141,7 @@ def export_directory(
     large = compute.spark is not None or rows > SPARK_ROWS_MIN
     with SparkProvider(compute) as spark:
         on_spark = compute.engine == "spark" or (compute.engine == "auto" and large)
-        runner = Watched(spark.session.runner if on_spark else LocalRunner(), compute.progress)
+        runner = ProgressRunner(spark.session.runner if on_spark else LocalRunner(), compute.progress)
         return export_parts(repository, snapshot, place, chosen, format, runner)
 
 

@@ -26,17 +26,17 @@ from pyspark.sql.types import StructType
 from omnigraph.errors import BadRequest
 from omnigraph.manifest.model.manifest import MAIN
 from omnigraph.manifest.repository import Repository, open_repository
-from omnigraph.pipeline.bulk.dataframe_source import shown_partition, task_number
+from omnigraph.pipeline.bulk.dataframe_source import first_file_number, partition_name
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.bulk.staging.spool import (
-    Answer,
     Spool,
-    abandon,
-    begin,
+    SpooledPart,
+    begin_spool,
     check_rows,
+    combine_parts,
+    discard_spool,
     spool_nothing,
     spool_rows,
-    together,
 )
 from omnigraph.pipeline.source.pushdown import pushed
 from omnigraph.pipeline.source.scans import PART_ROWS, Pinned, divided, pin, read_part, type_named
@@ -217,7 +217,7 @@ class Destination:
 class Staged(WriterCommitMessage):
     """What one task has to say to the driver."""
 
-    answer: Answer
+    answer: SpooledPart
 
 
 def destination_of(options: Mapping[str, str], overwrite: bool) -> Destination:
@@ -248,20 +248,20 @@ class Writer(DataSourceArrowWriter):
         self._to = destination
         repository = destination.open()
         self._schema = arrow_for_spark(schema)
-        self._spool: Spool = begin(repository, destination.options)
+        self._spool: Spool = begin_spool(repository, destination.options)
         try:
             type_named(self._spool.job.catalog, destination.type_name)
             check_rows(self._spool, destination.type_name, self._schema, "The DataFrame")
         except BaseException:
-            abandon(repository, self._spool)
+            discard_spool(repository, self._spool)
             raise
 
     def write(  # type: ignore[override]  # as its base class documents it, and declares it no better
         self, iterator: "Iterator[pa.RecordBatch]"
     ) -> WriterCommitMessage:
         type_name = self._to.type_name
-        shown = shown_partition(type_name)
-        return Staged(spool_rows(self._spool, type_name, iterator, first_number=task_number(), shown=shown))
+        shown = partition_name(type_name)
+        return Staged(spool_rows(self._spool, type_name, iterator, first_number=first_file_number(), shown=shown))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         answers = [message.answer for message in messages if isinstance(message, Staged)]
@@ -269,7 +269,7 @@ class Writer(DataSourceArrowWriter):
             name = self._to.type_name
             answers.append(spool_nothing(self._spool, name, self._schema, first_number=0, shown=name))
         options = replace(self._to.options, txn_id=self._spool.txn_id)
-        bulk_load(self._to.open(), LocalRunner(), together(self._spool, answers), options)
+        bulk_load(self._to.open(), LocalRunner(), combine_parts(self._spool, answers), options)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        abandon(self._to.open(), self._spool)
+        discard_spool(self._to.open(), self._spool)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class StagedFragment:
     """One fragment of a load: the rows of a stretch of one split, from `start` on."""
 
     fragment: WrittenFragment
@@ -55,12 +55,12 @@ class Positions:
     def __len__(self) -> int:
         return len(self.splits)
 
-    def at(self, which: Any) -> "Positions":
+    def take(self, which: Any) -> "Positions":
         """Some of them: by numbers, a mask or a slice."""
         return Positions(self.splits[which], self.stretches[which], self.ordinals[which])
 
     @staticmethod
-    def together(parts: "Sequence[Positions]") -> "Positions":
+    def concat(parts: "Sequence[Positions]") -> "Positions":
         import numpy as np
 
         return Positions(
@@ -71,25 +71,25 @@ class Positions:
         )
 
 
-def pieces_of(results: Iterable[SplitResult]) -> dict[TableKey, list[Piece]]:
+def staged_fragments(results: Iterable[SplitResult]) -> dict[TableKey, list[StagedFragment]]:
     """The fragments of each table: in a merge first those that replace, each in the order of the input."""
     ordered = sorted(results, key=lambda result: result.split)
-    found: dict[TableKey, list[Piece]] = {}
+    found: dict[TableKey, list[StagedFragment]] = {}
     for stretch, name in ((REPLACING, "replacing"), (ADDED, "added")):
         for result in ordered:
             for key, table in result.tables.items():
                 start = 0
                 for fragment in getattr(table, name):
-                    found.setdefault(key, []).append(Piece(fragment, result.split, stretch, start))
+                    found.setdefault(key, []).append(StagedFragment(fragment, result.split, stretch, start))
                     start += fragment.rows
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Assembled:
+class StagedVersion:
     """A version with all rows that a load has for one table, and which of its fragments they are."""
 
-    pieces: tuple[Piece, ...]
+    staged: tuple[StagedFragment, ...]
     at: TableVersion
     ids: tuple[int, ...]  # of the pieces' fragments in that version
     base: TableVersion | None
@@ -97,16 +97,16 @@ class Assembled:
 
     def __post_init__(self) -> None:
         places: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
-        for piece, number in zip(self.pieces, self.ids, strict=True):
+        for piece, number in zip(self.staged, self.ids, strict=True):
             places.setdefault((piece.split, piece.stretch), []).append((piece.start, piece.fragment.rows, number))
         object.__setattr__(self, "_by_stretch", places)
 
     @property
     def rows(self) -> int:
-        return sum(piece.fragment.rows for piece in self.pieces)
+        return sum(piece.fragment.rows for piece in self.staged)
 
     def fragments(self, stretch: int | None = None) -> tuple[int, ...]:
-        pairs = zip(self.pieces, self.ids, strict=True)
+        pairs = zip(self.staged, self.ids, strict=True)
         return tuple(number for piece, number in pairs if stretch is None or piece.stretch == stretch)
 
     def addresses(self, positions: Positions) -> "Numbers":
@@ -128,20 +128,25 @@ class Assembled:
         import numpy as np
 
         if not len(addresses):
-            return Positions.together([])
+            return Positions.concat([])
         order = np.argsort(np.array(self.ids))
         index = order[np.searchsorted(np.array(self.ids)[order], addresses >> 32)]
-        of = {name: np.array([getattr(piece, name) for piece in self.pieces]) for name in ("split", "stretch", "start")}
+        of = {name: np.array([getattr(piece, name) for piece in self.staged]) for name in ("split", "stretch", "start")}
         offsets = addresses & 0xFFFFFFFF
         return Positions(of["split"][index], of["stretch"][index], of["start"][index] + offsets)
 
 
-Copies: TypeAlias = dict[tuple[TableKey, str], list[Piece]]  # by the table that they are in
+Copies: TypeAlias = dict[tuple[TableKey, str], list[StagedFragment]]  # by the table that they are in
 
 
 def assemble(
-    runner: Runner, job: BulkJob, key: TableKey, pieces: Sequence[Piece], base: TableVersion | None, copies: Copies
-) -> Assembled:
+    runner: Runner,
+    job: BulkJob,
+    key: TableKey,
+    pieces: Sequence[StagedFragment],
+    base: TableVersion | None,
+    copies: Copies,
+) -> StagedVersion:
     """The load's fragments of one table on a base; `base` is None for a type that has no table yet.
 
     `copies` are those that were made before for other tables, and are made once for each.
@@ -152,7 +157,9 @@ def assemble(
     schema = arrow_schema(job.catalog.type_of(key))
     if base is not None and base.table_id != target.table_id:  # somebody else has made the type's first table
         known = copies.get((key, base.table_id))
-        pieces = copies[key, base.table_id] = _copied(runner, job, key, pieces, base) if known is None else known
+        pieces = copies[key, base.table_id] = (
+            _copy_fragments(runner, job, key, pieces, base) if known is None else known
+        )
     fragments = [piece.fragment for piece in pieces]
     on = base if base is not None else ensure_table(location, target.table_id, schema)
     if job.mode == "overwrite" and base is not None:
@@ -161,10 +168,12 @@ def assemble(
         at, ids = commit_append(location, on, fragments)
     else:
         at, ids = on, []
-    return Assembled(tuple(pieces), at, tuple(ids), base)
+    return StagedVersion(tuple(pieces), at, tuple(ids), base)
 
 
-def _copied(runner: Runner, job: BulkJob, key: TableKey, pieces: Sequence[Piece], base: TableVersion) -> list[Piece]:
+def _copy_fragments(
+    runner: Runner, job: BulkJob, key: TableKey, pieces: Sequence[StagedFragment], base: TableVersion
+) -> list[StagedFragment]:
     """The same rows as fragments of another table: those of one table must not be used in another."""
     here = assemble(runner, job, key, pieces, job.targets[key].at, {})
     task = partial(copy_fragment, job.location, here.at, target=TargetTable(base.table_id, base.table_version))
@@ -189,16 +198,18 @@ class ReplacedRows:
         self._location = location
         self._known: dict[TableKey, tuple[TableVersion, Numbers]] = {}
 
-    def of(self, key: TableKey, base: TableVersion | None, find: "Callable[[tuple[int, ...] | None], Numbers]") -> Any:
+    def find(
+        self, key: TableKey, base: TableVersion | None, find: "Callable[[tuple[int, ...] | None], Numbers]"
+    ) -> Any:
         """Their addresses in this base; `find` looks for them in some fragments, or in all."""
         assert base is not None
-        found = self._from_before(key, base, find)
+        found = self._find_from_known(key, base, find)
         if found is None:
             found = find(None)
         self._known[key] = base, found
         return found
 
-    def _from_before(self, key: TableKey, base: TableVersion, find: Any) -> "Numbers | None":
+    def _find_from_known(self, key: TableKey, base: TableVersion, find: Any) -> "Numbers | None":
         import numpy as np
 
         if key not in self._known:
@@ -235,13 +246,13 @@ def _delete_in(location: Location, at: TableVersion, item: "tuple[int, Numbers]"
     return write_deletions(location, at, number, offsets.tolist())
 
 
-def minted_only(results: Iterable[SplitResult], key: TableKey) -> bool:
+def has_only_minted_ids(results: Iterable[SplitResult], key: TableKey) -> bool:
     """Whether every row of a table has an id that this load made."""
     tables: list[Any] = [result.tables[key] for result in results if key in result.tables]
     return all(table.minted == table.rows and not table.unchanged for table in tables)
 
 
-def counted(results: Iterable[SplitResult], name: str) -> Mapping[TableKey, int]:
+def sum_by_table(results: Iterable[SplitResult], name: str) -> Mapping[TableKey, int]:
     """A figure of the split results, added up by table."""
     found: dict[TableKey, int] = {}
     for result in results:

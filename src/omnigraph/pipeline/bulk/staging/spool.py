@@ -23,8 +23,8 @@ from omnigraph.manifest.model.manifest import TxnId
 from omnigraph.manifest.model.paths import recovery_folder
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.bulk.job import BulkJob
-from omnigraph.pipeline.bulk.load_intent import load_intent, new_details
-from omnigraph.pipeline.bulk.resume import job_for, tables_of
+from omnigraph.pipeline.bulk.load_intent import new_details, take_load_intent
+from omnigraph.pipeline.bulk.resume import create_job, writable_tables
 from omnigraph.pipeline.bulk.staging.stage import stage_parsed
 from omnigraph.pipeline.spark.types import restore_integers
 from omnigraph.storage.objects.object_store import ObjectStore, open_store
@@ -58,7 +58,7 @@ class Spool:
 
 
 @dataclass(frozen=True, slots=True)
-class Spooled:
+class SpooledRows:
     """A source for `bulk_load`: files that are spooled, and staged already, by the start that has this intent.
 
     It is that start which `bulk_load` goes on with, and no other: what another one spooled is not its input.
@@ -75,49 +75,49 @@ class Spooled:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SpooledPart:
     """What a task has spooled, of one type; `rows` are for the progress, and tell one input from another."""
 
     splits: tuple[Split, ...]
     rows: int
 
 
-def begin(repository: Repository, options: LoadOptions) -> Spool:
+def begin_spool(repository: Repository, options: LoadOptions) -> Spool:
     """Put the intent of a load whose rows will come, and release it: another process may go on with this start."""
-    spool, held = _begun(repository, options)
+    spool, held = _begin(repository, options)
     held.release()
     return spool
 
 
 @contextmanager
-def spooling(repository: Repository, options: LoadOptions) -> Iterator[Spool]:
+def hold_spool(repository: Repository, options: LoadOptions) -> Iterator[Spool]:
     """The same where this process waits for the rows: meanwhile the intent is kept alive."""
-    spool, held = _begun(repository, options)
+    spool, held = _begin(repository, options)
     try:
         with repository.intents.keeping(held):
             yield spool
     except BaseException:
-        abandon(repository, spool)
+        discard_spool(repository, spool)
         raise
     held.release()
 
 
-def _begun(repository: Repository, options: LoadOptions) -> tuple[Spool, HeldIntent]:
+def _begin(repository: Repository, options: LoadOptions) -> tuple[Spool, HeldIntent]:
     txn = _base(repository, options.branch, options.from_)
     if options.if_commit not in (None, txn.commit_id):
         raise PreconditionFailed(str(options.if_commit), txn.commit_id)
     own_id = options.txn_id or repository.runtime.ids.txn_id()
     details = new_details(repository, txn, _FINGERPRINT, SPLIT_BYTES, options.branch)
-    held = load_intent(repository, own_id, txn, details, options.actor, named=options.txn_id is not None)
+    held = take_load_intent(repository, own_id, txn, details, options.actor, named=options.txn_id is not None)
     if held.adopted:  # of an earlier start: its rows can't be used, new ones are put under another prefix
         repository.intents.forget(held.intent)
         prefix = f"{recovery_folder(own_id)}/{held.token}"
-        held.refresh(details.to_json(), tables=tables_of(details, txn), prefix=prefix)
-    job = job_for(repository, held, details, txn, options.mode, repository.location.options)
+        held.refresh(details.to_json(), tables=writable_tables(details, txn), prefix=prefix)
+    job = create_job(repository, held, details, txn, options.mode, repository.location.options)
     return Spool(held.intent, job), held
 
 
-def abandon(repository: Repository, spool: Spool) -> None:
+def discard_spool(repository: Repository, spool: Spool) -> None:
     """The rows will not come: leave nothing. What another start has by now is left to that."""
     held = repository.intents.continued(spool.intent)
     if held.discard():
@@ -133,32 +133,32 @@ def check_rows(spool: Spool, type_name: str, schema: "pa.Schema", shown: str) ->
 
 def spool_rows(
     spool: Spool, type_name: str, batches: "Iterable[pa.RecordBatch]", *, first_number: int, shown: str
-) -> Answer:
+) -> SpooledPart:
     """What a task does: write the rows as files and stage them. The numbers must be this attempt's alone."""
     store = open_store(spool.job.location)
     splits: list[Split] = []
     before = 0
-    for rows in _stretches(batches):
+    for rows in _file_tables(batches):
         number = first_number + len(splits)
         if len(splits) >= FILES_A_TASK:
             raise AssertionError(f"{shown} has more than {FILES_A_TASK} files")
-        splits.append(_spooled(spool, store, type_name, rows, number, shown, before))
+        splits.append(_spool_file(spool, store, type_name, rows, number, shown, before))
         before += rows.num_rows
-    return Answer(tuple(splits), before)
+    return SpooledPart(tuple(splits), before)
 
 
-def spool_nothing(spool: Spool, type_name: str, schema: "pa.Schema", *, first_number: int, shown: str) -> Answer:
+def spool_nothing(spool: Spool, type_name: str, schema: "pa.Schema", *, first_number: int, shown: str) -> SpooledPart:
     """A type that was named and has no rows: an overwrite empties it."""
     store = open_store(spool.job.location)
-    return Answer((_spooled(spool, store, type_name, schema.empty_table(), first_number, shown, 0),), 0)
+    return SpooledPart((_spool_file(spool, store, type_name, schema.empty_table(), first_number, shown, 0),), 0)
 
 
-def _spooled(
+def _spool_file(
     spool: Spool, store: ObjectStore, type_name: str, rows: "pa.Table", number: int, shown: str, before: int
 ) -> Split:
     definition = spool.job.catalog.by_name[type_name]
     rows = restore_integers(rows, definition)
-    data = _encoded(rows)
+    data = _encode(rows)
     key = spool.key(number)
     store.put(key, data)
     path = spool.job.location.child_uri(key)
@@ -169,7 +169,7 @@ def _spooled(
     return split
 
 
-def _encoded(rows: "pa.Table") -> bytes:
+def _encode(rows: "pa.Table") -> bytes:
     """One row group, so that it is one split."""
     import pyarrow.parquet as pq
 
@@ -179,7 +179,7 @@ def _encoded(rows: "pa.Table") -> bytes:
     return sink.getvalue()
 
 
-def _stretches(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.Table]":
+def _file_tables(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.Table]":
     """Rows in tables that become a file each."""
     import pyarrow as pa
 
@@ -205,10 +205,10 @@ def _base(repository: Repository, branch: str, from_: str | None) -> WriteTxn:
         return repository.open_txn(from_)
 
 
-def together(spool: Spool, answers: Sequence[Answer]) -> Spooled:
+def combine_parts(spool: Spool, answers: Sequence[SpooledPart]) -> SpooledRows:
     splits = [split for answer in answers for split in answer.splits]
     rows: dict[str, int] = {}
     for answer in answers:
         for name in {str(split.type_name) for split in answer.splits}:
             rows[name] = rows.get(name, 0) + answer.rows
-    return Spooled(spool.intent, tuple(sorted(splits, key=lambda split: split.number)), rows)
+    return SpooledRows(spool.intent, tuple(sorted(splits, key=lambda split: split.number)), rows)

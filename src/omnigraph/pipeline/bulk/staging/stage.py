@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.errors import Unavailable, Violation
 from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.pipeline.bulk.job import BulkJob, SplitResult, TableResult
-from omnigraph.pipeline.bulk.staging.upsert import Upserts, beside_stored
+from omnigraph.pipeline.bulk.staging.upsert import Upserts, merge_with_stored
 from omnigraph.schema.constraints import Key, Unique, type_constraints
 from omnigraph.storage.objects.object_store import ObjectStore, PutOutcome, open_store
 from omnigraph.storage.table.write.fragments import WrittenFragment, write_rows
@@ -41,13 +41,13 @@ def stage_split(job: BulkJob, split: Split) -> SplitResult:
     store = open_store(job.location)
     known = store.get(job.result_key(split.number))
     if known is not None:
-        return SplitResult.decoded(known.data)
+        return SplitResult.decode(known.data)
     return stage_parsed(job, split.number, parse_split(split, job.catalog, job.source_options, job.minter), store)
 
 
 def stage_parsed(job: BulkJob, number: int, stretches: Iterable[ParsedBlock], store: ObjectStore) -> SplitResult:
     """As `stage_split`, of stretches that come from wherever."""
-    staging = _Staging(job, number)
+    staging = _SplitStager(job, number)
     clock = staging.clock
     parsing = iter(stretches)
     while True:
@@ -55,25 +55,25 @@ def stage_parsed(job: BulkJob, number: int, stretches: Iterable[ParsedBlock], st
             parsed = next(parsing, None)
         if parsed is None:
             break
-        staging.take(parsed)
-    result, sides = staging.finished()
+        staging.add(parsed)
+    result, sides = staging.finish()
     for what, data in sides.items():
         store.put(job.side_key(number, what), data)
-    return _settled(store, job.result_key(number), result)
+    return _put_result(store, job.result_key(number), result)
 
 
-def _settled(store: ObjectStore, key: str, result: SplitResult) -> SplitResult:
+def _put_result(store: ObjectStore, key: str, result: SplitResult) -> SplitResult:
     """The answer that the store has, which is ours or that of whoever was first."""
     for _ in range(PUT_ATTEMPTS_MAX):
-        if store.create(key, result.encoded()).outcome is PutOutcome.CREATED:
+        if store.create(key, result.encode()).outcome is PutOutcome.CREATED:
             return result
         stored = store.get(key)
         if stored is not None:
-            return SplitResult.decoded(stored.data)
+            return SplitResult.decode(stored.data)
     raise Unavailable(key, "no answer to its put arrived")
 
 
-class Clock:
+class CpuClock:
     """CPU seconds of this process by phase, threads of Lance and DuckDB included."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Clock:
 
 
 @dataclass
-class _Table:
+class _TableBuffer:
     """A table's part of a split, as far as it is known."""
 
     waiting: list[ParsedRows] = field(default_factory=list)
@@ -99,29 +99,29 @@ class _Table:
     unchanged: list[Any] = field(default_factory=list)
 
 
-class _Staging:
+class _SplitStager:
     def __init__(self, job: BulkJob, number: int) -> None:
         self._job = job
         self._number = number
-        self._tables: dict[TableKey, _Table] = {}
+        self._tables: dict[TableKey, _TableBuffer] = {}
         self._rejected: list[RejectedLine] = []
         self._lines = 0
-        self.clock = Clock()
+        self.clock = CpuClock()
 
-    def take(self, parsed: ParsedBlock) -> None:
+    def add(self, parsed: ParsedBlock) -> None:
         self._lines += parsed.lines
         self._rejected += parsed.rejected
         for key, seen in parsed.seen.items():
-            table = self._tables.setdefault(key, _Table())
+            table = self._tables.setdefault(key, _TableBuffer())
             table.result = replace(table.result, seen=table.result.seen + seen)
         for key, rows in parsed.types.items():
-            table = self._tables.setdefault(key, _Table())
+            table = self._tables.setdefault(key, _TableBuffer())
             table.waiting.append(rows)
             table.bytes += rows.rows.nbytes
             if table.bytes > BUFFER_BYTES_MAX:
                 self._flush(key, table)
 
-    def finished(self) -> tuple[SplitResult, dict[str, bytes]]:
+    def finish(self) -> tuple[SplitResult, dict[str, bytes]]:
         for key, table in self._tables.items():
             self._flush(key, table)
         numbers = {one.number for one in self._rejected}
@@ -139,14 +139,14 @@ class _Staging:
         sides |= _arrow_side(UNCHANGED, {key: table.unchanged for key, table in self._tables.items()})
         return result, sides
 
-    def _flush(self, key: TableKey, table: _Table) -> None:
+    def _flush(self, key: TableKey, table: _TableBuffer) -> None:
         """Write what waits: in a merge the rows that replace others apart from those that are new."""
         if not table.waiting:
             return
-        incoming = joined(table.waiting)
+        incoming = concat_rows(table.waiting)
         table.waiting, table.bytes = [], 0
-        upserts = prepared(self._job, key, incoming, self.clock)
-        for stretch, mask in enumerate(stretches_of(upserts)):
+        upserts = prepare_rows(self._job, key, incoming, self.clock)
+        for stretch, mask in enumerate(stretch_masks(upserts)):
             self._write(key, table, incoming, upserts, stretch, mask)
         result = table.result
         if upserts.unchanged.any():
@@ -159,7 +159,7 @@ class _Staging:
         )
 
     def _write(
-        self, key: TableKey, table: _Table, incoming: ParsedRows, upserts: Upserts, stretch: int, mask: Any
+        self, key: TableKey, table: _TableBuffer, incoming: ParsedRows, upserts: Upserts, stretch: int, mask: Any
     ) -> None:
         import pyarrow as pa
 
@@ -169,7 +169,7 @@ class _Staging:
         name = ("replacing", "added")[stretch]
         known: tuple[WrittenFragment, ...] = getattr(table.result, name)
         with self.clock.on("values"):
-            bad = flawed_rows(incoming, rows)
+            bad = find_flawed_rows(incoming, rows)
         if len(bad):
             table.flawed.append((stretch, bad + sum(one.rows for one in known)))
         with self.clock.on("write"):
@@ -182,23 +182,23 @@ class _Staging:
         )
 
 
-def prepared(job: BulkJob, key: TableKey, incoming: ParsedRows, clock: Clock | None = None) -> Upserts:
+def prepare_rows(job: BulkJob, key: TableKey, incoming: ParsedRows, clock: CpuClock | None = None) -> Upserts:
     """The rows as they will be stored: in a merge completed from the stored ones."""
     import numpy as np
 
     if job.mode == "merge":
-        with (clock or Clock()).on("merge"):
-            return beside_stored(job.location, job.targets[key], incoming)
+        with (clock or CpuClock()).on("merge"):
+            return merge_with_stored(job.location, job.targets[key], incoming)
     nothing = np.zeros(incoming.rows.num_rows, np.bool_)
     return Upserts(incoming.rows, nothing, nothing, incoming.minted)
 
 
-def stretches_of(upserts: Upserts) -> "tuple[Any, Any]":
+def stretch_masks(upserts: Upserts) -> "tuple[Any, Any]":
     """Which rows go to the fragments that replace, and which to those that add."""
     return upserts.stored & ~upserts.unchanged, ~upserts.stored
 
 
-def joined(parts: list[ParsedRows]) -> ParsedRows:
+def concat_rows(parts: list[ParsedRows]) -> ParsedRows:
     """Several stretches as one."""
     import numpy as np
     import pyarrow as pa
@@ -218,7 +218,7 @@ def joined(parts: list[ParsedRows]) -> ParsedRows:
     )
 
 
-def flawed_rows(incoming: ParsedRows, rows: "pa.Table") -> "np.ndarray[Any, np.dtype[np.int64]]":
+def find_flawed_rows(incoming: ParsedRows, rows: "pa.Table") -> "np.ndarray[Any, np.dtype[np.int64]]":
     """The rows that break a constraint by themselves, by number. What two rows break together is seen later."""
     import numpy as np
     import pyarrow as pa
@@ -289,7 +289,7 @@ def read_side(store: ObjectStore, job: BulkJob, split: int, what: str, key: Tabl
     return every.filter(pc.equal(every.column("table"), pa.scalar(key))).select(others)
 
 
-def unchanged_rows(
+def read_unchanged(
     store: ObjectStore, job: BulkJob, results: Iterable[SplitResult], key: TableKey
 ) -> "pa.Table | None":
     """Rows of a merge that were not written, because they are stored exactly so."""

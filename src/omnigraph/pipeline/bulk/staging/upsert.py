@@ -34,7 +34,7 @@ class Upserts:
     minted: "Mask"
 
 
-def beside_stored(location: Location, target: TargetTable, incoming: ParsedRows) -> Upserts:
+def merge_with_stored(location: Location, target: TargetTable, incoming: ParsedRows) -> Upserts:
     """Complete rows from the stored ones: what is not given keeps its value, an edge without id may be a stored one."""
     import numpy as np
 
@@ -46,20 +46,20 @@ def beside_stored(location: Location, target: TargetTable, incoming: ParsedRows)
     known = match_constraint(definition) if definition.kind == "edge" else None
     addresses: list[Any] = []
     if known is not None and minted.any():
-        rows, minted, found = _matched(location, at, rows, minted, known.columns)
+        rows, minted, found = _match_edges(location, at, rows, minted, known.columns)
         addresses.append(found)
     if not minted.all():
-        addresses.append(_of_ids(location, at, rows, ~minted))
+        addresses.append(_addresses_of_ids(location, at, rows, ~minted))
     where = np.unique(np.concatenate(addresses)) if addresses else np.zeros(0, np.int64)
     if not len(where):
         return Upserts(rows, nothing, nothing, minted)
     before = rows_at(location, at, where, rows.schema.names)
-    rows = _completed(definition, incoming, rows, before)
+    rows = _complete(definition, incoming, rows, before)
     stored, unchanged = compare_rows(rows, before)
     return Upserts(rows, stored, unchanged, minted)
 
 
-def _completed(definition: TypeDef, incoming: ParsedRows, rows: "pa.Table", before: "pa.Table") -> "pa.Table":
+def _complete(definition: TypeDef, incoming: ParsedRows, rows: "pa.Table", before: "pa.Table") -> "pa.Table":
     given = {prop.column: incoming.given_in(prop.column) for prop in definition.properties}
     if incoming.given is not None:
         rows = fill_missing(rows, given, before)
@@ -70,21 +70,21 @@ def _completed(definition: TypeDef, incoming: ParsedRows, rows: "pa.Table", befo
     return rows
 
 
-def _of_ids(location: Location, at: TableVersion, rows: "pa.Table", some: "Mask") -> Any:
+def _addresses_of_ids(location: Location, at: TableVersion, rows: "pa.Table", some: "Mask") -> Any:
     import pyarrow as pa
 
     found = find_addresses(location, at, texts(rows.filter(pa.array(some)), "id"))
-    return _joined(location, at, rows, some, ("id",))[1] if found is None else found
+    return _join_stored(location, at, rows, some, ("id",))[1] if found is None else found
 
 
-def _matched(
+def _match_edges(
     location: Location, at: TableVersion, rows: "pa.Table", minted: "Mask", columns: Sequence[str]
 ) -> "tuple[pa.Table, Mask, Any]":
     """Edges without an id under the id of the stored edge that agrees in these values."""
     import numpy as np
     import pyarrow as pa
 
-    numbers, addresses = _joined(location, at, rows, minted, columns)
+    numbers, addresses = _join_stored(location, at, rows, minted, columns)
     if not len(numbers):
         return rows, minted, addresses
     ids = rows_at(location, at, addresses, ["id"]).column("id")
@@ -98,14 +98,14 @@ def _matched(
     return rows.set_column(index, rows.schema.field(index), both), left, addresses
 
 
-def _joined(
+def _join_stored(
     location: Location, at: TableVersion, rows: "pa.Table", some: "Mask", columns: Sequence[str]
 ) -> "tuple[Any, Any]":
     """Rows (by number) that agree with a stored row in these columns, and the addresses of those; each row once."""
     import numpy as np
     import pyarrow as pa
 
-    from omnigraph.pipeline.bulk.verification.sql_engine import connected
+    from omnigraph.pipeline.bulk.verification.sql_engine import connect_duckdb
     from omnigraph.storage.table.write.fragments import ROW_ADDRESS, normalize_zeros
 
     aliases = {name: f"k{number}" for number, name in enumerate(columns)}
@@ -113,7 +113,7 @@ def _joined(
     incoming = {alias: normalize_zeros(rows.column(name).take(chosen)) for name, alias in aliases.items()}
     stored = pa.RecordBatchReader.from_batches(key_schema(location, at, aliases), key_batches(location, at, aliases))
     agree = " AND ".join(f"i.{alias} = o.{alias}" for alias in aliases.values())
-    with connected() as connection:
+    with connect_duckdb() as connection:
         connection.register("i", pa.table({"number": chosen, **incoming}))
         connection.register("o", stored)
         found = connection.sql(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.pipeline.bulk.job import BulkJob, SplitResult
 from omnigraph.pipeline.bulk.staging.assemble import Positions
-from omnigraph.pipeline.bulk.staging.stage import BUFFER_BYTES_MAX, joined, prepared, stretches_of
+from omnigraph.pipeline.bulk.staging.stage import BUFFER_BYTES_MAX, concat_rows, prepare_rows, stretch_masks
 from omnigraph.storage.util.runner import Runner
 from omnigraph.write.load.input.chunks import FileChunks, open_parquet, read_gzip_lines, read_line_range
 from omnigraph.write.load.input.csv_records import read_csv_entities
@@ -26,11 +26,11 @@ from omnigraph.write.load.parse.parsed import ParsedRows
 if TYPE_CHECKING:
     import numpy as np
 
-BY_NUMBER = 2  # a "stretch" of rows that were never written: their ordinals are numbers of lines
+BY_LINE = 2  # a "stretch" of rows that were never written: their ordinals are numbers of lines
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RowQuery:
     """Rows of one split that somebody asks about, by table, stretch and ordinal."""
 
     split: Split
@@ -39,7 +39,7 @@ class Wanted:
 
 
 @dataclass
-class Told:
+class RowLocations:
     """What was found: the number of the line of each row, and the text of lines."""
 
     split: int
@@ -48,7 +48,7 @@ class Told:
     minted: dict[TableKey, int] = field(default_factory=dict)  # of these rows, those with an id of the load's making
 
 
-class Inquiry:
+class RowLocator:
     """Asks about rows of one load."""
 
     def __init__(self, runner: Runner, job: BulkJob, splits: Sequence[Split], results: Sequence[SplitResult]) -> None:
@@ -57,7 +57,7 @@ class Inquiry:
         self._splits = {split.number: split for split in splits}
         self._before = _lines_before(splits, results)
 
-    def ask(self, rows: Mapping[TableKey, Positions], *, texts: bool = False) -> dict[int, Told]:
+    def locate(self, rows: Mapping[TableKey, Positions], *, texts: bool = False) -> dict[int, RowLocations]:
         """What there is to say about these rows, by split."""
         wanted: dict[int, dict[tuple[TableKey, int], set[int]]] = {}
         for key, positions in rows.items():
@@ -67,10 +67,10 @@ class Inquiry:
             for split, stretch, ordinal in every:
                 wanted.setdefault(split, {}).setdefault((key, stretch), set()).add(ordinal)
         items = [
-            Wanted(self._splits[split], {where: tuple(sorted(some)) for where, some in of.items()}, texts)
+            RowQuery(self._splits[split], {where: tuple(sorted(some)) for where, some in of.items()}, texts)
             for split, of in sorted(wanted.items())
         ]
-        told = self._runner.run(partial(tell, self._job), items, stage="finding rejected rows")
+        told = self._runner.run(partial(locate_rows, self._job), items, stage="finding rejected rows")
         return {one.split: one for one in told}
 
     def place(self, split: int, number: int) -> InputPlace:
@@ -80,20 +80,20 @@ class Inquiry:
 
     def places(self, key: TableKey, positions: Positions) -> list[InputPlace]:
         """Where these rows stand, in their order."""
-        told = self.ask({key: positions})
+        told = self.locate({key: positions})
         every = zip(positions.splits.tolist(), positions.stretches.tolist(), positions.ordinals.tolist(), strict=True)
         return [self.place(split, told[split].numbers[key, stretch, ordinal]) for split, stretch, ordinal in every]
 
 
-def tell(job: BulkJob, wanted: Wanted) -> Told:
+def locate_rows(job: BulkJob, wanted: RowQuery) -> RowLocations:
     """The task: parse the split again, and find the rows that are asked about."""
-    told = Told(wanted.split.number)
-    finding = {key: _Finding(job, key, wanted, told) for key, _ in wanted.rows}
-    if any(stretch != BY_NUMBER for _, stretch in wanted.rows):
+    told = RowLocations(wanted.split.number)
+    finding = {key: _RowCounter(job, key, wanted, told) for key, _ in wanted.rows}
+    if any(stretch != BY_LINE for _, stretch in wanted.rows):
         for parsed in parse_split(wanted.split, job.catalog, job.source_options, job.minter):
             for key, rows in parsed.types.items():
                 if key in finding:
-                    finding[key].take(rows)
+                    finding[key].add(rows)
     for one in finding.values():
         one.finish()
     if wanted.texts:
@@ -102,31 +102,31 @@ def tell(job: BulkJob, wanted: Wanted) -> Told:
     return told
 
 
-class _Finding:
+class _RowCounter:
     """Counts the rows of one table as staging did."""
 
-    def __init__(self, job: BulkJob, key: TableKey, wanted: Wanted, told: Told) -> None:
-        self._job, self._key, self._told = job, key, told
+    def __init__(self, job: BulkJob, key: TableKey, wanted: RowQuery, told: RowLocations) -> None:
+        self._job, self._key, self._found = job, key, told
         self._wanted = {stretch: rows for (table, stretch), rows in wanted.rows.items() if table == key}
         self._count = dict.fromkeys(self._wanted, 0)
         self._waiting: list[ParsedRows] = []
         self._bytes = 0
 
-    def take(self, rows: ParsedRows) -> None:
+    def add(self, rows: ParsedRows) -> None:
         self._waiting.append(rows)
         self._bytes += rows.rows.nbytes
         if self._bytes > BUFFER_BYTES_MAX:
             self.finish()
 
     def finish(self) -> None:
-        for number in self._wanted.get(BY_NUMBER, ()):
-            self._told.numbers[self._key, BY_NUMBER, number] = number
+        for number in self._wanted.get(BY_LINE, ()):
+            self._found.numbers[self._key, BY_LINE, number] = number
         if not self._waiting:
             return
-        incoming = joined(self._waiting)
+        incoming = concat_rows(self._waiting)
         self._waiting, self._bytes = [], 0
-        upserts = prepared(self._job, self._key, incoming)
-        for stretch, mask in enumerate(stretches_of(upserts)):
+        upserts = prepare_rows(self._job, self._key, incoming)
+        for stretch, mask in enumerate(stretch_masks(upserts)):
             if stretch in self._wanted:
                 self._find(stretch, incoming.numbers[mask], upserts.minted[mask])
 
@@ -135,9 +135,9 @@ class _Finding:
         self._count[stretch] += len(numbers)
         for ordinal in self._wanted[stretch]:
             if before <= ordinal < self._count[stretch]:
-                self._told.numbers[self._key, stretch, ordinal] = int(numbers[ordinal - before])
+                self._found.numbers[self._key, stretch, ordinal] = int(numbers[ordinal - before])
                 fresh = int(minted[ordinal - before])
-                self._told.minted[self._key] = self._told.minted.get(self._key, 0) + fresh
+                self._found.minted[self._key] = self._found.minted.get(self._key, 0) + fresh
 
 
 def raw_rows(job: BulkJob, split: Split) -> Iterator[tuple[int, Any]]:

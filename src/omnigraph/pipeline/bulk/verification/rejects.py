@@ -22,7 +22,7 @@ from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.pipeline.bulk.job import BulkJob, SplitResult
 from omnigraph.pipeline.bulk.staging.assemble import Positions
 from omnigraph.pipeline.bulk.staging.stage import read_rejected
-from omnigraph.pipeline.bulk.verification.reject_locations import Inquiry, Told
+from omnigraph.pipeline.bulk.verification.reject_locations import RowLocations, RowLocator
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.objects.object_store import ObjectStore
 from omnigraph.write.load.input.input_splits import Split
@@ -32,7 +32,7 @@ from omnigraph.write.load.parse.parsed import RejectedLine
 from omnigraph.write.load.quarantine import PROBLEMS_SHOWN_MAX, original_to_json, rejection_reason
 from omnigraph.write.validate.violations import combine_violations, truncate_violations
 
-TWICE_TOLD_MAX = 10_000  # rows whose id occurred before, of which each is told with its place and the other's
+DUPLICATES_LISTED_MAX = 10_000  # rows whose id occurred before, of which each is told with its place and the other's
 SPLITS_AT_A_TIME = 64
 
 
@@ -45,7 +45,7 @@ class Rejection(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class RejectedRows:
+class RejectedGroup:
     """Rows of one table with one reason to reject them, in the order in which a report names them."""
 
     key: TableKey
@@ -54,11 +54,11 @@ class RejectedRows:
 
 
 @dataclass(frozen=True, eq=False)
-class Twice:
+class DuplicateIds:
     """Rows whose id occurred before: here each has its own reason, which names the place of the first."""
 
     definition: TypeDef
-    ids: Sequence[str]  # of the first `TWICE_TOLD_MAX`
+    ids: Sequence[str]  # of the first `DUPLICATES_LISTED_MAX`
     positions: Positions
     firsts: Positions
 
@@ -68,16 +68,16 @@ class Twice:
 
 
 @dataclass
-class Rejects:
+class LoadRejects:
     """Everything that is wrong with a load, as far as it is known."""
 
     store: ObjectStore
     job: BulkJob
     splits: Sequence[Split]
     results: Sequence[SplitResult]
-    inquiry: Inquiry
-    twice: list[Twice] = field(default_factory=list)
-    rows: list[RejectedRows] = field(default_factory=list)
+    locator: RowLocator
+    duplicates: list[DuplicateIds] = field(default_factory=list)
+    rows: list[RejectedGroup] = field(default_factory=list)
 
     @property
     def misformed(self) -> int:
@@ -95,12 +95,12 @@ class Rejects:
         import numpy as np
 
         by_table: dict[TableKey, list[Positions]] = {}
-        every_kind: list[Twice | RejectedRows] = [*self.twice, *self.rows]
+        every_kind: list[DuplicateIds | RejectedGroup] = [*self.duplicates, *self.rows]
         for one in every_kind:
             by_table.setdefault(one.key, []).append(one.positions)
         found = {}
         for key, parts in by_table.items():
-            every = Positions.together(parts)
+            every = Positions.concat(parts)
             rows = np.unique(np.stack([every.splits, every.stretches, every.ordinals]), axis=1)
             found[key] = Positions(rows[0], rows[1], rows[2])
         return found
@@ -119,7 +119,7 @@ class Rejects:
                 else:
                     name = "", "no readable entity"
                 counts[name] = counts.get(name, 0) + 1
-        for two in self.twice:
+        for two in self.duplicates:
             name = two.definition.name, "id given twice"
             counts[name] = counts.get(name, 0) + len(two.positions)
         for rows in self.rows:
@@ -131,7 +131,7 @@ class Rejects:
 
     def _invalid_input(self) -> InvalidInput:
         told: dict[InputPlace, str] = {}
-        for place, why in self._at_places(TWICE_TOLD_MAX):
+        for place, why in self._at_places(DUPLICATES_LISTED_MAX):
             told.setdefault(place, why if isinstance(why, str) else rejection_reason(why))
             if len(told) >= PROBLEMS_SHOWN_MAX:
                 break
@@ -143,23 +143,23 @@ class Rejects:
 
     def violation(self) -> ConstraintViolation:
         """The constraints that are broken."""
-        gathered = _Gathered()
-        for place, why in self._at_places(TWICE_TOLD_MAX):
+        gathered = _ViolationGroups()
+        for place, why in self._at_places(DUPLICATES_LISTED_MAX):
             assert isinstance(why, Violation)
             gathered.add(replace(why, places=(str(place),)))
-        for two in self.twice:
-            gathered.add_untold(two, TWICE_TOLD_MAX)
+        for two in self.duplicates:
+            gathered.add_unlisted(two, DUPLICATES_LISTED_MAX)
         for rows in self.rows:
             gathered.add_whole(self._placed(rows))
         error = combine_violations(gathered.listed(), gathered.unlisted)
         assert error is not None, "nothing was rejected"
         return truncate_violations(error)
 
-    def _placed(self, rows: RejectedRows) -> Violation:
-        some = rows.positions.at(slice(0, IDS_KEPT_MAX))
-        return replace(rows.violation, places=tuple(map(str, self.inquiry.places(rows.key, some))))
+    def _placed(self, rows: RejectedGroup) -> Violation:
+        some = rows.positions.take(slice(0, IDS_KEPT_MAX))
+        return replace(rows.violation, places=tuple(map(str, self.locator.places(rows.key, some))))
 
-    def _first_places(self, rows: RejectedRows) -> list[InputPlace]:
+    def _first_places(self, rows: RejectedGroup) -> list[InputPlace]:
         """Where the rows are that come first in the input, as many as an error lists; some more do no harm."""
         import numpy as np
 
@@ -173,26 +173,26 @@ class Rejects:
         first = [
             order[where.stretches[order] == stretch][:PROBLEMS_SHOWN_MAX] for stretch in np.unique(where.stretches)
         ]
-        return self.inquiry.places(rows.key, where.at(np.concatenate(first))) if first else []
+        return self.locator.places(rows.key, where.take(np.concatenate(first))) if first else []
 
     def _at_places(self, twice_max: int) -> Iterator[tuple[InputPlace, str | Violation]]:
         """Everything that was found about single lines, in the order of the files' names and of their lines."""
-        repeated = self._repeated(twice_max)
+        repeated = self._duplicate_violations(twice_max)
         order = sorted(self.splits, key=lambda split: (split.shown, split.number))
         unparsed = {result.split for result in self.results if result.misformed or result.refused}
         for split in order:
             entries: list[tuple[InputPlace, str | Violation]] = list(repeated.get(split.number, ()))
             if split.number in unparsed:
                 for one in read_rejected(self.store, self.job, split.number):
-                    entries.append((self.inquiry.place(split.number, one.number), one.reason))
+                    entries.append((self.locator.place(split.number, one.number), one.reason))
             yield from sorted(entries, key=lambda entry: entry[0].number)
 
-    def _repeated(self, at_most: int) -> dict[int, list[tuple[InputPlace, Violation]]]:
+    def _duplicate_violations(self, at_most: int) -> dict[int, list[tuple[InputPlace, Violation]]]:
         """Rows whose id occurred before, by split, each with its own violation."""
         found: dict[int, list[tuple[InputPlace, Violation]]] = {}
-        for two in self.twice:
-            some, firsts = two.positions.at(slice(0, at_most)), two.firsts.at(slice(0, at_most))
-            places = self.inquiry.places(two.key, Positions.together([some, firsts]))
+        for two in self.duplicates:
+            some, firsts = two.positions.take(slice(0, at_most)), two.firsts.take(slice(0, at_most))
+            places = self.locator.places(two.key, Positions.concat([some, firsts]))
             own, others = places[: len(some)], places[len(some) :]
             for split, entity, place, other in zip(some.splits.tolist(), two.ids, own, others, strict=False):
                 found.setdefault(split, []).append((place, repeated_id_violation(two.definition, entity, str(other))))
@@ -219,13 +219,13 @@ class Rejects:
         splits = sorted(unparsed.union(*(set(positions.splits.tolist()) for positions in rejected.values())))
         for start in range(0, len(splits), SPLITS_AT_A_TIME):
             some = splits[start : start + SPLITS_AT_A_TIME]
-            told = self.inquiry.ask(_of_splits(rejected, some), texts=True)
+            told = self.locator.locate(_of_splits(rejected, some), texts=True)
             for split in some:
                 unread = read_rejected(self.store, self.job, split) if split in unparsed else iter(())
                 yield from self._entries_of(split, unread, told.get(split), reasons)
 
     def _entries_of(
-        self, split: int, unread: Iterator[RejectedLine], told: Told | None, reasons: Mapping[Any, list[str]]
+        self, split: int, unread: Iterator[RejectedLine], told: RowLocations | None, reasons: Mapping[Any, list[str]]
     ) -> Iterator[dict[str, Any]]:
         lines: dict[int, tuple[list[str], Any]] = {}
         for one in unread:
@@ -235,13 +235,13 @@ class Rejects:
             why_not = reasons[key, split, stretch, ordinal]
             lines.setdefault(number, ([], told.texts.get(number) if told else None))[0].extend(why_not)
         for number, (why_all, raw) in sorted(lines.items()):
-            yield {"place": str(self.inquiry.place(split, number)), "reasons": why_all} | original_to_json(raw)
+            yield {"place": str(self.locator.place(split, number)), "reasons": why_all} | original_to_json(raw)
 
     def _reasons(self) -> dict[Any, list[str]]:
         """Why each row was left out, by its position."""
         found: dict[Any, list[str]] = {}
-        for two in self.twice:
-            others = self.inquiry.places(two.key, two.firsts)
+        for two in self.duplicates:
+            others = self.locator.places(two.key, two.firsts)
             for where, other in zip(_each(two.positions), others, strict=True):
                 found.setdefault((two.key, *where), []).append(
                     rejection_reason(repeated_id_violation(two.definition, "", str(other)))
@@ -253,7 +253,7 @@ class Rejects:
         return found
 
 
-class _Gathered:
+class _ViolationGroups:
     """Violations of single lines as groups, so many of them as a report keeps; the others are counted."""
 
     def __init__(self) -> None:
@@ -286,11 +286,11 @@ class _Gathered:
             rows = last.count + violation.count - len(last.offenders)
             group[-1] = replace(last, more_ids=last.more_ids + len(new), more_rows=rows)
 
-    def add_untold(self, two: Twice, told: int) -> None:
+    def add_unlisted(self, two: DuplicateIds, told: int) -> None:
         """Rows beyond those that are told one by one."""
         rest = len(two.positions) - told
         if rest > 0:
-            self._more.update(hash((two.key, *where)) for where in _each(two.firsts.at(slice(told, None))))
+            self._more.update(hash((two.key, *where)) for where in _each(two.firsts.take(slice(told, None))))
             self._more_rows += rest
 
     def add_whole(self, violation: Violation) -> None:
@@ -311,5 +311,5 @@ def _of_splits(rows: Mapping[TableKey, Positions], splits: Sequence[int]) -> dic
     for key, positions in rows.items():
         here = np.isin(positions.splits, np.array(splits))
         if here.any():
-            found[key] = positions.at(here)
+            found[key] = positions.take(here)
     return found

@@ -28,7 +28,7 @@ FRAGMENTS_A_PARTITION = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class KeyColumns:
     """Some columns of some fragments of one table version, under the names that a query uses."""
 
     location: Location = field(repr=False)
@@ -37,10 +37,10 @@ class Keys:
     fragments: tuple[int, ...] | None = None  # None: all
 
 
-Inputs: TypeAlias = "Mapping[str, Keys | pa.Table]"
+Inputs: TypeAlias = "Mapping[str, KeyColumns | pa.Table]"
 
 
-class KeyEngine(Protocol):
+class SqlEngine(Protocol):
     """Answers a query over named inputs."""
 
     name: str
@@ -48,7 +48,7 @@ class KeyEngine(Protocol):
     def rows(self, sql: str, inputs: Inputs) -> "pa.Table": ...
 
 
-class DuckKeys:
+class DuckDbEngine:
     """DuckDB: key columns come as streams from Lance, what does not fit in memory goes to disk."""
 
     name = "duckdb"
@@ -58,14 +58,14 @@ class DuckKeys:
 
     def rows(self, sql: str, inputs: Inputs) -> "pa.Table":
         streams = BatchStreams()
-        with connected(self._memory_mb) as connection, streams.original_errors():
+        with connect_duckdb(self._memory_mb) as connection, streams.original_errors():
             for name, keys in inputs.items():
-                connection.register(name, _stream(streams, keys) if isinstance(keys, Keys) else keys)
+                connection.register(name, _stream(streams, keys) if isinstance(keys, KeyColumns) else keys)
             answer: pa.Table = connection.sql(sql).to_arrow_table()
             return answer
 
 
-class SparkKeys:
+class SparkSqlEngine:
     """Spark SQL: executors read the key columns of their fragments themselves."""
 
     name = "spark"
@@ -75,11 +75,11 @@ class SparkKeys:
 
     def rows(self, sql: str, inputs: Inputs) -> "pa.Table":
         views: dict[str, Any] = {name: self._frame(keys) for name, keys in inputs.items()}
-        answer: pa.Table = self._spark.sql(_braced(sql, views), None, **views).toArrow()
+        answer: pa.Table = self._spark.sql(_name_inputs(sql, views), None, **views).toArrow()
         return answer
 
-    def _frame(self, keys: "Keys | pa.Table") -> "DataFrame":
-        if not isinstance(keys, Keys):
+    def _frame(self, keys: "KeyColumns | pa.Table") -> "DataFrame":
+        if not isinstance(keys, KeyColumns):
             return self._spark.createDataFrame(keys.cast(_for_spark(keys.schema)))
         from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -97,7 +97,7 @@ class SparkKeys:
 
 
 @contextmanager
-def connected(memory_mb: int | None = None) -> "Iterator[DuckDBPyConnection]":
+def connect_duckdb(memory_mb: int | None = None) -> "Iterator[DuckDBPyConnection]":
     """A DuckDB connection with bounded memory and a place on disk for the rest."""
     import duckdb
 
@@ -120,7 +120,7 @@ def _memory_mb() -> int:
     return max(MEMORY_MB_MIN, min(MEMORY_MB_MAX, int(free_memory() * MEMORY_SHARE) >> 20))
 
 
-def _stream(streams: BatchStreams, keys: Keys) -> "pa.RecordBatchReader":
+def _stream(streams: BatchStreams, keys: KeyColumns) -> "pa.RecordBatchReader":
     schema = key_schema(keys.location, keys.at, keys.columns)
     return streams.reader(schema, key_batches(keys.location, keys.at, keys.columns, keys.fragments))
 
@@ -152,7 +152,7 @@ def _for_spark(schema: "pa.Schema") -> "pa.Schema":
     return pa.schema([field.with_type(wider.get(field.type, field.type)) for field in schema])
 
 
-def _braced(sql: str, views: Iterable[str]) -> str:
+def _name_inputs(sql: str, views: Iterable[str]) -> str:
     """The text with each input as Spark's parameters write it."""
     names = "|".join(map(re.escape, views))
     return re.sub(rf"\b(FROM|JOIN) ({names})\b", r"\1 {\2} \2", sql)

@@ -7,16 +7,16 @@ is named once in a text, and names need no quotes: the two engines quote differe
 
 from collections.abc import Sequence
 
-ID_TWICE = "SELECT n.id AS id, min(n.rowaddr) AS first_at FROM n GROUP BY n.id HAVING count(*) > 1"
+DUPLICATE_IDS = "SELECT n.id AS id, min(n.rowaddr) AS first_at FROM n GROUP BY n.id HAVING count(*) > 1"
 
-LATER_OF_ID = (
+LATER_ROWS_OF_ID = (
     "SELECT n.rowaddr AS rowaddr, d.first_at AS first_at FROM n JOIN d ON n.id = d.id"
     " WHERE n.rowaddr <> d.first_at ORDER BY 1"
 )
 
 # With rows that were left out because they are stored exactly so: `u`. `place` and `turn` put both in one order, `f`
 # says of which split a fragment is, by the address of its first row.
-ID_TWICE_OR_UNCHANGED = (
+DUPLICATE_OR_UNCHANGED_IDS = (
     "SELECT b.id AS id, b.rowaddr AS rowaddr, b.split AS split, b.number AS number, b.nth AS nth FROM"
     " (SELECT a.id AS id, a.rowaddr AS rowaddr, a.split AS split, a.number AS number,"
     " row_number() OVER (PARTITION BY a.id ORDER BY a.split, a.place, a.turn, a.number) AS nth,"
@@ -31,12 +31,12 @@ ID_STORED = "SELECT n.rowaddr AS rowaddr FROM n JOIN o ON n.id = o.id ORDER BY n
 
 ADDRESS_OF_STORED = "SELECT o.rowaddr AS rowaddr FROM o JOIN n ON n.id = o.id ORDER BY 1"
 
-VALUE_MET = "SELECT n.rowaddr AS rowaddr FROM n JOIN o ON n.k0 = o.k0 LIMIT 1"
+VALUE_MATCHED = "SELECT n.rowaddr AS rowaddr FROM n JOIN o ON n.k0 = o.k0 LIMIT 1"
 
-NODES_MISSED = "SELECT DISTINCT o.k0 AS node FROM o WHERE NOT EXISTS (SELECT 1 FROM n WHERE n.id = o.k0) ORDER BY 1"
+NODES_MISSING = "SELECT DISTINCT o.k0 AS node FROM o WHERE NOT EXISTS (SELECT 1 FROM n WHERE n.id = o.k0) ORDER BY 1"
 
 
-def unique_twice(width: int) -> str:
+def duplicate_values(width: int) -> str:
     """Values that several rows have, and which row had them first."""
     keys = _keys("n", width)
     return (

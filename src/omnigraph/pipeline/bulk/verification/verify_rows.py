@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from omnigraph.errors import IDS_KEPT_MAX, Violation
 from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.pipeline.bulk.verification import verification_sql as questions
-from omnigraph.pipeline.bulk.verification.sql_engine import KeyEngine, Keys
+from omnigraph.pipeline.bulk.verification.sql_engine import KeyColumns, SqlEngine
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.constraints import Cardinality, Constraints, Endpoint, Unique
 from omnigraph.storage.location import Location
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     Addresses = np.ndarray[Any, np.dtype[np.int64]]
 
-Stored: TypeAlias = Callable[[TableKey], "TableVersion | None"]
+BaseVersion: TypeAlias = Callable[[TableKey], "TableVersion | None"]
 FLAWED_ROWS_A_TIME = 100_000
 
 
@@ -69,11 +69,11 @@ class Finding:
 class Verifier:
     """All questions about one load on one base."""
 
-    engine: KeyEngine
+    engine: SqlEngine
     location: Location
     constraints: Constraints
     tables: Mapping[TableKey, StagedRows]
-    stored: Stored
+    stored: BaseVersion
     reads: set[TableKey] = field(default_factory=set)  # stored tables that were asked
 
     def later_rows(self, key: TableKey) -> "pa.Table":
@@ -84,10 +84,10 @@ class Verifier:
         nothing = pa.table({"rowaddr": pa.array([], pa.int64()), "first_at": pa.array([], pa.int64())})
         if table.only_fresh_ids:
             return nothing
-        found = self.engine.rows(questions.ID_TWICE, {"n": self._rows(table, "id")})
+        found = self.engine.rows(questions.DUPLICATE_IDS, {"n": self._rows(table, "id")})
         if not found.num_rows:
             return nothing
-        return self.engine.rows(questions.LATER_OF_ID, {"n": self._rows(table, "id"), "d": found})
+        return self.engine.rows(questions.LATER_ROWS_OF_ID, {"n": self._rows(table, "id"), "d": found})
 
     def findings(self, flawed: "Mapping[TableKey, Addresses]") -> list[Finding]:
         """What does not hold, in the order in which every write tells it; `flawed` rows break something alone."""
@@ -111,7 +111,7 @@ class Verifier:
         """Where the stored rows are whose ids these fragments of the load have; in some stored fragments, or in all."""
         table = self.tables[key]
         assert table.base is not None
-        stored = Keys(self.location, table.base, aliases(["id"]), among)
+        stored = KeyColumns(self.location, table.base, aliases(["id"]), among)
         inputs = {"n": self._rows(replace(table, fragments=tuple(fragments)), "id"), "o": stored}
         return _numbers(self.engine.rows(questions.ADDRESS_OF_STORED, inputs), "rowaddr")
 
@@ -132,7 +132,7 @@ class Verifier:
 
         own = [one for one in self.constraints.of(table.key) if not isinstance(one, Unique)]
         found: dict[str, list[tuple[Violation, Any]]] = {}
-        names = _columns(table.definition)
+        names = _column_names(table.definition)
         for start in range(0, len(flawed), FLAWED_ROWS_A_TIME):
             addresses = flawed[start : start + FLAWED_ROWS_A_TIME]
             rows = rows_at(self.location, table.at, addresses, names)
@@ -140,11 +140,11 @@ class Verifier:
             for violation in value_violations(own, table.definition, rows):
                 bad = np.array([where[entity] for entity in violation.entity_ids], np.int64)
                 found.setdefault(violation.constraint, []).append((violation, bad))
-        return {name: _as_one(parts) for name, parts in found.items()}
+        return {name: _combine_findings(parts) for name, parts in found.items()}
 
     def _written_values(self, table: StagedRows, unique: Unique) -> list[Finding]:
         width = len(unique.columns)
-        found = self.engine.rows(questions.unique_twice(width), {"n": self._rows(table, *unique.columns)})
+        found = self.engine.rows(questions.duplicate_values(width), {"n": self._rows(table, *unique.columns)})
         if not found.num_rows:
             return []
         rows = self._rows(table, *unique.columns)
@@ -259,7 +259,7 @@ class Verifier:
         if at is None:
             return []
         inputs = {"n": self._rows(table, "id"), "o": self._keys(at, endpoint.columns[0])}
-        gone = self.engine.rows(questions.NODES_MISSED, inputs)
+        gone = self.engine.rows(questions.NODES_MISSING, inputs)
         nodes = tuple(texts(gone.slice(0, IDS_KEPT_MAX), "node"))
         more = gone.num_rows - len(nodes)
         return [
@@ -269,11 +269,11 @@ class Verifier:
 
     # Inputs and answers.
 
-    def _rows(self, table: StagedRows, *columns: str) -> Keys:
-        return Keys(self.location, table.at, aliases(columns), table.fragments)
+    def _rows(self, table: StagedRows, *columns: str) -> KeyColumns:
+        return KeyColumns(self.location, table.at, aliases(columns), table.fragments)
 
-    def _keys(self, at: TableVersion, *columns: str) -> Keys:
-        return Keys(self.location, at, aliases(columns))
+    def _keys(self, at: TableVersion, *columns: str) -> KeyColumns:
+        return KeyColumns(self.location, at, aliases(columns))
 
     def _ids(self, table: StagedRows, addresses: "Addresses") -> list[str]:
         """The ids of the first of these rows: as many as are named."""
@@ -288,7 +288,7 @@ class Verifier:
         return [Finding(replace(violation, more_ids=more_ids, more_rows=more_rows), _numbers(rows, "rowaddr"))]
 
 
-def _as_one(parts: "Sequence[tuple[Violation, Any]]") -> Finding:
+def _combine_findings(parts: "Sequence[tuple[Violation, Any]]") -> Finding:
     """What was found in several helpings, told by the first."""
     import numpy as np
 
@@ -305,7 +305,7 @@ def aliases(columns: Sequence[str]) -> dict[str, str]:
     return {name: f"k{number}" for number, name in enumerate(keys)} | ({"id": "id"} if "id" in columns else {})
 
 
-def _columns(definition: TypeDef) -> list[str]:
+def _column_names(definition: TypeDef) -> list[str]:
     from omnigraph.schema.arrow import arrow_schema
 
     return list(arrow_schema(definition).names)
