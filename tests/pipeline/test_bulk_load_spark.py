@@ -163,7 +163,7 @@ def test_keys_are_spark_s_only_above_a_size(tmp_path: Path, runner: TasksHere) -
     given = write_lines(tmp_path / "given.jsonl", PEOPLE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "DuckDbEngine", Noted)
-        patch.setattr(module, "SparkKeys", NotedSpark)
+        patch.setattr(module, "SparkSqlEngine", NotedSpark)
         for number, (least, name) in enumerate(((31, "duckdb"), (30, "spark"))):
             world = BulkWorld.make(tmp_path / f"graph{number}", runner=runner)
             world.bulk(str(given), settings=BulkSettings(spark_keys_min=least))
