@@ -1,4 +1,4 @@
-"""What the tests of parsing share: a schema with every type, and two ways to read the same input."""
+"""Shared by the tests of parsing: a schema with every type, and the fast and the row-by-row way to parse an input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schema changes beside folds, inline rows and staged writes: interleavings of small sets of operations on one type.
+"""Schema changes concurrent with folds, inline rows and staged writes: interleavings of operations on one type.
 
 Each operation opens (captures a base and plans, up to its first put) and publishes later, on whatever the head then is:
 the real code on real graphs. After every commit the type must read as the operations applied one after another, and its

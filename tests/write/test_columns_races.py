@@ -1,4 +1,4 @@
-"""A schema change beside folds and other writers: no commit has a table that lacks a column of its schema.
+"""Schema changes concurrent with folds and other writers: no commit has a table that lacks a column of its schema.
 
 All rows of the type are inline in manifests when the change is planned, so it stages nothing. One client is stopped
 just before the put that would make its commit, another one does its whole work, then the first goes on.
@@ -254,7 +254,7 @@ def test_a_merge_brings_a_property_although_a_fold_of_the_source_was_first(
 
 @pytest.mark.parametrize("wide", ["main", "b"])
 @pytest.mark.parametrize(("schema", "value"), [(NULLABLE, None), (DEFAULT, 7)], ids=["null", "default"])
-def test_a_three_way_merge_of_different_schemas_stands_folds_of_both_sides(
+def test_a_three_way_merge_of_different_schemas_works_after_folds_on_both_sides(
     graph: Graph, schema: str, value: int | None, wide: str
 ) -> None:
     graph.branches.create("b")

@@ -1,4 +1,4 @@
-"""`confirmed-head`: what a write is refused for is true of a head that was confirmed in that call."""
+"""`confirmed-head`: a write is only refused for what holds on a head that was confirmed in that call."""
 
 from __future__ import annotations
 

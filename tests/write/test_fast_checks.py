@@ -1,4 +1,4 @@
-"""Rows that are seen to be fine without a column being made of them: nobody is let through whom the columns refuse."""
+"""Fast checks of single rows: a row that passes them violates nothing when it is checked by column."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_lists_and_vectors_are_left_to_the_columns(column: str, value: Any) -> N
     assert not passes_fast_checks(TYPES["Listed"], {"id": "a", "text_1": "b", column: value})
 
 
-def test_what_is_kept_of_a_type_is_not_that_of_another_made_from_it() -> None:
+def test_cached_values_of_a_type_are_not_those_of_a_copy_of_it() -> None:
     """A schema change makes a type from the one before: its rules are its own."""
     before = compile_schema("node T { name: String? }").catalog.by_name["T"]
     assert passes_fast_checks(before, {"id": "a"})

@@ -1,4 +1,4 @@
-"""Ids that were made for one write, after a commit that their maker saw: they are looked for behind it only."""
+"""Transaction ids minted for one write after a known commit: only later commits are searched for them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_later_call_with_the_id_finds_its_commit(graph: Graph) -> None:
     assert again.id == first.id
 
 
-def test_who_comes_second_with_a_fresh_id_finds_the_commit_of_the_first(graph: Graph) -> None:
+def test_the_second_attempt_with_a_fresh_id_finds_the_commit_of_the_first(graph: Graph) -> None:
     """An answer was lost, the write was asked for again, and that was faster than the first attempt."""
     other = omnigraph.open(graph.uri, QUICK)
     seen = newest(graph)
@@ -63,7 +63,7 @@ def test_who_comes_second_with_a_fresh_id_finds_the_commit_of_the_first(graph: G
 
 
 @pytest.mark.parametrize("later", [0, 3], ids=["at the head", "below the head"])
-def test_a_first_attempt_that_comes_late_is_not_applied_again(graph: Graph, later: int) -> None:
+def test_a_delayed_first_attempt_is_not_applied_again(graph: Graph, later: int) -> None:
     """The same, but this process has seen the head with the second attempt's commit before it runs the first."""
     other = omnigraph.open(graph.uri, QUICK)
     seen = newest(graph)
@@ -79,7 +79,7 @@ def test_a_first_attempt_that_comes_late_is_not_applied_again(graph: Graph, late
     assert times(graph, "e") == 1
 
 
-def test_a_first_attempt_that_comes_late_is_found_before_it_is_refused(graph: Graph) -> None:
+def test_a_delayed_first_attempt_is_found_before_it_is_refused(graph: Graph) -> None:
     """What it inserts is there already: by its own second attempt."""
     add = 'query add() { insert Person { slug: "eve" }  insert Note { text: "x" } }'
     seen = newest(graph)

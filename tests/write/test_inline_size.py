@@ -1,4 +1,4 @@
-"""Which small writes ride in the manifest: decided by what their rows take there, be it one row or several."""
+"""Small writes are stored in the manifest by the size of their encoded rows, whether one row or several."""
 
 from pathlib import Path
 

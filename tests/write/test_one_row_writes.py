@@ -1,4 +1,4 @@
-"""A write of a single row is the same write as one of several: same rows, same counts, same refusals."""
+"""A write of one row and a write of several give the same rows, counts and errors."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ INSERTED, UPDATED = {"inserted": 1}, {"updated": 1}
         ([(STAGED, ADD), (INLINE, AGAIN), (INLINE, REMOVE), (INLINE, OTHER)], INSERTED, None),
     ],
 )
-def test_an_insert_knows_whether_its_key_is_there(
+def test_an_insert_finds_whether_its_key_exists(
     company: World, before: list[tuple[Settings, str]], counts: dict[str, int], city: str | None, fresh: bool
 ) -> None:
     worlds = {how: company if how is INLINE else opened(company, how) for how in (INLINE, STAGED)}

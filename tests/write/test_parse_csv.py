@@ -1,4 +1,4 @@
-"""CSV: what records and fields mean, and that the fast way of reading them gives what the careful way gives."""
+"""CSV: the meaning of records and fields, and that the fast path gives what row-by-row parsing gives."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_record_has_the_number_of_the_line_at_which_it_begins() -> None:
         (b"\xff,x", "the line is not UTF-8"),
     ],
 )
-def test_a_record_that_is_none_is_rejected_and_those_around_it_are_taken(record: bytes, reason: str) -> None:
+def test_a_malformed_record_is_rejected_and_those_around_it_are_loaded(record: bytes, reason: str) -> None:
     parsed = read(b"id,text\na,x\n" + record + b"\nz,y\n", "Note")
 
     assert parsed.types["node:Note"].rows.column("id").to_pylist() == ["a", "z"]
@@ -94,7 +94,7 @@ def test_a_record_that_is_none_is_rejected_and_those_around_it_are_taken(record:
     assert str(rejected.reason).startswith(reason)
 
 
-def test_a_quote_that_is_never_closed_is_told_at_the_line_where_it_opens() -> None:
+def test_a_quote_that_is_never_closed_is_reported_at_the_line_where_it_opens() -> None:
     parsed = read(b'id,text\na,x\nb,"open\nc,y\n', "Note")
 
     assert [(one.number, one.reason.partition(":")[0]) for one in parsed.rejected] == [
@@ -117,7 +117,7 @@ def test_a_record_longer_than_the_limit_is_rejected_in_bounded_memory() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(alphabet='ab,"\n\r', max_size=60), st.integers(1, 20))
-def test_records_do_not_depend_on_how_the_file_comes_in(text: str, size: int) -> None:
+def test_records_do_not_depend_on_the_chunks_of_the_file(text: str, size: int) -> None:
     data = text.encode()
 
     stretches = list(read_record_blocks(chunks(data, size)))

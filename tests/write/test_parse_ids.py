@@ -1,4 +1,4 @@
-"""Ids made for whole columns are those that `identity.py` makes one by one; minted ids are the same every time."""
+"""Ids derived for whole columns are those that `identity.py` gives one by one; minted ids are reproducible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fast way of reading NDJSON gives what the careful way gives, line for line, whatever the lines are."""
+"""The fast path for NDJSON gives what row-by-row parsing gives, line by line, for all kinds of lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Typed Arrow rows: the fast way of taking them gives what taking them one by one gives."""
+"""Typed Arrow rows: the fast path gives what row-by-row parsing gives."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_both_ways_take_a_column_alike(case: str) -> None:
     assert summary(table(chunked)) == summary(carefully(rows, "Thing"))
 
 
-def test_rows_of_edges_and_without_ids_are_taken_alike() -> None:
+def test_edges_and_rows_without_ids_are_parsed_alike() -> None:
     knows = pa.table({"src": ["a", None], "dst": ["b", "c"], "from": ["x", None]})
     assert summary(table(knows, "Knows")) == summary(carefully(knows, "Knows"))
 
@@ -107,7 +107,7 @@ def test_a_row_without_its_key_is_rejected_by_its_number() -> None:
     assert summary(table(rows)) == summary(carefully(rows, "Thing"))
 
 
-def test_typed_rows_of_the_very_schema_are_taken_by_the_fast_way_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_typed_rows_in_the_schema_of_the_table_need_only_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
     from omnigraph.schema.arrow import arrow_schema
 
     definition = CATALOG.by_name["Thing"]

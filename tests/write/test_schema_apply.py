@@ -1,4 +1,4 @@
-"""`schema apply`: one commit, rows that are there keep their values, older commits stay as they were."""
+"""`schema apply`: one commit; stored rows keep their values, and older commits are unchanged."""
 
 from __future__ import annotations
 
@@ -349,7 +349,7 @@ def test_a_property_becomes_required_when_no_row_has_null(graph: Graph) -> None:
         graph.mutate('query q() { insert Person { slug: "fay" } }')
 
 
-def test_a_property_becomes_nullable_without_a_look_at_rows(graph: Graph) -> None:
+def test_a_property_becomes_nullable_without_reading_rows(graph: Graph) -> None:
     graph.schema.apply(changed(("enum(a, b)", "enum(a, b)?")))
     graph.load([{"type": "Person", "data": {"slug": "fay", "role": None}}])
 
@@ -388,7 +388,7 @@ def test_a_type_of_values_does_not_change(graph: Graph) -> None:
     refused(graph, changed(("age: I32?", "age: String?")), "OG-MF-106")
 
 
-def test_a_refused_step_leaves_the_others_undone_and_is_told_with_them(graph: Graph) -> None:
+def test_a_refused_step_leaves_the_others_undone_and_is_reported_with_them(graph: Graph) -> None:
     text = changed(("age: I32?", "age: String? weight: F64?"))
 
     error = refused(graph, text, "OG-MF-106")
@@ -443,7 +443,7 @@ def test_a_dropped_property_is_hidden_and_stays_readable_at_older_commits(graph:
     assert column(graph, "age", at=old) == [36, 7, None]
 
 
-def test_a_property_that_comes_back_shows_nothing_of_what_was_there(graph: Graph) -> None:
+def test_a_property_that_is_added_again_has_none_of_its_old_values(graph: Graph) -> None:
     graph.schema.apply(changed(("age: I32?", "")))
     graph.schema.apply(PEOPLE)
     assert column(graph, "age") == [None, None, None]

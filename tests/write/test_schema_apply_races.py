@@ -1,4 +1,4 @@
-"""A schema change and another write at the same time: no write lands misread, whoever is first.
+"""Schema changes concurrent with other writes: no write is committed under the wrong schema, in either order.
 
 One client is stopped just before the put that would make its commit, another one does its whole work, then the first
 goes on.
@@ -94,7 +94,7 @@ def test_a_mutation_of_a_renamed_type_is_refused_and_not_written_elsewhere(graph
     assert rows(graph, "Z") == [{"id": "a", "k": "a", "x": 1}]
 
 
-def test_a_mutation_of_a_swapped_name_is_planned_anew(graph: Graph) -> None:
+def test_a_mutation_of_a_swapped_name_is_planned_again(graph: Graph) -> None:
     """The type that it names is another one by now: it must not land in the table that it looked at."""
     write = stopped(graph, lambda g: g.mutate('query q() { insert B { k: "new" } }'))
     swap = 'node C @rename_from("B") { k: String @key } node B @rename_from("C") { k: String @key }'
@@ -155,7 +155,7 @@ def test_a_held_base_is_refused(graph: Graph) -> None:
 ADDS = BASE.replace("x: I32?", "x: I32? y: I32 @default(7)")
 
 
-def test_a_change_is_refused_when_rows_that_it_reshapes_came_first(graph: Graph) -> None:
+def test_a_change_is_refused_when_rows_that_it_reshapes_are_committed_first(graph: Graph) -> None:
     apply = stopped(graph, lambda g: g.schema.apply(ADDS))
     graph.mutate(INSERT)
 

@@ -1,4 +1,4 @@
-"""What a schema change does to tables: how little it writes, what becomes of indexes, and all of it on S3."""
+"""The effect of a schema change on tables: how little it writes, indexes, and S3."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_physical_drop_builds_the_indexes_again(large: Graph) -> None:
     assert large.query(NEAREST).rows == before
 
 
-def test_more_offending_rows_than_are_kept_are_counted(large: Graph) -> None:
+def test_more_offending_rows_than_are_reported_are_counted(large: Graph) -> None:
     text = WIDE.replace("x: I32?", "x: I32? y: I32 @default(1) @unique @range(x, 100000..)")
 
     with pytest.raises(ConstraintViolation, match=r"\(12,000 rows in all\)") as caught:

@@ -1,4 +1,4 @@
-"""A schema change finds rows in tables, in small commits on top of them, or in both: it does the same to all."""
+"""A schema change has the same effect on rows in tables, in small commits on top of them, or in both."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_dropped_values_go_for_good(graph: Graph) -> None:
     assert graph.repository.tables.dataset(content).schema.names == ["id", "k", "x"]
 
 
-def test_a_property_that_goes_and_comes_again_is_empty(graph: Graph) -> None:
+def test_a_property_that_is_dropped_and_added_again_is_empty(graph: Graph) -> None:
     graph.schema.apply(BASE.replace("  s: String?", ""))
     graph.schema.apply(BASE)
 

@@ -1,4 +1,4 @@
-"""Where the input of a load lies, what kind each file is, and of which type its rows are."""
+"""The files of a load, their kinds, and the types of their rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits: every line of a file is in exactly one, wherever the cuts fall and whatever the file is packed in."""
+"""Splits: every line of a file is in exactly one, wherever they are cut and however the file is compressed."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_gzipped_file_that_is_not_whole_is_one_sentence(tmp_path: Path, conten
     assert sentence in str(raised.value)
 
 
-def test_a_line_that_is_too_long_is_rejected_and_the_others_are_taken(tmp_path: Path) -> None:
+def test_a_line_that_is_too_long_is_rejected_and_the_others_are_loaded(tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl"
     path.write_bytes(
         notes(2) + b'{"type":"Note","data":{"text":"' + b"x" * (LINE_BYTES_MAX + 2**20) + b'"}}\n' + notes(1)

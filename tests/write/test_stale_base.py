@@ -1,4 +1,4 @@
-"""A write that is held up until a cleanup has taken its base away begins anew on the newest."""
+"""A write whose base snapshot was garbage-collected is retried on the newest one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_write_that_is_not_to_be_planned_again_is_refused(
     assert "mine" not in ids_of(omnigraph.open(tmp_path / "graph", NO_FSYNC).snapshot().to_arrow(PERSON))
 
 
-def test_a_newest_state_that_is_damaged_is_told_as_such(tmp_path: Path, other: Graph) -> None:
+def test_a_damaged_head_is_reported_as_damaged(tmp_path: Path, other: Graph) -> None:
     for path in (tmp_path / "graph" / "tables").rglob("data/*"):
         path.unlink()
     graph = omnigraph.open(tmp_path / "graph", NO_FSYNC, settings=STAGED)
@@ -69,7 +69,7 @@ def test_a_newest_state_that_is_damaged_is_told_as_such(tmp_path: Path, other: G
         graph.write([Upsert(PERSON, person_rows("second"))])
 
 
-def test_a_damaged_state_is_told_as_such_though_others_go_on_writing(
+def test_a_damaged_state_is_reported_as_damaged_while_others_write(
     tmp_path: Path, other: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for path in (tmp_path / "graph" / "tables").rglob("data/*"):

@@ -1,4 +1,4 @@
-"""Every constraint of the schema, kept and broken, by a mutation and by a load: both ask one validator."""
+"""Every constraint of the schema, fulfilled and violated, by mutations and loads: both use one validator."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def test_a_minimum_counts_what_a_cascade_takes_away(people: World) -> None:
     assert error.type_name == "Company"
 
 
-def test_a_minimum_is_not_asked_of_a_source_that_goes_itself(people: World) -> None:
+def test_a_minimum_does_not_apply_to_a_source_that_is_removed_too(people: World) -> None:
     assert people.mutate('delete Company where name = "acme"') is not None
     assert people.rows("Needs") == []
 
 
-def test_a_node_that_never_had_an_edge_is_not_asked_for_one(people: World) -> None:
+def test_a_minimum_does_not_apply_to_a_node_without_any_edge(people: World) -> None:
     assert people.mutate('insert Company { name: "zeta" }') is not None
 
 

@@ -1,4 +1,4 @@
-"""What a write costs through the whole stack, from text to commit, in requests to an S3 server, never in seconds."""
+"""The cost of writes, from query text to commit, in requests to an S3 server, not in seconds."""
 
 from __future__ import annotations
 

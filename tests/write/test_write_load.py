@@ -81,7 +81,7 @@ def test_sources_of_every_kind_load_alike(world: World, tmp_path: Path, kind: st
     assert world.ids("Person") == ["ada", "bob"]
 
 
-def test_files_of_one_name_are_told_apart_by_their_folders(world: World, tmp_path: Path) -> None:
+def test_files_of_one_name_are_distinguished_by_their_folders(world: World, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         lines(tmp_path / name / "x.jsonl", "{")

@@ -291,7 +291,9 @@ def test_a_partial_upsert_that_lost_a_race_does_not_bring_back_old_values(
     assert (ada["age"], ada["tags"]) == (40, ["t"])
 
 
-def test_a_row_that_came_meanwhile_makes_the_insert_an_update(people: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_was_committed_concurrently_makes_the_insert_an_update(
+    people: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     between(people, monkeypatch, 'insert Person { slug: "zed", name: "Zed", age: 9 }')
 
     commit = people.mutate('insert Person { slug: "zed", name: "Zed", bio: "b" }')
@@ -308,7 +310,7 @@ def test_a_cascade_that_lost_a_race_takes_the_new_edge_too(people: World, monkey
     assert touched(commit) == {"Person": {"deleted": 1}, "Knows": {"deleted": 1}, "Likes": {"deleted": 1}}
 
 
-def test_on_conflict_fail_is_told_of_a_lost_race(people: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_conflict_fail_raises_after_a_lost_race(people: World, monkeypatch: pytest.MonkeyPatch) -> None:
     between(people, monkeypatch, 'update Person set { age: 1 } where slug = "eve"')
 
     with pytest.raises(ExpectedVersionMismatch):

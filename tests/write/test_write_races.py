@@ -1,4 +1,4 @@
-"""Writers that meet: a constraint holds whoever comes first, in one process or with a graph for each."""
+"""Concurrent writers: constraints hold in any order, in one process or with a graph for each."""
 
 from __future__ import annotations
 
@@ -114,7 +114,9 @@ def test_updates_of_one_row_by_many_all_count(both: tuple[World, World]) -> None
 
 
 @pytest.mark.parametrize("first_rows", [True, False], ids=["a type without rows", "a type with rows"])
-def test_an_append_never_adds_a_second_row_to_an_id_that_came_meanwhile(tmp_path: Path, first_rows: bool) -> None:
+def test_an_append_never_adds_a_second_row_to_an_id_that_was_committed_concurrently(
+    tmp_path: Path, first_rows: bool
+) -> None:
     graph = omnigraph.init(tmp_path / "graph", people())
     if not first_rows:
         graph.write([Append(PERSON, person_rows("ada"))])

@@ -1,4 +1,4 @@
-"""Turns between the writes of one process: what is asked for, and that whoever leaves one does not stand in its way."""
+"""Write reservations by the writers of one process: when one is made, and that its writer is not held up by it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IN_LINE_S = 3.0
 LOSSES = 5
 
 
-def test_a_turn_is_not_asked_for_the_time_that_was_waited_in_line(
+def test_time_spent_in_the_commit_queue_does_not_cause_a_reservation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the line, which waits out the turn, makes the next one twice as long, and that the one after it."""

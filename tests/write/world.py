@@ -1,4 +1,4 @@
-"""What the tests of writing share: a graph made from a schema text, and short ways to change it and look at it."""
+"""Shared by the tests of writes: a graph of a schema, with short methods to change and read it."""
 
 from __future__ import annotations
 

@@ -76,11 +76,11 @@ def check_migration(tables: Tables, base: WriteTxn | Snapshot, plan: MigrationPl
 
 def _constraints_by_table(plan: MigrationPlan) -> dict[str, list[Constraint]]:
     """The new constraints that stored rows must fulfil, by table."""
-    asked: dict[str, list[Constraint]] = {}
+    constraints: dict[str, list[Constraint]] = {}
     for step in plan.steps:
         if isinstance(step.requirement, ConstraintHolds) and step.table is not None and step.supported:
-            asked.setdefault(step.table, []).append(step.requirement.constraint)
-    return asked
+            constraints.setdefault(step.table, []).append(step.requirement.constraint)
+    return constraints
 
 
 def _decide_step(

@@ -110,8 +110,8 @@ class PrefetchedRows:
     """Rows that planning has read for the checks of one write, by the lookup that would find them.
 
     Planning reads them together with its own rows. That has to be one scan, not two at the same time: the second would
-    wait for the first to learn what is in a new file, a round trip each. Table versions are immutable, so the rows hold
-    for as long as the version is asked for.
+    wait for the first to learn what is in a new file, a round trip each. Table versions are immutable, so the rows
+    stay valid for their version.
     """
 
     def __init__(self) -> None:

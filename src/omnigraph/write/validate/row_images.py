@@ -93,8 +93,8 @@ def fill_missing(rows: "pa.Table", given: "Mapping[str, Any]", before: "pa.Table
 
     stored = positions_in(rows, before)
     own = np.arange(rows.num_rows)
-    for name, said in given.items():
-        keeps = (stored >= 0) & ~said
+    for name, mask in given.items():
+        keeps = (stored >= 0) & ~mask
         if keeps.any():
             index = rows.schema.get_field_index(name)
             both = pa.chunked_array([*rows.column(index).chunks, *before.column(name).chunks], rows.column(index).type)

@@ -122,12 +122,12 @@ def _expand(place: str, options: Mapping[str, str] | None) -> list[SourceFile]:
     return _list_local(place, os.path.expanduser(path))
 
 
-def _source_file(path: str, size: int, asked: str | None = None) -> SourceFile:
+def _source_file(path: str, size: int, given: str | None = None) -> SourceFile:
     name = path.rsplit("/", 1)[-1]
     suffix = _suffix(name)
     if suffix is None:
         kinds = ", ".join(SUFFIXES)
-        raise BadRequest(f"{asked or path} is not of a kind that can be loaded: give {kinds}, or a directory.")
+        raise BadRequest(f"{given or path} is not of a kind that can be loaded: give {kinds}, or a directory.")
     return SourceFile(path, name, KINDS[suffix], size)
 
 

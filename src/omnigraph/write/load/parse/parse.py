@@ -1,7 +1,7 @@
 """A split of the input as typed rows.
 
-Blocks of CSV and NDJSON go through Arrow's readers where those are certain to give what `load_rows.py` would; every
-other line goes through that, which takes it or says why not. So there is one meaning of an input, at two speeds.
+Blocks of CSV and NDJSON are read by Arrow where that certainly gives what `load_rows.py` would give. Every other line
+goes through `load_rows.py`, which accepts it or gives the reason why not. So both paths give the same rows.
 """
 
 from collections.abc import Iterator, Mapping
