@@ -1,11 +1,11 @@
-"""What is recorded of the files of tables when they are written, so that they can be compared later.
+"""Records of table files, made when they are written, so that `verify` can compare them later.
 
-On a local disk that is a file's size and the SHA-256 of its content, read back while it is still in the page cache.
-On an object store it is what the store attests: the size and the ETag, from the response to our own put where there is
-one, otherwise requested while the commit that names the file is being made.
+On a local disk a record is the file's size and the SHA-256 of its content, read back while it is in the page cache. On
+an object store it is the size and the ETag, from the response to our own put if there is one, otherwise requested while
+the commit that names the file is under way.
 
-The ledger of a store knows, for this process, which files each new table version brought with it. A file of which
-nothing is known is left out: a record is evidence, and nothing depends on it.
+The ledger of a store has the files that each new table version of this process added. A file without a record is left
+out: records are evidence, and nothing depends on them.
 """
 
 import hashlib
@@ -29,33 +29,33 @@ SHA256, ETAG = "sha256:", "etag:"
 HASHED_AT_ONCE_BYTES = 1024 * 1024
 VERSIONS_MAX = 8_192
 RECORDS_MAX = 100_000
-SINGLE_HEADS_MAX = 16  # more new files of one folder are found by listing it
-SERIAL_HASH_BYTES_MAX = 1024 * 1024  # files that are hashed before threads would have been started
+SINGLE_HEADS_MAX = 16  # for more new files of one folder, the folder is listed
+SERIAL_HASH_BYTES_MAX = 1024 * 1024  # hashing less takes no longer than starting threads
 _DELETION_SUFFIX = {"array": "arrow", "bitmap": "bin"}
 _INDICES = "_indices"
 
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """What was known of a file when it was written: its size, and a checksum of its content."""
+    """The size and checksum of a file when it was written."""
 
     size: int
-    checksum: str  # "sha256:…" of what was written, or "etag:…", what the store attests
+    checksum: str  # "sha256:…" of the content, or "etag:…" from the store
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFiles:
-    """The files, by their paths below the table's directory, that one operation adds to a table or takes from it."""
+    """The files that one operation adds to a table or removes, by path below the table's directory."""
 
     paths: frozenset[str] = frozenset()
-    folders: frozenset[str] = frozenset()  # of index segments, with all that is in them
+    folders: frozenset[str] = frozenset()  # of index segments, with everything in them
     removed: frozenset[str] = frozenset()
     removed_folders: frozenset[str] = frozenset()
     replaces_all: bool = False
 
 
 def files_written_by(operation: Any, base: Any) -> WrittenFiles:
-    """What a `LanceOperation` on the dataset `base` brings: files that the base does not have."""
+    """The files that a `LanceOperation` adds to the dataset `base`."""
     kind = type(operation).__name__
     fragments = list(getattr(operation, "new_fragments", ()))
     if kind in ("Append", "Overwrite", "Merge"):
@@ -109,7 +109,7 @@ def hash_file(path: Path) -> FileRecord:
 
 
 def hash_files(table: Path, paths: Iterable[str]) -> dict[str, FileRecord]:
-    """Several files of a table that were just written; those that can't be read are left out."""
+    """Records of several just written files of a table; unreadable ones are left out."""
 
     def one(path: str) -> FileRecord | None:
         try:
@@ -132,7 +132,7 @@ def _size_of(path: Path) -> int:
 
 
 def etag_record(size: int, etag: str | None) -> FileRecord | None:
-    """What a store says of an object; quotes around an ETag are the protocol's, and some answers lack them."""
+    """The record of an object; quotes around an ETag belong to the protocol, and some responses lack them."""
     return None if etag is None else FileRecord(size, ETAG + etag.strip('"'))
 
 
@@ -146,7 +146,7 @@ class _Step:
 
 
 class FileLedger:
-    """The files that this process has written or named in new table versions of one store."""
+    """The files that this process has added to tables of one store."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
@@ -160,7 +160,7 @@ class FileLedger:
         self._lock = threading.Lock()
 
     def add_records(self, table_id: str, records: Mapping[str, FileRecord]) -> None:
-        """Take over the records that the writer of the files has made."""
+        """Add records that the writer of the files has made."""
         with self._lock:
             for path, record in records.items():
                 self._records.put((table_id, path), record)
@@ -171,13 +171,13 @@ class FileLedger:
     def add_version(
         self, table_id: str, base: int | None, made: int, written: WrittenFiles, found: frozenset[str] = frozenset()
     ) -> None:
-        """Remember that version `made` of a table brought these files; `found` are those of its folders."""
+        """Note that version `made` of a table added these files; `found` are those in its folders."""
         step = _Step(None if written.replaces_all else base, written, written.paths | found)
         with self._lock:
             self._steps.put((table_id, made), step)
 
     def new_files(self, table_id: str, base: int | None, at: int) -> dict[str, FileRecord]:
-        """The files of a version that came after `base`, as far as there are records of them.
+        """The records of files that a version has added since `base`, as far as there are any.
 
         `base` is None where all files of the version are new, or its base is another table.
         """
@@ -211,8 +211,8 @@ class FileLedger:
     def record(self, table_id: str, written: WrittenFiles, *, beside: bool = False) -> frozenset[str]:
         """Make the records of new files that have none yet.
 
-        Answers the files that are recorded with them: those in new folders and, where this runs `beside` another
-        request, those that were postponed.
+        Returns the other files recorded along with them: those in new folders and, where this runs `beside` another
+        request, the deferred ones.
         """
         try:
             inside = frozenset(path for folder in written.folders for path in self._list_folder(table_id, folder))
@@ -225,7 +225,7 @@ class FileLedger:
         return inside | postponed
 
     def defer(self, table_id: str, paths: Iterable[str]) -> None:
-        """Request the records of these files beside a later request, since now it would be a round trip of its own."""
+        """Request the records of these files along with a later request, to save a round trip now."""
         with self._lock:
             self._deferred.put(table_id, (self._deferred.peek(table_id) or set()).union(paths))
 
@@ -236,7 +236,7 @@ class FileLedger:
             return frozenset(self._deferred.pop(table_id) or ())
 
     def needs_requests(self, table_id: str, written: WrittenFiles) -> bool:
-        """Whether records of some of these files have to be requested from the store."""
+        """Whether some of these records have to be requested from the store."""
         if self._location.is_local:
             return False
         return bool(written.folders) or any(self.record_of(table_id, path) is None for path in written.paths)
@@ -251,7 +251,7 @@ class FileLedger:
             return {}
 
     def put(self, table_id: str, path: str, data: bytes) -> None:
-        """Upload a file of a table, whose record is in the answer."""
+        """Upload a file of a table; its record is in the response."""
         tag = self._store.put(_key(table_id, path), data)
         record = etag_record(len(data), None if tag is None else tag.etag)
         if record is not None:
@@ -271,7 +271,7 @@ class FileLedger:
         yield from records
 
     def _request_records(self, table_id: str, paths: list[str]) -> dict[str, FileRecord]:
-        """One request a file or, of many in one folder, one for each thousand that the folder has."""
+        """One request per file or, for many in one folder, one listing."""
         by_folder: dict[str, list[str]] = {}
         for path in paths:
             by_folder.setdefault(path.rpartition("/")[0], []).append(path)
@@ -292,7 +292,7 @@ class FileLedger:
 
     @cached_property
     def can_put(self) -> bool:
-        """Whether files can be put on the store by us; Lance knows options that our client refuses."""
+        """Whether our client can write to the store; Lance accepts options that it refuses."""
         if self._location.is_local:
             return False
         try:
@@ -318,7 +318,7 @@ def _key(table_id: str, path: str) -> str:
 
 
 def ledger_of(location: Location) -> FileLedger:
-    """The ledger of a store, one for each in a process."""
+    """The ledger of a store, one instance per process."""
     return _ledger(location.uri, tuple(sorted(location.options.items())))
 
 

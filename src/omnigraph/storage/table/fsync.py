@@ -1,7 +1,7 @@
-"""Make what Lance wrote on a local disk survive a power cut.
+"""Makes Lance's files on a local disk survive a power cut.
 
-A manifest that names a table version is synced before it is visible; so must be every file that
-the version newly refers to, and every directory that got a new name. Lance syncs nothing itself.
+A manifest that names a table version is synced before it is visible; so must be every file that the version newly
+refers to, and every directory with a new entry. Lance itself syncs nothing.
 """
 
 import os
@@ -18,25 +18,24 @@ from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.util.parallel import gather
 
-SERIAL_SYNCS_MAX = 4  # files or directories that are synced one after another
+SERIAL_SYNCS_MAX = 4  # up to here files or directories are synced one after another
 _DELETION_SUFFIX = {"array": "arrow", "bitmap": "bin"}
 
 
 def path_to_sync(location: Location, table_id: str) -> Path | None:
-    """A table's directory, if its files are to be synced at all."""
+    """A table's directory, if its files are synced at all."""
     return location.path / "tables" / table_id if location.is_local and location.fsync else None
 
 
 def missing_parents(table: Path) -> list[Path]:
-    """The directories above a new table that are not there yet."""
+    """The directories above a new table that do not exist yet."""
     return [folder for folder in table.parents if not folder.exists()]
 
 
 def sync_created(table: Path, made_above: Iterable[Path]) -> None:
-    """Everything below a new table's directory, and the names that lead to it.
+    """Sync everything below a new table's directory, and the directories above it.
 
-    That `tables/` was there before is no reason to leave the root out: another process may have
-    made it a moment ago and not have synced it yet.
+    The root is synced even if `tables/` existed: another process may have just created it and not synced it yet.
     """
     files = [Path(folder) / name for folder, _, names in os.walk(table) for name in names]
     folders = {Path(folder) for folder, _, _ in os.walk(table)}
@@ -44,7 +43,7 @@ def sync_created(table: Path, made_above: Iterable[Path]) -> None:
 
 
 def sync_committed(location: Location, at: TableVersion, transaction: str, operation: Any, committed: int) -> None:
-    """The files that one detached commit on `at` added to a table."""
+    """Sync the files that one detached commit on `at` added to a table."""
     table = path_to_sync(location, at.table_id)
     if table is None:
         return
@@ -60,8 +59,8 @@ def sync_committed(location: Location, at: TableVersion, transaction: str, opera
 
 
 class UnsyncedFiles:
-    """Commits to one table of which nobody was told yet. Each is made of the one before, and only the last is named:
-    what nothing in it refers to need not survive."""
+    """The unsynced files of consecutive commits to one table. Only the last version will be named by a manifest, so
+    files that it does not refer to need not survive."""
 
     def __init__(self) -> None:
         self._own: dict[int, set[Path]] = {}
@@ -73,7 +72,7 @@ class UnsyncedFiles:
         self._written.difference_update(left)
 
     def sync(self, location: Location, at: TableVersion) -> None:
-        """All that this version newly refers to; nothing, if it is none of them."""
+        """Sync everything that this version newly refers to, if it is one of the commits."""
         table = path_to_sync(location, at.table_id)
         if table is None or at.table_version not in self._own:
             return
@@ -87,7 +86,7 @@ _unsynced: ContextVar[UnsyncedFiles | None] = ContextVar("omnigraph_unsynced", d
 
 @contextmanager
 def defer_sync() -> Iterator[UnsyncedFiles]:
-    """Sync nothing of what is committed to a table in here, also by threads of `parallel`, until that is asked for."""
+    """Defer syncing of commits made inside, also by threads of `parallel`, until `UnsyncedFiles.sync`."""
     unsynced = UnsyncedFiles()
     token = _unsynced.set(unsynced)
     try:
@@ -97,12 +96,12 @@ def defer_sync() -> Iterator[UnsyncedFiles]:
 
 
 def sync_data(table: Path, names: Iterable[str]) -> None:
-    """Data files that a commit is about to refer to."""
+    """Sync data files that a commit is about to refer to."""
     _sync([table / "data" / name for name in names], [table / "data"])
 
 
 def _files_added_by(table: Path, operation: Any) -> Iterator[Path]:
-    """What an operation refers to. A widened schema (`Merge`) refers to old files, or to synced ones."""
+    """The files that an operation adds. A widened schema (`Merge`) refers to old files, or to synced ones."""
     fragments = list(getattr(operation, "new_fragments", ()))
     if type(operation).__name__ in ("Append", "Overwrite"):
         fragments.extend(operation.fragments)
@@ -123,7 +122,7 @@ def _files_added_by(table: Path, operation: Any) -> Iterator[Path]:
 
 
 def _files_dropped_by(table: Path, operation: Any) -> Iterator[Path]:
-    """What the versions from here on have no use for: fragments that were rewritten."""
+    """Files that later versions do not refer to: rewritten fragments."""
     for group in getattr(operation, "groups", ()):
         for fragment in group.old_fragments:
             for file in fragment.files:
@@ -131,12 +130,12 @@ def _files_dropped_by(table: Path, operation: Any) -> Iterator[Path]:
 
 
 def _sync(files: Iterable[Path], folders: Iterable[Path]) -> None:
-    """Files first: a name must not outlive a crash that its content did not."""
+    """Files first: a name must not survive a crash without its content."""
     with translate_errors("table files"):
         for some in ([partial(_sync_file, file) for file in files], [partial(sync_directory, one) for one in folders]):
             if len(some) > SERIAL_SYNCS_MAX:
                 gather(some)
-            else:  # as soon done as threads are started
+            else:  # takes no longer than starting threads
                 for sync in some:
                     sync()
 

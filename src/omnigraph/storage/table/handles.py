@@ -1,4 +1,4 @@
-"""Open Lance datasets, kept: the handle that a commit returns serves the next write without a request.
+"""A cache of open Lance datasets: the handle that a commit returns serves the next write without a request.
 
 Lance is imported here, when first used (it takes most of a second), and nowhere at import time.
 """
@@ -34,13 +34,13 @@ INDEX_CACHE_BYTES_MAX = 512 * 1024 * 1024
 METADATA_CACHE_BYTES_MAX = 256 * 1024 * 1024
 HANDLES_MAX = 256
 OPEN_STAGES = 2  # HEAD, then GET of the version file
-# A fault that lasts longer than this is the caller's to hear about; Lance would go on for minutes.
+# A fault that lasts longer than this is raised; by default Lance would retry for minutes.
 _RETRY_OPTIONS = {"client_max_retries": "6", "client_retry_timeout": "30"}
 
 _session_lock = threading.Lock()
 _default_session: Any = None
 _default_number = 0
-_sessions = count(1)  # numbered: the address of one that is gone is soon another's
+_sessions = count(1)  # numbered, because the address of a deleted object is soon reused
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def lance_module(name: str = "lance") -> Any:
 
 
 def default_session() -> Any:
-    """The process's one Lance session: its caches are bounded, and shared by all graphs."""
+    """The process's one Lance session: its bounded caches are shared by all graphs."""
     global _default_session, _default_number
     with _session_lock:
         if _default_session is None:
@@ -73,7 +73,7 @@ def default_session() -> Any:
 
 
 def _renew_session() -> None:
-    """A forked child makes a session of its own: threads of its parent may have held locks in the other."""
+    """A forked child makes its own session: threads of its parent may have held locks in the inherited one."""
     global _default_session, _session_lock
     keep_inherited(_default_session)
     _default_session, _session_lock = None, threading.Lock()
@@ -83,7 +83,7 @@ os.register_at_fork(after_in_child=_renew_session)
 
 
 class Handles:
-    """The datasets of one graph that are open, least recently used first."""
+    """The open datasets of one graph, in an LRU cache."""
 
     def __init__(self, location: Location, session: Any = None, handles_max: int = HANDLES_MAX) -> None:
         self.location = location
@@ -107,19 +107,19 @@ class Handles:
 
     @cached_property
     def files(self) -> FileLedger:
-        """What is known of the files that new table versions brought."""
+        """The records of files that new table versions added."""
         return ledger_of(self.location)
 
     def uri(self, table_id: str) -> str:
         return self.location.child_uri(f"tables/{table_id}")
 
     def open(self, at: TableVersion) -> "LanceDataset":
-        """The dataset of that version; the same handle while it is in use."""
+        """The dataset of that version; all callers share one handle."""
         meter.track_lance()
         return self._open.get_or_create(at, lambda: self._open_dataset(at))
 
     def add(self, at: TableVersion, dataset: "LanceDataset") -> "LanceDataset":
-        """Remember the handle that a commit returned: it counts its requests where its base does."""
+        """Cache the handle that a commit returned: it counts its requests where its base does."""
         return self._open.put(at, dataset)
 
     @cached_property
@@ -130,7 +130,7 @@ class Handles:
         return counter
 
     def open_counted(self, origin: Origin, make: "Callable[[], LanceDataset]") -> "LanceDataset":
-        """Make a handle of whose requests the counter knows."""
+        """Make a handle whose requests are counted."""
         first = not self.counter.is_followed(origin)
         meter.track_lance()
         dataset = make()
@@ -140,7 +140,7 @@ class Handles:
 
     @contextmanager
     def measure(self, stages_of: Callable[[int], int]) -> Iterator[None]:
-        """Mark a call whose serial requests depend on what is cached: a function of how many were made."""
+        """Record the stages of a call as a function of its number of requests, which depends on what is cached."""
         meter.track_lance()
         run_blocking_hook()
         start, before = time.monotonic(), self.counter.read().requests
@@ -152,7 +152,7 @@ class Handles:
                 operation.add(span, 0, 0, 0)
 
     def first_use(self, uri: str) -> bool:
-        """True once for each dataset: later reads find its index opened."""
+        """True once for each dataset: later reads find its index open."""
         with self._lock:
             first = uri not in self._used
             self._used.add(uri)
@@ -169,14 +169,14 @@ class Handles:
             return self.open_counted(Origin.OPENED, make)
 
     def close(self) -> None:
-        """Nothing more is read with a session of one's own: it may go, with all that it has cached."""
+        """Release a private session, with everything it has cached."""
         if self._given_session is not None:
             meter.drop_probe(self._store_key)
             drop_counter(self._store_key)
 
     @cached_property
     def _store_key(self) -> str:
-        """Equal where Lance may use the same client: not with a session of one's own."""
+        """Equal where Lance may share a client: never for a private session."""
         default = self.session is not self._given_session
         session = _default_number if default else next(_sessions)
         if self.location.is_local:
@@ -187,7 +187,7 @@ class Handles:
 
 
 def handles_of(location: Location) -> Handles:
-    """The open datasets of a store, one set for each in a process: tasks of a job share them."""
+    """The handles of a store, one instance per process: the tasks of a job share them."""
     return _handles(location.uri, tuple(sorted(location.options.items())), location.fsync)
 
 

@@ -1,4 +1,4 @@
-"""Lance's errors as ours: it raises `OSError` and `ValueError` with the story in the text."""
+"""Translates errors of Lance, which raises `OSError` and `ValueError` with the details in the text."""
 
 import re
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ _SOURCE_POSITION = re.compile(r",? /(home|rustc|root)/\S+\.rs:\d+(:\d+)?")
 
 
 def translate(error: Exception, what: str) -> OmnigraphError | None:
-    """Our error for one of Lance's, or None where it is none of the store's doing."""
+    """Our error for one of Lance's, or None if the store did not cause it."""
     text = str(error)
     reason = _SOURCE_POSITION.sub("", text).split("\n", 1)[0].strip()[:300]
     if _EXISTS.search(text):
@@ -53,12 +53,17 @@ def translate(error: Exception, what: str) -> OmnigraphError | None:
 
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
-    """Run calls into Lance about `what`; what the store did wrong is raised as an `OmnigraphError`."""
+    """Run calls into Lance about `what`; failures of the store are raised as an `OmnigraphError`."""
     try:
         yield
     except OmnigraphError:
         raise
-    except (OSError, ValueError, RuntimeError, TypeError) as error:  # the last of functions that Lance calls back
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+        TypeError,
+    ) as error:  # TypeError comes from functions that Lance calls back
         ours = translate(error, what)
         if ours is None:
             raise

@@ -1,9 +1,8 @@
-"""Lance's requests to one store, added up.
+"""Counts Lance's requests to each store.
 
-Lance keeps a counter with each client that it makes for a store, and makes one for each session,
-store and way of getting there; two first uses at once may each make their own. Which handles share
-a counter can't be asked. But reading a counter also empties it: so the handles that may have one of
-their own are all drained into one sum, and what is shared is still counted once.
+Lance keeps a counter per client, and has a client per session, store and way of reaching it (create or open); two
+concurrent first uses may each make their own. Which handles share a counter is not exposed. But reading a counter also
+resets it: so all handles that may have their own are drained into one sum, and a shared counter is still counted once.
 """
 
 import os
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Origin(Enum):
-    """How Lance came to a store."""
+    """How Lance reached a store."""
 
     CREATED = "created"
     OPENED = "opened"
 
 
 class StoreCounter:
-    """The sum for one store. A client lives while a handle of it does, so the handles are held on to."""
+    """The sum for one store. A client lives as long as one of its handles, so the handles are kept."""
 
     def __init__(self) -> None:
         renew_after_fork(self, StoreCounter._renew)
@@ -39,11 +38,11 @@ class StoreCounter:
         self._lock = threading.Lock()
 
     def is_followed(self, origin: Origin) -> bool:
-        """Whether a handle of that kind is followed: later ones share its client."""
+        """Whether a handle of that origin is followed: later ones share its client."""
         return origin in self._followed_origins
 
     def follow(self, origin: Origin, dataset: "LanceDataset") -> None:
-        """Count a handle whose making began before any of its kind was followed."""
+        """Count a handle that was requested before any of its origin was followed."""
         with self._lock:
             self._followed.append(dataset)
             self._followed_origins.add(origin)
@@ -70,12 +69,12 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def drop_counter(store: str) -> None:
-    """Nobody will ask for that counter again: its handles may go."""
+    """Drop a counter that is no longer read, with its handles."""
     with _lock:
         _counters.pop(store, None)
 
 
 def counter_of(store: str) -> StoreCounter:
-    """The process's one counter for a store: two would empty each other's."""
+    """The process's one counter for a store: two would reset each other's."""
     with _lock:
         return _counters.setdefault(store, StoreCounter())

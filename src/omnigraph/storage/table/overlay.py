@@ -1,7 +1,7 @@
-"""The rows of small commits that still ride in manifests, as one value on top of a stored table.
+"""Overlays: the inline rows of small commits as one value on top of a stored table.
 
-An overlay is what a table's tail says, added up: row images that replace or add, and ids whose
-stored row must not be seen. It is pure data; `reading.py` and `views.py` combine it with Lance.
+An overlay is the sum of a table's tail: row images that replace or add, and ids whose stored row is hidden. It is pure
+data; `scan.py` and `view.py` combine it with Lance.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from omnigraph.storage.table.align import widen_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-RowChunk: TypeAlias = "pa.Table | EncodedRow"  # of an overlay's rows
+RowChunk: TypeAlias = "pa.Table | EncodedRow"  # a part of an overlay's rows
 
 ID = "id"  # the key column that every table has
 
@@ -24,13 +24,13 @@ ID = "id"  # the key column that every table has
 class Overlay:
     """Upserted row images, and the ids whose stored row they or a delete have replaced.
 
-    A stored row is visible exactly if its id is not in `shadowed`. Rows that are known to be new, because no row had
-    their id when they were written, shadow nothing: whoever combines them with a table has nothing to look for.
-    Rows keep the columns of the commit that wrote them; columns that came later read as null. `rows` is None only if
-    no row was ever put: where all were removed again an empty table still tells the columns.
+    A stored row is visible exactly if its id is not in `hidden_ids`. Rows known to be new, because no row had their id
+    when they were written, hide nothing: combining them with a table needs no lookup. Rows keep the columns of the
+    commit that wrote them; columns added later read as null. `rows` is None only if no row was ever put: if all were
+    removed again, an empty table still has the columns.
 
-    They are kept as they came, and made one table when that is asked for: a question that none of them answers, such
-    as whether a key is new, has no need of it. What is derived from an overlay is computed when it is first needed.
+    Rows stay in their parts and are concatenated on first use: many lookups, such as whether a key is new, never need
+    the whole table. Other derived values are computed on first use too.
     """
 
     __slots__ = ("_decided_ids", "_fingerprint", "_rows", "_schemas", "hidden_ids", "ids", "parts")
@@ -53,9 +53,9 @@ class Overlay:
 
     @staticmethod
     def of(upserts: "pa.Table | None" = None, deletes: Iterable[str] = (), new: bool = False) -> "Overlay":
-        """What one commit did to one table. An id that is both deleted and upserted was replaced.
+        """The changes of one commit to one table. An id that is both deleted and upserted was replaced.
 
-        `new` says that no row had one of the upserted ids before.
+        `new` means that no row had one of the upserted ids before.
         """
         rows = upserts if upserts is not None and upserts.num_rows else None
         ids = frozenset(unique_ids(rows) if rows is not None else ())
@@ -64,16 +64,16 @@ class Overlay:
 
     @staticmethod
     def of_rows(rows: "RowChunk", ids: frozenset[str], new: bool = False) -> "Overlay":
-        """As `of`, of rows whose ids the caller knows: there are some, and each has its own."""
+        """As `of`, for at least one row, with the ids that the caller knows, which are unique."""
         return Overlay((rows,), frozenset() if new else ids, ids)
 
     def as_new(self, new: bool) -> "Overlay":
-        """The same rows, and whether no row had one of their ids before."""
+        """The same rows; `new` means that no row had one of their ids before."""
         return Overlay(self.parts, frozenset() if new else self.ids, self.ids)
 
     @property
     def single_row(self) -> EncodedRow | None:
-        """The only row, if it was made of values and there is no table of it yet."""
+        """The only row, if it was encoded from values and is no Arrow table yet."""
         part = self.parts[0] if len(self.parts) == 1 else None
         return part if isinstance(part, EncodedRow) else None
 
@@ -87,7 +87,7 @@ class Overlay:
 
     @property
     def decided_ids(self) -> frozenset[str]:
-        """The ids of which the overlay knows whether they have a row, and which."""
+        """The ids whose row, or absence, the overlay decides."""
         if self._decided_ids is None:
             self._decided_ids = self.hidden_ids if self.ids <= self.hidden_ids else self.hidden_ids | self.ids
         return self._decided_ids
@@ -98,7 +98,7 @@ class Overlay:
 
     @property
     def fingerprint(self) -> str:
-        """Equal for equal content: what a cached combination of table and overlay is filed under."""
+        """Equal for equal content: the cache key of a view."""
         if self._fingerprint is None:
             self._fingerprint = _fingerprint(self)
         return self._fingerprint
@@ -116,7 +116,7 @@ class Overlay:
         shadowed = self.hidden_ids | later.hidden_ids
         if met:
             # A row that was new here replaces nothing stored, however often it is written again. A removed one stays
-            # shadowed, so that nobody asks the store for it; so does one that claims to be new a second time.
+            # hidden, so that it is not looked up in the store; so does one that is marked new a second time.
             shadowed -= (met & later.hidden_ids & later.ids) - self.hidden_ids
             shadowed |= met - later.hidden_ids
         schemas, own = self.schemas, later.schemas
@@ -132,20 +132,20 @@ class Overlay:
         return with_ids(self.rows, there) if there else self.rows.slice(0, 0)
 
     def widen(self, schema: "pa.Schema") -> "pa.Schema":
-        """`schema`, then the columns that only the overlay's rows have: stored ones are null there."""
+        """`schema`, then the columns that only the overlay's rows have, which are null in stored rows."""
         for own in self.schemas:
             schema = widen_schema(schema, own)
         return schema
 
     @property
     def schemas(self) -> "tuple[pa.Schema, ...]":
-        """Those of the parts, each once where they follow one another: usually all have the same."""
+        """The schemas of the parts without consecutive repeats: usually all are the same."""
         if self._schemas is None:
             self._schemas = tuple(part.schema for part in self.parts)
         return self._schemas
 
     def columns(self, schema: "pa.Schema | None") -> "pa.Schema":
-        """The columns of the overlay alone: those of `schema` first, if it is given."""
+        """The columns of the overlay alone: those of `schema` first, if given."""
         if schema is not None:
             return self.widen(schema)
         if self.rows is None:
@@ -163,7 +163,7 @@ Overlay.EMPTY = Overlay((), frozenset(), frozenset())
 
 
 def unique_ids(rows: "pa.Table") -> list[str]:
-    """The ids of `rows`; refuses rows that have none or share one, which would become two truths."""
+    """The ids of `rows`; refuses rows without an id, or two rows with the same one."""
     if rows.schema.get_field_index(ID) < 0:
         raise BadRequest(f"rows need a column {ID!r}: it is the key of every table.")
     ids = ids_of(rows)
@@ -193,7 +193,7 @@ def without_ids(rows: "pa.Table", ids: Iterable[str]) -> "pa.Table":
 
 
 def concat_rows(parts: Sequence[RowChunk]) -> "pa.Table":
-    """One table of all rows; a column that a part lacks is null there, a narrower type is widened."""
+    """All rows as one table; a column that a part lacks is null there, a narrower type is widened."""
     import pyarrow as pa
 
     tables = _as_tables(parts)
@@ -204,7 +204,7 @@ def concat_rows(parts: Sequence[RowChunk]) -> "pa.Table":
 
 
 def _as_tables(parts: Sequence[RowChunk]) -> "list[pa.Table]":
-    """Rows that were made one by one, as they usually come, are read together."""
+    """The parts as tables; consecutive single rows, the usual case, are decoded together."""
     tables: list[pa.Table] = []
     made: list[EncodedRow] = []
     for part in parts:

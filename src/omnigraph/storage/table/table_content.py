@@ -1,4 +1,4 @@
-"""What a table holds: a stored version, perhaps with small commits on top that still ride in manifests.
+"""What a table contains: a stored version, perhaps with inline rows of small commits on top, its tail.
 
 A `VersionWithTail` only names those commits. `Tables` reads them when needed, through the function it was given: code
 that passes a content on need not know about tails.
@@ -15,8 +15,8 @@ from omnigraph.storage.table.overlay import Overlay
 class TailEntry:
     """Rows of one table in one manifest.
 
-    They are filed under the key that the table had then: a rename leaves them alone. `commits` limits them to the
-    first commits of a group that shares the manifest; None means all. `size` is what they take there, in bytes.
+    `table_key` is the key that the table had then: a rename does not change it. `commits` limits the rows to the first
+    commits of a group that shares the manifest; None means all. `size` is their size there, in bytes.
     """
 
     branch_id: str
@@ -31,7 +31,7 @@ Tail: TypeAlias = tuple[TailEntry, ...]  # oldest first
 
 @dataclass(frozen=True, slots=True)
 class VersionWithTail:
-    """A stored version, or none yet, with a tail on top; and on that, rows that are about to be put with others."""
+    """A stored version, or none yet, with a tail on top, and on that rows that are not committed yet."""
 
     stored: TableVersion | None
     tail: Tail
@@ -45,11 +45,11 @@ TableContent: TypeAlias = TableVersion | VersionWithTail
 
 
 class TailReader(Protocol):
-    """Reads the rows that a tail names, added up."""
+    """Reads the rows that a tail names, as one overlay."""
 
     def __call__(self, tail: Tail) -> Overlay: ...
 
 
 def make_content(stored: TableVersion | None, tail: Tail, pending: Overlay = Overlay.EMPTY) -> TableContent | None:
-    """The plain version where nothing lies on top; None where there is nothing at all."""
+    """The plain version if nothing lies on top; None if there is nothing at all."""
     return VersionWithTail(stored, tail, pending) if tail or not pending.is_empty else stored

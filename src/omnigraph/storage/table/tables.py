@@ -1,9 +1,9 @@
-"""The tables of one graph: immutable Lance versions, made and read.
+"""The tables of one graph: immutable Lance versions, written and read.
 
-The only way to Lance for the rest of the code. A version is written, kept and named by number;
-there is no function that asks for the newest. After its creation nothing is ever committed to a
-table's mainline: every change is a detached version, invisible to all who were not told its
-number. See `staging.py` for how each change is made, `views.py` for how inline rows are read.
+The only way to Lance for the rest of the code. A version is named by its number; there is no function that returns the
+newest. After a table's creation nothing is ever committed to its mainline: every change is a detached version, found
+only by those who know its number. See `detached_commit.py` for how changes are made, `view.py` for how inline rows are
+read.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -52,11 +52,11 @@ __all__ = [
 
 
 class Tables:
-    """Make, change and read table versions below one location.
+    """Creates, changes and reads table versions below one location.
 
-    Reads take a content: a stored version, perhaps with a tail on top, or None for a type that has neither. An
-    `overlay` that is given lies on top of it. Where nothing is stored, `schema` says what columns there are; without
-    it they are those of the rows on top. `read_tail` reads what tails name; it may be set later.
+    Reads take a content: a stored version, perhaps with a tail on top, or None for a type that has neither. A given
+    `overlay` lies on top of it. Where nothing is stored, `schema` says which columns there are; by default those of the
+    rows on top. `read_tail` reads the rows that a tail names; it may be set later.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class Tables:
         self._views = ViewCache(self._handles, scratch, views_max)
         self._text_indexes = search.TextIndexes(self._handles, self._views)
 
-    # Changes: each makes a new version, durable when the call returns, and tells nobody.
+    # Changes: each creates a new version, durable when the call returns, which nothing refers to yet.
 
     def create(self, table_id: str, rows: "pa.Table") -> StagedVersion:
-        """Make a table; `table_id` must be fresh. Rows may be empty: their schema is the table's."""
+        """Create a table; `table_id` must be unused. Rows may be empty: their schema is the table's."""
         return detached_commit.create(self._handles, table_id, rows)
 
     def append(self, at: TableVersion, rows: "pa.Table") -> StagedVersion:
-        """Add rows whose ids the caller knows to be new."""
+        """Append rows whose ids the caller knows to be new."""
         return detached_commit.append(self._handles, at, rows)
 
     def upsert(self, at: TableVersion, rows: "pa.Table") -> StagedVersion:
@@ -88,7 +88,7 @@ class Tables:
         return detached_commit.upsert(self._handles, at, rows)
 
     def delete(self, at: TableVersion, ids: Iterable[str]) -> StagedVersion:
-        """Remove rows by id; answers `at` itself where there is nothing to remove."""
+        """Remove rows by id; returns `at` itself if there is nothing to remove."""
         return detached_commit.delete(self._handles, at, ids)
 
     def overwrite(self, at: TableVersion, rows: "pa.Table") -> StagedVersion:
@@ -100,25 +100,25 @@ class Tables:
         return detached_commit.add_columns(self._handles, at, fields)
 
     def fill_columns(self, at: TableVersion, columns: Sequence[FilledColumn]) -> StagedVersion:
-        """Add columns with values; writes those alone."""
+        """Add columns with values; writes only these."""
         return schema_evolution.fill_columns(self._handles, at, columns)
 
     def copy_columns(self, at: TableVersion, table_id: str, columns: Sequence[str]) -> StagedVersion:
-        """The same rows in these columns alone, as another table without indexes; `table_id` must be fresh."""
+        """Another table with the same rows in only these columns, without indexes; `table_id` must be unused."""
         return schema_evolution.copy_columns(self._handles, at, table_id, columns)
 
     def reindex(self, at: TableVersion, stale: Iterable[str], indexes: Iterable[DeclaredIndex]) -> TableVersion:
-        """Without the indexes named `stale`, with these over all rows; `at` itself if there is nothing to do."""
+        """Drop the indexes named `stale` and build these over all rows; `at` itself if there is nothing to do."""
         return schema_evolution.reindex(self._handles, at, stale, indexes)
 
     def append_fragments(self, at: TableVersion, appended: AppendedFragments) -> StagedVersion:
-        """Take rows appended to another version of this table; the caller knows that no id is in `at`."""
+        """Add fragments that were appended to another version of this table; their ids must not be in `at`."""
         return detached_commit.append_fragments(self._handles, at, appended)
 
     def index_new_rows(
         self, at: TableVersion, since: TableVersion | None, indexes: Iterable[DeclaredIndex]
     ) -> TableVersion:
-        """Add index segments over the rows that `since` lacks, as one more version; `at` itself if they are few."""
+        """A version with index segments over the rows that `since` lacks; `at` itself if they are few."""
         return index_segments.add_segments(self._handles, at, since, indexes)
 
     def commit_operation(self, at: TableVersion, operation: Any) -> StagedVersion:
@@ -132,9 +132,9 @@ class Tables:
         new_table_id: str,
         schema: "pa.Schema | None" = None,
     ) -> StagedVersion:
-        """A stored version that has all rows of the content, and these changes: one more detached commit.
+        """A stored version with all rows of the content and these changes: one more detached commit.
 
-        The version itself if there is nothing to do; the table `new_table_id`, which must be fresh, if there is none.
+        The version itself if there is nothing to do; a new table `new_table_id` if nothing is stored.
         """
         at, overlay = self.resolve(content, changes)
         staged = detached_commit.fold(self._handles, at, overlay, new_table_id, schema)
@@ -143,17 +143,17 @@ class Tables:
         return staged
 
     def note_same_rows(self, at: TableVersion, other: TableVersion) -> None:
-        """Told that `other` was made of `at` and has the same rows, in other fragments or with other indexes."""
+        """Note that `other` was made from `at` with the same rows, in other fragments or with other indexes."""
         self._handles.lookup_cache.add_same(at, other)
 
     def fold_tail(self, content: TableContent, new_table_id: str, schema: "pa.Schema | None" = None) -> StagedVersion:
-        """A stored version that has all rows of the content; see `fold`."""
+        """A stored version with all rows of the content; see `fold`."""
         return self.fold(content, Overlay.EMPTY, new_table_id, schema)
 
     def new_files(self, base: TableVersion | None, at: TableVersion, *, request: bool = False) -> dict[str, FileRecord]:
-        """The records of files that came with `at` after `base`, for the manifest that names it.
+        """The records of files added after `base`, for the manifest that names `at`.
 
-        `ask` an object store for those that could not be recorded beside another request.
+        With `request`, an object store is asked for those that could not be recorded along with another request.
         """
         since = base.table_version if base is not None and base.table_id == at.table_id else None
         files = self._handles.files
@@ -166,7 +166,7 @@ class Tables:
     def resolve(
         self, content: TableContent | None, overlay: Overlay = Overlay.EMPTY
     ) -> tuple[TableVersion | None, Overlay]:
-        """The stored version of a content, and all that lies on top of it, `overlay` last."""
+        """The stored version of a content, and everything on top of it as one overlay, `overlay` last."""
         if content is None or isinstance(content, TableVersion):
             return content, overlay
         return content.stored, self._overlay(content.tail).compose(content.pending).compose(overlay)
@@ -175,15 +175,15 @@ class Tables:
         if not tail:
             return Overlay.EMPTY
         if self.read_tail is None:
-            raise AssertionError("a table with a tail is read by whoever was given a way to read tails")
+            raise AssertionError("a table with a tail can't be read without `read_tail`")
         return self.read_tail(tail)
 
     def close(self) -> None:
-        """Nothing more is read with a session of one's own: it may go, with all that it has cached."""
+        """Release a private Lance session, with everything it has cached."""
         self._handles.close()
 
     def open(self, at: TableVersion) -> "LanceDataset":
-        """The stored version as Lance has it, without any overlay."""
+        """The stored version as a Lance dataset, without any overlay."""
         return self._handles.open(at)
 
     def dataset(
@@ -213,7 +213,7 @@ class Tables:
         overlay: Overlay = Overlay.EMPTY,
         schema: "pa.Schema | None" = None,
     ) -> "Iterator[pa.RecordBatch]":
-        """As `scan`, for tables that memory can't hold."""
+        """As `scan`, for tables larger than memory."""
         of = self.dataset(at, overlay, schema)
         return table_scan.batches(self._handles, of, _describe(at), columns, filter)
 
@@ -224,7 +224,7 @@ class Tables:
         overlay: Overlay = Overlay.EMPTY,
         schema: "pa.Schema | None" = None,
     ) -> int:
-        """How many rows there are, or how many pass the filter."""
+        """The number of rows, or of those that pass the filter."""
         stored, on_top = self.resolve(at, overlay)
         if filter is None and (stored is None or not on_top.is_empty):
             return point_lookup.count(self._handles, stored, on_top)
@@ -232,7 +232,7 @@ class Tables:
         with translate_errors(_describe(at)), reading_rows(self._handles, of, filtered=filter is not None):
             return int(of.count_rows(filter=filter))
 
-    # Point questions: no combination of stored rows and overlay is made for them.
+    # Point lookups: none of them builds a view.
 
     def lookup(
         self,
@@ -242,12 +242,12 @@ class Tables:
         overlay: Overlay = Overlay.EMPTY,
         schema: "pa.Schema | None" = None,
     ) -> "pa.Table":
-        """The rows with these ids; makes no request for ids that the overlay answers, if `schema` is given."""
+        """The rows with these ids; with `schema`, ids that the overlay decides need no request."""
         stored, on_top = self.resolve(at, overlay)
         return point_lookup.lookup(self._handles, stored, ids, columns, on_top, schema)
 
     def known_absent(self, at: TableContent | None, ids: Collection[str]) -> bool:
-        """Whether it is known, without asking the store, that none of these ids has a row."""
+        """Whether it is known, without a request, that none of these ids has a row."""
         stored, on_top = self.resolve(at)
         return point_lookup.known_absent(self._handles, stored, ids, on_top)
 
@@ -259,7 +259,7 @@ class Tables:
     def present_values(
         self, at: TableContent | None, column: str, values: Iterable[str], overlay: Overlay = Overlay.EMPTY
     ) -> frozenset[str]:
-        """Which of these values some row has in that column, such as the ends of edges."""
+        """Which of these values occur in that column, such as the ends of edges."""
         stored, on_top = self.resolve(at, overlay)
         return point_lookup.present_values(self._handles, stored, column, values, on_top)
 
@@ -271,55 +271,56 @@ class Tables:
         overlay: Overlay = Overlay.EMPTY,
         schema: "pa.Schema | None" = None,
     ) -> "pa.Table":
-        """The rows that have, for one of `either`, one of its values in each of its columns; perhaps a few more.
+        """The rows that match one of `either`: one of its values in each of its columns; perhaps a few more.
 
-        A column that is not there is null in the answer, and has no value.
+        A column that is not there is null in the result, and matches no value.
         """
         stored, on_top = self.resolve(at, overlay)
         return point_lookup.find_rows(self._handles, stored, columns, either, on_top, schema)
 
     def clear_lookup_cache(self) -> None:
-        """Ask the store again, even what a version has answered before: for whoever checks that it still can."""
+        """Forget cached lookups, so that a check reads the store again."""
         self._handles.lookup_cache.clear()
 
     def written_since(self, at: TableContent, since: TableContent, ids: Iterable[str]) -> frozenset[str]:
-        """Which of these ids are in rows written between `since` and `at`, or moved there by a compaction.
+        """Which of these ids are in rows written between `since` and `at`, or moved by a compaction meanwhile.
 
-        Both are contents of one stored table. A row that is on top of `at` alone has come too.
+        Both are contents of one stored table. Rows that lie on top of `at` alone count too.
         """
         wanted = frozenset(ids)
         newer, older = self._diff_inputs(at, since)
-        come = wanted & newer.recent.ids
+        written = wanted & newer.recent.ids
         if newer.at is None or older.at is None or newer.at == older.at:
-            return come
-        return come | point_lookup.written_since(self._handles, newer.at, older.at, wanted)
+            return written
+        return written | point_lookup.written_since(self._handles, newer.at, older.at, wanted)
 
     # Differences between two contents; None is a type that had no table yet.
 
     def difference(
         self, older: TableContent | None, newer: TableContent | None, schema: "pa.Schema | None" = None
     ) -> Difference:
-        """The rows that one content alone has as they are; reads as much as has changed, if the table is the same.
+        """The rows that differ; if both are versions of one table, reads as much as has changed.
 
-        `schema` names the columns that count and are given, null where a content has none; by default those of both.
+        `schema` names the columns that are compared and returned, null where a content lacks one; by default those of
+        both.
         """
         return content_diff.difference(self._handles, *self._diff_inputs(older, newer), schema)
 
     def differing_ids(self, older: TableContent | None, newer: TableContent | None) -> DifferingIds:
-        """The ids of rows in differing parts, without reading anything else: those in both may just have moved."""
+        """The ids of rows in differing fragments, reading nothing else: an id on both sides may just have moved."""
         return content_diff.differing_ids(self._handles, *self._diff_inputs(older, newer))
 
     def differing_rows(self, older: TableContent | None, newer: TableContent | None) -> tuple[int, int]:
-        """How many rows of either lie in differing parts: known from metadata and deletion files.
+        """How many rows of each lie in differing fragments: known from metadata and deletion files.
 
-        Ids that lie on top are counted on both sides: more than there are, where one side has no row for them.
+        Ids decided by an overlay count on both sides, even where one side has no row for them.
         """
         return content_diff.differing_rows(self._handles, *self._diff_inputs(older, newer))
 
     def differing_batches(
         self, older: TableContent | None, newer: TableContent | None, schema: "pa.Schema"
     ) -> "tuple[Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]":
-        """The rows in differing parts of either as they come, moved ones included; for a join elsewhere."""
+        """The rows in differing fragments of either, as batches, moved rows included; for a join elsewhere."""
         return content_diff.differing_batches(self._handles, *self._diff_inputs(older, newer), schema)
 
     def _diff_inputs(self, one: TableContent | None, other: TableContent | None) -> tuple[DiffInput, DiffInput]:
@@ -333,7 +334,7 @@ class Tables:
             return DiffInput(at, overlay, overlay)
         return DiffInput(at, overlay, self._overlay(content.tail[shared:]).compose(content.pending))
 
-    # Searches: rows are named by their address in the dataset that `dataset` gives.
+    # Searches: rows are identified by their address in the dataset that `dataset` returns.
 
     def search_text(
         self,
@@ -349,7 +350,7 @@ class Tables:
         candidates: "Allowlist" = None,
         with_ids: bool = False,
     ) -> SearchHits:
-        """The rows whose text is found, with their BM25 scores, whatever part of them is indexed."""
+        """The rows whose text matches, with their BM25 scores, however many of them are indexed."""
         stored, on_top = self.resolve(at, overlay)
         index = self._text_indexes.index(stored, on_top, schema, column)
         if index is None:
@@ -375,7 +376,7 @@ class Tables:
         return search.find_nearest(self._handles, of, column, vector, metric, count, candidates)
 
     def has_index(self, at: TableVersion, index: DeclaredIndex) -> bool:
-        """Whether some rows of the stored version are in this index."""
+        """Whether the stored version has segments of this index."""
         return index_segments.has_segments(self._handles, at, index)
 
     def addresses(self, at: TableVersion) -> "Addresses":
@@ -385,7 +386,7 @@ class Tables:
     def overlay_addresses(
         self, at: TableContent | None, overlay: Overlay = Overlay.EMPTY, schema: "pa.Schema | None" = None
     ) -> "Addresses":
-        """The address of every row that lies on top in the combination, in the overlay's order."""
+        """The address in the view of every overlay row, in the overlay's order."""
         stored, on_top = self.resolve(at, overlay)
         fragments = () if stored is None else [int(one.fragment_id) for one in self.open(stored).get_fragments()]
         of = table_scan.dataset(self._handles, self._views, stored, on_top, schema)

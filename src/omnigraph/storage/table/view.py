@@ -1,8 +1,8 @@
-"""A stored version and an overlay as one private Lance dataset on local scratch disk.
+"""Views: a stored version and an overlay as one private Lance dataset on local scratch disk.
 
-The view's fragments and indexes refer to the stored files by base path; shadowed rows are deleted
-in it, the overlay's rows are one more fragment. Scans, joins and searches then have Lance's own
-semantics over all rows. Making one writes nothing to the store, and takes a few milliseconds.
+The view's fragments and indexes refer to the stored files by base path; hidden rows are deleted in it, the overlay's
+rows are one more fragment. Scans, joins and searches then have Lance's own semantics over all rows. Building a view
+writes nothing to the store, and takes a few milliseconds.
 """
 
 import os
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from lance import LanceDataset
 
 VIEWS_MAX = 64
-INDEXES_MAX = 256  # stored versions whose index section is known: the next tail on one asks the store nothing
-NAMES_MAX = 1024  # stored versions whose columns are known
+INDEXES_MAX = 256  # stored versions whose index section is cached: the next view of one needs no request for it
+NAMES_MAX = 1024  # stored versions whose column names are cached
 _STORED = 1  # the id of the base path under which the stored files are
 _Key = tuple[TableVersion | None, str, str]
 
 
 class ViewCache:
-    """The views in use, least recently used first.
+    """An LRU cache of views.
 
-    A view's scratch directory goes when its dataset is no longer referred to, by this cache or by a
-    reader: keep the dataset for as long as anything reads from it. What is left goes at exit.
+    A view's scratch directory is removed once neither this cache nor a reader refers to its dataset: hold on to the
+    dataset for as long as anything reads from it. The rest is removed at exit.
     """
 
     def __init__(self, handles: Handles, scratch: Path | None = None, views_max: int = VIEWS_MAX) -> None:
@@ -56,16 +56,16 @@ class ViewCache:
 
         A column of `schema` that no stored file has is null in all stored rows.
         """
-        told = schema is not None and (at is None or self.lacks_columns(at, schema))
-        key = (at, overlay.fingerprint, schema.to_string() if schema is not None and told else "")
+        widens = schema is not None and (at is None or self.lacks_columns(at, schema))
+        key = (at, overlay.fingerprint, schema.to_string() if schema is not None and widens else "")
         meter.track_lance()
         return self._views.get_or_create(key, lambda: self._build(at, overlay, schema))
 
     def lacks_columns(self, at: TableVersion, schema: "pa.Schema | None") -> bool:
         """Whether the stored version lacks columns of the schema.
 
-        No manifest of format 2 refers to one that does, but some of format 1 do: a fold had stored the rows of a type
-        before a property was added to it. No row has a value there.
+        Manifests of format 2 never refer to such a version, but some of format 1 do: a fold had stored the rows of a
+        type before a property was added to it. No row has a value there.
         """
         if schema is None:
             return False
@@ -102,7 +102,7 @@ class ViewCache:
 
 
 class _ViewBuilder:
-    """The making of one view over a stored version."""
+    """Builds one view over a stored version."""
 
     def __init__(
         self,
@@ -137,9 +137,9 @@ class _ViewBuilder:
         return view
 
     def _next_number(self, view: "LanceDataset") -> int:
-        """A number that no fragment ever had: an index may know those that are gone, and would answer for these rows.
+        """A number that no fragment ever had: an index may still cover removed ones, and would answer for these rows.
 
-        Left to itself Lance takes the next one after the fragments that are there.
+        By default Lance takes the number after those of the present fragments.
         """
         used: list[int] = [fragment.fragment_id for fragment in view.get_fragments()]
         known: list[int] = [number for index in self._stored_indexes() for number in index.fragment_ids]
@@ -169,7 +169,7 @@ class _ViewBuilder:
         return view
 
     def _counted(self, view: "LanceDataset") -> "LanceDataset":
-        """The view through a client whose requests for stored files are counted. Opening it again is local."""
+        """The view, reopened through a client whose requests are counted; the reopening itself is local."""
         if self._handles.location.is_local or self._handles.counter.is_followed(Origin.CREATED):
             return view
         opened: LanceDataset = lance_module().dataset(
@@ -191,7 +191,7 @@ class _ViewBuilder:
         return self._indexes.get_or_create(self._at, read)
 
     def _version_file(self) -> bytes:
-        """The stored version's own file: one request that Lance's counter does not see, so it is recorded here."""
+        """The stored version file: one request that Lance's counter does not see, so it is recorded here."""
         name = f"_versions/d{self._at.table_version}.manifest"
         if self._handles.location.is_local:
             return (self._handles.location.path / "tables" / self._at.table_id / name).read_bytes()
@@ -214,7 +214,7 @@ class _ViewBuilder:
 
 
 def _based(fragment: Any) -> Any:
-    """The fragment's metadata, with its files where they are stored."""
+    """The fragment's metadata with its files at the stored base path."""
     files = lance_module("lance.fragment")
     deletion = fragment.deletion_file
     if deletion is not None:
@@ -235,6 +235,6 @@ def _based_file(file: Any) -> Any:
 
 
 def _remove(folder: Path, owner: int) -> None:
-    """Remove a scratch directory, in the process that made it: a forked child must not."""
+    """Remove a scratch directory, but only in the process that made it, not in a forked child."""
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A table version in parts that can be read apart, on other machines too: groups of its fragments."""
+"""Partitions of a table version: groups of fragments that can be read separately, also on other machines."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ def fragment_batches(
     filter: str | None = None,
     schema: "pa.Schema | None" = None,
 ) -> "Iterator[pa.RecordBatch]":
-    """The rows of some fragments that pass the filter, as they come; a column that only `schema` has is null."""
+    """The rows of some fragments that pass the filter, as batches; a column that only `schema` has is null."""
     dataset: Any = tables.dataset(at, schema=schema)
     with translate_errors(str(at)):
         chosen = [dataset.get_fragment(number) for number in fragments]
@@ -48,7 +48,7 @@ def fragment_batches(
 
 
 def row_bytes(tables: Tables, at: TableVersion, sample: int = 1_000) -> int:
-    """About how many bytes a row takes in memory, from the first ones."""
+    """The approximate size of a row in memory, from a sample of the first rows."""
     with translate_errors(str(at)):
         scanner: Any = tables.open(at).scanner(limit=sample)
         rows: pa.Table = scanner.to_table()

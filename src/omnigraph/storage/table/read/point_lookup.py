@@ -1,7 +1,7 @@
-"""Point questions to a table's state: does this id exist, give me this row, which rows have this value.
+"""Point lookups in a table's content: whether an id exists, rows by id, rows by value.
 
-The overlay in memory is asked first, and Lance's indexes only for what it does not answer: no combination of the two
-is made. What a stored version answered is remembered (`memo.py`).
+The overlay in memory is consulted first, then Lance's indexes for what it does not decide; no view is built. Results of
+stored versions are cached (`lookup_cache.py`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 VALUES_MAX = 10_000  # in one filter; above it one filter after another is faster
-ROWS_A_VALUE_MAX = 10  # of a table that is looked through as a whole for that many values
-OTHER_VALUES_MAX = 1_000  # of the further columns of a filter: they only narrow it down
+ROWS_A_VALUE_MAX = 10  # of a table that is scanned for that many values
+OTHER_VALUES_MAX = 1_000  # of the further columns of a filter: they only narrow the result
 
 
 def lookup(
@@ -37,7 +37,7 @@ def lookup(
 ) -> "pa.Table":
     """The rows with these ids, in no particular order.
 
-    If `schema` is given and the overlay answers for every id, Lance is not asked at all.
+    With `schema`, nothing is requested if the overlay decides every id.
     """
     import pyarrow as pa
 
@@ -52,7 +52,7 @@ def lookup(
 
 
 def known_absent(handles: Handles, at: TableVersion | None, ids: Collection[str], overlay: Overlay) -> bool:
-    """Whether it is known, without asking the store, that none of these ids has a row."""
+    """Whether it is known, without a request, that none of these ids has a row."""
     if not overlay.ids.isdisjoint(ids):
         return False
     return at is None or not handles.lookup_cache.possibly_present(at, [i for i in ids if i not in overlay.hidden_ids])
@@ -87,7 +87,7 @@ def present_values(
     left = sorted(wanted - own)
     if at is None or not left or column not in handles.open(at).schema.names:
         return own
-    # Ids are read only where some stored row is not to be seen.
+    # Ids are read only if some stored rows are hidden.
     columns = list(dict.fromkeys([ID, column])) if overlay.hidden_ids else [column]
     parts = [_find_stored(handles, at, columns, ({column: chunk},)) for chunk in id_batches(left)]
     visible = [without_ids(part, overlay.hidden_ids) if overlay.hidden_ids else part for part in parts]
@@ -102,9 +102,9 @@ def find_rows(
     overlay: Overlay,
     schema: "pa.Schema | None",
 ) -> "pa.Table":
-    """The rows that have, for one of `either`, one of its values in each of its columns.
+    """The rows that match one of `either`: one of its values in each of its columns.
 
-    Of a question with very many values, a few rows more: they only narrow it down.
+    For very many values perhaps a few rows more, since further columns only narrow the result.
     """
     import pyarrow as pa
 
@@ -134,8 +134,7 @@ def count(handles: Handles, at: TableVersion | None, overlay: Overlay) -> int:
 def written_since(handles: Handles, at: TableVersion, since: TableVersion, ids: Iterable[str]) -> frozenset[str]:
     """Which of these ids are in fragments of `at` that an older version of the same table lacks.
 
-    Fragments never gain rows, so this is all that can have come: a question about the change, not
-    about the table.
+    Fragments never gain rows, so these are all new rows: the cost is that of the change, not of the table.
     """
     before = {file.path for fragment in handles.open(since).get_fragments() for file in fragment.metadata.files}
     stored = handles.open(at)
@@ -149,7 +148,7 @@ def written_since(handles: Handles, at: TableVersion, since: TableVersion, ids: 
 
 
 def _columns(handles: Handles, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None") -> "pa.Schema":
-    """The columns of the combination; Lance is not asked if the caller says what they are."""
+    """The columns of version and overlay together; no request if the caller passes them."""
     if at is None or schema is not None:
         return overlay.columns(schema)
     return overlay.widen(handles.open(at).schema)
@@ -169,7 +168,7 @@ _EMPTY_TABLES = SchemaCache(lambda shape: shape.empty_table())
 
 
 def _stored_rows(handles: Handles, at: TableVersion, ids: Sequence[str], columns: Sequence[str]) -> "list[pa.Table]":
-    """Rows by id from the stored version: those of its columns that are asked for."""
+    """Rows by id from the stored version, with those of the columns that it has."""
     ids = handles.lookup_cache.possibly_present(at, ids)
     if not ids:
         return []
@@ -188,21 +187,21 @@ def _stored_rows(handles: Handles, at: TableVersion, ids: Sequence[str], columns
 def _find_stored(
     handles: Handles, at: TableVersion, columns: Sequence[str], either: Sequence[ColumnValues]
 ) -> "pa.Table":
-    """The rows of the stored version, with those of the columns that it has."""
+    """The matching rows of the stored version, with those of the columns that it has."""
     known = frozenset(handles.open(at).schema.names)
     inside = [name for name in columns if name in known] or [ID]
     asked = [values for values in either if known.issuperset(values) and not _known_empty(handles, at, values)]
-    question = (at, tuple(inside), *map(_frozen_values, asked))
-    found = handles.lookup_cache.get(question)
+    key = (at, tuple(inside), *map(_frozen_values, asked))
+    found = handles.lookup_cache.get(key)
     if found is None:
         found = _read_stored(handles, at, inside, asked)
-        handles.lookup_cache.add(question, sum(map(_size, asked)), found)
+        handles.lookup_cache.add(key, sum(map(_size, asked)), found)
         _cache_parts(handles, at, asked, found)
     return found
 
 
 def _cache_parts(handles: Handles, at: TableVersion, asked: Sequence[ColumnValues], found: "pa.Table") -> None:
-    """What was asked together will be asked by itself, with other columns, when the write is judged again."""
+    """Cache each condition by itself too: a revalidation looks it up alone, with other columns."""
     for values in asked:
         if set(values) == {ID} and ID in found.column_names:
             handles.lookup_cache.add_ids(at, [str(i) for i in values[ID]], frozenset(ids_of(found)))
@@ -211,7 +210,7 @@ def _cache_parts(handles: Handles, at: TableVersion, asked: Sequence[ColumnValue
 
 
 def _known_empty(handles: Handles, at: TableVersion, values: ColumnValues) -> bool:
-    """Whether it is known that no stored row has these values."""
+    """Whether it is known that no stored row matches."""
     if _size(values) > LOOKUP_VALUES_MAX:
         return False
     if set(values) == {ID}:
@@ -257,7 +256,7 @@ def _all_of(values: ColumnValues) -> str:
 def _scan_for(
     handles: Handles, at: TableVersion, columns: Sequence[str], column: str, values: Sequence[object]
 ) -> "pa.Table":
-    """One pass over the table: less work than naming a good part of its values in filters."""
+    """One pass over the table: cheaper than filters that name a good part of its values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -272,9 +271,9 @@ def _scan_for(
 
 
 def _stored_among(handles: Handles, at: TableVersion, ids: Sequence[str]) -> Iterable[str]:
-    """Which of these ids are stored. Counting them needs the index alone; their names, data pages.
+    """Which of these ids are stored. Counting reads the index alone; reading ids needs data pages.
 
-    Usually all are there, or none: then the count says it.
+    Usually all exist or none: then the count is enough.
     """
     stored = handles.open(at)
     with translate_errors(str(at)), measure_read(handles, stored, filtered=True):

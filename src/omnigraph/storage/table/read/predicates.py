@@ -1,4 +1,4 @@
-"""Predicates over values as Lance's filters write them, and the same on rows in memory."""
+"""Predicates over values, as Lance filters and for rows in memory."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import date, datetime
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LOWEST = -(2**63)  # as a plain number Lance's SQL would read it as a float
+LOWEST = -(2**63)  # Lance's SQL would parse the plain number as a float
 
 ColumnValues: TypeAlias = Mapping[
     str, Collection[object]
-]  # column to the values of which a row has one, in every column
+]  # by column; a row matches if it has one of the values in every column
 
 
 def sql_in(column: str, values: Iterable[object]) -> str:
@@ -20,14 +20,14 @@ def sql_in(column: str, values: Iterable[object]) -> str:
 
 
 def sql_literals(value: object) -> tuple[str, ...]:
-    """The texts of a value: an index tells the two zeros apart, a unique value does not."""
+    """The literals of a value: an index distinguishes the two zeros, a unique value does not."""
     if isinstance(value, float) and value == 0:
         return "0.0", "-0.0"
     return (sql_literal(value),)
 
 
 def sql_literal(value: object) -> str:
-    """A value as Lance's filters write it; a quote is the only special character in a text."""
+    """A value in a Lance filter; a quote is the only special character in a text."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -48,7 +48,7 @@ def sql_literal(value: object) -> str:
 
 
 def value_set(values: Collection[object], kind: "pa.DataType") -> "pa.Array[Any]":
-    """The values as an array of that type, with both zeros where there is one."""
+    """The values as an array of that type, with both zeros if one is among them."""
     import pyarrow as pa
 
     zeros = [-0.0, 0.0] if pa.types.is_floating(kind) and 0.0 in values else []
@@ -56,7 +56,7 @@ def value_set(values: Collection[object], kind: "pa.DataType") -> "pa.Array[Any]
 
 
 def filter_rows(rows: "pa.Table", either: Iterable[ColumnValues]) -> "pa.Table":
-    """The rows that have, for one of these, one of its values in each of its columns."""
+    """The rows that match one of these: one of its values in each of its columns."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

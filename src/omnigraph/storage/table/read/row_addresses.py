@@ -1,4 +1,4 @@
-"""Finding rows by id inside one Lance dataset."""
+"""Row addresses by id within one Lance dataset."""
 
 import math
 from collections import defaultdict
@@ -13,7 +13,7 @@ from omnigraph.storage.table.overlay import ID
 if TYPE_CHECKING:
     from lance import LanceDataset
 
-# Up to here one filter with all ids is fastest, index or not; above it, one pass over the id column.
+# Up to here one filter with all ids is fastest, with or without an index; above it, one pass over the id column.
 FILTER_IDS_MAX = 10_000
 LOOKUP_STAGES_MAX = 8  # version file, index, its pages, deletion file, data file: when nothing is cached
 SCAN_STAGES_MAX = 4  # deletion file, then metadata and pages of a data file
@@ -22,20 +22,20 @@ SCAN_STAGES_MAX = 4  # deletion file, then metadata and pages of a data file
 def measure_read(
     handles: Handles, dataset: "LanceDataset", *, filtered: bool, columns: int = 0
 ) -> AbstractContextManager[None]:
-    """Put a read's serial requests on the open accounts; `columns` are those whose values are fetched.
+    """Charge a read's serial stages to the open accounts; `columns` is the number of columns fetched.
 
-    How many there are depends on what Lance has cached and runs side by side; it tells only how
-    many requests it made, and they are derived from that.
+    Stages depend on what Lance has cached and runs concurrently. Lance exposes only the number of requests, and the
+    stages are derived from that.
     """
 
     def stages(made: int) -> int:
         if made <= 1:
             return made
-        if not (filtered and has_indexes(dataset)):  # fragments run side by side
+        if not (filtered and has_indexes(dataset)):  # fragments are read concurrently
             return min(math.ceil(made / max(1, len(dataset.get_fragments()))), SCAN_STAGES_MAX)
         if handles.first_use(dataset.uri):  # the index is opened step by step
             return min(made, LOOKUP_STAGES_MAX)
-        # A warm index: its pages side by side, unless all are cached, then the columns side by side.
+        # A warm index: its pages concurrently, unless all are cached, then the columns concurrently.
         return 1 if columns == 0 or made <= columns else 2
 
     return handles.measure(stages)
@@ -47,7 +47,7 @@ def id_filter(ids: Iterable[str], column: str = ID) -> str:
 
 
 def row_addresses(handles: Handles, dataset: "LanceDataset", ids: Sequence[str]) -> dict[int, list[int]]:
-    """Where the live rows with these ids are: fragment id to offsets in it."""
+    """The offsets of the live rows with these ids, by fragment id."""
     found: dict[int, list[int]] = defaultdict(list)
     if not ids or not dataset.count_rows():
         return found
@@ -59,7 +59,7 @@ def row_addresses(handles: Handles, dataset: "LanceDataset", ids: Sequence[str])
 
 
 def cached_row_addresses(handles: Handles, at: TableVersion, ids: Iterable[str]) -> dict[int, list[int]]:
-    """As `row_addresses`, of a stored version, which is asked for each id once."""
+    """As `row_addresses`, of a stored version, through the lookup cache."""
     missing, known = handles.lookup_cache.get_addresses(at, frozenset(ids))
     found: dict[int, list[int]] = defaultdict(list)
     for address in known:

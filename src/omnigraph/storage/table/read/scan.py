@@ -1,7 +1,6 @@
-"""Reading a table's state: a stored version with an overlay on top.
+"""Scans of a table's content: a stored version with an overlay on top.
 
-What this does with the two goes to a dataset that already is the combination (`views.py`). Point questions need none:
-they are in `asking.py`.
+With an overlay, the scan reads a view of both (`view.py`). Point lookups need no view: see `point_lookup.py`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 def dataset(
     handles: Handles, views: ViewCache, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None"
 ) -> "LanceDataset":
-    """The stored version itself if nothing lies on top of it and it has all columns, otherwise a private view."""
+    """The stored version itself if nothing lies on top and it has all columns, otherwise a view."""
     if at is not None and overlay.is_empty and not views.lacks_columns(at, schema):
         return handles.open(at)
     return views.get(at, overlay, schema)
@@ -37,7 +36,7 @@ def batches(
     columns: Sequence[str] | None,
     row_filter: "Filter | None",
 ) -> "Iterator[pa.RecordBatch]":
-    """The rows as they come. Holds on to the dataset, and so to a view's files, until the end."""
+    """The rows as batches. Keeps the dataset, and so a view's files, until the end."""
     fetched = len(of.schema if columns is None else columns)
     with translate_errors(what), measure_read(handles, of, filtered=row_filter is not None, columns=fetched):
         scanner: Any = of.scanner(columns=None if columns is None else list(columns), filter=row_filter)

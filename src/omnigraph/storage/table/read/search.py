@@ -1,8 +1,8 @@
-"""Full-text and vector search in one Lance dataset: which rows are found, by row address, and how well they fit.
+"""Full-text and vector search in one Lance dataset: row addresses with scores or distances.
 
-Full text is always answered by an index over *all* rows. Lance would look through rows without one by itself, but in
-another way: it finds no misspelt words there, and scores them by other statistics, so that what was written a moment
-ago would rank differently. Segments over such rows are built in a private view, in some milliseconds a thousand rows.
+Full text is always searched through an index over *all* rows. Lance itself would scan rows without an index, but in
+another way: it finds no misspelt words there, and scores them by other statistics, so that fresh rows would rank
+differently. Segments over such rows are built in a private view, in some milliseconds per thousand rows.
 """
 
 import math
@@ -32,14 +32,14 @@ TextKind: TypeAlias = Literal["search", "fuzzy", "match_text"]
 Allowlist: TypeAlias = "Addresses | Sequence[str] | None"  # row addresses, or ids
 
 TEXT_INDEXES_MAX = 32
-PROBES_MAX = 256  # partitions of a vector index that are looked at: half of them, as long as that is no more
-EXPANSIONS_MAX = 1_000_000  # of a misspelt word: all there are
+PROBES_MAX = 256  # of a vector index: half of its partitions are searched, but no more than this
+EXPANSIONS_MAX = 1_000_000  # of a misspelt word: in effect all
 _TOO_FUZZY = "failed to construct the fuzzy query"  # more edits than Lance's automata have states for
 
 
 @dataclass(frozen=True, slots=True)
 class SearchHits:
-    """Rows by address, each once, and their scores or distances as Lance has them; ids where they were asked for."""
+    """Rows by address, each once, with Lance's scores or distances; with ids if requested."""
 
     addresses: Addresses
     scores: Floats
@@ -48,7 +48,7 @@ class SearchHits:
 
 @dataclass(frozen=True, slots=True)
 class TextIndex:
-    """A dataset whose rows all are in the full-text index of one column; `_view` keeps its scratch files alive."""
+    """A dataset whose rows are all in the full-text index of one column; `_view` keeps its scratch files alive."""
 
     dataset: "LanceDataset"
     column: str
@@ -56,7 +56,7 @@ class TextIndex:
 
 
 class TextIndexes:
-    """The text indexes in use, by table version, overlay and column."""
+    """A cache of text indexes by table version, overlay and column."""
 
     def __init__(self, handles: Handles, views: ViewCache) -> None:
         self._handles = handles
@@ -68,7 +68,7 @@ class TextIndexes:
     def index(
         self, at: TableVersion | None, overlay: Overlay, schema: "pa.Schema | None", column: str
     ) -> TextIndex | None:
-        """The index of a column over all rows; None where there is no row that could be found."""
+        """The index of a column over all rows; None if there is nothing to find."""
         key = (at, "" if overlay.is_empty else overlay.fingerprint, column)
         meter.track_lance()
         made = self._indexes.get_or_create(key, lambda: self._make(at, overlay, schema, column))
@@ -109,7 +109,7 @@ def find_text(
     candidates: Allowlist = None,
     with_ids: bool = False,
 ) -> SearchHits:
-    """The rows that a text search finds; only rows in `among` if that is given, and the best `limit` of a `search`."""
+    """The rows that a text search finds, only among `candidates` if given; of a `search` the best `limit`."""
     import numpy as np
 
     queries = _queries(index.column, kind, text, edits)
@@ -131,10 +131,10 @@ def find_text(
 
 
 def _queries(column: str, kind: TextKind, text: str, edits: int) -> list[Any] | None:
-    """Lance's queries whose answers, intersected, are what was asked for; None where it has none for that.
+    """Lance queries whose results are to be intersected; None if Lance can't express the search.
 
-    Misspelt words are sought one by one: a query for several mixes up the spellings of one with those of another. And
-    they are sought as the index has them, because Lance does no more than split such a query into letters and digits.
+    Misspelt words are searched one by one: one query for several would mix up their spellings. They are searched as
+    the index has them, because Lance only splits such a query into letters and digits.
     """
     query = lance_module("lance.query")
     written = surface_words(text)
@@ -161,7 +161,7 @@ def find_nearest(
     count: int,
     candidates: "Addresses | None" = None,
 ) -> SearchHits:
-    """About the `count` nearest rows, by the index where there is one; their distances are approximate."""
+    """About the `count` nearest rows, through the index if there is one; distances are approximate."""
     import numpy as np
 
     nearest = {
@@ -183,13 +183,13 @@ def find_nearest(
         table = scanner.to_table()
     addresses: Addresses = table.column("_rowaddr").to_numpy()
     distances = table.column("_distance").to_numpy().astype(np.float64)
-    # Where fewer rows than `count` may be found, Lance fills up with rows that it may not.
+    # If fewer than `count` rows are allowed, Lance fills up with others, at infinite distance.
     kept = np.isfinite(distances)
     return SearchHits(addresses[kept], distances[kept])
 
 
 def addresses(handles: Handles, dataset: "LanceDataset", without: frozenset[int] = frozenset()) -> Addresses:
-    """The address of every row in row order, but for those of some fragments."""
+    """The address of every row in row order, except in some fragments."""
     import numpy as np
 
     fragments = [fragment for fragment in dataset.get_fragments() if fragment.fragment_id not in without]
@@ -202,7 +202,7 @@ def addresses(handles: Handles, dataset: "LanceDataset", without: frozenset[int]
 
 
 def surface_words(text: str) -> list[str]:
-    """The words of a text as they are written: a stemmed word must not be stemmed again, that makes another one."""
+    """The words of a text as written: stemming a stemmed word again would yield another word."""
     plain = {**index_segments.TOKENIZER, "stem": False, "lower_case": False, "ascii_folding": False}
     return [token.text for token in lance_module().tokenize(text, **plain)]
 
@@ -237,12 +237,12 @@ def _run(
 
 
 def _scan_texts(handles: Handles, index: TextIndex, text: str, edits: int, with_ids: bool) -> SearchHits:
-    """Misspelt words by looking at every text, for more edits than Lance can handle."""
+    """Find misspelt words by scanning every text, for more edits than Lance can handle."""
     import numpy as np
     import pyarrow as pa
 
     wanted = words(text)
-    near: dict[str, frozenset[int]] = {}  # a word to the places of the wanted ones that it stands for
+    near: dict[str, frozenset[int]] = {}  # by word, the indexes of the wanted words that it matches
     every = frozenset(range(len(wanted)))
     dataset = index.dataset
     kept, parts = [], []
@@ -273,7 +273,7 @@ def _covers(have: Iterable[str], wanted: Sequence[str], edits: int, near: dict[s
 
 
 def edit_distance(one: str, other: str) -> int:
-    """Levenshtein's: the fewest letters to insert, remove or replace."""
+    """The Levenshtein distance: the fewest letters to insert, remove or replace."""
     row = list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):
         last, row = row, [i]
@@ -297,7 +297,7 @@ def no_hits(with_ids: bool) -> SearchHits:
 
 
 def _prefilter_options(among: Allowlist) -> dict[str, Any]:
-    """What tells Lance to look among some rows only, before it ranks them."""
+    """Scanner options that restrict a search to some rows before ranking."""
     import numpy as np
 
     if among is None:
