@@ -41,10 +41,10 @@ def test_a_plan_shows_each_step_with_a_sign(graph: Graph, store: str, cli: Cli, 
         "-  drop_type        Knows         edge           "
         "this edge type is hidden at once, readable at older commits until cleanup [OG-DS-103]",
         "+  add_type         Town          node           a new node type",
-        "~  rename_property  Person.title  name -> title  name goes on as title, with its values",
+        "~  rename_property  Person.title  name -> title  name is renamed to title, with its values",
         "-  drop_property    Person.age    I32?           "
         "hidden at once, readable at older commits until cleanup [OG-DS-104]",
-        '+  add_property     Person.role   String         "x" in the rows that are there (2 rows)',
+        '+  add_property     Person.role   String         "x" in existing rows (2 rows)',
         "5 steps: 2 to add, 1 to change, 2 to drop.",
     ]
     assert graph.schema.show() == BASE
@@ -84,7 +84,7 @@ def test_apply_prints_the_steps_and_the_commit(graph: Graph, store: str, cli: Cl
     assert (run.code, run.err) == (0, "")
     assert (commit.kind, commit.actor) == ("schema_apply", "ada")
     assert run.out.splitlines()[:-1] == [
-        '+  add_property     Person.role  String      "x" in the rows that are there (2 rows)',
+        '+  add_property     Person.role  String      "x" in existing rows (2 rows)',
         "~  change_property  Person.age   I32 -> I64  "
         "widened: the values are written as I64, no other column is touched",
         "2 steps: 1 to add, 1 to change, 0 to drop.",

@@ -140,7 +140,7 @@ def test_a_property_with_a_default_is_added() -> None:
     step = step_of(("bio: String?", "bio: String?\n    height: F32 @default(1.5)"))
 
     assert (step.kind, step.supported, step.requirement) == ("add_property", True, None)
-    assert step.message == "1.5 in the rows that are there"
+    assert step.message == "1.5 in existing rows"
 
 
 def test_a_required_property_without_a_default_depends_on_rows() -> None:
@@ -223,7 +223,7 @@ def test_a_floating_key_is_widened_only_without_rows() -> None:
 def test_an_enum_is_widened() -> None:
     step = step_of(("enum(a, b)", "enum(a, c, b)"))
 
-    assert (step.kind, step.supported, step.message) == ("extend_enum", True, "takes c too")
+    assert (step.kind, step.supported, step.message) == ("extend_enum", True, "also takes c")
 
 
 @pytest.mark.parametrize("narrow", ["enum(a)", "enum(a, c)"])
@@ -433,7 +433,7 @@ def test_a_plan_is_plain_data() -> None:
             "property_name": "age",
             "supported": True,
             "code": None,
-            "message": "no longer asked of rows",
+            "message": "no longer required of rows",
             "before": "@range(age, 0..150)",
             "after": None,
             "count": None,

@@ -1,7 +1,7 @@
-"""How a type's rows look as Arrow columns.
+"""The Arrow columns of a type's rows.
 
-Columns are nullable even where a property is required: what is required is a rule of the schema
-that may be relaxed without touching data, and the validator, not the file, enforces it.
+Columns are nullable even where a property is required: the schema may relax that without touching data, and the
+validator, not the file, enforces it.
 """
 
 from collections.abc import Mapping, Sequence

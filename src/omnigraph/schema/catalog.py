@@ -1,8 +1,8 @@
-"""The catalog: what a graph's types are, as values with stable identities.
+"""The catalog: the types of a graph, as values with stable identities.
 
-A type and a property have ids that outlive their names: a rename keeps the id, a drop and a new
-declaration get a new one. `column` is where a property is kept in its table; the mapping exists so
-that a rename never touches data. Stored content-addressed, so that equal schemas are one object.
+Types and properties have ids that outlive their names: a rename keeps the id, while a declaration after a drop gets a
+new one. `column` is the property's column in the table, so that a rename never touches data. Schemas are stored
+content-addressed, so that equal schemas are one object.
 """
 
 import hashlib
@@ -111,7 +111,7 @@ _ENCODED = DerivedCache(_encode_schema, entries_max=64)
 
 
 def decode_schema(data: bytes, name: str) -> Schema:
-    """The schema in a stored object; its content must be what its name promises."""
+    """The schema in a stored object, whose name is the hash of its content."""
     try:
         document = json.loads(data)
         found = document["format"]
@@ -125,8 +125,8 @@ def decode_schema(data: bytes, name: str) -> Schema:
 
 
 def catalog_to_json(catalog: Catalog) -> dict[str, Any]:
-    """The stored form: what has its default value is left out, so that a hand-written catalog is as short."""
-    return {"types": [_type_to_json(definition) for definition in catalog.types]} | _stated(
+    """The stored form, without default values, so that a hand-written catalog can be as short."""
+    return {"types": [_type_to_json(definition) for definition in catalog.types]} | _without_defaults(
         {
             "interfaces": [_interface_to_json(interface) for interface in catalog.interfaces],
             "type_ids": catalog.type_ids,
@@ -135,7 +135,7 @@ def catalog_to_json(catalog: Catalog) -> dict[str, Any]:
 
 
 def catalog_from_json(document: Mapping[str, Any]) -> Catalog:
-    """A catalog from its stored form; a slip in a hand-written one is named."""
+    """A catalog from its stored form; an error in a hand-written one is named."""
     try:
         return Catalog(
             tuple(_type_from_json(entry) for entry in document["types"]),
@@ -146,8 +146,8 @@ def catalog_from_json(document: Mapping[str, Any]) -> Catalog:
         raise BadRequest(f"The catalog is not in the stored form: {type(error).__name__} {error}.") from error
 
 
-def _stated(fields: dict[str, Any]) -> dict[str, Any]:
-    """Without what is left out: null, false, 0 and empty lists; an empty text says something."""
+def _without_defaults(fields: dict[str, Any]) -> dict[str, Any]:
+    """Without null, false, 0 and empty lists; an empty text has a meaning."""
     return {name: value for name, value in fields.items() if value or value == ""}
 
 
@@ -160,7 +160,7 @@ def _type_to_json(definition: TypeDef) -> dict[str, Any]:
     return (
         entry
         | _body_to_json(definition)
-        | _stated(
+        | _without_defaults(
             {
                 "implements": list(definition.implements),
                 "property_ids": definition.property_ids,
@@ -176,7 +176,7 @@ def _interface_to_json(interface: InterfaceDef) -> dict[str, Any]:
 
 def _body_to_json(declared: TypeDef | InterfaceDef) -> dict[str, Any]:
     rules = declared.rules
-    return _stated(
+    return _without_defaults(
         {
             "properties": [_property_to_json(prop) for prop in declared.properties],
             "key": list(rules.key),
@@ -184,7 +184,7 @@ def _body_to_json(declared: TypeDef | InterfaceDef) -> dict[str, Any]:
             "ranges": [[entry.property, entry.low, entry.high] for entry in rules.ranges],
             "checks": [[entry.property, entry.pattern] for entry in rules.checks],
             "description": declared.description,
-            "annotations": _thawed(declared.annotations),
+            "annotations": _thaw(declared.annotations),
         }
     )
 
@@ -192,17 +192,17 @@ def _body_to_json(declared: TypeDef | InterfaceDef) -> dict[str, Any]:
 def _property_to_json(prop: Property) -> dict[str, Any]:
     entry: dict[str, Any] = {"id": prop.id, "name": prop.name, "column": prop.column, "type": str(prop.type)}
     if prop.default is not None:
-        entry |= {"default": _thawed(prop.default)}
+        entry |= {"default": _thaw(prop.default)}
     if prop.embed is not None:
         embed = {"provider": prop.embed.provider, "model": prop.embed.model}
-        entry |= {"embed": {"source": prop.embed.source} | _stated(embed)}
-    return entry | _stated(
+        entry |= {"embed": {"source": prop.embed.source} | _without_defaults(embed)}
+    return entry | _without_defaults(
         {
             "nullable": prop.nullable,
             "indexed": prop.indexed,
             "metric": prop.metric,
             "description": prop.description,
-            "annotations": _thawed(prop.annotations),
+            "annotations": _thaw(prop.annotations),
         }
     )
 
@@ -217,7 +217,7 @@ def _type_from_json(entry: Mapping[str, Any]) -> TypeDef:
         source=entry.get("source"),
         target=entry.get("target"),
         rules=_rules_from_json(entry),
-        annotations=_frozen(entry.get("annotations", {})),
+        annotations=_freeze(entry.get("annotations", {})),
         cardinality=None if cardinality is None else EdgeCount(cardinality[0], cardinality[1]),
         implements=tuple(entry.get("implements", ())),
         description=entry.get("description"),
@@ -232,7 +232,7 @@ def _interface_from_json(entry: Mapping[str, Any]) -> InterfaceDef:
         properties=_properties_from_json(entry),
         rules=_rules_from_json(entry),
         description=entry.get("description"),
-        annotations=_frozen(entry.get("annotations", {})),
+        annotations=_freeze(entry.get("annotations", {})),
     )
 
 
@@ -248,8 +248,8 @@ def _property_from_json(entry: Mapping[str, Any]) -> Property:
         column=entry["column"],
         type=parse_type(entry["type"]),
         nullable=bool(entry.get("nullable", False)),
-        annotations=_frozen(entry.get("annotations", {})),
-        default=_frozen(entry.get("default")),
+        annotations=_freeze(entry.get("annotations", {})),
+        default=_freeze(entry.get("default")),
         indexed=bool(entry.get("indexed", False)),
         metric=entry.get("metric"),
         embed=None if embed is None else Embed(embed["source"], embed.get("provider"), embed.get("model")),
@@ -266,13 +266,13 @@ def _rules_from_json(entry: Mapping[str, Any]) -> Rules:
     )
 
 
-def _frozen(value: Any) -> Any:
+def _freeze(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return tuple(_frozen(item) for item in value)
-    return {name: _frozen(item) for name, item in value.items()} if isinstance(value, Mapping) else value
+        return tuple(_freeze(item) for item in value)
+    return {name: _freeze(item) for name, item in value.items()} if isinstance(value, Mapping) else value
 
 
-def _thawed(value: Any) -> Any:
+def _thaw(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [_thawed(item) for item in value]
-    return {name: _thawed(item) for name, item in value.items()} if isinstance(value, Mapping) else value
+        return [_thaw(item) for item in value]
+    return {name: _thaw(item) for name, item in value.items()} if isinstance(value, Mapping) else value

@@ -34,7 +34,7 @@ Declared: TypeAlias = TypeDef | InterfaceDef
 
 
 class InvalidCatalog(BadRequest):
-    """A catalog that can't be; `place` says where by names."""
+    """An inconsistent catalog; `place` is the path of names to the error."""
 
     def __init__(self, language_code: str, message: str, expected: str, place: CatalogPath) -> None:
         super().__init__(language_code, message, expected, place)
@@ -45,7 +45,7 @@ class InvalidCatalog(BadRequest):
 
 
 def check(types: Sequence[TypeDef], interfaces: Sequence[InterfaceDef]) -> None:
-    """Raises the first breach, in the order of declaration."""
+    """Raises the first error, in the order of declaration."""
     _check_names([*interfaces, *types])
     for interface in interfaces:
         _check_properties(interface)
@@ -173,7 +173,7 @@ def _check_embed(declared: Declared, prop: Property, source: str) -> None:
 
 
 def _check_defaults(declared: Declared, rules: Rules) -> None:
-    """A default that breaks a rule of its own type would refuse every row that relies on it."""
+    """A default that violates a rule of its own type would make every row with it invalid."""
     checked: list[tuple[ValueRange | PatternCheck, str, str]] = [
         *((entry, f"is outside {entry}", "write one within the range") for entry in rules.ranges),
         *((check, f"does not match {check.pattern}", "write one that matches") for check in rules.checks),
@@ -279,7 +279,7 @@ def _check_range(declared: Declared, prop: Property, entry: ValueRange, place: C
 
 
 def can_be_unique(prop: Property) -> bool:
-    """Whether values have one text by which they are told apart: not blobs, vectors and lists."""
+    """Whether values have a canonical text to compare by: blobs, vectors and lists do not."""
     return isinstance(prop.type, Enumeration) or (isinstance(prop.type, Scalar) and prop.type.name != "Blob")
 
 
@@ -316,7 +316,7 @@ _UNSUPPORTED_ESCAPES = frozenset("123456789ZAGkNuUzQEXRCpP")
 
 
 def regex_problem(pattern: str) -> str | None:
-    """What is wrong with a pattern, or None."""
+    """The problem with a pattern, or None."""
     if len(pattern) > PATTERN_LENGTH_MAX:
         return f"it has more than {PATTERN_LENGTH_MAX} characters"
     try:

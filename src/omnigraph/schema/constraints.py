@@ -1,8 +1,8 @@
-"""Constraints: what must hold for the rows of a graph, derived once from its catalog as values.
+"""Constraints on the rows of a graph, derived from its catalog as values.
 
-Evaluation belongs elsewhere: against a small delta by indexed lookups, in bulk by joins; both work
-from the values here, so that they can't drift apart. `columns` are columns of the type's table,
-`properties` the names a user knows; they stand in the same order.
+They are evaluated elsewhere: against a small delta by indexed lookups, in bulk by joins; both use the values here, so
+that they can't diverge. `columns` are columns of the type's table, `properties` their names in the schema, in the same
+order.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from omnigraph.schema.types import Enumeration, PropertyType
 
 @dataclass(frozen=True, slots=True)
 class _ConstraintBase:
-    """What every constraint says about itself: which table it is about, and which of its columns."""
+    """The table and the columns that a constraint is about."""
 
     table_key: str
     type_name: str
@@ -103,7 +103,7 @@ class Unique(_ConstraintBase):
 class Endpoint(_ConstraintBase):
     """Every value of the edge's column is the id of a row of `node_table`.
 
-    It reads both ways: an edge needs its nodes, and a node may go only when no edge has it here.
+    It works both ways: an edge needs its nodes, and a node may be deleted only when no edge refers to it here.
     """
 
     node_table: str
@@ -154,11 +154,11 @@ class Constraints:
         return self.by_table.get(table_key, ())
 
     def between_rows(self, table_key: str) -> "tuple[Unique | Endpoint | Cardinality, ...]":
-        """Those that concern more than a row by itself."""
+        """The constraints that involve more than one row."""
         return self._between_rows.get(table_key, ())
 
     def referring_to(self, node_table: str) -> tuple[Endpoint, ...]:
-        """Where edges may point at nodes of this table: who has to agree before one is removed."""
+        """The edge columns that may refer to nodes of this table: checked before a node is deleted."""
         return self.endpoints_of.get(node_table, ())
 
 

@@ -1,4 +1,4 @@
-"""What a schema declares, as frozen values: properties, node and edge types, interfaces.
+"""The declarations of a schema as frozen values: properties, node and edge types, interfaces.
 
 Names refer to names of the same catalog; ids and columns outlive them.
 """
@@ -33,7 +33,7 @@ class Embed:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """`column` has the values; `annotations` is metadata that nothing here interprets."""
+    """`column` is where the values are stored; `annotations` is metadata that is not interpreted."""
 
     id: str
     name: str
@@ -50,7 +50,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class ValueRange:
-    """`@range(property, low..high)`: both ends belong to it, None is an open end."""
+    """`@range(property, low..high)`: both ends are included, None is an open end."""
 
     property: str
     low: RangeBound | None
@@ -91,7 +91,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class InterfaceDef:
-    """Properties and rules that node types take over; it has no rows, so its properties' ids are their names."""
+    """Properties and rules that node types inherit; it has no rows, so its properties' ids are their names."""
 
     name: str
     properties: tuple[Property, ...] = ()
@@ -108,9 +108,9 @@ class InterfaceDef:
 class TypeDef:
     """A node or edge type with all its properties, those of its interfaces first.
 
-    `source` and `target` are an edge's ends. `property_ids` counts the ids ever given and
-    `retired_columns` are columns of dropped properties: neither is used again. `columns` says where the values of each
-    property are kept; `id`, `src` and `dst` are their own columns.
+    `source` and `target` are an edge's ends. `property_ids` counts the ids ever assigned and `retired_columns` are the
+    columns of dropped properties: neither is reused. `columns` has the column of each property; `id`, `src` and `dst`
+    are their own columns.
     """
 
     id: str
@@ -136,12 +136,12 @@ class TypeDef:
 
     @property
     def table_key(self) -> str:
-        """The name under which a manifest keeps this type's table."""
+        """The key of this type's table in a manifest."""
         return f"{self.kind}:{self.name}"
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The properties whose values make the id, in order; empty where ids are fresh."""
+        """The properties from whose values the id is derived, in order; empty where ids are generated."""
         return self.rules.key
 
     @property
@@ -151,7 +151,7 @@ class TypeDef:
 
     @property
     def traversal(self) -> str:
-        """How a query's traversal names this edge type: `WorksAt` is `worksAt`."""
+        """The name of this edge type in a query's traversal: `worksAt` for `WorksAt`."""
         return self.name[:1].lower() + self.name[1:]
 
     def column(self, name: str) -> str:

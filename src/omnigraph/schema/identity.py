@@ -1,7 +1,7 @@
 """Identity: the id of a keyed row is a function of its complete key tuple, so equal keys are one row.
 
-Every writer, in process or on Spark, derives ids by the rules here: one property gives its
-canonical text, several a compact JSON array of those texts in the order of `@key`.
+Every writer, in process or on Spark, derives ids by the rules here: the id of a single property is its canonical text,
+that of several a compact JSON array of their texts in the order of `@key`.
 """
 
 import json
@@ -38,7 +38,7 @@ def id_from_texts(texts: Sequence[str]) -> str:
 
 
 def canonical_text(value: Any, kind: PropertyType) -> str:
-    """The one text of a key value: 1 and 1.0 are both `1.0` in an F64. ValueError where it has none."""
+    """The canonical text of a key value: 1 and 1.0 are both `1.0` in an F64. ValueError where it has none."""
     if value is None:
         raise ValueError("null, which is no part of a key")
     if isinstance(kind, Enumeration) or kind == _STRING:
@@ -68,18 +68,18 @@ def _text(value: Any) -> str:
 
 
 def _float(value: int | float, kind: PropertyType) -> str:
-    """The shortest text that reads back as the same number; 0 has one sign."""
-    held = _held(value, kind)
-    if not math.isfinite(held):
+    """The shortest text that reads back as the same number; -0.0 is 0.0."""
+    stored = _stored_float(value, kind)
+    if not math.isfinite(stored):
         raise ValueError(f"{value}, which has no place in a key of {kind}")
     if kind == Scalar("F64"):
-        return repr(held)
-    shorter = (float(f"{held:.{digits}g}") for digits in range(1, 10))  # 9 digits always suffice
-    return next(repr(number) for number in shorter if _held(number, kind) == held)
+        return repr(stored)
+    shorter = (float(f"{stored:.{digits}g}") for digits in range(1, 10))  # 9 digits always suffice
+    return next(repr(number) for number in shorter if _stored_float(number, kind) == stored)
 
 
-def _held(value: int | float, kind: PropertyType) -> float:
-    """The number that a column of this type has for the value; infinite where it is too large."""
+def _stored_float(value: int | float, kind: PropertyType) -> float:
+    """The value as a column of this type stores it; infinite where it is too large."""
     try:
         if kind == Scalar("F64"):
             return float(value) + 0.0  # not -0.0

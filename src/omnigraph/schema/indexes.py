@@ -1,4 +1,4 @@
-"""Which indexes a type's table has, as values; building them belongs elsewhere."""
+"""The indexes of a type's table, as values; storage/table/index/ builds them."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -26,9 +26,9 @@ class DeclaredIndex:
 def declared_indexes(definition: TypeDef) -> tuple[DeclaredIndex, ...]:
     """The indexes of a type, in the order of its columns.
 
-    A B-tree stands on ids and ends, and on keys and `@unique` properties, because constraints are looked
-    up there; `@index` adds one on anything that has an order, full text on a String, and a vector
-    index on a Vector, which `@embed` implies.
+    Ids and ends have a B-tree, and so have keys and `@unique` properties, which constraints look up. `@index` adds a
+    B-tree on any type with an order, a full-text index on a String, and a vector index on a Vector, which `@embed`
+    implies.
     """
     looked_up = {name for group in (definition.key, *definition.rules.unique) for name in group}
     indexes = [DeclaredIndex(column, "btree") for column in definition.physical_columns]

@@ -1,8 +1,8 @@
-"""One row as the message that an Arrow stream has for it, without asking Arrow to make it.
+"""One row encoded as an Arrow IPC message, without Arrow.
 
-Every small commit writes such a message, and to have Arrow put together the arrays of a single row takes many times
-longer than to write the few bytes that they come to. What stands in front of those bytes is taken from a message that
-Arrow made for a row with the same nulls: only the places and lengths of the buffers differ.
+Every small commit writes such a message, and building the arrays of a single row in Arrow takes many times longer than
+writing the few bytes of its body. The header is copied from a message that Arrow made for a row with the same nulls:
+only the offsets and lengths of the buffers differ.
 """
 
 import struct
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 RowValues: TypeAlias = Mapping[str, object]
 
-END = b"\xff\xff\xff\xff\0\0\0\0"  # of a stream
-_WORD = 8  # what every buffer begins at a multiple of
+END = b"\xff\xff\xff\xff\0\0\0\0"  # of stream
+_WORD = 8  # the alignment of buffers
 _ZEROS = [bytes(count) for count in range(_WORD)]
-_NULL = bytes(2 * _WORD)  # a bitmap that says so, and a value or the offsets of a text
-_TEMPLATES_MAX = 64  # of one schema: one for each set of columns that are null
+_NULL = bytes(2 * _WORD)  # a validity bitmap, and a value or the offsets of a text
+_TEMPLATES_MAX = 64  # for each schema; there is one for each set of null columns
 _offsets = struct.Struct("<ii").pack
 _I32, _I64 = struct.Struct("<i4x").pack, struct.Struct("<q").pack
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,8 +41,8 @@ def _instant(value: datetime) -> bytes:
     return _I64(whole)
 
 
-# The class of a column's values, how long one is, and how it is written, filled up to a word. A value of another class
-# is left to Arrow, which converts some and refuses the others.
+# The class of a column's values, their length, and their encoder, padded to a word. A value of another class is left to
+# Arrow, which converts some and refuses the others.
 _NUMBERS: dict[str, tuple[type, int, Callable[[Any], bytes]]] = {
     "int32": (int, 4, _I32),
     "int64": (int, 8, _I64),
@@ -58,7 +58,7 @@ _NUMBERS: dict[str, tuple[type, int, Callable[[Any], bytes]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """A message up to its body, and where in it the body's length and the places of the buffers stand."""
+    """A message up to its body, and the offsets in it of the body's length and of the buffer descriptors."""
 
     head: bytes
     body_length_at: int
@@ -67,7 +67,7 @@ class _Template:
 
 
 class EncodedRow:
-    """A row that was made of values; `table_of` makes it one of a table when somebody asks."""
+    """A row that was encoded from values; `table_of` decodes it on demand."""
 
     __slots__ = ("_encoder", "_message", "values")
 
@@ -89,12 +89,12 @@ class EncodedRow:
 
 
 def stream_of(rows: Sequence[EncodedRow]) -> bytes:
-    """Rows of one maker as an Arrow stream."""
+    """Rows of one encoder as an Arrow stream."""
     return b"".join([rows[0]._encoder.head, *[row._message for row in rows], END])
 
 
 def table_of(rows: Sequence[EncodedRow]) -> "pa.Table":
-    """Rows of one maker as a table."""
+    """Rows of one encoder as a table."""
     import pyarrow as pa
 
     return pa.ipc.open_stream(stream_of(rows)).read_all()
@@ -105,7 +105,7 @@ def same_encoder(one: EncodedRow, other: EncodedRow) -> bool:
 
 
 def encode_row(definition: TypeDef, row: RowValues) -> EncodedRow | None:
-    """One row that is given by column, not yet as a table; None where only Arrow can tell what it is."""
+    """One row of values by column, encoded; None where only Arrow can convert a value."""
     return _ENCODERS.of(definition).encode(row)
 
 
@@ -119,17 +119,17 @@ _ENCODERS = DerivedCache(_make_encoder)
 
 
 class RowEncoder:
-    """Makes single rows of one schema."""
+    """Encodes single rows of one schema."""
 
     def __init__(self, schema: "pa.Schema") -> None:
         self.schema = schema
-        self.head = schema.serialize().to_pybytes()  # what a stream of such rows begins with
+        self.head = schema.serialize().to_pybytes()  # the start of a stream of such rows
         self._columns = [(column.name, _NUMBERS.get(str(column.type))) for column in schema]  # None: a text
         self._possible = all(str(column.type) == "string" or str(column.type) in _NUMBERS for column in schema)
         self._templates: dict[tuple[int, ...], _Template] = {}
 
     def __reduce__(self) -> "tuple[type[RowEncoder], tuple[pa.Schema]]":
-        """Types and rows go to tasks elsewhere; what was learnt here can't be pickled, and is soon learnt again."""
+        """Types and rows are sent to tasks; templates can't be pickled, and are soon made again."""
         return RowEncoder, (self.schema,)
 
     def encode(self, row: RowValues) -> EncodedRow | None:
@@ -137,7 +137,7 @@ class RowEncoder:
         return None if message is None else EncodedRow(self, row, message)
 
     def message(self, row: RowValues) -> bytes | None:
-        """The row as a stream has it; None where only Arrow can tell what it is."""
+        """The row as a message of a stream; None where only Arrow can convert a value."""
         if not self._possible:
             return None
         body: list[bytes] = []
@@ -174,7 +174,7 @@ class RowEncoder:
                         at += 2 * _WORD
                     else:
                         return None
-        except (ValueError, TypeError, OverflowError, struct.error):  # no text, or not within the column's bounds
+        except (ValueError, TypeError, OverflowError, struct.error):  # invalid text, or out of the column's range
             return None
         template = self._templates.get(tuple(nulls)) or self._template(row, tuple(nulls))
         head = bytearray(template.head)
@@ -183,7 +183,7 @@ class RowEncoder:
         return b"".join((head, *body))
 
     def _template(self, row: RowValues, nulls: tuple[int, ...]) -> _Template:
-        """From what Arrow makes of a row."""
+        """From a message that Arrow made for the row."""
         import pyarrow as pa
 
         made = pa.RecordBatch.from_pylist([dict(row)], schema=self.schema).serialize().to_pybytes()
@@ -195,8 +195,8 @@ class RowEncoder:
 
 
 def _parse_template(message: bytes) -> _Template:
-    """Where things lie in a message with a record batch: fields 2 and 3 of its table, field 2 of the batch's."""
-    start = 8  # behind a mark and the head's length
+    """The offsets in a message with a record batch: fields 2 and 3 of its table, field 2 of the batch's."""
+    start = 8  # after a marker and the header's length
     (length,) = struct.unpack_from("<i", message, 4)
     root = _follow(message, start)
     batch = _follow(message, _field(message, root, 2))
@@ -211,7 +211,7 @@ def _follow(message: bytes, at: int) -> int:
 
 
 def _field(message: bytes, table: int, number: int) -> int:
-    """Where a table has its field with this number."""
+    """The offset of a table's field with this number."""
     (back,) = struct.unpack_from("<i", message, table)
     (distance,) = struct.unpack_from("<H", message, table - int(back) + 4 + 2 * number)
     return table + int(distance)

@@ -1,4 +1,4 @@
-"""Whether a value written in a schema fits a property's type: defaults and the bounds of ranges.
+"""Literals of a schema, such as defaults and the bounds of ranges, checked against a property's type.
 
 Values are as in load data: dates and times are ISO text, a blob is `base64:…`.
 """
@@ -20,16 +20,16 @@ _DATETIME = re.compile(
 
 
 def canonical_date(text: str) -> str:
-    """A date as it is printed; ValueError where it is none."""
+    """The canonical text of a date; ValueError where it is invalid."""
     if not _DATE.match(text):
-        raise ValueError(f"{text!r} is no date")
+        raise ValueError(f"{text!r} is not a date")
     return date.fromisoformat(text).isoformat()
 
 
 def canonical_datetime(text: str) -> str:
-    """A time as it is printed; without a zone it is UTC. ValueError where it is none."""
+    """The canonical text of a time, UTC without a zone; ValueError where it is invalid."""
     if not _DATETIME.match(text):
-        raise ValueError(f"{text!r} is no time")
+        raise ValueError(f"{text!r} is not a time")
     moment = datetime.fromisoformat(text)
     try:
         return print_datetime(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
@@ -43,10 +43,10 @@ def print_datetime(moment: datetime) -> str:
 
 
 def canonical_value(value: SchemaValue, kind: PropertyType) -> SchemaValue:
-    """The value in canonical form; ValueError, with what belongs there, where it does not fit."""
+    """The value in canonical form; ValueError, with what was expected, where it does not fit."""
     match kind:
         case Scalar(name):
-            return _fitting_scalar(value, name)
+            return _canonical_scalar(value, name)
         case Enumeration(values):
             if value not in values:
                 raise ValueError(f"one of {', '.join(values)}, in double quotes")
@@ -54,11 +54,11 @@ def canonical_value(value: SchemaValue, kind: PropertyType) -> SchemaValue:
         case ListOf(item):
             if not isinstance(value, tuple):
                 raise ValueError(f"a list of {item}, such as [ … ]")
-            return tuple(_fitting_scalar(entry, item.name) for entry in value)
+            return tuple(_canonical_scalar(entry, item.name) for entry in value)
         case Vector(dimension):
             if not isinstance(value, tuple) or len(value) != dimension:
                 raise ValueError(f"a list of {dimension} numbers")
-            return tuple(_fitting_scalar(entry, "F32") for entry in value)
+            return tuple(_canonical_scalar(entry, "F32") for entry in value)
 
 
 def has_range(kind: PropertyType) -> bool:
@@ -66,7 +66,7 @@ def has_range(kind: PropertyType) -> bool:
     return isinstance(kind, Scalar) and kind.name not in ("String", "Bool", "Blob")
 
 
-def _fitting_scalar(value: SchemaValue, name: str) -> SchemaValue:
+def _canonical_scalar(value: SchemaValue, name: str) -> SchemaValue:
     if name in INTEGER_BOUNDS:
         low, high = INTEGER_BOUNDS[name]
         if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:

@@ -1,4 +1,4 @@
-"""The types a property can have, written as in a schema file: `I32`, `[String]`, `Vector(64)`, `enum(a, b)`."""
+"""Property types, written as in a schema file: `I32`, `[String]`, `Vector(64)`, `enum(a, b)`."""
 
 import re
 from collections.abc import Mapping
@@ -69,9 +69,9 @@ def parse_type(text: str) -> PropertyType:
         values = tuple(value.strip() for value in enum[1].split(","))
         if all(ENUM_VALUE.match(value) for value in values) and len(set(values)) == len(values):
             return Enumeration(values)
-    raise BadRequest(f"{text!r} is no property type: use {TYPES_EXPECTED}.")
+    raise BadRequest(f"{text!r} is not a property type: use {TYPES_EXPECTED}.")
 
 
 def stored_as(kind: PropertyType) -> PropertyType:
-    """The type of the column that has such values: an enum's are text, so that it can be widened as it is."""
+    """The type of the column: an enum's values are text, so that the enum can be extended without touching data."""
     return Scalar("String") if isinstance(kind, Enumeration) else kind

@@ -1,7 +1,7 @@
-"""What lies between the accepted schema and a wanted one: ordered steps, each supported or not, with a code.
+"""Migration plans: the ordered steps from the accepted schema to a wanted one, each supported or not, with a code.
 
-Pure: a step whose fate depends on rows says what has to be looked at (`Step.needs`), and whoever has the graph looks.
-Order, layout and comments of a text are no change.
+Pure: a step that depends on rows names its requirement (`Step.requirement`), which write/migrate/ checks. Order, layout
+and comments of a text are not changes.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from omnigraph.schema.types import PropertyType
 
 @dataclass(frozen=True, slots=True)
 class ColumnFill:
-    """A column that the accepted schema's table lacks: what rows that are there have in it.
+    """A column that the accepted schema's table lacks, and its values for existing rows.
 
     The values of another column, cast; or a default, in canonical form; or null.
     """
@@ -33,7 +33,7 @@ class ColumnFill:
 
 @dataclass(frozen=True, slots=True)
 class TypeChange:
-    """A type that goes on, as it was and as it will be."""
+    """A type that is kept, before and after the migration."""
 
     before: TypeDef
     after: TypeDef
@@ -44,20 +44,20 @@ class TypeChange:
 
     @property
     def dropped_columns(self) -> tuple[str, ...]:
-        """Columns whose values nobody sees any more, those of a widened property included."""
+        """Columns that are no longer read, those of widened properties included."""
         stay = {prop.column for prop in self.after.properties}
         return tuple(prop.column for prop in self.before.properties if prop.column not in stay)
 
     @property
     def drops_properties(self) -> bool:
-        """Whether a property goes."""
+        """Whether a property is dropped."""
         stay = {prop.id for prop in self.after.properties}
         return any(prop.id not in stay for prop in self.before.properties)
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationPlan:
-    """The steps from one schema to the other. Without steps there is nothing to apply."""
+    """The steps from one schema to the other; without steps there is nothing to apply."""
 
     accepted: Schema
     wanted: Schema
@@ -66,7 +66,7 @@ class MigrationPlan:
     dropped: tuple[TypeDef, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        kept = tuple(_going_on(self.accepted.catalog, self.wanted.catalog))
+        kept = tuple(_kept_types(self.accepted.catalog, self.wanted.catalog))
         stay = {change.before.table_key for change in kept}
         dropped = tuple(entry for entry in self.accepted.catalog.types if entry.table_key not in stay)
         object.__setattr__(self, "kept_types", kept)
@@ -100,35 +100,35 @@ def plan_migration(accepted: Schema, wanted: str | Schema, name: str = "schema.p
 def column_fills(before: TypeDef, after: TypeDef) -> tuple[ColumnFill, ...]:
     """The columns that a table of `before` lacks, in the order of `after`.
 
-    Also what a table needs that was left behind by a merge: properties are followed by column, then by id.
+    Also used for tables that a merge takes over with an older schema: properties are matched by column, then by id.
     """
     columns = {prop.column for prop in before.properties}
-    known = {prop.id: prop for prop in before.properties if prop.column in after.retired_columns}
+    by_id = {prop.id: prop for prop in before.properties if prop.column in after.retired_columns}
     found = []
     for prop in after.properties:
         if prop.column in columns:
             continue
-        moved = known.get(prop.id)
+        moved = by_id.get(prop.id)
         default = None if moved else prop.default
         found.append(ColumnFill(prop.column, prop.type, moved.column if moved else None, default))
     return tuple(found)
 
 
-def _going_on(accepted: Catalog, wanted: Catalog) -> Iterator[TypeChange]:
-    known = {(entry.kind, entry.id): entry for entry in accepted.types}
+def _kept_types(accepted: Catalog, wanted: Catalog) -> Iterator[TypeChange]:
+    by_id = {(entry.kind, entry.id): entry for entry in accepted.types}
     for entry in wanted.types:
-        before = known.get((entry.kind, entry.id))
+        before = by_id.get((entry.kind, entry.id))
         if before is not None:
             yield TypeChange(before, entry)
 
 
 def _steps(accepted: Catalog, wanted: Catalog) -> Iterator[Step]:
-    """Types that go, edges first; those that come; then what changes in each, in the order of the wanted schema."""
-    changes = list(_going_on(accepted, wanted))
+    """Dropped types, edges first; added types; then the changes of each, in the order of the wanted schema."""
+    changes = list(_kept_types(accepted, wanted))
     stay = {change.before.table_key for change in changes}
     for entry in (*accepted.edges, *accepted.nodes):
         if entry.table_key not in stay:
-            yield _dropped(entry)
+            yield _drop_step(entry)
     old = {change.after.table_key for change in changes}
     for entry in wanted.types:
         if entry.table_key not in old:
@@ -149,27 +149,27 @@ def _steps(accepted: Catalog, wanted: Catalog) -> Iterator[Step]:
     yield from _interfaces(accepted, wanted, changed)
 
 
-def _dropped(entry: TypeDef) -> Step:
+def _drop_step(entry: TypeDef) -> Step:
     code = DROPPED_NODE_TYPE if entry.kind == "node" else DROPPED_EDGE_TYPE
     message = f"this {entry.kind} type is hidden at once, readable at older commits until cleanup"
     step = Step("drop_type", entry.name, None, message, code=code, before=entry.kind, table=entry.table_key)
     return replace(step, counts_rows=True)
 
 
-def _interfaces(accepted: Catalog, wanted: Catalog, told: set[str]) -> Iterator[Step]:
-    """Interfaces that differ though no type that implements them does: they have no rows."""
+def _interfaces(accepted: Catalog, wanted: Catalog, changed: set[str]) -> Iterator[Step]:
+    """Changed interfaces without a changed type that implements them; they have no rows."""
     before = {entry.name: entry for entry in accepted.interfaces}
     after = {entry.name: entry for entry in wanted.interfaces}
     for name in [*after, *(name for name in before if name not in after)]:
         old, new = before.get(name), after.get(name)
-        if name in told or _said(old) == _said(new):
+        if name in changed or _content(old) == _content(new):
             continue
         verb = "is declared" if old is None else "is no longer declared" if new is None else "changes"
         yield Step("update_metadata", name, None, f"the interface {verb}")
 
 
-def _said(interface: InterfaceDef | None) -> object:
-    """All that an interface says, whatever the order."""
+def _content(interface: InterfaceDef | None) -> object:
+    """The content of an interface, regardless of order."""
     if interface is None:
         return None
     rules = interface.rules

@@ -56,7 +56,7 @@ class NoNulls:
 
 @dataclass(frozen=True, slots=True)
 class ConstraintHolds:
-    """All rows must fulfil this constraint of the wanted schema."""
+    """All rows must satisfy this constraint of the wanted schema."""
 
     constraint: Constraint
     code: str = ROWS_BREAK_IT
@@ -69,7 +69,7 @@ Requirement: TypeAlias = NoRows | NoNulls | ConstraintHolds
 class Step:
     """One change. `type_name` is the wanted schema's name, or the accepted one's of what goes.
 
-    `table` is the table of the accepted schema whose rows `needs` is about; `code` is a refusal's, or that of a drop.
+    `requirement` is about the rows of `table`, in the accepted schema; `code` is that of a refusal or a drop.
     """
 
     kind: StepKind
@@ -82,8 +82,8 @@ class Step:
     after: str | None = None
     requirement: Requirement | None = None
     table: str | None = None
-    counts_rows: bool = False  # all rows of the type are concerned
-    count: int | None = None  # rows that the message speaks of
+    counts_rows: bool = False  # the step affects all rows of the type
+    count: int | None = None  # of the rows in the message
 
     def refuse(self, code: str, message: str, count: int | None = None) -> "Step":
         return replace(self, supported=False, code=code, message=message, count=count)
@@ -106,13 +106,13 @@ class Step:
         }
 
 
-# A value of the one type is a value of the other, and prints alike as an integer.
+# Each value of the first type is one of the second, and integers have the same text in both.
 WIDENINGS = frozenset({("I32", "I64"), ("U32", "U64"), ("U32", "I64"), ("F32", "F64")})
 _ANY = EdgeCount(0, None)
 
 
 def type_steps(before: TypeDef, after: TypeDef, ends: Mapping[str, tuple[str | None, str | None]]) -> Iterator[Step]:
-    """The steps of a type that goes on; `ends` are the accepted ends under their wanted names, by type id."""
+    """The steps of a type that is kept; `ends` are the accepted ends under their wanted names, by type id."""
     return _Difference(before, after, ends).steps()
 
 
@@ -127,39 +127,39 @@ class _Difference:
 
     def steps(self) -> Iterator[Step]:
         if self.before.name != self.after.name:
-            message = f"{self.before.name} goes on as {self.after.name}, with its rows"
+            message = f"{self.before.name} is renamed to {self.after.name}, with its rows"
             yield self.step("rename_type", None, message, before=self.before.name, after=self.after.name)
-        yield from self.coming_and_going()
+        yield from self.property_changes()
         for prop in self.after.properties:
             if prop.id in self.known:
                 yield from self.property(self.known[prop.id], prop)
         yield from self.edge_ends()
-        yield from self.rules(_renamed(self.before.rules, self.names), self.after.rules)
+        yield from self.rules(_rename_rules(self.before.rules, self.names), self.after.rules)
         yield from self.card(self.before.cardinality or _ANY, self.after.cardinality or _ANY)
-        yield from self.metadata(None, _about(self.before), _about(self.after))
+        yield from self.metadata(None, _metadata(self.before), _metadata(self.after))
 
-    def coming_and_going(self) -> Iterator[Step]:
+    def property_changes(self) -> Iterator[Step]:
         stay = {prop.id for prop in self.after.properties}
         for prop in self.after.properties:
             if prop.id in self.known and self.known[prop.id].name != prop.name:
                 old = self.known[prop.id].name
-                message = f"{old} goes on as {prop.name}, with its values"
+                message = f"{old} is renamed to {prop.name}, with its values"
                 yield self.step("rename_property", prop.name, message, before=old, after=prop.name)
         for prop in self.before.properties:
             if prop.id not in stay:
                 message = "hidden at once, readable at older commits until cleanup"
-                yield self.step("drop_property", prop.name, message, code=DROPPED_PROPERTY, before=_typed(prop))
+                yield self.step("drop_property", prop.name, message, code=DROPPED_PROPERTY, before=_type_text(prop))
         for prop in self.after.properties:
             if prop.id not in self.known:
                 yield self.added(prop)
 
     def added(self, prop: Property) -> Step:
-        step = self.step("add_property", prop.name, "null in the rows that are there", after=_typed(prop))
+        step = self.step("add_property", prop.name, "null in existing rows", after=_type_text(prop))
         if prop.default is not None:
-            return replace(step, message=f"{_literal(prop.default)} in the rows that are there", counts_rows=True)
+            return replace(step, message=f"{_literal(prop.default)} in existing rows", counts_rows=True)
         if prop.nullable:
             return step
-        message = "required, which needs a @default where there are rows"
+        message = "required, which needs a @default if there are rows"
         return replace(step, message=message, requirement=NoRows(REQUIRED_WITHOUT_DEFAULT))
 
     def property(self, before: Property, after: Property) -> Iterator[Step]:
@@ -172,24 +172,28 @@ class _Difference:
             yield step
         if not _same(before.default, after.default):
             old, new = (None if value is None else _literal(value) for value in (before.default, after.default))
-            message = "the default of new rows; those that are there stay as they are"
+            message = "the default of new rows; existing rows are unchanged"
             yield self.step(
                 "change_property",
                 after.name,
                 message,
-                before=_annotated("default", old),
-                after=_annotated("default", new),
+                before=_annotation_text("default", old),
+                after=_annotation_text("default", new),
             )
         yield from self.indexing(before, after)
         old_source = None if before.embed is None else self.names.get(before.embed.source, before.embed.source)
         new_source = None if after.embed is None else after.embed.source
         if old_source != new_source:
-            message = "vectors that are there stay; embed fills the missing ones"
+            message = "existing vectors stay; embed fills the missing ones"
             old, new = (None if text is None else json.dumps(text) for text in (old_source, new_source))
             yield self.step(
-                "change_property", after.name, message, before=_annotated("embed", old), after=_annotated("embed", new)
+                "change_property",
+                after.name,
+                message,
+                before=_annotation_text("embed", old),
+                after=_annotation_text("embed", new),
             )
-        yield from self.metadata(after.name, _about(before), _about(after))
+        yield from self.metadata(after.name, _metadata(before), _metadata(after))
 
     def property_type(self, before: Property, after: Property) -> Iterator[Step]:
         old, new = before.type, after.type
@@ -198,7 +202,7 @@ class _Difference:
             gone = [value for value in old.values if value not in new.values]
             if more and not gone:
                 yield self.step(
-                    "extend_enum", after.name, f"takes {', '.join(more)} too", before=str(old), after=str(new)
+                    "extend_enum", after.name, f"also takes {', '.join(more)}", before=str(old), after=str(new)
                 )
             if not gone:
                 return
@@ -222,7 +226,7 @@ class _Difference:
         if old is not None:
             yield self.step("drop_constraint", after.name, "no longer indexed", before=old)
         if new is not None:
-            yield self.step("add_constraint", after.name, "indexed, the rows that are there too", after=new)
+            yield self.step("add_constraint", after.name, "indexed, existing rows too", after=new)
 
     def edge_ends(self) -> Iterator[Step]:
         for name, old, new in zip(("src", "dst"), self.ends, (self.after.source, self.after.target), strict=True):
@@ -234,34 +238,34 @@ class _Difference:
     def rules(self, before: Rules, after: Rules) -> Iterator[Step]:
         added = list(self.added_rules(before, after))
         if before.key != after.key and before.key:
-            message = "ids are made of the key: it changes only while there are no rows"
-            step = self.step("drop_constraint", _only(before.key), message, before=_named("key", before.key))
+            message = "ids are derived from the key: it can change only while there are no rows"
+            step = self.step("drop_constraint", _single(before.key), message, before=_rule_text("key", before.key))
             yield replace(step, requirement=NoRows(KEY_CHANGES))
         unique = {frozenset(group) for group in after.unique}
-        gone = [(group, _named("unique", group)) for group in before.unique if frozenset(group) not in unique]
-        gone += [((entry.property,), _ranged(entry)) for entry in before.ranges if entry not in after.ranges]
-        gone += [((check.property,), _checked(check)) for check in before.checks if check not in after.checks]
+        gone = [(group, _rule_text("unique", group)) for group in before.unique if frozenset(group) not in unique]
+        gone += [((entry.property,), _range_text(entry)) for entry in before.ranges if entry not in after.ranges]
+        gone += [((check.property,), _check_text(check)) for check in before.checks if check not in after.checks]
         for names, text in gone:
-            yield self.step("drop_constraint", _only(names), "no longer asked of rows", before=text)
+            yield self.step("drop_constraint", _single(names), "no longer required of rows", before=text)
         yield from added
 
     def added_rules(self, before: Rules, after: Rules) -> Iterator[Step]:
         if before.key != after.key and after.key:
-            message = "ids are made of the key: it changes only while there are no rows"
-            step = self.step("add_constraint", _only(after.key), message, after=_named("key", after.key))
+            message = "ids are derived from the key: it can change only while there are no rows"
+            step = self.step("add_constraint", _single(after.key), message, after=_rule_text("key", after.key))
             yield replace(step, requirement=NoRows(KEY_CHANGES))
         known = {frozenset(group) for group in before.unique}
         for constraint in self.constraints:
             match constraint:
                 case Unique(properties=names) if frozenset(names) not in known:
-                    text = _named("unique", names)
+                    text = _rule_text("unique", names)
                 case Range(properties=(name,), low=low, high=high) if ValueRange(name, low, high) not in before.ranges:
-                    text = _ranged(ValueRange(name, low, high))
+                    text = _range_text(ValueRange(name, low, high))
                 case CheckPattern(properties=(name,), pattern=p) if PatternCheck(name, p) not in before.checks:
-                    text = _checked(PatternCheck(name, p))
+                    text = _check_text(PatternCheck(name, p))
                 case _:
                     continue
-            yield self.holding("add_constraint", constraint, "asked of every row", after=text)
+            yield self.constraint_step("add_constraint", constraint, "required of every row", after=text)
 
     def card(self, before: EdgeCount, after: EdgeCount) -> Iterator[Step]:
         if before == after:
@@ -272,7 +276,7 @@ class _Difference:
             yield self.step("change_card", None, "allows all that was allowed", **texts)
             return
         (constraint,) = [entry for entry in self.constraints if isinstance(entry, Cardinality)]
-        yield self.holding("change_card", constraint, "asked of every node that has such edges", **texts)
+        yield self.constraint_step("change_card", constraint, "required of every node with such edges", **texts)
 
     def metadata(self, name: str | None, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Step]:
         for aspect in before:
@@ -280,8 +284,8 @@ class _Difference:
                 old, new = (None if not value else _literal(value) for value in (before[aspect], after[aspect]))
                 yield self.step("update_metadata", name, f"the {aspect} changes", before=old, after=new)
 
-    def holding(self, kind: StepKind, constraint: Constraint, message: str, **texts: str) -> Step:
-        step = self.step(kind, _only(constraint.properties) if kind == "add_constraint" else None, message, **texts)
+    def constraint_step(self, kind: StepKind, constraint: Constraint, message: str, **texts: str) -> Step:
+        step = self.step(kind, _single(constraint.properties) if kind == "add_constraint" else None, message, **texts)
         return replace(step, requirement=ConstraintHolds(constraint))
 
     def step(
@@ -299,13 +303,13 @@ class _Difference:
         )
 
 
-def _only(names: tuple[str, ...]) -> str | None:
-    """The property that a constraint is about, if it is one."""
+def _single(names: tuple[str, ...]) -> str | None:
+    """The name, if there is only one."""
     return names[0] if len(names) == 1 else None
 
 
-def _renamed(rules: Rules, names: Mapping[str, str]) -> Rules:
-    """The rules as they read after the renames."""
+def _rename_rules(rules: Rules, names: Mapping[str, str]) -> Rules:
+    """The rules with renamed properties."""
 
     def now(name: str) -> str:
         return names.get(name, name)
@@ -318,8 +322,8 @@ def _renamed(rules: Rules, names: Mapping[str, str]) -> Rules:
     )
 
 
-def _about(declared: TypeDef | Property) -> dict[str, Any]:
-    """What describes and decides nothing."""
+def _metadata(declared: TypeDef | Property) -> dict[str, Any]:
+    """Descriptive metadata without effect."""
     about: dict[str, Any] = {"description": declared.description, "annotations": dict(declared.annotations)}
     if isinstance(declared, TypeDef):
         about["interfaces"] = sorted(declared.implements)
@@ -336,23 +340,23 @@ def _limit(count: EdgeCount) -> float:
     return float("inf") if count.maximum is None else count.maximum
 
 
-def _typed(prop: Property) -> str:
+def _type_text(prop: Property) -> str:
     return f"{prop.type}{'?' if prop.nullable else ''}"
 
 
-def _annotated(name: str, argument: str | None) -> str | None:
+def _annotation_text(name: str, argument: str | None) -> str | None:
     return None if argument is None else f"@{name}({argument})"
 
 
-def _named(rule: str, names: tuple[str, ...]) -> str:
+def _rule_text(rule: str, names: tuple[str, ...]) -> str:
     return f"@{rule}({', '.join(names)})"
 
 
-def _ranged(entry: ValueRange) -> str:
+def _range_text(entry: ValueRange) -> str:
     return f"@range({entry.property}, {entry})"
 
 
-def _checked(entry: PatternCheck) -> str:
+def _check_text(entry: PatternCheck) -> str:
     return f"@check({entry.property}, {_literal(entry.pattern)})"
 
 

@@ -1,4 +1,4 @@
-"""What a schema file says, as it is written: declarations with the tokens at which errors point."""
+"""The syntax tree of a schema file: declarations with the tokens that errors point at."""
 
 from dataclasses import dataclass
 from typing import Literal as OneOf
@@ -13,7 +13,7 @@ DeclarationKind: TypeAlias = OneOf["interface", "node", "edge"]
 
 @dataclass(frozen=True, slots=True)
 class SchemaLiteral:
-    """A value; `kind` tells a date from other text and a bare name from a quoted one."""
+    """A value; `kind` distinguishes dates from other text, and bare names from quoted ones."""
 
     kind: OneOf["text", "number", "bool", "list", "date", "datetime", "name"]
     value: SchemaValue
@@ -31,7 +31,7 @@ class RangeLiteral:
 
 @dataclass(frozen=True, slots=True)
 class AnnotationArgument:
-    """One argument of an annotation, `name=` before it or not."""
+    """One argument of an annotation, with or without `name=`."""
 
     name: Token | None
     value: SchemaLiteral | RangeLiteral
@@ -59,7 +59,7 @@ class PropertyDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """An interface, node or edge; `rules` are the constraints that stand in its body."""
+    """An interface, node or edge; `rules` are the constraints in its body."""
 
     kind: DeclarationKind
     name: Token

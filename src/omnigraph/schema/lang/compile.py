@@ -3,7 +3,7 @@
 parse_schema  text → declarations
 read_body     a declaration → properties and rules, interfaces copied in
 here          ids and columns, those of the previous catalog or new ones
-Catalog       checks itself; a breach is reported at the token that stands for its place
+Catalog       checks itself; an error is reported at the token of its location
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,30 +20,30 @@ from omnigraph.schema.lang.source_map import SourceMap
 from omnigraph.schema.types import stored_as
 
 INHERITED_MAX = 100_000
-_Carried: TypeAlias = tuple[str, str, str]
+_AppliedRename: TypeAlias = tuple[str, str, str]
 
 
 def compile_schema(text: str, previous: Catalog | Schema | None = None, name: str = "schema.pg") -> Schema:
-    """The schema that a text declares, with the ids of `previous` wherever it goes on with it.
+    """The schema that a text declares, with the ids of `previous` for types and properties that are kept.
 
-    A type or property goes on under its name, or under the one that `@rename_from` gives. What was
-    dropped and is declared again is new: it gets an id and a column that were never used. A rename that
-    stands in the text of `previous` as well has been carried out.
+    A type or property is kept under its name, or under the one in `@rename_from`. One that was dropped and is declared
+    again is new: it gets an id and a column that were never used. A rename that the text of `previous` has as well was
+    applied before.
     """
     places = SourceMap(parse_schema(text, name))
     interfaces, types = _bodies(places)
     known = previous.catalog if isinstance(previous, Schema) else previous
-    done = applied_renames(previous.source) if isinstance(previous, Schema) and previous.source else frozenset()
+    applied = applied_renames(previous.source) if isinstance(previous, Schema) and previous.source else frozenset()
     try:
-        return Schema(_Identities(known, places, done).catalog(interfaces, types), text)
+        return Schema(_Identities(known, places, applied).catalog(interfaces, types), text)
     except InvalidCatalog as invalid:
         raise places.locate_error(invalid) from None
 
 
-def applied_renames(text: str) -> frozenset[_Carried]:
-    """The renames that stand in a text: owner of a property or kind of a type, its name, the one before."""
+def applied_renames(text: str) -> frozenset[_AppliedRename]:
+    """The renames in a text: owner of a property or kind of a type, its name, the previous name."""
     _, types = _bodies(SourceMap(parse_schema(text)))
-    renames: set[_Carried] = set()
+    renames: set[_AppliedRename] = set()
     for body in types:
         if body.rename is not None:
             renames.add((_kind(body), body.name, body.rename.old))
@@ -62,13 +62,13 @@ def _bodies(places: SourceMap) -> tuple[list[ResolvedDeclaration], list[Resolved
                 message = f"The interface {body.name} is declared twice"
                 raise places.error(declaration.name, "OG-PG-104", message, "rename one of them")
             interfaces[body.name] = body
-    _refuse_an_avalanche(file, interfaces, places)
+    _check_inherited_size(file, interfaces, places)
     types = [resolve_declaration(entry, interfaces, places) for entry in file.declarations if entry.kind != "interface"]
     return list(interfaces.values()), types
 
 
-def _refuse_an_avalanche(file: SchemaFile, interfaces: Mapping[str, ResolvedDeclaration], places: SourceMap) -> None:
-    """Interfaces multiply what is written: without a bound a short text could fill the memory."""
+def _check_inherited_size(file: SchemaFile, interfaces: Mapping[str, ResolvedDeclaration], places: SourceMap) -> None:
+    """Interfaces multiply declarations: without a limit a short text could exhaust memory."""
     inherited = 0
     for declaration in file.declarations:
         for token in declaration.implements:
@@ -79,12 +79,12 @@ def _refuse_an_avalanche(file: SchemaFile, interfaces: Mapping[str, ResolvedDecl
 
 
 class _Identities:
-    """Who is who: matches what is declared with the previous catalog."""
+    """Matches declarations with the previous catalog."""
 
-    def __init__(self, previous: Catalog | None, places: SourceMap, done: frozenset[_Carried]) -> None:
-        self.done = done
+    def __init__(self, previous: Catalog | None, places: SourceMap, applied: frozenset[_AppliedRename]) -> None:
+        self.applied = applied
         self.previous = previous or Catalog(())
-        self.first = previous is None  # then there is nothing that a rename could refer to
+        self.first = previous is None  # then renames have nothing to refer to
         self.places = places
 
     def catalog(self, interfaces: list[ResolvedDeclaration], bodies: list[ResolvedDeclaration]) -> Catalog:
@@ -95,7 +95,7 @@ class _Identities:
         kinds: tuple[Kind, ...] = ("node", "edge")
         declared = {
             kind: _Declared(
-                kind, known[kind], self.done, ((body.name, body.rename) for body in bodies if _kind(body) == kind)
+                kind, known[kind], self.applied, ((body.name, body.rename) for body in bodies if _kind(body) == kind)
             )
             for kind in kinds
         }
@@ -115,7 +115,7 @@ class _Identities:
         known = before.by_name if before else {}
         ids = _Ids("p", before.property_ids if before else 0, [prop.id for prop in known.values()])
         entries = ((draft.property.name, draft.rename) for draft in body.drafts)
-        declared = _Declared(before.name if before else "", known, self.done, entries)
+        declared = _Declared(before.name if before else "", known, self.applied, entries)
         matched: list[tuple[PropertyDraft, Property | None]] = []
         for draft in body.drafts:
             name = draft.property.name
@@ -129,12 +129,12 @@ class _Identities:
         properties: list[Property] = []
         for draft, prop in matched:
             prop_id = prop.id if prop else ids.fresh()
-            if prop is None or prop.id not in stays:  # a column never changes its type: the values move to another one
+            if prop is None or prop.id not in stays:  # a column never changes its type: the values move to a new one
                 column = _free_column(draft.property.name, prop_id, taken)
                 taken.add(column)
             else:
                 column = prop.column
-            properties.append(_going_on(replace(draft.property, id=prop_id, column=column), prop))
+            properties.append(_keep_embedding(replace(draft.property, id=prop_id, column=column), prop))
         ends = body.declaration.ends
         return TypeDef(
             id=type_id,
@@ -155,22 +155,22 @@ class _Identities:
     def old_name(
         self, what: str, name: str, rename: Rename | None, declared: "_Declared", *, new_owner: bool = False
     ) -> str:
-        """The name under which something was known: its own, or the one that it is renamed from.
+        """The previous name: its own, or the one that it is renamed from.
 
-        A rename that has been carried out before may stay in the text; one that can't be carried out is an error,
-        because ignoring it would drop data. Names may move along a chain or around a circle at once, where each
-        name that is taken is given up by a rename as well.
+        A rename that was applied before may stay in the text; one that can't be applied is an error, because ignoring
+        it would drop data. Names may move along a chain or around a cycle at once, where each name that is taken is
+        also released by a rename.
         """
         if rename is None:
             return name
         if declared.renamed[rename.old] is not rename:
             raise self.error(rename, "OG-PG-192", f"{rename.old!r} is renamed twice", "rename it once")
-        if self.first or new_owner or (declared.owner, name, rename.old) in declared.done:
+        if self.first or new_owner or (declared.owner, name, rename.old) in declared.applied:
             return name
         is_free = rename.old not in declared.names or rename.old in declared.taken
         if name in declared.known:
             if rename.old in declared.known and is_free:
-                if name in declared.given_up:
+                if name in declared.released:
                     return rename.old
                 message = f"{what} exists beside {rename.old!r}, which would take its place"
                 raise self.error(rename, "OG-PG-191", message, "remove @rename_from, or drop one of them first")
@@ -188,32 +188,32 @@ class _Identities:
 
 
 class _Declared:
-    """The names that are declared, what they are renamed from, and what was known before."""
+    """Declared names, their renames, and previously known names."""
 
     def __init__(
         self,
         owner: str,
         known: Mapping[str, object],
-        done: frozenset[_Carried],
+        applied: frozenset[_AppliedRename],
         entries: Iterable[tuple[str, Rename | None]],
     ) -> None:
-        self.owner, self.known, self.done = owner, known, done
+        self.owner, self.known, self.applied = owner, known, applied
         self.names: set[str] = set()
-        self.renamed: dict[str, Rename] = {}  # by the name that it is renamed from
-        self.taken: set[str] = set()  # names that a rename to be carried out gives to something
-        self.given_up: set[str] = set()  # and those that it takes away
+        self.renamed: dict[str, Rename] = {}  # by previous name
+        self.taken: set[str] = set()  # names that a pending rename assigns
+        self.released: set[str] = set()  # names that a pending rename frees
         for name, rename in entries:
             self.names.add(name)
             if rename is None:
                 continue
             self.renamed.setdefault(rename.old, rename)
-            if rename.old in known and (owner, name, rename.old) not in done:
+            if rename.old in known and (owner, name, rename.old) not in applied:
                 self.taken.add(name)
-                self.given_up.add(rename.old)
+                self.released.add(rename.old)
 
 
 class _Ids:
-    """Small ids in the order of declaration, none of them used before."""
+    """New ids in the order of declaration, never used before."""
 
     def __init__(self, prefix: str, count: int, used: Iterable[str]) -> None:
         self.prefix, self.count, self.used = prefix, count, frozenset(used)
@@ -235,8 +235,8 @@ def _interface(body: ResolvedDeclaration) -> InterfaceDef:
     return InterfaceDef(body.name, properties, body.rules, body.description, body.annotations)
 
 
-def _going_on(declared: Property, before: Property | None) -> Property:
-    """The property as it is declared now; who embedded it stays known with the vectors."""
+def _keep_embedding(declared: Property, before: Property | None) -> Property:
+    """The property as declared now, with the provider and model that made its vectors."""
     embed = declared.embed
     if embed is None or before is None or before.embed is None:
         return declared
@@ -244,7 +244,7 @@ def _going_on(declared: Property, before: Property | None) -> Property:
 
 
 def _free_column(name: str, prop_id: str, taken: set[str]) -> str:
-    """A column that this table never had: a dropped one may still be in the data."""
+    """A column name that this table never had: dropped columns may still be in the data."""
     column = name
     while column in taken:
         column = f"{column}_{prop_id}"

@@ -1,4 +1,4 @@
-"""The grammar of `.pg`, by recursive descent: text in, declarations out, or an error that points.
+"""The recursive-descent parser of `.pg`: text to declarations.
 
     file        = { declaration }
     declaration = "interface" Name annotations [ body ]
@@ -44,7 +44,7 @@ _RULES_WITH_NAMES = frozenset({"key", "unique", "index"})
 
 
 def parse_schema(text: str, name: str = "schema.pg") -> SchemaFile:
-    """What a schema file says; a LanguageError where it can't be read."""
+    """The declarations of a schema text; raises LanguageError."""
     return _SchemaParser(text, name).file()
 
 
@@ -127,10 +127,10 @@ class _SchemaParser:
             expected = f"name its properties here, @{annotation.name}(a, …), or write it behind a property"
         else:
             expected = "write annotations of a property behind it, those of a type before its {"
-        raise self.tokens.error("OG-PG-130", f"@{annotation.name} stands alone", expected, annotation.token)
+        raise self.tokens.error("OG-PG-130", f"@{annotation.name} is not complete", expected, annotation.token)
 
     def property_declaration(self) -> tuple[PropertyDeclaration, list[SchemaAnnotation]]:
-        """A property, and the rules that stand before the next one."""
+        """A property, and the rules before the next one."""
         name = self.tokens.take()
         self.tokens.expect(":", f": and the type of {name}")
         kind = self.property_type()
@@ -166,7 +166,7 @@ class _SchemaParser:
         return Scalar(name.text)
 
     def no_type(self, token: Token, expected: str) -> LanguageError:
-        return self.tokens.error("OG-PG-106", f"{token} is no property type", expected, token)
+        return self.tokens.error("OG-PG-106", f"{token} is not a property type", expected, token)
 
     def vector(self) -> Vector:
         self.tokens.expect("(", "( and the dimension, such as Vector(64)")
@@ -184,7 +184,7 @@ class _SchemaParser:
         while True:
             token, text = self.enum_value()
             if text in values:
-                raise self.tokens.error("OG-PG-108", f"The value {text} stands twice", "remove one of them", token)
+                raise self.tokens.error("OG-PG-108", f"The value {text} is listed twice", "remove one of them", token)
             values[text] = None
             if not self.tokens.accept(","):
                 break
@@ -201,7 +201,7 @@ class _SchemaParser:
             token = self.tokens.peek()
         text = self.tokens.source[first.offset : end]
         if not ENUM_VALUE.match(text):
-            message = f"{first if len(text) > 40 else text} is no enum value" if text else f"Found {first}"
+            message = f"{first if len(text) > 40 else text} is not an enum value" if text else f"Found {first}"
             raise self.tokens.error("OG-PG-108", message, "values have letters A-Z, digits, _ and -", first)
         return first, text
 
@@ -261,7 +261,7 @@ class _SchemaParser:
             return SchemaLiteral("datetime", canonical_datetime(text.value), function)
         except ValueError as error:
             example = "2026-01-31" if function.text == "date" else "2026-01-31T12:00:00Z"
-            message = f"{text} is no {function}"
+            message = f"{text} is not a {function}"
             raise self.tokens.error("OG-PG-133", message, f'write it like "{example}"', text) from error
 
     def list_literal(self, bracket: Token) -> SchemaLiteral:

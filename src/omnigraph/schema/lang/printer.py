@@ -1,7 +1,7 @@
-"""A catalog as schema text: what `schema show` prints for a graph that was made without one.
+"""Print a catalog as schema text: `schema show` for a graph that was created without a text.
 
-Compiling the text on top of the catalog gives the catalog again. Ids and columns, past renames and the
-provider and model of embeddings are not part of the language and stay behind.
+Compiling the text on top of the catalog gives the same catalog. Ids and columns, past renames and the provider and
+model of embeddings are not part of the language and are not printed.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What one declaration says, as properties and rules: annotations understood, interfaces copied in, no ids yet."""
+"""Resolve one declaration to properties and rules: annotations parsed, interfaces inherited, without ids."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,7 +47,7 @@ OF_EDGES = OF_TYPES | {"card"}
 
 
 class Annotations:
-    """The annotations of one declaration, each understood by its name."""
+    """Parses annotations and their arguments."""
 
     def __init__(self, places: SourceMap) -> None:
         self._places = places
@@ -55,12 +55,12 @@ class Annotations:
     def by_name(
         self, annotations: Sequence[SchemaAnnotation], allowed: frozenset[str], owner: str
     ) -> dict[str, SchemaAnnotation]:
-        """Each annotation once, and none that belongs elsewhere; unknown ones are metadata and welcome."""
+        """The annotations by name, each once and where it is allowed; unknown ones are metadata."""
         found: dict[str, SchemaAnnotation] = {}
         for annotation in annotations:
             name = annotation.name
             if name in KNOWN and name not in allowed:
-                message = f"@{name} can't stand at {owner}"
+                message = f"@{name} is not allowed at {owner}"
                 raise self._places.error(annotation.token, "OG-PG-130", message, f"write {_FORMS[name]}")
             if name in found:
                 message = f"{owner} has @{name} twice"
@@ -74,12 +74,12 @@ class Annotations:
         message = f"@{name} is not written like this"
         return self._places.error(token or annotation.token, "OG-PG-131", message, f"write {_FORMS[name]}")
 
-    def bare(self, annotation: SchemaAnnotation) -> None:
+    def check_bare(self, annotation: SchemaAnnotation) -> None:
         if annotation.arguments is not None:
             raise self.malformed(annotation)
 
     def text(self, annotation: SchemaAnnotation | None) -> str | None:
-        """The one quoted text in the parentheses; None without the annotation."""
+        """The single text argument; None without the annotation."""
         if annotation is None:
             return None
         literal = self.value(annotation)
@@ -88,7 +88,7 @@ class Annotations:
         return str(literal.value)
 
     def value(self, annotation: SchemaAnnotation) -> SchemaLiteral:
-        """The one value in the parentheses."""
+        """The single argument."""
         match annotation.arguments:
             case (AnnotationArgument(None, SchemaLiteral() as literal),) if literal.kind != "name":
                 return literal
@@ -103,7 +103,7 @@ class Annotations:
         raise self.malformed(annotation)
 
     def names(self, annotation: SchemaAnnotation) -> tuple[Token, ...]:
-        """The names in the parentheses, at least one."""
+        """The arguments as names, at least one."""
         if not annotation.arguments:
             raise self.malformed(annotation)
         return tuple(self._name(annotation, argument) for argument in annotation.arguments)
@@ -153,14 +153,14 @@ class Annotations:
 
     def _name(self, annotation: SchemaAnnotation, argument: AnnotationArgument) -> Token:
         match argument:
-            case AnnotationArgument(None, SchemaLiteral("name" | "bool") as literal):  # a property may be called true
+            case AnnotationArgument(None, SchemaLiteral("name" | "bool") as literal):  # a property may be named true
                 return literal.token
         raise self.malformed(annotation, argument.value.token)
 
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """`@rename_from("old")` and where it stands."""
+    """`@rename_from("old")` with its token."""
 
     old: str
     token: Token
@@ -176,7 +176,7 @@ class PropertyDraft:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedDeclaration:
-    """A declaration understood: what it inherits first, then its own."""
+    """A resolved declaration: inherited properties and rules first, then its own."""
 
     declaration: Declaration
     drafts: tuple[PropertyDraft, ...]
@@ -192,7 +192,7 @@ class ResolvedDeclaration:
 
     @property
     def size(self) -> int:
-        """How much a type that implements it takes over."""
+        """How many entries a type that implements it inherits."""
         rules = self.rules
         return 1 + len(self.drafts) + len(rules.key) + len(rules.unique) + len(rules.ranges) + len(rules.checks)
 
@@ -212,7 +212,7 @@ class _Resolver:
         self.name = declaration.name.text
         self.interfaces = [interfaces[token.text] for token in declaration.implements if token.text in interfaces]
         self.annotations = Annotations(places)
-        self.inherited = self.inherited_drafts()
+        self.inherited = self.inherit_properties()
         self.types = {draft.property.name: draft.property.type for draft in self.inherited}
         self.types |= {prop.name.text: prop.type for prop in declaration.properties}
 
@@ -239,7 +239,7 @@ class _Resolver:
             None if card is None else self.annotations.card(card),
         )
 
-    def inherited_drafts(self) -> list[PropertyDraft]:
+    def inherit_properties(self) -> list[PropertyDraft]:
         drafts: dict[str, tuple[PropertyDraft, str]] = {}
         for token, interface in zip(self.declaration.implements, self.interfaces, strict=False):
             for draft in interface.drafts:
@@ -262,7 +262,7 @@ class _Resolver:
             places.record(annotation.token, self.name, name, f"@{annotation.name}")
         for rule in ("key", "unique"):
             if rule in about:
-                self.annotations.bare(about[rule])
+                self.annotations.check_bare(about[rule])
         index = about.get("index")
         embed = self.annotations.text(about.get("embed"))
         prop = Property(
@@ -288,7 +288,7 @@ class _Resolver:
         return self.canonical(literal, declared.type)
 
     def canonical(self, literal: SchemaLiteral, kind: PropertyType) -> SchemaValue:
-        """The value as it is kept; one that does not fit stays as it is, and the catalog says what is wrong."""
+        """The value in canonical form; one that does not fit is unchanged, and the catalog reports it."""
         dated = {"date": Scalar("Date"), "datetime": Scalar("DateTime")}.get(literal.kind)
         if dated is not None and dated != kind and not isinstance(kind, ListOf):
             message = f"A {literal.kind} does not fit {kind}"
@@ -303,7 +303,7 @@ class _Resolver:
         return None if annotation is None or old is None else Rename(old, annotation.token)
 
     def indexed(self, drafts: Sequence[PropertyDraft]) -> list[PropertyDraft]:
-        """The drafts, where `@index(a, …)` in the body does the same as `@index` behind a property."""
+        """The properties, with `@index(a, …)` of the body applied."""
         always = {"src", "dst"} if self.declaration.kind == "edge" else set[str]()
         wanted: set[str] = set()
         for rule in self.declaration.rules:
@@ -325,33 +325,33 @@ class _Resolver:
 
     def rules(self) -> Rules:
         """The rules in the order of the text, inherited ones first."""
-        inherited = _merged([interface.rules for interface in self.interfaces])
+        inherited = _merge_rules([interface.rules for interface in self.interfaces])
         keys: list[tuple[tuple[str, ...], Token]] = []
         unique = list(inherited.unique)
         ranges = list(inherited.ranges)
         checks = list(inherited.checks)
-        for annotation, names in self.written_rules():
+        for annotation, names in self.declared_rules():
             token = annotation.token
             match annotation.name:
                 case "key":
                     keys.append((tuple(name.text for name in names), token))
-                    self.note_names(names, token, "@key")
+                    self.record_names(names, token, "@key")
                 case "unique":
-                    self.note_names(names, token, "@unique", len(unique))
+                    self.record_names(names, token, "@unique", len(unique))
                     unique.append(tuple(name.text for name in names))
                 case "range":
                     ranges.append(self.value_range(annotation, len(ranges)))
                 case "check":
                     name, pattern = self.annotations.check(annotation)
-                    self.note_names((name,), token, "@check", len(checks))
+                    self.record_names((name,), token, "@check", len(checks))
                     self.places.record(pattern.token, self.name, "@check", len(checks))
                     checks.append(PatternCheck(name.text, str(pattern.value)))
-        key = self.single_key(inherited.key, keys)
+        key = self.check_single_key(inherited.key, keys)
         return Rules(key, tuple(unique), tuple(ranges), tuple(checks))
 
-    def written_rules(self) -> list[tuple[SchemaAnnotation, tuple[Token, ...]]]:
-        """Rules of the body and those behind properties, which name the property, in the order of the text."""
-        behind = [
+    def declared_rules(self) -> list[tuple[SchemaAnnotation, tuple[Token, ...]]]:
+        """The rules of the body and of properties, in the order of the text."""
+        of_properties = [
             (annotation, (prop.name,))
             for prop in self.declaration.properties
             for annotation in prop.annotations
@@ -361,17 +361,17 @@ class _Resolver:
             (rule, self.annotations.names(rule) if rule.name in ("key", "unique") else ())
             for rule in self.declaration.rules
         ]
-        return sorted([*behind, *body], key=lambda written: written[0].token.offset)
+        return sorted([*of_properties, *body], key=lambda written: written[0].token.offset)
 
-    def note_names(self, names: Sequence[Token], token: Token, *place: object) -> None:
+    def record_names(self, names: Sequence[Token], token: Token, *place: object) -> None:
         self.places.record(token, self.name, *place)
         for name in names:
-            at = name if name.offset > token.offset else token  # a property's own @unique stands behind its name
+            at = name if name.offset > token.offset else token  # a property's own @unique follows its name
             self.places.record(at, self.name, *place, name.text)
 
     def value_range(self, annotation: SchemaAnnotation, index: int) -> ValueRange:
         name, bounds = self.annotations.range(annotation)
-        self.note_names((name,), annotation.token, "@range", index)
+        self.record_names((name,), annotation.token, "@range", index)
         self.places.record(bounds.token, self.name, "@range", index)
         kind = self.types.get(name.text)
         ends: list[RangeBound | None] = []
@@ -385,7 +385,7 @@ class _Resolver:
             ends.append(cast(RangeBound, literal.value if kind is None else self.canonical(literal, kind)))
         return ValueRange(name.text, ends[0], ends[1])
 
-    def single_key(self, inherited: tuple[str, ...], own: list[tuple[tuple[str, ...], Token]]) -> tuple[str, ...]:
+    def check_single_key(self, inherited: tuple[str, ...], own: list[tuple[tuple[str, ...], Token]]) -> tuple[str, ...]:
         for token, interface in zip(self.declaration.implements, self.interfaces, strict=False):
             if interface.rules.key and interface.rules.key != inherited:
                 message = f"{self.name} gets two keys from its interfaces"
@@ -397,8 +397,8 @@ class _Resolver:
         return own[0][0] if own else inherited
 
 
-def _merged(rules: Sequence[Rules]) -> Rules:
-    """The rules of several interfaces; what two of them say alike counts once."""
+def _merge_rules(rules: Sequence[Rules]) -> Rules:
+    """The rules of several interfaces, without duplicates."""
     return Rules(
         next((entry.key for entry in rules if entry.key), ()),
         tuple(dict.fromkeys(group for entry in rules for group in entry.unique)),

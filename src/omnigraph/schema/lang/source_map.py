@@ -1,4 +1,4 @@
-"""Which token stands for which place of a catalog, so that a breach found in the catalog points at the text."""
+"""The source map: the token of each path in a catalog, so that an error in the catalog points at the text."""
 
 from omnigraph.lexer import LanguageError, Token, error_at
 from omnigraph.schema.consistency import CatalogPath, InvalidCatalog
@@ -6,14 +6,14 @@ from omnigraph.schema.lang.ast import SchemaFile
 
 
 class SourceMap:
-    """Filled while declarations are read; a place that was not noted is looked for around it."""
+    """Filled while declarations are resolved; for an unknown path the enclosing one is used."""
 
     def __init__(self, file: SchemaFile) -> None:
         self.file = file
         self._tokens: dict[CatalogPath, Token] = {}
 
     def record(self, token: Token, *place: object) -> None:
-        """What is declared again under one place wins: of two, the second is the one too many."""
+        """Record a token; a later declaration replaces an earlier one, because the later one is the duplicate."""
         self._tokens[place] = token
 
     def error(self, token: Token, language_code: str, message: str, expected: str) -> LanguageError:
