@@ -8,7 +8,7 @@ align.py           tables in the columns of a schema
 view.py            version and overlay as a private dataset
 file_records.py    sizes and checksums of table files
 fsync.py           makes Lance's files durable
-lance_errors.py    Lance's errors as ours
+lance_errors.py    translates errors of Lance
 lance_io_stats.py  Lance's requests, counted
 read/              scans, point lookups, search
 write/             detached commits and fragments

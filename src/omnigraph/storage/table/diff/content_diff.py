@@ -41,7 +41,7 @@ IN_MEMORY_ROWS_MAX = 500_000  # of both sides together; more are compared by a j
 
 @dataclass(frozen=True, slots=True)
 class DiffInput:
-    """A stored version with an overlay on top. `recent` is the end of it that the other state does not share."""
+    """A stored version with an overlay. `recent` is the part of the overlay that the other side does not share."""
 
     at: TableVersion | None
     overlay: Overlay
@@ -50,7 +50,7 @@ class DiffInput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DifferingIds:
-    """The ids of rows in differing parts, unread otherwise: one that is in both may be updated, or only moved."""
+    """The ids of rows in differing fragments: one on both sides may be updated, or only moved."""
 
     before: "pa.ChunkedArray[Any]"
     after: "pa.ChunkedArray[Any]"
@@ -60,7 +60,7 @@ Pair: TypeAlias = "tuple[_DiffSide, _DiffSide]"
 
 
 def difference(handles: Handles, older: DiffInput, newer: DiffInput, schema: "pa.Schema | None" = None) -> Difference:
-    """The rows that differ, in memory; `schema` says which columns count, by default those of both states."""
+    """The rows that differ, in memory; `schema` selects the compared columns, by default those of both sides."""
     shape = schema if schema is not None else _unify_schemas(_schemas(handles, older, newer))
     halves = _diff_sides(handles, older, newer)
     rows = [half.rows_max for half in halves]
@@ -80,7 +80,7 @@ def differing_ids(handles: Handles, older: DiffInput, newer: DiffInput) -> Diffe
 
 
 def differing_rows(handles: Handles, older: DiffInput, newer: DiffInput) -> tuple[int, int]:
-    """How many rows of either state lie in differing parts; at most, where there are overlays."""
+    """How many rows of each side lie in differing fragments; an upper bound if there are overlays."""
     before, after = _diff_sides(handles, older, newer)
     return before.rows_max, after.rows_max
 
@@ -88,14 +88,14 @@ def differing_rows(handles: Handles, older: DiffInput, newer: DiffInput) -> tupl
 def differing_batches(
     handles: Handles, older: DiffInput, newer: DiffInput, schema: "pa.Schema"
 ) -> "tuple[Iterator[pa.RecordBatch], Iterator[pa.RecordBatch]]":
-    """The rows in differing parts of either state as they come."""
+    """The rows in differing fragments of each side, as batches."""
     before, after = _diff_sides(handles, older, newer)
     return before.batches(schema), after.batches(schema)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DifferingRows:
-    """The rows of one version that lie in differing parts: whole fragments, and single rows of shared ones."""
+    """The differing rows of one version: whole fragments, and single rows of shared ones."""
 
     at: TableVersion
     dataset: "LanceDataset"
@@ -104,19 +104,19 @@ class DifferingRows:
 
     @property
     def rows(self) -> int:
-        """How many there are, known without reading them."""
+        """How many there are; needs no read."""
         return sum(_live_rows(fragment.metadata) for fragment in self.fragments) + len(self.addresses)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _DiffSide:
-    """What is to be compared of one state."""
+    """The rows of one side that are to be compared."""
 
     handles: Handles
     at: TableVersion | None
     part: DifferingRows | None
     overlay: Overlay
-    changed_ids: frozenset[str]  # ids of which the end of either overlay says something that the other's may not
+    changed_ids: frozenset[str]  # ids decided by the unshared part of either overlay
 
     @property
     def rows_max(self) -> int:
@@ -175,7 +175,7 @@ def _schemas(handles: Handles, *states: DiffInput) -> "Iterator[pa.Schema]":
 def _differing_parts(
     handles: Handles, older: TableVersion | None, newer: TableVersion | None
 ) -> tuple[DifferingRows | None, DifferingRows | None]:
-    """Where the two versions differ. Reads version files, and deletion files that the sides do not share."""
+    """Where two versions differ. Reads version files, and deletion files that the sides do not share."""
     old, new = (None if at is None else _Fragments(handles, at) for at in (older, newer))
     if old is None or new is None or old.at.table_id != new.at.table_id:
         return None if old is None else old.whole(), None if new is None else new.whole()
@@ -189,7 +189,7 @@ def _differing_parts(
 
 
 def _row_batches(handles: Handles, part: DifferingRows | None, shape: "pa.Schema") -> "Iterator[pa.RecordBatch]":
-    """The rows of a part as they come, with exactly the columns of `shape`; for more than memory can hold."""
+    """The rows as batches with exactly the columns of `shape`; they may exceed memory."""
     if part is not None:
         inside = [name for name in shape.names if name in part.dataset.schema.names]
         for piece in _read_rows(handles, part, inside):
@@ -197,7 +197,7 @@ def _row_batches(handles: Handles, part: DifferingRows | None, shape: "pa.Schema
 
 
 def _unify_schemas(schemas: "Iterable[pa.Schema]") -> "pa.Schema":
-    """The columns of all of them, each once, in the order in which they appear."""
+    """The columns of all schemas, each once, in order of appearance."""
     import pyarrow as pa
 
     known = list(schemas)
@@ -228,7 +228,7 @@ def _read_rows(handles: Handles, part: DifferingRows, columns: Sequence[str]) ->
 
 
 class _Fragments:
-    """One version's fragments, by the files they are made of: ids may differ where a rebase carried a fragment over."""
+    """One version's fragments by their files: ids may differ after a rebase."""
 
     def __init__(self, handles: Handles, at: TableVersion) -> None:
         self.at = at
@@ -237,12 +237,12 @@ class _Fragments:
         self.fragments: dict[Any, Any] = {_files(f.metadata): f for f in self._dataset.get_fragments()}
 
     def deletions(self, key: Any) -> Any:
-        """Which deletion file a fragment has; equal for equal ones."""
+        """Identifies a fragment's deletion file."""
         deletion = self.fragments[key].metadata.deletion_file
         return None if deletion is None else deletion.json()
 
     def alive(self, key: Any) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-        """For every row of a fragment, whether it is there; reads the deletion file, and no data."""
+        """For every row of a fragment, whether it is live; reads the deletion file, and no data."""
         import numpy as np
 
         fragment = self.fragments[key]
@@ -281,16 +281,16 @@ def _changed_addresses(
     import numpy as np
 
     alive = gather([partial(side.alive, key) for key in keys for side in (old, new)])
-    gone, come = [], []
-    for place, key in enumerate(keys):
-        was, now = alive[2 * place], alive[2 * place + 1]
+    gone, new_rows = [], []
+    for number, key in enumerate(keys):
+        was, now = alive[2 * number], alive[2 * number + 1]
         gone.append(old.addresses(key, np.flatnonzero(was & ~now)))
-        come.append(new.addresses(key, np.flatnonzero(now & ~was)))
-    return gone, come
+        new_rows.append(new.addresses(key, np.flatnonzero(now & ~was)))
+    return gone, new_rows
 
 
 def _files(fragment: Any) -> Any:
-    """What a fragment's rows are read from, but for which of them are deleted."""
+    """Identifies what a fragment's rows are read from, regardless of deletions."""
     files = tuple((f.path, tuple(f.fields), tuple(f.column_indices), f.base_id) for f in fragment.files)
     return files, repr(fragment.overlays)
 

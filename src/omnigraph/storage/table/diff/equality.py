@@ -1,4 +1,4 @@
-"""Which rows of two columns say the same, row by row, as a difference of versions understands it.
+"""Row-by-row equality of two columns, as a difference of versions defines it.
 
 Null equals null and NaN equals NaN: a row that was merely moved to another file must not look
 changed. Otherwise values are compared as the query language does, so 0.0 and -0.0 are equal.
@@ -42,7 +42,7 @@ def equal_values(left: Any, right: Any) -> BoolMask:
 
 
 def _equal_present(one: Any, other: Any) -> BoolMask:
-    """The same for arrays without nulls."""
+    """As `equal_values`, for arrays without nulls."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -60,7 +60,7 @@ def _equal_present(one: Any, other: Any) -> BoolMask:
 
 
 def _equal_lists(one: Any, other: Any) -> BoolMask:
-    """Equal lengths first: then the items of such lists stand side by side."""
+    """Compare lengths first: the flattened items of lists with equal lengths align."""
     import numpy as np
     import pyarrow.compute as pc
 

@@ -1,7 +1,7 @@
-"""Two sets of rows compared by id and content: what one side alone has as it is.
+"""The difference of two sets of rows, by id and content.
 
-In memory for what is small. For more, a join in DuckDB, which spills to disk: it only says which
-ids differ, so that no value passes through its types, and the rows are then read once more.
+Small sets are compared in memory. Larger ones are joined in DuckDB, which spills to disk: the join only finds the ids
+that differ, so that no value passes through DuckDB's types, and the rows are then read once more.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,10 +24,10 @@ BatchReader: TypeAlias = "Callable[[], Iterator[pa.RecordBatch]]"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Difference:
-    """Rows of the older side that the newer does not have as they are, and the other way round.
+    """The rows that differ, as they were before and as they are after.
 
-    An id that is in both was updated, one in `before` alone deleted, one in `after` alone inserted.
-    Both tables have the same columns; what a side does not know of is null in its rows.
+    An id in both tables was updated, one in `before` alone deleted, one in `after` alone inserted. Both tables have the
+    same columns; a column that a side lacks is null there.
     """
 
     before: "pa.Table"
@@ -35,7 +35,7 @@ class Difference:
 
 
 def diff_in_memory(before: "pa.Table", after: "pa.Table") -> Difference:
-    """Drop the rows that both sides have with equal content."""
+    """Drop the rows that are equal on both sides."""
     import numpy as np
     import pyarrow.compute as pc
 
@@ -49,7 +49,7 @@ def diff_in_memory(before: "pa.Table", after: "pa.Table") -> Difference:
 
 
 def diff_by_join(older: BatchReader, newer: BatchReader, shape: "pa.Schema") -> Difference:
-    """The same for rows that are read twice, as batches with the columns of `shape`."""
+    """The same for batches with the columns of `shape`, which are read twice."""
     ids = _differing_ids(older, newer, shape)
     return Difference(_rows_of(older, ids, shape), _rows_of(newer, ids, shape))
 

@@ -1,8 +1,8 @@
-"""The indexes of a stored version, complete enough to be used from another dataset.
+"""The index metadata of a stored version, complete enough to be used from another dataset.
 
-Lance's description of an index leaves out the settings it was built with (a view without them
-refuses phrase queries) and its file sizes (a view without them asks the store again). Both are
-in the version file's index section, a protobuf message; the few fields needed are decoded here.
+Lance's description of an index lacks the settings it was built with (without them a view refuses phrase queries) and
+its file sizes (without them a view requests them again). Both are in the version file's index section, a protobuf
+message; the few fields needed are decoded here.
 """
 
 import struct
@@ -22,24 +22,24 @@ _INDEX_UUID, _INDEX_DETAILS, _INDEX_FILE = 1, 6, 10
 
 
 def has_indexes(dataset: "LanceDataset") -> bool:
-    """Whether the version has an index section at all: known without a request."""
+    """Whether the version has an index section; needs no request."""
     manifest: bytes = dataset._ds.serialized_manifest()
     return any(number == _MANIFEST_INDEX_SECTION for number, _ in _fields(manifest))
 
 
 def highest_fragment(dataset: "LanceDataset") -> int:
-    """The highest number that a fragment ever had, those that are no more included; -1 for none."""
+    """The highest id that a fragment ever had, including removed ones; -1 for none."""
     manifest: bytes = dataset._ds.serialized_manifest()
     return max((value for number, value in _fields(manifest) if number == _MANIFEST_HIGHEST_FRAGMENT), default=-1)
 
 
 def segments(dataset: "LanceDataset") -> list[Any]:
-    """All segments of all indexes, as a commit that removes them names them."""
+    """All segments of all indexes, as an operation takes them."""
     return [_index_entry(*found) for found in _describe_segments(dataset)] if has_indexes(dataset) else []
 
 
 def rebase_indexes(dataset: "LanceDataset", version_file: bytes, base_id: int) -> list[Any]:
-    """Every index segment of `dataset`, as one whose files lie under base `base_id`."""
+    """Every index segment of `dataset`, with its files under base path `base_id`."""
     recorded = dict(_parse_index_section(version_file))
     index_file = lance_module("lance.dataset").IndexFile
     return [
@@ -73,7 +73,7 @@ def _index_entry(description: Any, segment: Any) -> Any:
 
 
 def recorded_files(version_file: bytes) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-    """Index uuid to its files with their sizes, as the version file has them."""
+    """Each index uuid with its files and their sizes, from the version file."""
     for key, (_, files) in _parse_index_section(version_file):
         yield key, files
 
@@ -82,7 +82,7 @@ _Recorded = tuple[tuple[str, bytes], list[tuple[str, int]]]
 
 
 def _parse_index_section(version_file: bytes) -> Iterator[tuple[str, _Recorded]]:
-    """Index uuid to its details and files, as the version file has them."""
+    """Each index uuid with its details and files, from the version file."""
     (position,) = struct.unpack_from("<Q", version_file, len(version_file) - 16)
     for number, offset in _fields(_message_at(version_file, position)):
         if number != _MANIFEST_INDEX_SECTION:
@@ -109,7 +109,7 @@ def _field(message: bytes, number: int, default: Any) -> Any:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Number and value of each field of a protobuf message: an integer or bytes."""
+    """The number and value of each field of a protobuf message: an integer or bytes."""
     position = 0
     while position < len(message):
         key, position = _varint(message, position)

@@ -1,8 +1,8 @@
-"""Index segments over the fragments that a write added, and over those of a private view that have none.
+"""Index segments over the fragments that a write added, and over those of a view that have none.
 
-An index of a table is a set of segments, each over some of its fragments. A large write adds its own; whatever no
-segment covers, Lance looks through row by row, so an index never decides what is found. Segments hold row addresses:
-they belong to the version whose fragments they name and to what is derived from it, never to rows carried elsewhere.
+An index is a set of segments, each over some fragments. A large write adds its own; fragments without a segment are
+scanned, so an index never changes the result of a search. Segments contain row addresses: they belong to the version
+whose fragments they cover and to versions derived from it, never to rows copied elsewhere.
 """
 
 import copy
@@ -23,14 +23,14 @@ from omnigraph.storage.util.parallel import gather
 if TYPE_CHECKING:
     from lance import LanceDataset
 
-INDEXED_ROWS_MIN = 10_000  # a write of fewer rows adds no segments: looking through them costs less
-VECTORS_MIN = 10_000  # of fewer vectors a scan is exact, and as fast
+INDEXED_ROWS_MIN = 10_000  # a write of fewer rows adds no segments: scanning them is cheaper
+VECTORS_MIN = 10_000  # for fewer vectors a scan is exact, and as fast
 PARTITIONS_MAX = 4_096
-SAMPLE_RATE = 256  # vectors for each partition, from which its centre is found
+SAMPLE_RATE = 256  # training vectors per partition
 BUILD_STAGES_MAX = 4  # a column's metadata and pages, then the segment's files
 
-# How full text is taken apart. Positions are for phrases. Stop words stay, and words of any length: a phrase is all of
-# its words, and "any of the words" means any. `searching.words` splits queries with the same settings.
+# Settings of the tokenizer. Stop words and long words are indexed too: a phrase consists of all its words, and "any of
+# the words" means any. `search.words` splits queries with the same settings.
 TOKENIZER: dict[str, Any] = {
     "base_tokenizer": "simple",
     "language": "English",
@@ -45,7 +45,7 @@ TOKENIZER: dict[str, Any] = {
 def add_segments(
     handles: Handles, at: TableVersion, since: TableVersion | None, indexes: Iterable[DeclaredIndex]
 ) -> TableVersion:
-    """A version like `at` with segments over the rows that `since` lacks; `at` itself if they are too few."""
+    """A version with segments over the rows that `since` lacks; `at` itself if they are too few."""
     dataset = handles.open(at)
     new = _new_fragments(handles, dataset, since)
     if sum(int(fragment.physical_rows) for fragment in new) < INDEXED_ROWS_MIN:
@@ -61,8 +61,8 @@ def add_segments(
 
 
 def build_full_text_segment(dataset: "LanceDataset", column: str, fragment_ids: Sequence[int]) -> Any:
-    """A full-text segment over these fragments, its files written and nothing committed."""
-    own = copy.copy(dataset)  # building excludes every other use of a handle, and this one may be shared
+    """One uncommitted full-text segment over these fragments."""
+    own = copy.copy(dataset)  # building locks the handle, which may be shared
     segment: Any = own.create_index_uncommitted(
         column,
         "INVERTED",
@@ -98,7 +98,7 @@ def has_segments(handles: Handles, at: TableVersion, index: DeclaredIndex) -> bo
 
 
 def _new_fragments(handles: Handles, dataset: "LanceDataset", since: TableVersion | None) -> list[Any]:
-    """Fragments whose files the older version does not have: ids alone may mean other rows after a rebase."""
+    """Fragments whose files the older version lacks: after a rebase an id alone may mean other rows."""
     before: set[str] = set()
     if since is not None:
         before = {str(f.path) for fragment in handles.open(since).get_fragments() for f in fragment.metadata.files}
@@ -110,7 +110,7 @@ def _new_fragments(handles: Handles, dataset: "LanceDataset", since: TableVersio
 
 
 def build_segment(dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: list[int]) -> Any | None:
-    """One segment over these fragments, its files written and nothing committed; None if it is not worth it."""
+    """One uncommitted segment over these fragments; None if they are too few."""
     match index.kind:
         case "full_text":
             return build_full_text_segment(dataset, index.column, fragment_ids)
@@ -133,9 +133,9 @@ def count_vectors(dataset: "LanceDataset", column: str, fragment_ids: Sequence[i
 def build_vector_segment(
     dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: list[int], centroids: bytes | None = None
 ) -> Any:
-    """Partitions with one byte a dimension: built in seconds, and exact distances are computed from the vectors.
+    """An IVF segment with scalar quantization, one byte per dimension; exact distances come from the vectors.
 
-    Each segment has its own partitions unless it is given `centroids`; Lance searches all segments.
+    Each segment has its own partitions unless `centroids` are given; Lance searches all segments.
     """
     assert index.metric is not None
     shared: Any = None if centroids is None else _centroids(dataset, index.column, centroids)
@@ -153,7 +153,7 @@ def build_vector_segment(
 
 
 def train_centroids(dataset: "LanceDataset", index: DeclaredIndex, fragment_ids: Sequence[int]) -> bytes:
-    """The centres of the partitions for the vectors of these fragments, found from a sample."""
+    """The centroids of the partitions for these fragments, trained on a sample."""
     import numpy as np
 
     builder = lance_module("lance.indices").IndicesBuilder(dataset, index.column)
@@ -183,7 +183,7 @@ def _centroids(dataset: "LanceDataset", column: str, data: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SegmentTask:
-    """One segment of one index over some fragments; `centroids` are a vector's, 32-bit floats one after the other."""
+    """One segment of one index over some fragments; `centroids` are consecutive 32-bit floats."""
 
     location: Location = field(repr=False)
     at: TableVersion
@@ -201,13 +201,13 @@ def count_stored_vectors(location: Location, at: TableVersion, index: DeclaredIn
 def train_stored_centroids(
     location: Location, at: TableVersion, index: DeclaredIndex, fragments: Sequence[int]
 ) -> bytes:
-    """Centroids for the vectors of these fragments."""
+    """Centroids for the vectors of these fragments of a stored version."""
     with translate_errors(str(at)):
         return train_centroids(handles_of(location).open(at), index, fragments)
 
 
 def run_segment_task(task: SegmentTask) -> Any | None:
-    """Write the files of one segment, and answer its metadata; None where the fragments have nothing to index."""
+    """Write the files of one segment and return its metadata; None if there is nothing to index."""
     dataset = handles_of(task.location).open(task.at)
     with translate_errors(str(task.at)):
         if task.index.kind == "vector":
@@ -220,7 +220,7 @@ def run_segment_task(task: SegmentTask) -> Any | None:
 def commit_segments(
     location: Location, at: TableVersion, built: Sequence[Any | None], leaving: Collection[str] = ()
 ) -> TableVersion:
-    """A version with the segments that were built, and without those named by uuid; `at` itself if there are none."""
+    """Commit the built segments, and drop those named by uuid; `at` itself if there are none."""
     new = [segment for segment in built if segment is not None]
     if not new and not leaving:
         return at

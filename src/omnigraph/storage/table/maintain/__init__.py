@@ -1,7 +1,7 @@
-"""How tables are stored: layout, compaction, orphaned files, inspection.
+"""Maintenance of stored tables: layout, compaction, orphaned files, inspection.
 
 compaction.py  groups of fragments rewritten by tasks
 layout.py      fragments and index segments of a version, as values
-table_files.py  files of tables: which are referenced, which may go
+table_files.py  files of tables: which are referenced, which are orphans
 inspect.py     inspection of versions for `verify`
 """

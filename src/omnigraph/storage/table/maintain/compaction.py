@@ -1,8 +1,8 @@
-"""Compaction in parts: groups of fragments become fewer, each by itself on any machine, then one detached version.
+"""Distributed compaction: tasks rewrite groups of fragments on any machine, then one detached commit.
 
-The new fragments are given numbers well above those in use, before anything is committed. So they keep their numbers,
-and the index segments over them their meaning, on a version that others have added fragments to meanwhile: a long
-compaction that lost its race is carried over, and not done again (`maintenance-rebase`).
+New fragments get ids well above those in use before anything is committed. So they keep their ids, and index segments
+over them stay valid, on a version to which other writers have added fragments meanwhile: a long compaction that lost
+its race is rebased, not repeated (`maintenance-rebase`).
 """
 
 import json
@@ -17,15 +17,15 @@ from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.maintain.layout import TableLayout, fragment_document
 from omnigraph.storage.table.write import detached_commit
 
-NUMBERS_MAX = 1 << 32  # of fragments in one line of versions: row addresses have 32 bits for them
+NUMBERS_MAX = 1 << 32  # fragment ids have 32 bits in a row address
 BATCH_BYTES = 32 * 1024 * 1024  # as stored
 BATCH_ROWS_MIN, BATCH_ROWS_MAX = 1024, 1024 * 1024
-NUMBERS_LEFT = 4096  # between the fragments that are there and the new ones: room for what others add meanwhile
+NUMBERS_LEFT = 4096  # ids left free for fragments that other writers add meanwhile
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionTask:
-    """Some fragments that become fewer, as JSON."""
+    """Some fragments to be compacted, as JSON."""
 
     location: Location = field(repr=False)
     at: TableVersion
@@ -34,14 +34,14 @@ class CompactionTask:
 
 @dataclass(frozen=True, slots=True)
 class RewrittenGroup:
-    """What a task made: fragments as they were, deleted rows included, and those that stand for them."""
+    """The result of a task: the original fragments, and those that replace them."""
 
     originals: tuple[str, ...]
     made: tuple[str, ...]
 
-    def fits(self, shape: TableLayout) -> bool:
-        """Whether it can be put in place there: all originals are unchanged, and nobody took the new numbers."""
-        return frozenset(self.originals) <= shape.documents and all(number > shape.highest for number in self.numbers)
+    def fits(self, layout: TableLayout) -> bool:
+        """Whether it applies to that version: all originals are unchanged, and the new ids are free."""
+        return frozenset(self.originals) <= layout.documents and all(number > layout.highest for number in self.numbers)
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -63,17 +63,17 @@ def plan_compaction(
     with translate_errors(str(at)):
         dataset = handles_of(location).open(bare)
         plan = lance_module("lance.optimize").Compaction.plan(dataset, options=options)
-        form = json.loads(plan.tasks[0].json())  # of any task: its settings are what is wanted of it
+        form = json.loads(plan.tasks[0].json())  # any task will do: only its settings are used
         form["options"] |= {"target_rows_per_fragment": target_rows, "max_bytes_per_file": target_bytes}
         known = {int(one.fragment_id): one.metadata.to_json() for one in dataset.get_fragments()}
     return [CompactionTask(location, bare, _document(form, [known[one] for one in group])) for group in groups]
 
 
 def _document(form: dict[str, Any], fragments: list[dict[str, Any]]) -> str:
-    """A task over these fragments, read in batches so large that a column gets few pages.
+    """A task over these fragments, with batches so large that each column gets few pages.
 
-    A process that looks rows up learns every page once: cut as finely as Lance would, a compacted table would take
-    more requests than the same rows loaded in one piece.
+    A process that looks up rows reads the metadata of every page once: with Lance's default batches, a compacted table
+    would need more requests than the same rows loaded in one piece.
     """
     rows = sum(int(one["physical_rows"]) for one in fragments)
     size = sum(int(file["file_size_bytes"] or 0) for one in fragments for file in one["files"])
@@ -83,10 +83,10 @@ def _document(form: dict[str, Any], fragments: list[dict[str, Any]]) -> str:
 
 
 def _without_indexes(location: Location, at: TableVersion) -> TableVersion:
-    """The same fragments without any index, to work on.
+    """The same fragments without any index, as the base of the tasks.
 
-    Lance would move a table's head to reserve numbers for fragments that an index covers, and never put together what
-    two segments cover. We build new segments over what is rewritten anyway.
+    Otherwise Lance would move the table's head to reserve ids for indexed fragments, and would never merge fragments of
+    two segments. New segments over the rewritten fragments are built anyway.
     """
     handles = handles_of(location)
     dataset = handles.open(at)
@@ -98,15 +98,15 @@ def _without_indexes(location: Location, at: TableVersion) -> TableVersion:
 
 
 def run_compaction(task: CompactionTask) -> str:
-    """Write the new fragments of one task. What it answers is a `RewriteResult` as JSON."""
+    """Write the new fragments of one task; returns a `RewriteResult` as JSON."""
     with translate_errors(str(task.at)):
         known = lance_module("lance.optimize").CompactionTask.from_json(task.document)
         return str(known.execute(handles_of(task.location).open(task.at)).json())
 
 
-def number_fragments(shape: TableLayout, results: Sequence[str]) -> list[RewrittenGroup]:
-    """What the tasks wrote, its fragments with numbers for good."""
-    number = shape.highest + (NUMBERS_LEFT if shape.highest < NUMBERS_MAX // 2 else 0)
+def number_fragments(layout: TableLayout, results: Sequence[str]) -> list[RewrittenGroup]:
+    """The results of the tasks, with the final ids of the new fragments."""
+    number = layout.highest + (NUMBERS_LEFT if layout.highest < NUMBERS_MAX // 2 else 0)
     rewritten = []
     for result in results:
         known: Any = lance_module("lance.optimize").RewriteResult.from_json(result)
@@ -119,7 +119,7 @@ def number_fragments(shape: TableLayout, results: Sequence[str]) -> list[Rewritt
 
 
 def commit_compaction(location: Location, at: TableVersion, rewritten: Sequence[RewrittenGroup]) -> TableVersion:
-    """A version with what the tasks wrote, of which no index covers the new fragments; `at` if they wrote nothing."""
+    """Commit the results as a version; no index covers the new fragments. `at` itself if there are none."""
     if not rewritten:
         return at
     handles = handles_of(location)

@@ -1,6 +1,6 @@
-"""Stored table versions looked at closely: their files, their fragments, and indexes beside scans. Changes nothing.
+"""Read-only inspection of stored table versions: files, fragments, and indexes compared with scans.
 
-Whoever checks takes a session of its own: what another has cached says nothing of what is on the store.
+A check uses a session of its own, because another session's cache says nothing about the store.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     Addresses = np.ndarray[Any, np.dtype[np.uint64]]
 
-_STAGING = "staging/"  # parts of a full-text index that were merged into it, and are gone
-_DETACHED = 2**63  # versions from here on are no part of the mainline
+_STAGING = "staging/"  # parts of a full-text index, deleted after they were merged
+_DETACHED = 2**63  # versions from here on are detached
 _CACHE_BYTES_MAX = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """A file that a table version names, or a folder of some; `size` is None where the version does not say it."""
+    """A file or folder that a table version refers to; `size` is None if the version does not have it."""
 
     key: str
     size: int | None
@@ -38,26 +38,26 @@ class NamedFile:
 
 @dataclass(frozen=True, slots=True)
 class IndexCoverage:
-    """An index of a stored version: how many rows it has none of."""
+    """An index of a stored version, and the number of rows that it does not cover."""
 
     index: DeclaredIndex
     unindexed_rows: int
 
 
 def fresh_session() -> Any:
-    """A Lance session that has seen nothing yet, with small caches."""
+    """A new Lance session with small, empty caches."""
     return lance_module().Session(index_cache_size_bytes=_CACHE_BYTES_MAX, metadata_cache_size_bytes=_CACHE_BYTES_MAX)
 
 
 def version_key(at: TableVersion) -> str:
-    """Where Lance keeps a version: a table's first one is on its mainline, which counts downwards."""
+    """The key of a version file: a table's first version is on the mainline, which counts downwards."""
     detached = at.table_version >= _DETACHED
     name = f"d{at.table_version}" if detached else f"{2**64 - 1 - at.table_version:020d}"
     return f"tables/{at.table_id}/_versions/{name}.manifest"
 
 
 def version_files(at: TableVersion, dataset: "LanceDataset") -> Iterator[NamedFile]:
-    """Every file that has to be there for the version's rows to be read."""
+    """Every file needed to read the version's rows."""
     folder = f"tables/{at.table_id}"
     for fragment in dataset.get_fragments():
         for file in fragment.metadata.files:
@@ -68,7 +68,7 @@ def version_files(at: TableVersion, dataset: "LanceDataset") -> Iterator[NamedFi
 
 
 def index_files(store: ObjectStore, at: TableVersion, dataset: "LanceDataset") -> Iterator[NamedFile]:
-    """Every file that has to be there for the version's indexes to be asked."""
+    """Every file needed to search the version's indexes."""
     if not has_indexes(dataset):
         return
     folder = f"tables/{at.table_id}"
@@ -83,7 +83,7 @@ def index_files(store: ObjectStore, at: TableVersion, dataset: "LanceDataset") -
 
 
 def fragment_names(dataset: "LanceDataset") -> dict[int, tuple[str, ...]]:
-    """What each fragment consists of, by its id: equal names are equal rows, whatever version has them."""
+    """The files of each fragment, by id: equal files mean equal rows, in whichever version."""
     names: dict[int, tuple[str, ...]] = {}
     for fragment in dataset.get_fragments():
         deletion: Any = fragment.metadata.deletion_file
@@ -93,7 +93,7 @@ def fragment_names(dataset: "LanceDataset") -> dict[int, tuple[str, ...]]:
 
 
 def check_fragment(at: TableVersion, dataset: "LanceDataset", fragment_id: int) -> int:
-    """Read all columns of a fragment; answers its rows, which must be as many as the version says."""
+    """Read all columns of a fragment and return its row count, which must be that of the version."""
     fragment: Any = dataset.get_fragment(fragment_id)
     rows = 0
     with translate_errors(f"fragment {fragment_id} of {at}"):
@@ -126,7 +126,7 @@ def index_coverage(dataset: "LanceDataset", declared: Iterable[DeclaredIndex]) -
 def column_batches(
     at: TableVersion, dataset: "LanceDataset", column: str, fragment_ids: Sequence[int] | None = None
 ) -> "Iterator[pa.RecordBatch]":
-    """A column with the addresses of its rows, without any index."""
+    """A column with row addresses, read without any index."""
     chosen: Any = None if fragment_ids is None else [dataset.get_fragment(one) for one in fragment_ids]
     with translate_errors(str(at)):
         scanner: Any = dataset.scanner(columns=[column], with_row_address=True, fragments=chosen)
@@ -134,7 +134,7 @@ def column_batches(
 
 
 def matching_addresses(at: TableVersion, dataset: "LanceDataset", condition: str, *, indexed: bool) -> "Addresses":
-    """Where the rows are that pass, ascending: found by the indexes, or by looking at every row."""
+    """The sorted addresses of the rows that pass, found by indexes or by a scan."""
     import numpy as np
 
     with translate_errors(str(at)):
@@ -148,7 +148,7 @@ def matching_addresses(at: TableVersion, dataset: "LanceDataset", condition: str
 def nearest_addresses(
     at: TableVersion, dataset: "LanceDataset", index: DeclaredIndex, vector: Any, count: int
 ) -> "tuple[Addresses, np.ndarray[Any, np.dtype[np.float64]]]":
-    """The nearest rows by looking at every vector, with their distances."""
+    """The nearest rows with their distances, found by scanning every vector."""
     import numpy as np
 
     nearest = {"column": index.column, "q": vector, "k": count, "metric": index.metric, "use_index": False}

@@ -1,6 +1,6 @@
-"""How a table version is stored: its fragments, and the index segments over them, as values to decide about.
+"""The layout of a table version: its fragments and index segments, as values for maintenance to decide on.
 
-Everything here is in the version file, which an open handle has, and in its index section: no row is read.
+Everything is in the version file, which an open handle has, and in its index section: no row is read.
 """
 
 import json
@@ -21,7 +21,7 @@ class FragmentLayout:
     """One fragment. `document` is equal only for the same files with the same deleted rows."""
 
     number: int
-    rows: int  # that are visible
+    rows: int  # live
     deleted: int
     size: int  # in bytes, deleted rows included
     document: str
@@ -29,7 +29,7 @@ class FragmentLayout:
 
 @dataclass(frozen=True, slots=True)
 class SegmentLayout:
-    """One segment of an index, and all fragments that it was built over, those that are no more among them."""
+    """One index segment, and all fragments that it was built over, including removed ones."""
 
     uuid: str
     index: str
@@ -41,7 +41,7 @@ class TableLayout:
     fragments: tuple[FragmentLayout, ...] = ()
     segments: tuple[SegmentLayout, ...] = ()
     columns: frozenset[str] = frozenset()
-    highest: int = -1  # number that a fragment ever had in this line of versions
+    highest: int = -1  # id that a fragment ever had in this lineage
 
     @property
     def rows(self) -> int:
@@ -82,5 +82,5 @@ def _fragment(metadata: Any) -> FragmentLayout:
 
 
 def fragment_document(metadata: Any) -> str:
-    """A fragment's description, in one order."""
+    """A fragment's metadata as JSON with sorted keys."""
     return json.dumps(metadata.to_json(), sort_keys=True)

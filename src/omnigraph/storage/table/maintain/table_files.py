@@ -1,8 +1,8 @@
-"""Files of tables: what is there, what a version needs, and which of the rest may go.
+"""Files of tables: which exist, which a version references, and so which are orphans that a sweep deletes.
 
-Lance's own cleanup does not know which detached versions are alive and is never called. A version needs its version
-file, the data and deletion files of its fragments, its indexes, and its adjacency; the table's first, mainline version
-is needed while any other is. Transaction files are read by nobody after their commit.
+Lance's own cleanup does not know which detached versions are live and is never called. A version needs its version
+file, the data and deletion files of its fragments, its indexes and its adjacency; the table's first, mainline version
+is needed while any other is. Transaction files are never read after their commit.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,7 +35,7 @@ class TableFile:
 
 
 def table_files(store: ObjectStore) -> Iterator[TableFile]:
-    """Everything below `tables/`, as the store lists it."""
+    """Everything below `tables/`, in the order of the listing."""
     for listed in store.list(TABLES):
         table_id, _, path = listed.key.removeprefix(f"{TABLES}/").partition("/")
         if path:
@@ -44,7 +44,7 @@ def table_files(store: ObjectStore) -> Iterator[TableFile]:
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """What some versions of one table need: whole paths, and folders with all that is in them."""
+    """The files that some versions of one table reference: paths, and folders with everything in them."""
 
     paths: frozenset[str] = frozenset()
     folders: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ class Needed:
 
 
 def needed_by(tables: Tables, at: TableVersion) -> Needed:
-    """What one version needs; it is opened, so that a version that can't be read ends a cleanup instead of a table."""
+    """The files of one version. It is opened: an unreadable version must stop a cleanup, not lose a table."""
     dataset = tables.open(at)
     with translate_errors(str(at)):
         paths = {f"{_ADJACENCY}/{at.table_version}.arrow"}
@@ -72,7 +72,7 @@ def needed_by(tables: Tables, at: TableVersion) -> Needed:
 
 
 def version_file(version: int) -> str:
-    """Detached versions are named by their number; mainline ones count downwards, and are not asked for here."""
+    """Detached versions are named by their number; mainline ones count downwards."""
     return f"d{version}.manifest" if version > MAINLINE_MAX else f"{2**64 - 1 - version:020d}.manifest"
 
 
@@ -80,9 +80,9 @@ MAINLINE_MAX = 2**63 - 1  # Lance marks a detached version by the highest bit
 
 
 def is_needed(needed: Needed | None, path: str) -> bool:
-    """Whether a file of a table must stay; `needed` is None for a table of which nothing is.
+    """Whether a file of a table must stay; `needed` is None for a table without live versions.
 
-    The mainline of a table that has a living version is: opening any version looks for it.
+    The mainline of a table with a live version is needed: opening any version looks for it.
     """
     if needed is None:
         return False

@@ -1,8 +1,8 @@
-"""Other values in one column of rows that are there: a data file beside each fragment's others, and nothing else.
+"""Updates of one column of existing rows: one more data file per fragment, and nothing else.
 
-Rows keep their addresses, so the indexes of the other columns stay; those of this column lose the fragments that
-changed. A million new numbers are eight megabytes, however wide the table is. What a task writes here is garbage until
-its answer is committed (`with_updates`).
+Rows keep their addresses, so indexes of other columns stay valid; those of this column lose the changed fragments. A
+million new numbers are eight megabytes, however wide the table is. What a task writes here is garbage until its result
+is committed (`commit_updates`).
 """
 
 import json
@@ -29,7 +29,7 @@ _BATCH_ROWS = 131_072
 
 @dataclass(frozen=True, slots=True)
 class UpdatedFragment:
-    """One fragment with other values in some of its rows, as JSON; `document` is None where nothing differs."""
+    """One fragment with new values in some rows, as JSON; `document` is None if nothing differs."""
 
     document: str | None
     changed: int
@@ -37,7 +37,7 @@ class UpdatedFragment:
 
 
 def fragment_sizes(location: Location, at: TableVersion) -> dict[int, int]:
-    """The fragments of a version, and how many rows each has room for: deleted ones count."""
+    """The fragments of a version with their physical rows, deleted ones included."""
     with translate_errors(str(at)):
         fragments = handles_of(location).open(at).get_fragments()
         return {int(fragment.fragment_id): int(fragment.physical_rows) for fragment in fragments}
@@ -77,7 +77,7 @@ def ids_by_fragment(location: Location, at: TableVersion) -> "pa.Table":
 def update_fragment(
     location: Location, at: TableVersion, fragment: int, column: str, values: "pa.Table"
 ) -> UpdatedFragment:
-    """Give rows of one fragment the values of `values` (`id` and the column); rows it does not name keep theirs."""
+    """Set the values of `values` (`id` and the column) in one fragment; other rows keep theirs."""
     import pyarrow as pa
 
     dataset: Any = handles_of(location).open(at)
@@ -99,7 +99,7 @@ def update_fragment(
 
 
 def commit_updates(location: Location, at: TableVersion, updates: Iterable[UpdatedFragment]) -> StagedVersion:
-    """A version with what the tasks wrote; `at` itself if they wrote nothing."""
+    """Commit what the tasks wrote as a new version; `at` itself if they wrote nothing."""
     handles = handles_of(location)
     dataset = handles.open(at)
     written = [update for update in updates if update.document is not None]
@@ -114,15 +114,15 @@ def commit_updates(location: Location, at: TableVersion, updates: Iterable[Updat
 
 
 def _changed_values(before: "pa.Table", values: "pa.Table", column: str) -> "pa.Table":
-    """The values of rows that are there and have another one; null is a value."""
+    """The values that differ from those of existing rows; null is a value."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    place: Any = pc.index_in(values.column(ID), value_set=before.column(ID).combine_chunks())
-    there = place.is_valid()
-    values, place = values.filter(there), place.filter(there)
-    was, now = before.column(column).take(place), values.column(column)
+    position: Any = pc.index_in(values.column(ID), value_set=before.column(ID).combine_chunks())
+    found = position.is_valid()
+    values, position = values.filter(found), position.filter(found)
+    was, now = before.column(column).take(position), values.column(column)
     both_null = pc.and_(was.is_null(), now.is_null())
     compared: Any = pc.equal(was, now)
     equal: Any = pc.fill_null(compared, False)

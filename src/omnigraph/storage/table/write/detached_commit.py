@@ -1,8 +1,8 @@
-"""Changes to a table, each as a new detached version that nobody has been told of yet.
+"""Changes to a table, each as a new detached version that nothing refers to yet.
 
-Lance's own write methods move a table's head; none is used here. A change is data files, then
-deletion files, then one detached commit of an operation that names them. Detached commits
-resolve no conflicts: that the base is still right is decided by whoever publishes the version.
+Lance's own write methods move a table's head; none is used here. A change is data files, then deletion files, then one
+detached commit of an operation that names them. Detached commits detect no conflicts: publishing the version decides
+whether its base is still valid.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -37,10 +37,10 @@ MULTIPART_STAGES = 3  # begin, parts, end
 
 @dataclass(frozen=True, slots=True)
 class AppendedFragments:
-    """Appended fragments that another version of the same table may take as they are.
+    """Appended fragments that can be added to another version of the same table as they are.
 
-    The data files are written already. Only rows whose ids nobody else has written meanwhile may
-    be carried: Lance will not notice a second row with the same id.
+    The data files are written already. This is only allowed if no other writer has written these ids meanwhile: Lance
+    would not notice a second row with the same id.
     """
 
     table_id: str
@@ -51,7 +51,7 @@ class AppendedFragments:
 
 @dataclass(frozen=True, slots=True)
 class StagedVersion:
-    """A table version that exists; `rows` are the live ones in it."""
+    """A committed table version and its number of live rows."""
 
     at: TableVersion
     rows: int
@@ -59,7 +59,7 @@ class StagedVersion:
 
 
 def create(handles: Handles, table_id: str, rows: "pa.Table") -> StagedVersion:
-    """Make the table. Its only mainline version, 1, is its first version: nothing comes after it there."""
+    """Create the table. Its first version, 1, is the only one on its mainline."""
     unique_ids(rows)
     at = TableVersion(table_id, 1)
     path = fsync.path_to_sync(handles.location, table_id)
@@ -87,7 +87,7 @@ def create(handles: Handles, table_id: str, rows: "pa.Table") -> StagedVersion:
 
 
 def record_created(handles: Handles, at: TableVersion, dataset: "LanceDataset") -> None:
-    """Note the files of a new table. An object store is asked for them with a later commit, if there is one."""
+    """Record the files of a new table. In an object store that is deferred to a later commit, if there is one."""
     paths = (path for fragment in dataset.get_fragments() for path in fragment_files(fragment.metadata))
     written = WrittenFiles(frozenset(paths))
     if handles.files.needs_requests(at.table_id, written):
@@ -98,31 +98,31 @@ def record_created(handles: Handles, at: TableVersion, dataset: "LanceDataset") 
 
 
 def append(handles: Handles, at: TableVersion, rows: "pa.Table") -> StagedVersion:
-    """Add rows whose ids the caller knows to be new."""
+    """Append rows whose ids the caller knows to be new."""
     ids = unique_ids(rows)
     dataset = handles.open(at)
     if not ids:
         return unchanged(at, dataset)
-    fitting = align_table(rows, dataset.schema)
-    return _commit_append(handles, at, dataset, _write_beside_indexes(handles, at, dataset, fitting), ids)
+    aligned = align_table(rows, dataset.schema)
+    return _commit_append(handles, at, dataset, _write_beside_indexes(handles, at, dataset, aligned), ids)
 
 
 def upsert(handles: Handles, at: TableVersion, rows: "pa.Table") -> StagedVersion:
-    """Replace whole rows by id; ids that are not there are added."""
+    """Replace whole rows by id; add those that do not exist."""
     ids = unique_ids(rows)
     dataset = handles.open(at)
     if not ids:
         return unchanged(at, dataset)
     with translate_errors(str(at)):
         replaced = row_addresses(handles, dataset, ids)
-    fitting = align_table(rows, dataset.schema)
+    aligned = align_table(rows, dataset.schema)
     if not replaced:
-        return _commit_append(handles, at, dataset, _write(handles, at, dataset, fitting), ids)
-    return _commit_replacement(handles, at, dataset, replaced, fitting)
+        return _commit_append(handles, at, dataset, _write(handles, at, dataset, aligned), ids)
+    return _commit_replacement(handles, at, dataset, replaced, aligned)
 
 
 def delete(handles: Handles, at: TableVersion, ids: Iterable[str]) -> StagedVersion:
-    """Remove the rows with these ids; where none is there the version stays as it is."""
+    """Remove the rows with these ids; `at` itself if there are none."""
     dataset = handles.open(at)
     with translate_errors(str(at)):
         found = row_addresses(handles, dataset, sorted(set(ids)))
@@ -132,7 +132,7 @@ def delete(handles: Handles, at: TableVersion, ids: Iterable[str]) -> StagedVers
 def fold(
     handles: Handles, at: TableVersion | None, overlay: Overlay, table_id: str, schema: "pa.Schema | None"
 ) -> StagedVersion:
-    """All that an overlay says, in the stored version: one commit, or a new table where there is none.
+    """Fold an overlay into the stored version: one commit, or a new table if nothing is stored.
 
     Columns that only the overlay's rows or `schema` have are added first, as a version that is never published.
     """
@@ -152,14 +152,14 @@ def fold(
         replaced = cached_row_addresses(handles, at, overlay.hidden_ids)
     if rows is None:
         return _commit_deletion(handles, at, dataset, replaced)
-    fitting = align_table(rows, dataset.schema)
+    aligned = align_table(rows, dataset.schema)
     if not replaced:
-        return _commit_append(handles, at, dataset, _write_beside_indexes(handles, at, dataset, fitting), overlay.ids)
-    return _commit_replacement(handles, at, dataset, replaced, fitting)
+        return _commit_append(handles, at, dataset, _write_beside_indexes(handles, at, dataset, aligned), overlay.ids)
+    return _commit_replacement(handles, at, dataset, replaced, aligned)
 
 
 def overwrite(handles: Handles, at: TableVersion, rows: "pa.Table") -> StagedVersion:
-    """Replace all rows, and the schema by that of `rows`. Indexes are gone afterwards."""
+    """Replace all rows, and the schema by that of `rows`. Indexes are dropped."""
     unique_ids(rows)
     dataset = handles.open(at)
     fragments = _write(handles, at, dataset, rows, mode="overwrite") if rows.num_rows else []
@@ -184,7 +184,7 @@ def add_columns(handles: Handles, at: TableVersion, fields: Sequence["pa.Field[A
 
 
 def append_fragments(handles: Handles, at: TableVersion, appended: AppendedFragments) -> StagedVersion:
-    """Take fragments that were appended to another version of this table: a commit, and no data."""
+    """Add fragments that were appended to another version of this table: a commit without writing data."""
     if appended.table_id != at.table_id:
         raise BadRequest(f"rows written for table {appended.table_id} can't be carried to {at}: stage them again.")
     dataset = handles.open(at)
@@ -196,7 +196,7 @@ def append_fragments(handles: Handles, at: TableVersion, appended: AppendedFragm
 
 
 def commit(handles: Handles, at: TableVersion, dataset: "LanceDataset", operation: Any) -> StagedVersion:
-    """One detached commit of `operation` on `at`, durable when this returns unless that is held back."""
+    """One detached commit of `operation` on `at`, durable when this returns unless syncing is deferred."""
     transaction = lance_module("lance.dataset").Transaction(read_version=at.table_version, operation=operation)
     written = files_written_by(operation, dataset)
 
@@ -216,10 +216,10 @@ def commit(handles: Handles, at: TableVersion, dataset: "LanceDataset", operatio
 
 
 def _upload(handles: Handles, at: TableVersion, rows: "pa.Table", storage_version: str) -> list[Any]:
-    """Write a small data file on scratch disk and put it on the store.
+    """Write a small data file on scratch disk and upload it.
 
-    The answer to our own put says what the store attests; after a put by Lance, that would be one more request. The
-    columns are numbered as in a new table.
+    The response to our own put has the ETag; after a put by Lance that would be one more request. Columns get the field
+    ids of a new table.
     """
     with TemporaryDirectory(prefix="omnigraph-upload-") as scratch:
         with translate_errors(str(at)):
@@ -239,7 +239,7 @@ def _put_file(handles: Handles, table_id: str, path: str, file: Path) -> None:
 def _commit_and_record(
     handles: Handles, at: TableVersion, written: WrittenFiles, make: "Callable[[], LanceDataset]"
 ) -> "tuple[LanceDataset, frozenset[str]]":
-    """Commit, and record the new files: where the store has to be asked for them, while the commit is under way."""
+    """Commit and record the new files; requests for the records run concurrently with the commit."""
     files, table_id = handles.files, at.table_id
     if not files.needs_requests(table_id, written):
         return make(), files.record(table_id, written)
@@ -248,7 +248,7 @@ def _commit_and_record(
 
 
 def _commit_stages(made: int) -> int:
-    """A commit carries its base's indexes over, and reads what they are unless that is known."""
+    """A commit carries over the indexes of its base, and reads the index section unless it is cached."""
     return COMMIT_STAGES if made <= COMMIT_STAGES else COMMIT_STAGES + 1
 
 
@@ -259,7 +259,7 @@ def unchanged(at: TableVersion, dataset: "LanceDataset") -> StagedVersion:
 def write_deletion_files(
     at: TableVersion, dataset: "LanceDataset", found: dict[int, list[int]], stages: int = 1
 ) -> tuple[list[Any], list[int]]:
-    """Write deletion files; answers the fragments that have new ones, and the ids of those left empty."""
+    """Write deletion files; returns the fragments that have new ones, and the ids of those left empty."""
 
     def delete_in(fragment_id: int, offsets: list[int]) -> Any:
         with translate_errors(str(at)), meter.lance_call(stages):
@@ -275,8 +275,8 @@ def write_deletion_files(
 def widen_lance_schema(dataset: "LanceDataset", schema: "pa.Schema") -> Any:
     """A Lance schema for `schema`, which adds columns at the end of the dataset's.
 
-    Files refer to columns by field id. Ids are given out in order, so widening at the end keeps
-    them; if it ever did not, every old file would be misread, so that is checked.
+    Files refer to columns by field id. Ids are assigned in order, so adding columns at the end keeps them; otherwise
+    every old file would be misread, so this is checked.
     """
     wide = lance_module("lance.schema").LanceSchema.from_pyarrow(schema)
     require_same_columns(dataset, wide)
@@ -284,7 +284,7 @@ def widen_lance_schema(dataset: "LanceDataset", schema: "pa.Schema") -> Any:
 
 
 def require_same_columns(dataset: "LanceDataset", wide: Any) -> None:
-    """A wider Lance schema has the dataset's columns first, under their ids."""
+    """Check that a wider Lance schema starts with the dataset's columns, under their ids."""
     before = _field_ids(dataset.lance_schema.fields())
     if _field_ids(wide.fields()[: len(before)]) != before:
         raise AssertionError(f"widening would renumber the columns of {dataset.uri}")
@@ -313,7 +313,7 @@ def _commit_append(
 def _commit_replacement(
     handles: Handles, at: TableVersion, dataset: "LanceDataset", gone: dict[int, list[int]], rows: "pa.Table"
 ) -> StagedVersion:
-    """Rows instead of others, in one commit."""
+    """Replace rows by others in one commit."""
     fragments, (updated, removed) = gather(
         [lambda: _write(handles, at, dataset, rows), lambda: write_deletion_files(at, dataset, gone)]
     )
@@ -333,10 +333,10 @@ def _commit_deletion(
 
 
 def _write_beside_indexes(handles: Handles, at: TableVersion, dataset: "LanceDataset", rows: "pa.Table") -> list[Any]:
-    """Write rows that fit the dataset, while its index section is read.
+    """Write rows aligned to the dataset while its index section is read.
 
-    Lance needs that section to commit, and reads it before it writes a file for an existing table.
-    Written as if for a new one, the file is the same if the columns get the same ids.
+    Lance needs that section to commit, and would read it before writing a file for an existing table. Written as if for
+    a new table, the file is the same if the columns get the same ids.
     """
     if not has_indexes(dataset) or not _has_default_field_ids(dataset):
         return _write(handles, at, dataset, rows)
@@ -350,7 +350,7 @@ def _write_beside_indexes(handles: Handles, at: TableVersion, dataset: "LanceDat
 
 
 def _has_default_field_ids(dataset: "LanceDataset") -> bool:
-    """Whether a new table with these columns would give them the ids that they have in the dataset."""
+    """Whether the columns have the field ids that a new table would give them."""
     numbered = lance_module("lance.schema").LanceSchema.from_pyarrow(dataset.schema)
     return _field_ids(numbered.fields()) == _field_ids(dataset.lance_schema.fields())
 
@@ -360,7 +360,7 @@ def _write(
 ) -> list[Any]:
     stages = 1 if rows.nbytes < SINGLE_PUT_BYTES_MAX else MULTIPART_STAGES
     if stages == 1:
-        rows = rows.combine_chunks()  # of small commits each row came by itself, and Lance encodes batch by batch
+        rows = rows.combine_chunks()  # rows of small commits are chunks of one row, and Lance encodes chunk by chunk
         if handles.files.can_put and (mode == "overwrite" or _has_default_field_ids(dataset)):
             return _upload(handles, at, rows, dataset.data_storage_version)
     with translate_errors(str(at)), meter.lance_call(stages):

@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     Addresses = np.ndarray[Any, np.dtype[np.int64]]
 
 ROW_ADDRESS = "rowaddr"
-# Lance reads ahead by up to 2 GiB; the driver's memory is to be the same for any size.
+# By default Lance reads ahead by up to 2 GiB; this bounds the driver's memory for tables of any size.
 READ_AHEAD_BYTES, BATCHES_AHEAD, FRAGMENTS_AHEAD = 32 * 2**20, 2, 1
 ROWS_A_BATCH = 131_072  # of key columns
 TAKE_ROWS_MAX = 65_536  # rows that are taken by address in one call
-ROWS_AN_ID_MIN = 50  # of a table that is asked for more ids than one filter names, instead of read
+ROWS_AN_ID_MIN = 50  # with more ids than one filter takes, filters pay off from this many rows per id
 ROWS_MAX = 1024 * 1024  # of a fragment
 BYTES_MAX = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class TargetTable:
-    """The table that rows go to: a version that is there, or the id of one that is still to be made."""
+    """The table that rows are written to: an existing version, or the id of a table to be created."""
 
     table_id: str
     base: int | None = None
@@ -53,7 +53,7 @@ class TargetTable:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFragment:
-    """A fragment that was written and belongs to no version yet, as JSON: what a task answers."""
+    """The result of a task: a written fragment, as JSON, that belongs to no version yet."""
 
     document: str
     rows: int
@@ -64,13 +64,13 @@ class WrittenFragment:
         return frozenset(file["path"] for file in json.loads(self.document)["files"])
 
 
-# What tasks do.
+# Called by tasks.
 
 
 def write_rows(
     location: Location, target: TargetTable, rows: "pa.Table", *, replaces_all: bool = False
 ) -> list[WrittenFragment]:
-    """Write rows that will be added to the target, or stand instead of all it has; in their order."""
+    """Write rows, in order, to be added to the target or to replace all its rows."""
     handles = handles_of(location)
     at = target.at
     where: Any = handles.uri(target.table_id)
@@ -88,9 +88,9 @@ def write_rows(
 
 
 def _describe(handles: Handles, table_id: str, fragment: Any) -> WrittenFragment:
-    """Told with its checksums on a local disk, so that the driver need not read the files.
+    """The fragment, on a local disk with checksums, so that the driver need not read the files.
 
-    An object store is asked for them by the driver, while it commits.
+    In an object store the driver requests them while it commits.
     """
     records: dict[str, FileRecord] = {}
     if handles.location.is_local:
@@ -99,7 +99,7 @@ def _describe(handles: Handles, table_id: str, fragment: Any) -> WrittenFragment
 
 
 def write_deletions(location: Location, at: TableVersion, fragment_id: int, offsets: Sequence[int]) -> str | None:
-    """Write a deletion file for some rows of one fragment: the fragment with it, None if no row is left."""
+    """Write a deletion file for some rows of one fragment; returns the fragment, None if no row is left."""
     dataset = handles_of(location).open(at)
     with translate_errors(str(at)):
         fragment: Any = dataset.get_fragment(fragment_id)
@@ -108,7 +108,7 @@ def write_deletions(location: Location, at: TableVersion, fragment_id: int, offs
 
 
 def copy_fragment(location: Location, at: TableVersion, fragment_id: int, target: TargetTable) -> list[WrittenFragment]:
-    """The rows of one fragment, deleted ones too, as fragments of another table: offsets stay what they were."""
+    """Copy one fragment, with deleted rows, to fragments of another table: offsets stay the same."""
     dataset: Any = handles_of(location).open(at)
     with translate_errors(str(at)):
         scanner = dataset.scanner(fragments=[dataset.get_fragment(fragment_id)], scan_in_order=True)
@@ -119,15 +119,15 @@ def copy_fragment(location: Location, at: TableVersion, fragment_id: int, target
 def key_batches(
     location: Location, at: TableVersion, columns: Mapping[str, str], fragments: Sequence[int] | None = None
 ) -> "Iterator[pa.RecordBatch]":
-    """Some columns under other names, and the address of each row as `rowaddr`; of these fragments, or of all.
+    """Some columns, renamed, with the address of each row as `rowaddr`; of these fragments, or of all.
 
-    The two zeros are one value, as they are for every constraint.
+    The two zeros are one value, as for every constraint.
     """
     import pyarrow as pa
 
     dataset = handles_of(location).open(at)
     chosen: Any = None
-    if fragments is not None:  # one that has lost all its rows is no longer there
+    if fragments is not None:  # a fragment without rows is dropped
         chosen = [part for number in fragments if (part := dataset.get_fragment(number)) is not None]
         if not chosen:
             return
@@ -149,7 +149,7 @@ def key_batches(
 
 
 def key_schema(location: Location, at: TableVersion, columns: Mapping[str, str]) -> "pa.Schema":
-    """What `key_batches` gives."""
+    """The schema of `key_batches`."""
     import pyarrow as pa
 
     stored = handles_of(location).open(at).schema
@@ -176,7 +176,7 @@ def rows_at(
 
 
 def find_addresses(location: Location, at: TableVersion, ids: Sequence[str]) -> "Addresses | None":
-    """The addresses of these ids by filters; None where one pass over the whole id column is less work."""
+    """The addresses of these ids, found by filters; None if one pass over the id column is cheaper."""
     import numpy as np
 
     handles = handles_of(location)
@@ -192,17 +192,17 @@ def find_addresses(location: Location, at: TableVersion, ids: Sequence[str]) -> 
     return np.array(found, np.int64)
 
 
-# What the driver does.
+# Called by the driver.
 
 
 def fragment_rows(location: Location, at: TableVersion) -> dict[int, int]:
-    """The fragments of a version in their order, each with all rows that were ever written in it."""
+    """The physical rows of each fragment, deleted ones included, in order."""
     dataset = handles_of(location).open(at)
     return {int(one.fragment_id): int(one.physical_rows) for one in dataset.get_fragments()}
 
 
 def fragment_paths(location: Location, at: TableVersion) -> dict[int, frozenset[str]]:
-    """The fragments of a version, each with the files that its rows are in: the same ones have the same rows."""
+    """The data files of each fragment: equal files have equal rows."""
     dataset = handles_of(location).open(at)
     return {
         int(one.fragment_id): frozenset(file.path for file in one.metadata.files) for one in dataset.get_fragments()
@@ -210,7 +210,7 @@ def fragment_paths(location: Location, at: TableVersion) -> dict[int, frozenset[
 
 
 def ensure_table(location: Location, table_id: str, schema: "pa.Schema") -> TableVersion:
-    """The empty first version of a table; an earlier run of the same job may have made it."""
+    """Create the empty first version of a table, unless an earlier run of the job has."""
     handles = handles_of(location)
     with suppress(AlreadyExists):
         detached_commit.create(handles, table_id, schema.empty_table())
@@ -220,7 +220,7 @@ def ensure_table(location: Location, table_id: str, schema: "pa.Schema") -> Tabl
 def commit_append(
     location: Location, at: TableVersion, fragments: Sequence[WrittenFragment]
 ) -> tuple[TableVersion, list[int]]:
-    """`at` with more fragments, as one more version; and the ids that they have there, in their order."""
+    """Append fragments to `at` in a new version; also returns their ids in it, in order."""
     handles = handles_of(location)
     dataset = handles.open(at)
     _require_known_columns(dataset, at, fragments)
@@ -233,7 +233,7 @@ def commit_append(
 def commit_overwrite(
     location: Location, at: TableVersion, schema: "pa.Schema", fragments: Sequence[WrittenFragment]
 ) -> tuple[TableVersion, list[int]]:
-    """These fragments instead of all that `at` has, with their schema."""
+    """Replace all fragments of `at`, and its schema, in a new version."""
     handles = handles_of(location)
     _add_records(handles, at, fragments)
     operation = lance_module().LanceOperation.Overwrite(schema, _metadata(fragments))
@@ -244,7 +244,7 @@ def commit_overwrite(
 def commit_deletions(
     location: Location, at: TableVersion, updated: Iterable[str], removed: Sequence[int]
 ) -> tuple[TableVersion, int]:
-    """`at` with the deletion files that tasks wrote, and without the fragments that are empty; and its rows."""
+    """Commit deletion files that tasks wrote, without empty fragments; also returns the row count."""
     handles = handles_of(location)
     from_json = lance_module("lance.fragment").FragmentMetadata.from_json
     operation = lance_module().LanceOperation.Delete([from_json(one) for one in updated], list(removed), "")
@@ -273,7 +273,7 @@ def _metadata(fragments: Sequence[WrittenFragment]) -> list[Any]:
 
 
 def _ids_of(dataset: "LanceDataset", fragments: Sequence[WrittenFragment]) -> list[int]:
-    """Lance numbers fragments when it commits them; rows are found by these numbers, so they must be right."""
+    """The ids that Lance assigned at commit; rows are addressed by them, so their order is checked."""
     by_path = {file.path: one.fragment_id for one in dataset.get_fragments() for file in one.metadata.files}
     found = [int(by_path[next(iter(one.paths))]) for one in fragments]
     if found != sorted(found):
@@ -282,7 +282,7 @@ def _ids_of(dataset: "LanceDataset", fragments: Sequence[WrittenFragment]) -> li
 
 
 def _require_known_columns(dataset: "LanceDataset", at: TableVersion, fragments: Sequence[WrittenFragment]) -> None:
-    """A file names columns by field id: written for other columns it would be misread."""
+    """Refuse files written with other columns: a file refers to columns by field id, so it would be misread."""
     known = {number for field in dataset.lance_schema.fields() for number in _field_ids(field)}
     for one in fragments:
         for file in json.loads(one.document)["files"]:
@@ -299,7 +299,7 @@ def _field_ids(field: Any) -> Iterator[int]:
 
 
 def normalize_zeros(column: Any) -> Any:
-    """The column with the two zeros as one value."""
+    """Map -0.0 to 0.0."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

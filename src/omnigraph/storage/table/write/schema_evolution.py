@@ -1,7 +1,7 @@
-"""The rows of a table in other columns: columns that come with values, and columns that go for good.
+"""Schema evolution: adding columns with values, and physically dropping columns.
 
-A new column is a data file beside each fragment's others: nothing else is read, rewritten or renumbered, so indexes
-and row addresses stay. A column that goes physically means another table, because a fragment's files are immutable.
+A new column is one more data file per fragment: nothing else is read, rewritten or renumbered, so indexes and row
+addresses stay. Physically dropping a column makes another table, because a fragment's files are immutable.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ BATCH_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class FilledColumn:
-    """A column for rows that are there: the values of another one, cast, or one value for all."""
+    """A new column of existing rows: another column, cast, or one value for all."""
 
     field: "pa.Field[Any]"
     source: str | None = None
@@ -51,7 +51,7 @@ class FilledColumn:
 
 
 def fill_columns(handles: Handles, at: TableVersion, columns: Sequence[FilledColumn]) -> StagedVersion:
-    """Add columns at the end, with values; every fragment by itself, some rows at a time."""
+    """Add columns with values at the end; fragments in parallel, each in batches."""
     import pyarrow as pa
 
     dataset = handles.open(at)
@@ -61,12 +61,12 @@ def fill_columns(handles: Handles, at: TableVersion, columns: Sequence[FilledCol
     schema = pa.schema([column.field for column in columns])
     sources = sorted({column.source for column in columns if column.source is not None}) or ["id"]
 
-    def made(batch: "pa.RecordBatch") -> "pa.RecordBatch":
+    def fill_batch(batch: "pa.RecordBatch") -> "pa.RecordBatch":
         return pa.record_batch([column.of(batch) for column in columns], schema=schema)
 
     def fill(fragment: Any) -> tuple[Any, Any]:
         with translate_errors(str(at)), handles.measure(lambda requests: min(requests, FILL_STAGES)):
-            filled: tuple[Any, Any] = fragment.merge_columns(made, columns=sources, batch_size=BATCH_ROWS)
+            filled: tuple[Any, Any] = fragment.merge_columns(fill_batch, columns=sources, batch_size=BATCH_ROWS)
             return filled
 
     results = gather([partial(fill, fragment) for fragment in fragments])
@@ -80,7 +80,7 @@ def fill_columns(handles: Handles, at: TableVersion, columns: Sequence[FilledCol
 
 
 def copy_columns(handles: Handles, at: TableVersion, table_id: str, columns: Sequence[str]) -> StagedVersion:
-    """Another table with the same rows in these columns alone; `table_id` must be fresh. Indexes are not copied."""
+    """Another table with the same rows in only these columns; `table_id` must be unused. Indexes are not copied."""
     dataset = handles.open(at)
     path = fsync.path_to_sync(handles.location, table_id)
     made_above = fsync.missing_parents(path) if path is not None else []
@@ -108,7 +108,7 @@ def copy_columns(handles: Handles, at: TableVersion, table_id: str, columns: Seq
 def reindex(
     handles: Handles, at: TableVersion, stale: Iterable[str], indexes: "Iterable[DeclaredIndex]"
 ) -> TableVersion:
-    """A version without the indexes named `stale`, and with these over all rows if those are many."""
+    """A version without the indexes named `stale`, and with these over all rows if there are many."""
     dataset = handles.open(at)
     names = frozenset(stale)
     gone = [segment for segment in segments(dataset) if segment.name in names] if names else []
