@@ -350,7 +350,7 @@ def test_a_job_on_the_second_branch_that_it_made_is_discarded_or_found_there(
     """It was interrupted when it had made its branch; that was deleted, and its next start makes another one."""
     options: dict[str, Any] = {"branch": "draft", "from_": "main"}
     with monkeypatch.context() as patch:
-        patch.setattr(Publisher, "publish", lambda *_: interrupt())
+        patch.setattr(Publisher, "publish", lambda *_, **__: interrupt())
         with pytest.raises(KeyboardInterrupt):
             start(fresh(graph), given, **options)
     graph.repository.branches.delete("draft")
