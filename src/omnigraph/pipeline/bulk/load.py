@@ -30,7 +30,7 @@ from omnigraph.manifest.model.manifest import Manifest, Point, TableKey
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.bulk.fold_base import FoldedBases
 from omnigraph.pipeline.bulk.job import SplitResult
-from omnigraph.pipeline.bulk.load_intent import LoadJob, hold_intent, remove_leftovers
+from omnigraph.pipeline.bulk.load_intent import hold_intent, remove_leftovers
 from omnigraph.pipeline.bulk.plan import LoadPlanner, PlannedLoad, StagedPass
 from omnigraph.pipeline.bulk.resume import (
     LoadDetails,
@@ -143,9 +143,8 @@ class BulkLoad(WriteOp):
             path = default_quarantine_path(local, self.repository.runtime.ids.short_id())
             self.options = options = replace(options, quarantine=path)
         begun = None if self._spooled is None else self._spooled.intent
-        job = LoadJob(options.job_id, options.txn_id, options.actor, options.branch, begun)
         split_bytes = self.settings.split_bytes or split_size(self._files)
-        with hold_intent(self.repository, job, base, fingerprint, split_bytes) as (held, details):
+        with hold_intent(self.repository, options, base, fingerprint, split_bytes, begun) as (held, details):
             self._intent, self._details = held, details
             self._splits = self._plan_splits(details.split_bytes)
             commit = self._find_earlier_commit(base, held) or self._publish(base, held)

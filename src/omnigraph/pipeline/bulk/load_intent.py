@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 from omnigraph.errors import (
     BadRequest,
@@ -22,39 +21,37 @@ from omnigraph.manifest.intent.intent_store import HeldIntent
 from omnigraph.manifest.model.manifest import BranchId, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.bulk.resume import LoadDetails, writable_tables
+from omnigraph.write.load.load_options import LoadOptions
 
 _DISCARDS_COMPLETED_MAX = 3  # discards that a start ends before it begins
 
 
-@dataclass(frozen=True, slots=True)
-class LoadJob:
-    """Who loads: a job has a name if it was given one, and a txn id if either was."""
-
-    job_id: str | None
-    txn_id: TxnId | None
-    actor: str | None
-    branch: str | None = None  # where it is to be committed
-    spooled_intent: Intent | None = None  # of a start that goes on here, as one does whose rows were spooled
-
-
 @contextmanager
 def hold_intent(
-    repository: Repository, job: LoadJob, base: WriteTxn, fingerprint: str, split_bytes: int
+    repository: Repository,
+    options: LoadOptions,
+    base: WriteTxn,
+    fingerprint: str,
+    split_bytes: int,
+    spooled_intent: Intent | None = None,
 ) -> Iterator[tuple[HeldIntent, LoadDetails]]:
-    """Hold the intent, refreshed, as long as the load goes on; nothing may be staged before."""
-    own_id = job.txn_id or repository.runtime.ids.txn_id()
-    if job.spooled_intent is not None:
-        held = repository.intents.continued(job.spooled_intent)
+    """Hold the intent, refreshed, during the load; nothing may be staged before.
+
+    `spooled_intent` is that of the start which has spooled the rows, and goes on here.
+    """
+    own_id = options.txn_id or repository.runtime.ids.txn_id()
+    if spooled_intent is not None:
+        held = repository.intents.continued(spooled_intent)
     else:
-        details = new_details(repository, base, fingerprint, split_bytes, job.branch)
-        held = take_load_intent(repository, own_id, base, details, job.actor, named=job.txn_id is not None)
+        details = new_details(repository, base, fingerprint, split_bytes, options.branch)
+        held = take_load_intent(repository, own_id, base, details, options.actor, named=options.txn_id is not None)
     details = LoadDetails.from_json(held.intent.details, f"the intent of {own_id}")
     if details.fingerprint != fingerprint:
         held.release()
         raise BadRequest(
-            f"The job {job.job_id or own_id} was begun with another input, mode or branch ({details.fingerprint}; now "
-            f"given: {fingerprint}): start it with the same ones, discard it first (`recover --discard {own_id}`), or "
-            "take another job id."
+            f"The job {options.job_id or own_id} was begun with another input, mode or branch ({details.fingerprint}; "
+            f"now given: {fingerprint}): start it with the same ones, discard it first "
+            f"(`recover --discard {own_id}`), or take another job id."
         )
     try:
         with repository.intents.keeping(held):
@@ -62,7 +59,7 @@ def hold_intent(
     except BaseException as error:
         if isinstance(error, Damaged) and _is_lost(held):
             raise JobLost(held.txn_id) from error  # what this start staged may have been swept since
-        _discard_unless_resumable(repository, job, held, error)
+        _discard_unless_resumable(repository, options, held, error)
         raise
     with suppress(OmnigraphError):  # the commit is there: what is left goes with the next cleanup
         if held.finish():  # otherwise another start has it, and needs what is there
@@ -124,15 +121,17 @@ def _is_lost(held: HeldIntent) -> bool:
     return False
 
 
-def _discard_unless_resumable(repository: Repository, job: LoadJob, held: HeldIntent, error: BaseException) -> None:
+def _discard_unless_resumable(
+    repository: Repository, options: LoadOptions, held: HeldIntent, error: BaseException
+) -> None:
     """A job that was named, and may succeed when it is started again, keeps what it has; others leave nothing."""
     if isinstance(error, OutcomeUnknown):
         return  # it may be committed: the next call with its id will know
     if isinstance(error, JobDiscarded | JobLost):
         return  # what is there, if anything, belongs to another start
     lasting = isinstance(error, OmnigraphError) and not isinstance(error, ConflictError | Unavailable)
-    if job.job_id is not None and not lasting:
-        error.add_note(f"What is staged is kept: start the load again with the job id {job.job_id} to go on.")
+    if options.job_id is not None and not lasting:
+        error.add_note(f"What is staged is kept: start the load again with the job id {options.job_id} to go on.")
         return
     with suppress(OmnigraphError):
         if held.discard():
