@@ -377,20 +377,20 @@ def test_a_commit_in_between_makes_it_look_again(friends: Graph, monkeypatch: py
     """`replan-reads`: rows that were read went into the answer."""
     from omnigraph.pipeline.analytics import write as analytics_write
 
-    asked: list[int] = []
+    resolve_spec: list[int] = []
     stage = analytics_write.stage
 
     def and_somebody_commits(*args: Any) -> Any:
         staged = stage(*args)
-        if not asked:
+        if not resolve_spec:
             friends.write([Append(KNOWS, pa.table({"id": ["new"], "src": ["zoe"], "dst": ["ada"]}))])
-        asked.append(1)
+        resolve_spec.append(1)
         return staged
 
     monkeypatch.setattr(analytics_write, "stage", and_somebody_commits)
     friends.analyze("degrees", ["Knows"], "Person.degree")
 
-    assert len(asked) == 2
+    assert len(resolve_spec) == 2
     assert values(friends, "degree")["zoe"] == 1
 
 
@@ -450,7 +450,7 @@ def test_a_type_without_rows_has_nothing_to_write(tmp_path: Path) -> None:
 
 
 REFUSALS = {
-    "'fame' is no analysis": {"algorithm": "fame"},
+    "'fame' is not an analysis": {"algorithm": "fame"},
     "no edge type 'Likes': it has Knows, WorksAt": {"edges": ["Likes"]},
     "no edge type 'Person'": {"edges": ["Person"]},
     "No edge type is named": {"edges": []},

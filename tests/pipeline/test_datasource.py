@@ -20,8 +20,8 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline import graph_frames
 from omnigraph.pipeline.source.frames import read_type
-from omnigraph.pipeline.source.pushdown import pushed
-from omnigraph.pipeline.source.scans import divided, pin, read_part
+from omnigraph.pipeline.source.pushdown import lance_condition
+from omnigraph.pipeline.source.scans import fragment_tasks, pin, read_part
 from omnigraph.schema.lang.compile import compile_schema
 from support.arrow import values_of
 from support.s3 import S3Location
@@ -335,27 +335,27 @@ class TestPushing:
 
     @pytest.mark.parametrize("value", [0.5, None, b"x", Decimal(1), dt.datetime(2026, 1, 1), True, "36"])
     def test_a_constant_of_another_type_is_left_to_spark(self, value: Any) -> None:
-        assert pushed(self.filters().EqualTo(("age",), value), PERSON) is None
+        assert lance_condition(self.filters().EqualTo(("age",), value), PERSON) is None
 
     @pytest.mark.parametrize("column", ["weight", "score", "tags", "face", "data"])
     def test_columns_that_lance_compares_otherwise_are_left_to_spark(self, column: str) -> None:
-        assert pushed(self.filters().EqualTo((column,), 1.0), PERSON) is None
+        assert lance_condition(self.filters().EqualTo((column,), 1.0), PERSON) is None
 
     def test_a_list_with_one_strange_value_is_left_to_spark(self) -> None:
-        assert pushed(self.filters().In(("age",), (1, 0.5)), PERSON) is None
+        assert lance_condition(self.filters().In(("age",), (1, 0.5)), PERSON) is None
 
     def test_a_fraction_of_a_millisecond_is_left_to_spark(self) -> None:
         moment = dt.datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=dt.UTC)
 
-        assert pushed(self.filters().LessThan(("seen",), moment), PERSON) is None
-        assert pushed(self.filters().LessThan(("seen",), moment.replace(microsecond=1000)), PERSON) is not None
+        assert lance_condition(self.filters().LessThan(("seen",), moment), PERSON) is None
+        assert lance_condition(self.filters().LessThan(("seen",), moment.replace(microsecond=1000)), PERSON) is not None
 
     def test_a_negation_is_pushed_only_where_null_stays_out(self) -> None:
         f = self.filters()
 
-        assert pushed(f.Not(f.EqualTo(("age",), 1)), PERSON) == "`age` != 1"
-        assert pushed(f.Not(f.EqualNullSafe(("age",), 1)), PERSON) is None
-        assert pushed(f.Not(f.In(("age",), (1, 2))), PERSON) is None
+        assert lance_condition(f.Not(f.EqualTo(("age",), 1)), PERSON) == "`age` != 1"
+        assert lance_condition(f.Not(f.EqualNullSafe(("age",), 1)), PERSON) is None
+        assert lance_condition(f.Not(f.In(("age",), (1, 2))), PERSON) is None
 
     @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
@@ -368,14 +368,14 @@ class TestPushing:
     ) -> None:
         import tempfile
 
-        text = pushed(getattr(self.filters(), kind)(("name",), wanted), PERSON)
+        text = lance_condition(getattr(self.filters(), kind)(("name",), wanted), PERSON)
         if text is None:
             return
         with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
             graph = omnigraph.init(folder + "/graph", SCHEMA)
             graph.load([person(str(number), name=name) for number, name in enumerate(names)])
             pinned = pin(folder + "/graph", "Person")
-            found = [row for group in divided(pinned) for batch in read_part(pinned, group, ["id"], text)
+            found = [row for group in fragment_tasks(pinned) for batch in read_part(pinned, group, ["id"], text)
                      for row in values_of(batch.column(0))]  # fmt: skip
         passes: dict[str, Callable[[str], bool]] = {
             "EqualTo": lambda name: name == wanted,
@@ -396,13 +396,13 @@ class TestParts:
         definition = compile_schema(SCHEMA.replace("slug: String @key", "slug: String @key  nick: String?", 1))
         wider = type(pinned)(pinned.location, definition.catalog.by_name["Person"], pinned.commit_id, pinned.at)
 
-        rows = pa.Table.from_batches(read_part(wider, divided(wider)[0], ["id", "nick"]))
+        rows = pa.Table.from_batches(read_part(wider, fragment_tasks(wider)[0], ["id", "nick"]))
 
         assert rows.column("nick").to_pylist() == [None] * 4
 
     def test_a_part_reads_its_own_fragments_only(self, graph: Graph) -> None:
         pinned = pin(graph.uri, "Person")
-        groups = divided(pinned, rows=1)
+        groups = fragment_tasks(pinned, rows=1)
 
         parts = [pa.Table.from_batches(read_part(pinned, group, ["id"])).column("id").to_pylist() for group in groups]
 

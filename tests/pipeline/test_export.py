@@ -26,7 +26,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.exporting import export as exporting
-from omnigraph.pipeline.exporting.destination import place_at
+from omnigraph.pipeline.exporting.destination import destination_at
 from omnigraph.read.export.export import select_types
 from omnigraph.schema.arrow import arrow_schema
 from omnigraph.storage.util.runner import LocalRunner
@@ -321,7 +321,7 @@ def test_an_export_that_does_not_end_leaves_what_was_there(
     before = files(tmp_path)
     write = exporting.write_part
 
-    def failing(part: exporting.Part) -> exporting.WrittenPart:
+    def failing(part: exporting.ExportPart) -> exporting.WrittenPart:
         if part.key.endswith("part-00002.csv"):
             raise error
         return write(part)
@@ -360,7 +360,7 @@ def test_two_exports_into_one_place_at_once_are_told_apart(
 ) -> None:
     write, refused = exporting.write_part, []
 
-    def another(part: exporting.Part) -> exporting.WrittenPart:
+    def another(part: exporting.ExportPart) -> exporting.WrittenPart:
         monkeypatch.setattr(exporting, "write_part", write)
         try:
             people.export(tmp_path / "out", format="csv")
@@ -445,7 +445,7 @@ class TestObjectStores:
         in_parts(monkeypatch, 30)
         write = exporting.write_part
 
-        def failing(part: exporting.Part) -> exporting.WrittenPart:
+        def failing(part: exporting.ExportPart) -> exporting.WrittenPart:
             write(part)
             raise KeyboardInterrupt
 
@@ -507,7 +507,7 @@ def test_a_part_is_the_same_bytes_however_often_it_is_written(people: Graph, tmp
             return first
 
     repository = people.repository
-    place = place_at(str(tmp_path / "out"), repository.location, None)
+    place = destination_at(str(tmp_path / "out"), repository.location, None)
     types = select_types(repository.snapshot(), None)
 
     for_parquet = exporting.export_parts(repository, repository.snapshot(), place, types, "parquet", Twice())

@@ -15,7 +15,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest.model.manifest import TableRef
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.exporting import export as exporting
-from omnigraph.pipeline.source.scans import divided, pin, read_part
+from omnigraph.pipeline.source.scans import fragment_tasks, pin, read_part
 from omnigraph.read.export.export_formats import Format
 from omnigraph.read.search.embedding import OfflineEmbedder
 from omnigraph.storage.util.runner import LocalRunner
@@ -37,7 +37,7 @@ def scanned(graph: Graph, type_name: str, row_filter: str | None = None) -> list
     names = [name for name in pinned.names if name != "id" or not pinned.definition.source]
     read = [
         row
-        for part in divided(pinned, 8)
+        for part in fragment_tasks(pinned, 8)
         for batch in read_part(pinned, part, names, row_filter)
         for row in _rows(batch)
     ]
@@ -65,13 +65,15 @@ def test_parts_of_a_scan_have_exactly_the_rows_of_the_type(twins: Twins, row_fil
 
 @pytest.mark.parametrize("row_filter", [None, "`size` = 5", "false"])
 def test_a_type_that_was_never_stored_is_one_part(twins: Twins, row_filter: str | None) -> None:
-    assert len(divided(pin(twins.tailed.uri, "City"))) == 1
+    assert len(fragment_tasks(pin(twins.tailed.uri, "City"))) == 1
     assert scanned(twins.tailed, "City", row_filter) == scanned(twins.staged, "City", row_filter)
 
 
 def test_a_scan_that_asks_for_no_column_of_the_key_leaves_out_what_is_replaced(twins: Twins) -> None:
     pinned = pin(twins.tailed.uri, "Person")
-    ages = [age for part in divided(pinned) for b in read_part(pinned, part, ["age"]) for age in b["age"].to_pylist()]
+    ages = [
+        age for part in fragment_tasks(pinned) for b in read_part(pinned, part, ["age"]) for age in b["age"].to_pylist()
+    ]
 
     assert sorted(age for age in ages if age is not None) == sorted([*set(range(20)) - {3, 7}, 99, 3])
 

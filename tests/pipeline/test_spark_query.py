@@ -20,7 +20,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.lexer import LanguageError
 from omnigraph.pipeline.querying import scan as query_scan
 from omnigraph.pipeline.querying.expressions import exact_sum
-from omnigraph.pipeline.querying.query import run_on_spark, session_for_queries
+from omnigraph.pipeline.querying.query import query_session, run_on_spark
 from omnigraph.pipeline.spark.session import restore_active_session
 from omnigraph.query.ir import ReadQuery
 from omnigraph.read.execute import run_query
@@ -38,7 +38,7 @@ RARE = 2**53 + 1
 @pytest.fixture(scope="module")
 def own(spark_session: Any) -> Iterator[Any]:
     """The session that queries run in, with as few tasks as tables this small need."""
-    session = session_for_queries(spark_session.spark)
+    session = query_session(spark_session.spark)
     session.conf.set("spark.sql.shuffle.partitions", "1")
     session.conf.set("spark.sql.codegen.wholeStage", "false")  # to compile takes longer than to run
     with restore_active_session(spark_session.spark):
@@ -414,6 +414,6 @@ def test_carriers_bring_every_type_back() -> None:
     ):
         array: Any = pa.array(values, kind)
         carried = query_scan.carried(array[1:])
-        assert carried.type == query_scan.carrier(kind)
-        back = query_scan.carried_back(carried, kind)
+        assert carried.type == query_scan.carrier_type(kind)
+        back = query_scan.from_carrier(carried, kind)
         assert (back.type, back.to_pylist()) == (kind, values[1:])

@@ -16,7 +16,7 @@ from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import bulk_load
 from omnigraph.pipeline.compute import ComputeOptions
 from omnigraph.pipeline.exporting import export as exporting
-from omnigraph.pipeline.source.scans import divided, pinned_type, read_part
+from omnigraph.pipeline.source.scans import fragment_tasks, pin_head, read_part
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load_options import LoadOptions
 from pipeline.bulk import write_lines
@@ -48,9 +48,9 @@ def people(graph: Graph) -> list[tuple[str, int | None]]:
 
 
 def test_a_scan_sent_elsewhere_reads_the_rows(graph: Graph) -> None:
-    pinned = pickle.loads(pickle.dumps(pinned_type(graph.repository, "Person")))
+    pinned = pickle.loads(pickle.dumps(pin_head(graph.repository, "Person")))
 
-    read = [batch.to_pylist() for part in divided(pinned) for batch in read_part(pinned, part, ["slug", "age"])]
+    read = [batch.to_pylist() for part in fragment_tasks(pinned) for batch in read_part(pinned, part, ["slug", "age"])]
 
     found = [row for rows in read for row in rows]
     assert sorted(found, key=lambda row: str(row["slug"])) == [

@@ -301,7 +301,7 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         """
         compute = ComputeOptions(engine, spark, master, on_start=on_start)
         _require_text(gq)
-        from omnigraph.pipeline.querying.dispatch import run_with
+        from omnigraph.pipeline.querying.dispatch import run_query_with
         from omnigraph.read.reader import SnapshotReader
 
         with meter.operation("query") as operation:
@@ -309,7 +309,7 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
             compiled = compile_queries(gq, snapshot.catalog, name, schema_hash=snapshot.manifest.schema)
             bound = compiled.bind_read(NO_PARAMS if params is None else params, now=self.repository.runtime.clock.now())
             reader = SnapshotReader(self.repository.tables, snapshot, self._read_caches, store=self.repository.store)
-            result = run_with(compute, reader, self.repository.location, bound, explain=explain)
+            result = run_query_with(compute, reader, self.repository.location, bound, explain=explain)
         result.branch, result.query, result.cost = branch, compiled.name, operation.cost
         return result
 

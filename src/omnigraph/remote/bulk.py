@@ -195,12 +195,12 @@ class RemoteBulk:
         storage_options: Mapping[str, str] | None,
         progress: "Progress | None",
     ) -> "Exported":
-        from omnigraph.pipeline.exporting.destination import SUMMARY, place_at
+        from omnigraph.pipeline.exporting.destination import SUMMARY, destination_at
         from omnigraph.read.export.export import Exported
         from omnigraph.storage.location import Location
         from omnigraph.storage.objects.object_store import open_store
 
-        place = place_at(dest, Location(self._session.uri), storage_options)
+        place = destination_at(dest, Location(self._session.uri), storage_options)
         place.require_free(overwrite)
         ask = Ask("POST", f"{self._session.base}/export", document=wanted)
         done, files = self._session.job_with_files(ask, progress)
@@ -227,9 +227,9 @@ class RemoteBulk:
 
 def _part_key(name: str) -> str:
     """The name of a part, which no server can make a way out of the directory."""
-    from omnigraph.pipeline.exporting.destination import is_part
+    from omnigraph.pipeline.exporting.destination import is_part_name
 
-    if not is_part(name):
+    if not is_part_name(name):
         raise BadRequest(f"The server sent {name!r}, which is no part of an export: nothing was kept.")
     return name
 

@@ -1,7 +1,7 @@
-"""`analyze`: PageRank, components, degrees and triangles of a graph, shown, or written back as one commit.
+"""`analyze`: PageRank, components, degrees and triangles of a graph, returned, or written back as one commit.
 
-What fits in this process runs here, numpy over numbers; what does not, on Spark. Both give the same answer, but for the
-last bits of a rank, which on Spark depend on the order in which sums were formed.
+A graph that fits in this process is analysed here, with numpy; a larger one on Spark. Both give the same result, but
+for the last bits of a rank, which on Spark depend on the order of additions.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
 from omnigraph.manifest.commit.write_op import WriteOp
 from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
 from omnigraph.manifest.repository import Repository
-from omnigraph.pipeline.analytics.spec import Question, asked
+from omnigraph.pipeline.analytics.spec import AnalysisSpec, resolve_spec
 from omnigraph.pipeline.compute import ComputeOptions, SparkProvider
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from omnigraph.pipeline.analytics.write import Answer
+    from omnigraph.pipeline.analytics.write import AnalysisResult
 
 BYTES_A_VERTEX, BYTES_AN_EDGE = 300, 200  # that an analysis takes in memory, ids included
 MEMORY_SHARE = 0.5  # of what is free
@@ -37,7 +37,7 @@ LIMIT = 20
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What was found: `table` has type, id and value of the first rows, the largest values first."""
+    """The result of an analysis: `table` has type, id and value of the first rows, the largest values first."""
 
     algorithm: str
     engine: str
@@ -47,25 +47,25 @@ class Analysis:
     table: "pa.Table"
     iterations: int | None = None
     converged: bool | None = None
-    commit: PublishedCommit | None = None  # of the answer, if it was written and changed something
+    commit: PublishedCommit | None = None  # of the values, if they were written and changed something
     cost: Cost = field(default_factory=Cost)
 
 
 @dataclass(frozen=True, slots=True)
-class _Where:
+class _Backend:
     """Where an analysis runs."""
 
     engine: str
     spark: "SparkSession | None" = None
 
-    def answer(self, repository: Repository, snapshot: Snapshot, question: Question) -> "Answer":
+    def answer(self, repository: Repository, snapshot: Snapshot, spec: AnalysisSpec) -> "AnalysisResult":
         if self.spark is None:
             from omnigraph.pipeline.analytics import local as analytics_local
 
-            return analytics_local.answer(repository.tables, snapshot, question)
+            return analytics_local.answer(repository.tables, snapshot, spec)
         from omnigraph.pipeline.analytics import spark as analytics_spark
 
-        return analytics_spark.answer(self.spark, repository, snapshot, question)
+        return analytics_spark.answer(self.spark, repository, snapshot, spec)
 
 
 def analyze(
@@ -88,10 +88,10 @@ def analyze(
 ) -> Analysis:
     """Analyse a state of the graph; with `write`, such as `Person.rank`, every row of that type gets its value."""
     if limit is not None and limit < 0:
-        raise BadRequest(f"A limit of {limit} makes no sense: give 0 or more.")
+        raise BadRequest(f"A limit of {limit} is invalid: give 0 or more.")
 
-    def question_for(snapshot: Snapshot | WriteTxn) -> Question:
-        return asked(
+    def spec_for(snapshot: Snapshot | WriteTxn) -> AnalysisSpec:
+        return resolve_spec(
             snapshot.catalog,
             algorithm,
             edges=edges,
@@ -106,40 +106,38 @@ def analyze(
         if write is not None:
             repository.require_writable("Writing")
         pinned = repository.snapshot(branch, at)
-        with _running(pinned, question_for(pinned), compute or ComputeOptions()) as where:
+        with _choose_backend(pinned, spec_for(pinned), compute or ComputeOptions()) as backend:
             if write is None:
-                found = _analysed(repository, pinned, question_for(pinned), where, limit)[0]
+                found = _run_analysis(repository, pinned, spec_for(pinned), backend, limit)[0]
             else:
                 options = CommitOptions(branch, actor, if_commit, txn_id)
-                job = _AnalysisWrite(
-                    repository, question_for, where, limit, pinned if at is not None else None, options
-                )
+                job = _AnalysisWrite(repository, spec_for, backend, limit, pinned if at is not None else None, options)
                 found = job.commit()
     return replace(found, cost=operation.cost)
 
 
 class _AnalysisWrite(WriteOp):
-    """An analysis on its way to a commit: done again when what it read has changed."""
+    """The commit of an analysis, which is run again if what it read has changed."""
 
     can_replan = True
 
     def __init__(
         self,
         repository: Repository,
-        question_for: Callable[[Snapshot | WriteTxn], Question],
-        where: _Where,
+        spec_for: Callable[[Snapshot | WriteTxn], AnalysisSpec],
+        backend: _Backend,
         limit: int | None,
         pinned: Snapshot | None,
         options: CommitOptions,
     ) -> None:
         self._repository = repository
-        self._question_for = question_for
-        self._where = where
+        self._spec_for = spec_for
+        self._backend = backend
         self._limit = limit
-        self._pinned = pinned  # an older state that was asked for: then the rows at the head went into nothing
+        self._pinned = pinned  # an older state that was named: then no row of the head was read
         self._options = options
         self._txn_id = options.txn_id or repository.runtime.ids.txn_id()
-        self._found: tuple[Analysis, Answer] | None = None
+        self._found: tuple[Analysis, AnalysisResult] | None = None
 
     def commit(self) -> Analysis:
         return retry_if_base_swept(self._repository, self._attempt, self.bases_in_use)
@@ -159,50 +157,50 @@ class _AnalysisWrite(WriteOp):
     def plan(self, txn: WriteTxn) -> PublishPlan:
         from omnigraph.pipeline.analytics.write import stage
 
-        question = self._question_for(txn)
-        assert question.target is not None
+        spec = self._spec_for(txn)
+        assert spec.target is not None
         self._found = self._answer(txn)
-        key = question.target.definition.table_key
-        staged = stage(self._repository, txn, question.target, self._found[1])
+        key = spec.target.definition.table_key
+        staged = stage(self._repository, txn, spec.target, self._found[1])
         return PublishPlan(
             self._txn_id,
             ConflictPolicy.CONSTRUCTIVE,
             DataChange("analyze", (Bulk(key),), {} if staged is None else {key: staged}),
             actor=self._options.actor,
-            read_rows=question.tables if self._pinned is None else frozenset(),
+            read_rows=spec.tables if self._pinned is None else frozenset(),
             if_commit=self._options.if_commit,
             idempotent=self._options.txn_id is not None,
         )
 
     def restage(self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[str], from_scratch: bool) -> PublishPlan:
-        """The same answer on another version of its table, after a compaction say."""
+        """The same values on another version of the table, for example after a compaction."""
         del tables, from_scratch  # there is one, and nothing of it is carried over
         from omnigraph.pipeline.analytics.write import stage
 
-        target = self._question_for(txn).target
+        target = self._spec_for(txn).target
         assert target is not None
         assert self._found is not None
         staged = stage(self._repository, txn, target, self._found[1])
         return plan.with_staged({} if staged is None else {target.definition.table_key: staged})
 
-    def _answer(self, txn: WriteTxn) -> "tuple[Analysis, Answer]":
+    def _answer(self, txn: WriteTxn) -> "tuple[Analysis, AnalysisResult]":
         if self._pinned is not None and self._found is not None:
             return self._found
         state = self._pinned or Snapshot(txn.base, txn.schema)
-        return _analysed(self._repository, state, self._question_for(state), self._where, self._limit)
+        return _run_analysis(self._repository, state, self._spec_for(state), self._backend, self._limit)
 
 
-def _analysed(
-    repository: Repository, snapshot: Snapshot, question: Question, where: _Where, limit: int | None
-) -> "tuple[Analysis, Answer]":
-    answer = where.answer(repository, snapshot, question)
+def _run_analysis(
+    repository: Repository, snapshot: Snapshot, spec: AnalysisSpec, backend: _Backend, limit: int | None
+) -> "tuple[Analysis, AnalysisResult]":
+    answer = backend.answer(repository, snapshot, spec)
     found = Analysis(
-        question.algorithm,
-        where.engine,
+        spec.algorithm,
+        backend.engine,
         snapshot.commit_id,
         answer.vertices,
         answer.edges,
-        answer.rows(limit, question),
+        answer.rows(limit, spec),
         answer.iterations,
         answer.converged,
     )
@@ -210,23 +208,23 @@ def _analysed(
 
 
 @contextmanager
-def _running(snapshot: Snapshot, question: Question, compute: ComputeOptions) -> Iterator[_Where]:
-    """By size: this process, if the graph's ids and numbers fit into half of its memory."""
+def _choose_backend(snapshot: Snapshot, spec: AnalysisSpec, compute: ComputeOptions) -> Iterator[_Backend]:
+    """With `auto`, this process if the graph's ids and numbers fit into half of its memory, otherwise Spark."""
     engine = compute.engine
-    if engine == "local" or (engine == "auto" and not compute.names_spark and _fits(snapshot, question)):
-        yield _Where("local")
+    if engine == "local" or (engine == "auto" and not compute.names_spark and _fits(snapshot, spec)):
+        yield _Backend("local")
         return
     from omnigraph.pipeline.spark.session import restore_active_session
 
     with SparkProvider(compute) as provider, restore_active_session(provider.session.spark):
-        yield _Where("spark", provider.session.spark)
+        yield _Backend("spark", provider.session.spark)
 
 
-def _fits(snapshot: Snapshot, question: Question) -> bool:
+def _fits(snapshot: Snapshot, spec: AnalysisSpec) -> bool:
     from omnigraph.pipeline.spark.sizing import free_memory
 
-    refs = {key: snapshot.table(key) for key in question.tables}
+    refs = {key: snapshot.table(key) for key in spec.tables}
     rows = {key: 0 if ref is None else ref.rows for key, ref in refs.items()}
-    nodes = sum(rows[definition.table_key] for definition in question.vertices)
-    edges = sum(rows[definition.table_key] for definition in question.edges)
+    nodes = sum(rows[definition.table_key] for definition in spec.vertices)
+    edges = sum(rows[definition.table_key] for definition in spec.edges)
     return nodes * BYTES_A_VERTEX + edges * BYTES_AN_EDGE < free_memory() * MEMORY_SHARE

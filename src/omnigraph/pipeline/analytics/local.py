@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from omnigraph.cancellation import checkpoint
 from omnigraph.manifest.commit.txn import Snapshot
-from omnigraph.pipeline.analytics.spec import VALUE_NAMES, Question
+from omnigraph.pipeline.analytics.spec import VALUE_NAMES, AnalysisSpec
 from omnigraph.read.graph.csr import Csr
 from omnigraph.read.tables import scan as read_table
 from omnigraph.storage.table.tables import Tables
@@ -46,7 +46,7 @@ class LocalGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalAnswer:
+class LocalResult:
     """A value for every vertex, in the order of their numbers."""
 
     graph: LocalGraph
@@ -62,7 +62,7 @@ class LocalAnswer:
     def edges(self) -> int:
         return len(self.graph.sources)
 
-    def rows(self, limit: int | None, question: Question) -> "pa.Table":
+    def rows(self, limit: int | None, spec: AnalysisSpec) -> "pa.Table":
         """Type, id and value; the largest values first, components one after the other."""
         table = pa.table(
             {
@@ -70,11 +70,11 @@ class LocalAnswer:
                     [pa.array([name] * len(ids), pa.string()) for name, ids in self._by_type()], pa.string()
                 ),
                 "id": pa.chunked_array([ids.cast(pa.string()) for _, ids in self._by_type()], pa.string()),
-                VALUE_NAMES[question.algorithm]: self.values,
+                VALUE_NAMES[spec.algorithm]: self.values,
             }
         )
-        order = "ascending" if question.algorithm == "components" else "descending"
-        keys: Any = [(VALUE_NAMES[question.algorithm], order), ("type", "ascending"), ("id", "ascending")]
+        order = "ascending" if spec.algorithm == "components" else "descending"
+        keys: Any = [(VALUE_NAMES[spec.algorithm], order), ("type", "ascending"), ("id", "ascending")]
         ordered: Any = pc.sort_indices(table, sort_keys=keys)
         return table.take(ordered if limit is None else ordered[:limit])
 
@@ -87,37 +87,35 @@ class LocalAnswer:
         return zip(self.graph.types, self.graph.ids, strict=True)
 
 
-def answer(tables: Tables, snapshot: Snapshot, question: Question) -> LocalAnswer:
-    graph = read_graph(tables, snapshot, question)
+def answer(tables: Tables, snapshot: Snapshot, spec: AnalysisSpec) -> LocalResult:
+    graph = read_graph(tables, snapshot, spec)
     count, sources, targets = graph.vertices, graph.sources, graph.targets
-    if question.direction == "in":
+    if spec.direction == "in":
         sources, targets = targets, sources
-    match question.algorithm:
+    match spec.algorithm:
         case "pagerank":
-            if question.direction == "both":
+            if spec.direction == "both":
                 loops = sources == targets  # the same either way
                 turned, back = targets[~loops], sources[~loops]
                 sources, targets = np.concatenate([sources, turned]), np.concatenate([targets, back])
-            ranks, rounds, converged = pagerank(
-                count, sources, targets, question.damping, question.tolerance, question.iterations
-            )
-            return LocalAnswer(graph, pa.array(ranks), rounds, converged)
+            ranks, rounds, converged = pagerank(count, sources, targets, spec.damping, spec.tolerance, spec.iterations)
+            return LocalResult(graph, pa.array(ranks), rounds, converged)
         case "components":
-            return LocalAnswer(graph, _named(graph, components(count, sources, targets), question.numbered))
+            return LocalResult(graph, _named(graph, components(count, sources, targets), spec.numbered))
         case "degrees":
-            ends = np.concatenate([sources, targets]) if question.direction == "both" else sources
-            return LocalAnswer(graph, pa.array(np.bincount(ends, minlength=count).astype(np.int64)))
+            ends = np.concatenate([sources, targets]) if spec.direction == "both" else sources
+            return LocalResult(graph, pa.array(np.bincount(ends, minlength=count).astype(np.int64)))
         case "triangles":
-            return LocalAnswer(graph, pa.array(triangles(count, sources, targets)))
+            return LocalResult(graph, pa.array(triangles(count, sources, targets)))
 
 
-def read_graph(tables: Tables, snapshot: Snapshot, question: Question) -> LocalGraph:
-    ids = [_sorted_ids(tables, snapshot, definition.table_key) for definition in question.vertices]
-    names = tuple(definition.name for definition in question.vertices)
+def read_graph(tables: Tables, snapshot: Snapshot, spec: AnalysisSpec) -> LocalGraph:
+    ids = [_sorted_ids(tables, snapshot, definition.table_key) for definition in spec.vertices]
+    names = tuple(definition.name for definition in spec.vertices)
     starts = dict(zip(names, np.cumsum([0, *map(len, ids)])[:-1].tolist(), strict=True))
     numbered = dict(zip(names, ids, strict=True))
     sources, targets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for edge in question.edges:
+    for edge in spec.edges:
         assert edge.source is not None
         assert edge.target is not None
         rows = read_table.scan(tables, snapshot, edge.table_key, ["src", "dst"])
@@ -176,7 +174,7 @@ def triangles(count: int, sources: "Numbers", targets: "Numbers") -> "Numbers":
     pairs = np.unique(np.stack([low, high], axis=1)[low != high], axis=0).reshape(-1, 2)
     degrees = np.bincount(pairs.ravel(), minlength=count)
     # Each edge from the end with fewer neighbours: then no vertex has many edges that leave it.
-    turned = _turned(degrees, pairs)
+    turned = _is_reversed(degrees, pairs)
     first, second = np.where(turned, pairs[:, 1], pairs[:, 0]), np.where(turned, pairs[:, 0], pairs[:, 1])
     csr = Csr.build(first, second, np.zeros(len(first), np.int64), count, count)
     owners, found = csr.owners(), np.zeros(count, np.int64)
@@ -195,7 +193,7 @@ def triangles(count: int, sources: "Numbers", targets: "Numbers") -> "Numbers":
     return found
 
 
-def _turned(degrees: "Numbers", pairs: "Numbers") -> Any:
+def _is_reversed(degrees: "Numbers", pairs: "Numbers") -> Any:
     one, other = degrees[pairs[:, 0]], degrees[pairs[:, 1]]
     return (one > other) | ((one == other) & (pairs[:, 0] > pairs[:, 1]))
 

@@ -1,6 +1,6 @@
-"""What an analysis is asked: an algorithm, the part of the graph that it looks at, and where its answer may go.
+"""What an analysis computes: an algorithm, the part of the graph that it reads, and the property it may write to.
 
-Everything that can be wrong with a question is found here, before anything is read.
+Everything that can be wrong with it is found here, before anything is read.
 """
 
 from collections.abc import Sequence
@@ -35,8 +35,8 @@ VALUE_NAMES: dict[Algorithm, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """The property that the answer is written to."""
+class TargetProperty:
+    """The property that values are written to."""
 
     definition: TypeDef
     prop: Property
@@ -48,7 +48,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AnalysisSpec:
     """`vertices` are the types at the ends of the edges, and the target's, in the order of their names."""
 
     algorithm: Algorithm
@@ -58,7 +58,7 @@ class Question:
     damping: float
     tolerance: float
     iterations: int
-    target: Target | None = None
+    target: TargetProperty | None = None
     numbered: bool = False  # components as numbers
 
     @property
@@ -66,7 +66,7 @@ class Question:
         return frozenset(definition.table_key for definition in (*self.edges, *self.vertices))
 
 
-def asked(
+def resolve_spec(
     catalog: Catalog,
     algorithm: str,
     *,
@@ -76,22 +76,22 @@ def asked(
     tolerance: float = 1e-6,
     iterations: int = 100,
     write: str | None = None,
-) -> Question:
-    """A question that this schema can answer; otherwise an error that says what to change."""
+) -> AnalysisSpec:
+    """The names of an analysis resolved in a schema; BadRequest, with the remedy, if that is impossible."""
     if algorithm not in ALGORITHMS:
-        raise BadRequest(f"{algorithm!r} is no analysis: choose one of {', '.join(ALGORITHMS)}.")
+        raise BadRequest(f"{algorithm!r} is not an analysis: choose one of {', '.join(ALGORITHMS)}.")
     chosen = _edges(catalog, edges)
     target = None if write is None else _target(catalog, algorithm, write)
     if not 0 <= damping < 1:
-        raise BadRequest(f"A damping of {damping} makes no sense: give a number from 0 to below 1, such as 0.85.")
+        raise BadRequest(f"A damping of {damping} is invalid: give a number from 0 to below 1, such as 0.85.")
     if not tolerance > 0:
-        raise BadRequest(f"A tolerance of {tolerance} makes no sense: give a small number above 0, such as 1e-6.")
+        raise BadRequest(f"A tolerance of {tolerance} is invalid: give a small number above 0, such as 1e-6.")
     if iterations < 1:
-        raise BadRequest(f"{iterations} iterations make no sense: allow at least 1.")
+        raise BadRequest(f"{iterations} iterations are too few: allow at least 1.")
     names = {name for edge in chosen for name in (edge.source, edge.target) if name is not None}
     if target is not None:
         names.add(target.definition.name)
-    return Question(
+    return AnalysisSpec(
         algorithm,
         chosen,
         tuple(catalog.by_name[name] for name in sorted(names)),
@@ -129,7 +129,7 @@ def _direction(algorithm: Algorithm, direction: str | None) -> Direction:
     return direction
 
 
-def _target(catalog: Catalog, algorithm: Algorithm, write: str) -> Target:
+def _target(catalog: Catalog, algorithm: Algorithm, write: str) -> TargetProperty:
     type_name, dot, name = write.partition(".")
     definition = catalog.by_name.get(type_name)
     if not dot or definition is None or definition.kind != "node":
@@ -148,10 +148,10 @@ def _target(catalog: Catalog, algorithm: Algorithm, write: str) -> Target:
         raise BadRequest(f"{write} is part of a key or @unique: an analysis gives many rows one value, name another.")
     if any(prop.embed is not None and prop.embed.source == name for prop in definition.properties):
         raise BadRequest(f"{write} is a text that a vector is made from: name another property.")
-    return Target(definition, found)
+    return TargetProperty(definition, found)
 
 
-def cast_values(values: "pa.ChunkedArray[Any]", target: Target) -> "pa.ChunkedArray[Any]":
+def cast_values(values: "pa.ChunkedArray[Any]", target: TargetProperty) -> "pa.ChunkedArray[Any]":
     """The values as the property has them."""
     import pyarrow as pa
 

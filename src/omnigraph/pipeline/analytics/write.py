@@ -1,7 +1,7 @@
-"""An analysis written back: other values in one column, staged beside the table's files, published once.
+"""Values of an analysis written into a property: the new column is staged beside the table's files, published once.
 
-Values belong to rows by id. On another version of the table, after a compaction say, they are matched again; when
-the rows themselves have changed, the analysis is done again (`replan-reads`), unless it was asked of an older state.
+Values belong to rows by id. On another version of the table, for example after a compaction, they are matched again;
+if the rows have changed, the analysis is run again (`replan-reads`), unless an older state was named.
 """
 
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ from omnigraph.manifest.commit.plan import StagedTable
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import RowCounts
 from omnigraph.manifest.repository import Repository
-from omnigraph.pipeline.analytics.local import LocalAnswer
-from omnigraph.pipeline.analytics.spark import SparkAnswer, spoken
-from omnigraph.pipeline.analytics.spec import Target, cast_values
+from omnigraph.pipeline.analytics.local import LocalResult
+from omnigraph.pipeline.analytics.spark import SparkResult, translate_errors
+from omnigraph.pipeline.analytics.spec import TargetProperty, cast_values
 from omnigraph.pipeline.spark.runner import TaskFailure
 from omnigraph.schema.constraints import Constraint
 from omnigraph.schema.indexes import declared_indexes
@@ -39,16 +39,16 @@ from omnigraph.write.validate.violations import raise_violations
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Answer: TypeAlias = LocalAnswer | SparkAnswer
+AnalysisResult: TypeAlias = LocalResult | SparkResult
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnWrite:
     """What a task needs to know of the column that it writes."""
 
     location: Location
     at: TableVersion
-    target: Target
+    target: TargetProperty
     constraints: tuple[Constraint, ...]
 
     @property
@@ -64,7 +64,7 @@ class Column:
         return rows
 
 
-def stage(repository: Repository, txn: WriteTxn, target: Target, answer: Answer) -> StagedTable | None:
+def stage(repository: Repository, txn: WriteTxn, target: TargetProperty, answer: AnalysisResult) -> StagedTable | None:
     """A version of the target's table with the answer in it; None for a type without rows.
 
     Columns are written beside stored rows, so those that ride in manifests are stored first (`whole-tail`).
@@ -81,8 +81,8 @@ def stage(repository: Repository, txn: WriteTxn, target: Target, answer: Answer)
         for constraint in constraints_for(txn).of(key)
         if constraint.columns == (target.prop.column,) and constraint.table_key == key
     )
-    column = Column(location, at, target, own)
-    updates = _on_spark(column, answer) if isinstance(answer, SparkAnswer) else list(_here(column, answer))
+    column = ColumnWrite(location, at, target, own)
+    updates = _on_spark(column, answer) if isinstance(answer, SparkResult) else list(_here(column, answer))
     changed = sum(update.changed for update in updates)
     made = commit_updates(location, at, updates).at
     if changed:
@@ -93,7 +93,7 @@ def stage(repository: Repository, txn: WriteTxn, target: Target, answer: Answer)
     return StagedTable(made, ref.rows, touch, ref.stored, ref.tail, columns=txn.base.schema, files=files)
 
 
-def _here(column: Column, answer: LocalAnswer) -> Iterator[UpdatedFragment]:
+def _here(column: ColumnWrite, answer: LocalResult) -> Iterator[UpdatedFragment]:
     """Fragment by fragment in this process; ids are matched once."""
     import numpy as np
     import pyarrow as pa
@@ -113,13 +113,13 @@ def _here(column: Column, answer: LocalAnswer) -> Iterator[UpdatedFragment]:
         yield update_fragment(column.location, column.at, fragment, column.name, wanted.slice(first, last - first))
 
 
-def _on_spark(column: Column, answer: SparkAnswer) -> list[UpdatedFragment]:
+def _on_spark(column: ColumnWrite, answer: SparkResult) -> list[UpdatedFragment]:
     """Each fragment by a task that gets the values of its rows: none passes through the driver."""
     spark = answer.frame.sparkSession
     numbers = list(fragment_sizes(column.location, column.at))
     if not numbers:
         return []
-    with spoken("write"):
+    with translate_errors("write"):
         listed = spark.createDataFrame([(number,) for number in numbers], f"{FRAGMENT} int")
         stored = listed.repartition(len(numbers)).mapInArrow(partial(_read_ids, column), f"id string, {FRAGMENT} int")
         joined = stored.join(answer.of_type(column.target.definition.name), "id")
@@ -129,7 +129,7 @@ def _on_spark(column: Column, answer: SparkAnswer) -> list[UpdatedFragment]:
         return [UpdatedFragment(row.document, int(row.changed), tuple(row.fields)) for row in written.collect()]
 
 
-def _read_ids(column: Column, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+def _read_ids(column: ColumnWrite, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
     import pyarrow as pa
 
     for batch in batches:
@@ -140,7 +140,7 @@ def _read_ids(column: Column, batches: "Iterator[pa.RecordBatch]") -> "Iterator[
                 yield pa.RecordBatch.from_arrays([rows.column(ID).cast(pa.string()), same], names=[ID, FRAGMENT])
 
 
-def _writing(column: Column) -> Any:
+def _writing(column: ColumnWrite) -> Any:
     """A function whose hints are types, not their names: Spark looks at them."""
     import pyarrow as pa
 
@@ -150,7 +150,7 @@ def _writing(column: Column) -> Any:
     return write
 
 
-def _write_group(column: Column, rows: "pa.Table") -> "pa.Table":
+def _write_group(column: ColumnWrite, rows: "pa.Table") -> "pa.Table":
     import pyarrow as pa
 
     try:

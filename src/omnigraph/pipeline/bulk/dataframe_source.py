@@ -24,7 +24,7 @@ from omnigraph.pipeline.bulk.staging.spool import (
     spool_rows,
 )
 from omnigraph.pipeline.progress import Progress
-from omnigraph.pipeline.source.scans import type_named
+from omnigraph.pipeline.source.scans import find_type
 from omnigraph.pipeline.spark.dataframes import is_frame
 from omnigraph.pipeline.spark.runner import TaskOutcome, run_job, run_task
 from omnigraph.storage.util.runner import Runner
@@ -79,7 +79,7 @@ class _TableSpooler:
                 yield spool_nothing(self._spool, name, schema, first_number=self._next_number(), shown=name)
 
     def _check(self, name: str, value: Any) -> "tuple[str, Any, pa.Schema]":
-        type_named(self._spool.job.catalog, name)
+        find_type(self._spool.job.catalog, name)
         if is_frame(value):
             from omnigraph.pipeline.spark.types import arrow_for_spark
 

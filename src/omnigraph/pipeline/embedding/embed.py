@@ -1,8 +1,8 @@
-"""`embed`: vectors for the rows that lack them, asked of a provider in batches, committed as they come.
+"""`embed`: vectors for the rows that lack them, requested from a provider in batches and committed as they arrive.
 
-Every commit is progress: a run that was interrupted, refused or killed is gone on with by running it again, because
-what is left are the rows whose vector is null. A text that changed while its vector was on the way keeps the null, and
-is embedded by the next pass. The commit that first fills a property records in the schema which model made its vectors.
+Every commit is progress: a run that was interrupted or killed is resumed by running it again, because the rows that are
+left are those whose vector is null. A text that changed while its vector was requested keeps the null, and is embedded
+by the next pass. The commit that first fills a property records in the schema which model made its vectors.
 """
 
 import os
@@ -42,7 +42,7 @@ PASSES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class EmbeddedProperty:
     """A vector that is made from a text."""
 
     definition: TypeDef
@@ -115,21 +115,21 @@ def embed(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> EmbedResult:
     """Fill the vectors of one property, of a type, or of all types; `rate_limit` is in requests a minute."""
-    _require_sense(batch, commit_every, rate_limit, concurrency, price_per_1k, compute.engine)
+    _check_options(batch, commit_every, rate_limit, concurrency, price_per_1k, compute.engine)
     chosen = embedder_from(os.environ, repository.runtime) if embedder is None else embedder
     with meter.operation("embed") as operation:
         if not dry_run:
             repository.require_writable("Embedding")
         snapshot = repository.snapshot(branch)
-        targets = targets_in(snapshot.catalog, type_name, property_name)
+        targets = find_targets(snapshot.catalog, type_name, property_name)
         for target in targets:
             require_same_model(chosen, target.vector, target.definition.name)
-        estimates = tuple(estimated(repository, snapshot, target, batch) for target in targets)
+        estimates = tuple(estimate(repository, snapshot, target, batch) for target in targets)
         result = EmbedResult(estimates, chosen.provider, chosen.model, price_per_1k)
         if not dry_run and result.rows:
             pause_s = 60.0 / rate_limit if rate_limit else 0.0
-            with _running(repository, compute, concurrency, pause_s) as (runner, share_s):
-                job = _Job(repository, branch, actor, chosen, runner, batch, commit_every, share_s, on_progress)
+            with _choose_runner(repository, compute, concurrency, pause_s) as (runner, share_s):
+                job = _EmbedRun(repository, branch, actor, chosen, runner, batch, commit_every, share_s, on_progress)
                 job.total = result.rows
                 for target in targets:
                     job.fill(target)
@@ -142,12 +142,12 @@ def embed(
     return replace(result, cost=operation.cost)
 
 
-def targets_in(catalog: Catalog, type_name: str | None, property_name: str | None) -> list[Target]:
+def find_targets(catalog: Catalog, type_name: str | None, property_name: str | None) -> list[EmbeddedProperty]:
     """The vectors with `@embed` that are meant."""
     if type_name is not None and type_name not in catalog.by_name:
         raise BadRequest(f"The schema has no type {type_name!r}: its types are {', '.join(sorted(catalog.by_name))}.")
     found = [
-        Target(definition, prop, definition.by_name[prop.embed.source])
+        EmbeddedProperty(definition, prop, definition.by_name[prop.embed.source])
         for definition in catalog.types
         for prop in definition.properties
         if prop.embed is not None and type_name in (None, definition.name) and property_name in (None, prop.name)
@@ -158,16 +158,16 @@ def targets_in(catalog: Catalog, type_name: str | None, property_name: str | Non
     return found
 
 
-def estimated(repository: Repository, snapshot: Snapshot, target: Target, batch: int) -> Estimate:
+def estimate(repository: Repository, snapshot: Snapshot, target: EmbeddedProperty, batch: int) -> Estimate:
     rows = characters = skipped = 0
-    for _, texts in _lacking(repository, snapshot, target):
-        said = [text for text in texts if _has_words(text)]
+    for _, texts in _rows_without_vector(repository, snapshot, target):
+        said = [text for text in texts if _has_text(text)]
         rows, characters = rows + len(said), characters + sum(map(len, said))
         skipped += len(texts) - len(said)
     return Estimate(target.definition.name, target.vector.name, rows, characters, -(-rows // batch), skipped)
 
 
-class _Job:
+class _EmbedRun:
     """One run: batches go out, vectors come back, and every so often there is a commit."""
 
     def __init__(
@@ -196,7 +196,7 @@ class _Job:
         self.refused: dict[tuple[str, str], str] = {}  # by type and id
         self.commits: list[PublishedCommit] = []
 
-    def fill(self, target: Target) -> None:
+    def fill(self, target: EmbeddedProperty) -> None:
         """Until no row that has a text lacks its vector, or those that do keep changing faster than we ask."""
         bases: list[Manifest] = []
 
@@ -206,14 +206,14 @@ class _Job:
             asked, before = 0, self.embedded
             for group in self._groups(snapshot, target):
                 asked += sum(len(batch.ids) for batch in group)
-                self._ask_and_commit(target, group)
+                self._embed_and_commit(target, group)
             return not asked or self.embedded - before == asked
 
         for _ in range(PASSES_MAX):  # a pass that takes hours may outlive the state that it reads
             if retry_if_base_swept(self._repository, is_filled, lambda: bases):
                 return
 
-    def _ask_and_commit(self, target: Target, group: list[Batch]) -> None:
+    def _embed_and_commit(self, target: EmbeddedProperty, group: list[Batch]) -> None:
         done: list[Embedded] = []
         heard: set[int] = set()
 
@@ -232,11 +232,11 @@ class _Job:
             raise
         self._commit(target, done)
 
-    def _commit(self, target: Target, done: Sequence[Embedded]) -> None:
+    def _commit(self, target: EmbeddedProperty, done: Sequence[Embedded]) -> None:
         """One commit of the vectors whose texts are still those that were asked about."""
         name = target.definition.name
         self.refused.update({(name, row): why for answer in done for row, why in answer.refused})
-        vectors = by_id(done, target.dimension)
+        vectors = vectors_by_id(done, target.dimension)
         if not vectors:
             return
         write = _VectorWrite(self._repository, self._branch, self._actor, self._embedder, target, vectors)
@@ -245,7 +245,7 @@ class _Job:
             self.commits.append(commit)
             self.embedded += sum(touch.updated for touch in commit.commit.touched.values())
 
-    def _groups(self, snapshot: Snapshot, target: Target) -> Iterator[list[Batch]]:
+    def _groups(self, snapshot: Snapshot, target: EmbeddedProperty) -> Iterator[list[Batch]]:
         """Batches of rows that lack their vector, as many as make a commit."""
         group: list[Batch] = []
         ids: list[str] = []
@@ -259,9 +259,9 @@ class _Job:
             texts.clear()
             return batch
 
-        for some, said in _lacking(self._repository, snapshot, target):
+        for some, said in _rows_without_vector(self._repository, snapshot, target):
             for row, text in zip(some, said, strict=True):
-                if not _has_words(text) or (target.definition.name, row) in self.refused:
+                if not _has_text(text) or (target.definition.name, row) in self.refused:
                     continue
                 ids.append(row)
                 texts.append(text)
@@ -276,7 +276,9 @@ class _Job:
             yield group
 
 
-def _lacking(repository: Repository, snapshot: Snapshot, target: Target) -> Iterator[tuple[list[str], list[Any]]]:
+def _rows_without_vector(
+    repository: Repository, snapshot: Snapshot, target: EmbeddedProperty
+) -> Iterator[tuple[list[str], list[Any]]]:
     """Ids and texts of the rows without a vector, some at a time."""
     from omnigraph.schema.arrow import arrow_schema
 
@@ -289,11 +291,11 @@ def _lacking(repository: Repository, snapshot: Snapshot, target: Target) -> Iter
         yield ids, batch.column(source).to_pylist()
 
 
-def _has_words(text: str | None) -> bool:
+def _has_text(text: str | None) -> bool:
     return text is not None and bool(text.strip())
 
 
-def _require_sense(
+def _check_options(
     batch: int,
     commit_every: int | None,
     rate_limit: float | None,
@@ -308,18 +310,18 @@ def _require_sense(
     }
     for what, number in numbers.items():
         if number < 1:
-            raise BadRequest(f"{what} of {number} makes no sense: give at least 1.")
+            raise BadRequest(f"{what} of {number} is invalid: give at least 1.")
     if batch > BATCH_TEXTS_MAX:
         raise BadRequest(f"A batch of {batch} texts is too large: providers take {BATCH_TEXTS_MAX} in a request.")
     if rate_limit is not None and not rate_limit > 0:
-        raise BadRequest(f"A rate limit of {rate_limit} makes no sense: give the requests a minute, or leave it out.")
+        raise BadRequest(f"A rate limit of {rate_limit} is invalid: give the requests a minute, or leave it out.")
     if price_per_1k is not None and price_per_1k < 0:
-        raise BadRequest(f"A price of {price_per_1k} makes no sense: give what 1,000 tokens cost.")
+        raise BadRequest(f"A price of {price_per_1k} is invalid: give what 1,000 tokens cost.")
     require_engine(engine, ("local", "spark"))
 
 
 @contextmanager
-def _running(
+def _choose_runner(
     repository: Repository, compute: ComputeOptions, concurrency: int, pause_s: float
 ) -> Iterator[tuple[Runner, float]]:
     """Where batches are asked for, and how long each process pauses between two so that all keep to the limit."""
@@ -330,7 +332,9 @@ def _running(
         yield provider.session.runner, pause_s * provider.session.parallelism
 
 
-def filled_rows(tables: Tables, at: TableContent, target: Target, vectors: "dict[str, tuple[str, Any]]") -> "pa.Table":
+def fill_vectors(
+    tables: Tables, at: TableContent, target: EmbeddedProperty, vectors: "dict[str, tuple[str, Any]]"
+) -> "pa.Table":
     """Whole rows with their vectors, of those that still lack one and have the text that it was made from."""
     import numpy as np
     import pyarrow as pa
@@ -351,7 +355,7 @@ def filled_rows(tables: Tables, at: TableContent, target: Target, vectors: "dict
     return rows.set_column(index, schema.field(index), column)
 
 
-def by_id(done: Sequence[Embedded], dimension: int) -> "dict[str, tuple[str, Any]]":
+def vectors_by_id(done: Sequence[Embedded], dimension: int) -> "dict[str, tuple[str, Any]]":
     import numpy as np
 
     found: dict[str, tuple[str, Any]] = {}
@@ -361,17 +365,17 @@ def by_id(done: Sequence[Embedded], dimension: int) -> "dict[str, tuple[str, Any
     return found
 
 
-def found_again(catalog: Catalog, target: Target) -> Target | None:
+def find_in_schema(catalog: Catalog, target: EmbeddedProperty) -> EmbeddedProperty | None:
     """The same vector in another schema; None if it, its text or its length is another now."""
     definition = next((one for one in catalog.types if one.id == target.definition.id), None)
     prop = next((p for p in definition.properties if p.id == target.vector.id), None) if definition else None
     if definition is None or prop is None or prop.embed is None or prop.type != target.vector.type:
         return None
     source = definition.by_name[prop.embed.source]
-    return Target(definition, prop, source) if source.id == target.source.id else None
+    return EmbeddedProperty(definition, prop, source) if source.id == target.source.id else None
 
 
-def with_model(schema: Schema, target: Target, embedder: Embedder) -> Schema:
+def with_model(schema: Schema, target: EmbeddedProperty, embedder: Embedder) -> Schema:
     """The schema with the name of the model behind the vector."""
     assert target.vector.embed is not None
     by_whom = replace(target.vector.embed, provider=embedder.provider, model=embedder.model)
@@ -395,7 +399,7 @@ class _VectorWrite(WriteOp):
         branch: str,
         actor: str | None,
         embedder: Embedder,
-        target: Target,
+        target: EmbeddedProperty,
         vectors: "dict[str, tuple[str, Any]]",
     ) -> None:
         self._repository = repository
@@ -424,12 +428,12 @@ class _VectorWrite(WriteOp):
 
     def _filled(self, txn: WriteTxn) -> "tuple[pa.Table | None, str | None]":
         """The rows with their vectors, as the base has them, and the schema that says who made them."""
-        current = found_again(txn.catalog, self._target)
+        current = find_in_schema(txn.catalog, self._target)
         content = txn.content(self._target.definition.table_key) if current is not None else None
         if current is None or content is None:
             return None, None  # dropped meanwhile
         require_same_model(self._embedder, current.vector, current.definition.name)
-        rows = filled_rows(self._repository.tables, content, current, self._vectors)
+        rows = fill_vectors(self._repository.tables, content, current, self._vectors)
         if current.vector.embed is not None and current.vector.embed.model == self._embedder.model:
             return rows, None
         return rows, self._repository.schemas.write(with_model(txn.schema, current, self._embedder))

@@ -14,7 +14,7 @@ from omnigraph.runtime import Runtime
 T = TypeVar("T")
 R = TypeVar("R")
 
-_REFUSED = ("answered 400", "answered 413", "answered 422")  # what may be the fault of a single text
+_TEXT_ERRORS = ("answered 400", "answered 413", "answered 422")  # what may be the fault of a single text
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def embed_batch(batch: Batch, pacer: Pacer | None = None) -> Embedded:
     import numpy as np
 
     embedder = batch.embedder or batch.provider.made()
-    turn = pacer or _own_pacer(batch.pause_s)
+    turn = pacer or _process_pacer(batch.pause_s)
     refused: list[tuple[str, str]] = []
     found: list[tuple[str, str, list[float]]] = []
 
@@ -94,7 +94,7 @@ def embed_batch(batch: Batch, pacer: Pacer | None = None) -> Embedded:
         try:
             vectors = embedder.embed(texts, batch.dimension)
         except BadRequest as error:
-            if not any(sign in str(error) for sign in _REFUSED):
+            if not any(sign in str(error) for sign in _TEXT_ERRORS):
                 raise
             if len(texts) == 1:
                 refused.append((ids[0], str(error)))
@@ -115,7 +115,7 @@ def embed_batch(batch: Batch, pacer: Pacer | None = None) -> Embedded:
 
 
 @lru_cache(maxsize=4)
-def _own_pacer(pause_s: float) -> Pacer:
+def _process_pacer(pause_s: float) -> Pacer:
     """One in a worker process, for all tasks that it runs."""
     return Pacer(pause_s, Runtime())
 

@@ -27,7 +27,7 @@ SUMMARY = "_export.json"
 _PART = re.compile(r"[A-Z][A-Za-z0-9_]*/part-\d{5,}\.(jsonl|csv|parquet)\Z")
 
 
-class Place(Protocol):
+class ExportDestination(Protocol):
     def require_free(self, overwrite: bool) -> None:
         """Refuse a destination with files in it, unless an export's are to be overwritten."""
 
@@ -40,7 +40,7 @@ class Place(Protocol):
     def finish(self, summary: Mapping[str, object]) -> None: ...
 
 
-def place_at(dest: str, graph: Location, storage_options: Mapping[str, str] | None) -> Place:
+def destination_at(dest: str, graph: Location, storage_options: Mapping[str, str] | None) -> ExportDestination:
     """A directory, or a prefix of an object store: with the graph's options if that is the same kind of store."""
     if storage_options is None and "://" in dest and not graph.is_local:
         same = urlsplit(dest).scheme.replace("s3a", "s3") == urlsplit(graph.uri).scheme
@@ -48,10 +48,10 @@ def place_at(dest: str, graph: Location, storage_options: Mapping[str, str] | No
     location = parse_location(dest, storage_options)
     if _within(location.uri, graph.uri):
         raise BadRequest(f"{dest} is inside the graph's own place: export to another one.")
-    return _Directory(replace(location, fsync=graph.fsync)) if location.is_local else _Prefix(location)
+    return _LocalDirectory(replace(location, fsync=graph.fsync)) if location.is_local else _StorePrefix(location)
 
 
-def is_part(key: str) -> bool:
+def is_part_name(key: str) -> bool:
     """Whether a file is called as those of an export are."""
     return _PART.match(key) is not None
 
@@ -72,7 +72,7 @@ def _encoded(summary: Mapping[str, object]) -> bytes:
     return json.dumps(summary, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
-class _Directory:
+class _LocalDirectory:
     """A local directory."""
 
     def __init__(self, location: Location) -> None:
@@ -91,7 +91,7 @@ class _Directory:
     @contextmanager
     def writing(self) -> Iterator[Location]:
         try:
-            with self._held():
+            with self._lock_staging():
                 try:
                     yield self._location
                     self._publish()
@@ -110,7 +110,7 @@ class _Directory:
         open_store(self._location).put(SUMMARY, _encoded(summary))
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
+    def _lock_staging(self) -> Iterator[None]:
         """One export at a time: the directory is locked, and what a killed one has left in it goes."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._staging.mkdir(exist_ok=True)
@@ -143,7 +143,7 @@ class _Directory:
         shutil.rmtree(old, ignore_errors=True)
 
 
-class _Prefix:
+class _StorePrefix:
     """Below a URI of an object store."""
 
     def __init__(self, location: Location) -> None:

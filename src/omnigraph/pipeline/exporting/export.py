@@ -6,7 +6,8 @@
 
 `load` takes the directory as it is. A table of a few parts is cut by id, so that the parts are in order too; a larger
 one by fragments, each part in the order of its own ids. A part appears whole or not at all, and is the same bytes
-however often its task runs. `place.py` decides what becomes of the destination.
+however often its task runs. `destination.py` replaces the destination when
+all parts are written.
 """
 
 import io
@@ -19,9 +20,9 @@ from omnigraph.errors import BadRequest
 from omnigraph.manifest.commit.txn import Snapshot
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.compute import ComputeOptions, SparkProvider
-from omnigraph.pipeline.exporting.destination import Place, place_at
+from omnigraph.pipeline.exporting.destination import ExportDestination, destination_at
 from omnigraph.pipeline.progress import ProgressRunner
-from omnigraph.pipeline.source.scans import Pinned, divided, pinned_in, read_columns, tables_at
+from omnigraph.pipeline.source.scans import PinnedType, fragment_tasks, pin_type, read_columns, tables_at
 from omnigraph.read.export.export import Exported, between, rows_by_id, select_types
 from omnigraph.read.export.export import export as export_file
 from omnigraph.read.export.export_formats import FORMATS, Format, write_rows
@@ -49,10 +50,10 @@ ORDERED_PARTS_MAX = 8  # a table of more parts is cut by fragments: each cut by 
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ExportPart:
     """One file to write: what of which table, where to."""
 
-    pinned: Pinned
+    pinned: PinnedType
     format: Format
     dest: Location
     key: str
@@ -88,7 +89,7 @@ def export(
     """
     compute = compute or ComputeOptions()
     if format is not None and format not in FORMATS:
-        raise BadRequest(f"{format!r} is no format: use {', '.join(FORMATS)}.")
+        raise BadRequest(f"{format!r} is not a format: use {', '.join(FORMATS)}.")
     whole = file_format(dest, format)
     if whole is not None:
         if compute.engine == "spark":
@@ -134,7 +135,7 @@ def export_directory(
 ) -> Exported:
     """Write types of a snapshot below `dest`, complete or not at all; where it runs is decided by their rows."""
     chosen = select_types(snapshot, types)
-    place = place_at(dest, repository.location, storage_options)
+    place = destination_at(dest, repository.location, storage_options)
     refs = [snapshot.table(definition.table_key) for definition in chosen]
     rows = sum(ref.rows for ref in refs if ref is not None)
     place.require_free(overwrite)
@@ -146,47 +147,52 @@ def export_directory(
 
 
 def export_parts(
-    repository: Repository, snapshot: Snapshot, place: Place, types: Sequence[TypeDef], format: Format, runner: Runner
+    repository: Repository,
+    snapshot: Snapshot,
+    place: ExportDestination,
+    types: Sequence[TypeDef],
+    format: Format,
+    runner: Runner,
 ) -> Exported:
     """Write the parts with a runner, and the summary last."""
     with place.writing() as dest:
-        parts = [part for definition in types for part in planned_parts(repository, snapshot, definition, format, dest)]
+        parts = [part for definition in types for part in plan_parts(repository, snapshot, definition, format, dest)]
         place.expect([part.key for part in parts])
         written = runner.run(write_part, parts, stage="export")
         place.finish(_summary(snapshot, types, format, parts, written))
     return Exported(sum(part.rows for part in written), sum(part.bytes for part in written), len(written), runner.name)
 
 
-def planned_parts(
+def plan_parts(
     repository: Repository, snapshot: Snapshot, definition: TypeDef, format: Format, dest: Location
-) -> list[Part]:
+) -> list[ExportPart]:
     """How a type's rows are divided into files."""
     ref = snapshot.table(definition.table_key)
     if ref is None or not ref.rows:
         return []
-    pinned = pinned_in(repository, snapshot, definition.name)
+    pinned = pin_type(repository, snapshot, definition.name)
     size = 1 if pinned.at is None else row_bytes(repository.tables, pinned.at)
     part_rows = max(1, min(PART_ROWS_MAX, PART_BYTES // size))
 
-    def part(number: int, fragments: tuple[int, ...] | None, ids: tuple[str, str] | None) -> Part:
+    def part(number: int, fragments: tuple[int, ...] | None, ids: tuple[str, str] | None) -> ExportPart:
         key = f"{definition.name}/part-{number:05}.{format}"
-        return Part(pinned, format, dest, key, fragments, ids)
+        return ExportPart(pinned, format, dest, key, fragments, ids)
 
     count = -(-ref.rows // part_rows)
     if count == 1:
         return [part(0, None, None)]
     if count <= ORDERED_PARTS_MAX:
         return [part(number, None, ids) for number, ids in enumerate(_id_ranges(pinned, part_rows))]
-    return [part(number, fragments, None) for number, fragments in enumerate(divided(pinned, part_rows))]
+    return [part(number, fragments, None) for number, fragments in enumerate(fragment_tasks(pinned, part_rows))]
 
 
-def _id_ranges(pinned: Pinned, part_rows: int) -> list[tuple[str, str]]:
-    ids = _read(pinned, _everything(pinned), ["id"]).sort_by("id").column("id")
+def _id_ranges(pinned: PinnedType, part_rows: int) -> list[tuple[str, str]]:
+    ids = _read(pinned, _all_fragments(pinned), ["id"]).sort_by("id").column("id")
     starts = range(0, len(ids), part_rows)
     return [(ids[start].as_py(), ids[min(start + part_rows, len(ids)) - 1].as_py()) for start in starts]
 
 
-def write_part(part: Part) -> WrittenPart:
+def write_part(part: ExportPart) -> WrittenPart:
     """Read, sort and put one part. Runs on executors."""
     tables = tables_at(part.pinned.location)
     file = io.BytesIO()
@@ -196,22 +202,22 @@ def write_part(part: Part) -> WrittenPart:
     return WrittenPart(part.key, rows, len(data))
 
 
-def _rows(tables: Tables, part: Part) -> "pa.Table":
+def _rows(tables: Tables, part: ExportPart) -> "pa.Table":
     from omnigraph.schema.arrow import arrow_schema
 
     pinned, wanted = part.pinned, None if part.ids is None else between(*part.ids)
     if part.fragments is None and pinned.at is not None and pinned.overlay.is_empty:
         return rows_by_id(tables, pinned.at, pinned.definition, wanted)
-    fragments = _everything(pinned) if part.fragments is None else part.fragments
+    fragments = _all_fragments(pinned) if part.fragments is None else part.fragments
     return _read(pinned, fragments, arrow_schema(pinned.definition).names, wanted).sort_by("id")
 
 
-def _everything(pinned: Pinned) -> tuple[int, ...]:
-    return tuple(number for group in divided(pinned) for number in group)
+def _all_fragments(pinned: PinnedType) -> tuple[int, ...]:
+    return tuple(number for group in fragment_tasks(pinned) for number in group)
 
 
 def _read(
-    pinned: Pinned, fragments: Sequence[int], columns: Sequence[str], row_filter: str | None = None
+    pinned: PinnedType, fragments: Sequence[int], columns: Sequence[str], row_filter: str | None = None
 ) -> "pa.Table":
     import pyarrow as pa
 
@@ -223,7 +229,11 @@ def _read(
 
 
 def _summary(
-    snapshot: Snapshot, types: Sequence[TypeDef], format: Format, parts: Sequence[Part], written: Sequence[WrittenPart]
+    snapshot: Snapshot,
+    types: Sequence[TypeDef],
+    format: Format,
+    parts: Sequence[ExportPart],
+    written: Sequence[WrittenPart],
 ) -> dict[str, object]:
     """What `_export.json` says: of which commit, in which format, and every file."""
     by_type: dict[str, list[WrittenPart]] = {definition.name: [] for definition in types}

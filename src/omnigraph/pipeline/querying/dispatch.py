@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from omnigraph.read.result import QueryResult
 
 
-def run_with(
+def run_query_with(
     compute: ComputeOptions, reader: "SnapshotReader", location: Location, query: ReadQuery, *, explain: bool = False
 ) -> "QueryResult":
     """The result of a bound query: of this process, or of Spark's executors. It is the same.
@@ -40,8 +40,8 @@ def _on_spark(
 ) -> "QueryResult":
     with SparkProvider(compute) as provider:
         spark = provider.session.spark  # the next imports need pyspark, of which this says that it is missing
-        from omnigraph.pipeline.querying.query import run_on_spark, session_for_queries
+        from omnigraph.pipeline.querying.query import query_session, run_on_spark
         from omnigraph.pipeline.spark.session import restore_active_session
 
         with restore_active_session(spark):
-            return run_on_spark(session_for_queries(spark), reader, location, query, explain=explain)
+            return run_on_spark(query_session(spark), reader, location, query, explain=explain)

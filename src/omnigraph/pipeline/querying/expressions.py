@@ -1,8 +1,8 @@
 """Filters and aggregates as Spark expressions whose results equal those of the in-process engine, value for value.
 
 A filter over one variable is evaluated where its table is read (`scan.py`), so both sides of a comparison are columns
-here. Text is compared by its bytes, which is the order of code points. Numbers are not compared through doubles where
-that would lose digits.
+here. Text is compared by its bytes, which is the order of code points. Numbers are not compared through doubles
+where that would lose digits.
 
 Sums and averages are rounded once, whatever the order in which Spark adds. Integers are added as decimals. Floats are
 added in parts (`scan.FloatPart`): a sum for each bucket of exponents, by group and bucket first, then by group. A few
@@ -57,7 +57,7 @@ def is_float_sum(aggregate: Aggregate) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class AggregateArgument:
     """The columns of an aggregate's argument: its value, or where floats are added bucket and part."""
 
     value: str | None = None
@@ -77,7 +77,7 @@ class Grouping:
     checks: list[Column] = field(default_factory=list)
     buckets: dict[str, None] = field(default_factory=dict)
 
-    def add(self, name: str, aggregate: Aggregate, argument: Argument) -> None:
+    def add(self, name: str, aggregate: Aggregate, argument: AggregateArgument) -> None:
         """An aggregate, whose values are to be in the column `name`."""
         if is_float_sum(aggregate):
             self._add_float(name, aggregate, argument)
@@ -100,9 +100,9 @@ class Grouping:
                     self._check(name, aggregate)
                 else:
                     self._count(f"{name}n", value)
-                    self.last.append(_finished(whole_means)(f"{name}s", f"{name}n").alias(name))
+                    self.last.append(_finish(whole_means)(f"{name}s", f"{name}n").alias(name))
 
-    def _add_float(self, name: str, aggregate: Aggregate, argument: Argument) -> None:
+    def _add_float(self, name: str, aggregate: Aggregate, argument: AggregateArgument) -> None:
         assert argument.bucket is not None
         assert argument.part is not None
         self.buckets[argument.bucket] = None
@@ -110,7 +110,7 @@ class Grouping:
         pair = sf.struct(sf.col(argument.bucket).alias("bucket"), sf.col(f"{name}s").alias("part"))
         self.second.append(sf.collect_list(pair).alias(f"{name}s"))
         self._count(f"{name}n", sf.col(argument.part))
-        finish = _finished(float_sums if aggregate.fn == "sum" else float_means)
+        finish = _finish(float_sums if aggregate.fn == "sum" else float_means)
         self.last.append(finish(f"{name}s", f"{name}n").alias(name))
         if aggregate.fn == "sum":
             self._check(name, aggregate)
@@ -149,7 +149,7 @@ class Grouping:
         return groups
 
 
-def _finished(function: Callable[[Values, Values], Values]) -> Callable[[str, str], Column]:
+def _finish(function: Callable[[Values, Values], Values]) -> Callable[[str, str], Column]:
     """A function of two Arrow arrays as one of two columns."""
     made: Any = arrow_udf
     return made(function, "double")  # type: ignore[no-any-return]
@@ -185,11 +185,11 @@ def exact_sum(parts: list[dict[str, Any]]) -> float:
         return math.inf
 
 
-def lowered(condition: Filter, column: Callable[[Operand], Column]) -> Column:
+def filter_expression(condition: Filter, column: Callable[[Operand], Column]) -> Column:
     """The filter as a condition; null means that it does not hold."""
     match condition:
         case Compare(op, left, right, domain):
-            return compared(op, (column(left), _kind(left)), (column(right), _kind(right)), domain)
+            return comparison(op, (column(left), _kind(left)), (column(right), _kind(right)), domain)
         case TextContains(text, part):
             return sf.contains(column(text), column(part))
         case TextStartsWith(text, prefix):
@@ -198,7 +198,7 @@ def lowered(condition: Filter, column: Callable[[Operand], Column]) -> Column:
             listed = _kind(items)
             assert isinstance(listed, ListOf)
             other = (column(item), _kind(item))
-            return sf.exists(column(items), lambda each: compared("=", (each, listed.item), other, domain))
+            return sf.exists(column(items), lambda each: comparison("=", (each, listed.item), other, domain))
         case TextSearch():
             raise AssertionError("a text search has one variable")
 
@@ -207,22 +207,22 @@ def _kind(operand: Operand) -> PropertyType:
     return operand.type
 
 
-def compared(
+def comparison(
     op: CompareOp, left: tuple[Column, PropertyType], right: tuple[Column, PropertyType], domain: Domain
 ) -> Column:
     """`left op right` in a domain."""
     one, other = left[0], right[0]
     if domain == "f32":
-        return _applied(op, one.cast("float"), other.cast("float"))
+        return _compare(op, one.cast("float"), other.cast("float"))
     floats = (left[1] in _FLOATS, right[1] in _FLOATS)
     if domain != "number" or floats[0] == floats[1]:
-        return _applied(op, one, other)  # integers of two widths meet in one that holds both
+        return _compare(op, one, other)  # integers of two widths meet in one that holds both
     if floats[0]:
-        return compared(_FLIPPED[op], right, left, domain)
+        return comparison(_FLIPPED[op], right, left, domain)
     return _with_float(op, one, other, unsigned=left[1] == _U64)
 
 
-def _applied(op: CompareOp, left: Column, right: Column) -> Column:
+def _compare(op: CompareOp, left: Column, right: Column) -> Column:
     found: Any = {
         "=": lambda: left == right,
         "!=": lambda: left != right,
@@ -258,4 +258,4 @@ def _with_float(op: CompareOp, whole: Column, real: Column, unsigned: bool) -> C
         .when(fraction, sf.lit(-1))
         .otherwise(sf.lit(0))
     )
-    return _applied(op, sign, sf.lit(0))
+    return _compare(op, sign, sf.lit(0))

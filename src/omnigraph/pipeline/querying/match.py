@@ -16,8 +16,8 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from omnigraph.pipeline.querying.expressions import lowered
-from omnigraph.pipeline.querying.scan import Frames, Held, Passes, Stored, Wanted
+from omnigraph.pipeline.querying.expressions import filter_expression
+from omnigraph.pipeline.querying.scan import ColumnSpec, FilterResult, Frames, HeldFrames, StoredColumn
 from omnigraph.query.ir import (
     EntityId,
     Filter,
@@ -39,12 +39,12 @@ _FROM, _VIA, _TO = "s", "u", "w"
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundVariable:
     """A variable of a row: the columns of its id, and of what is wanted of it."""
 
     table_key: str
     id: str
-    columns: Mapping[Wanted, str]
+    columns: Mapping[ColumnSpec, str]
 
     @property
     def all(self) -> list[str]:
@@ -52,25 +52,25 @@ class Bound:
 
 
 @dataclass
-class Context:
+class QueryContext:
     """What all patterns of one query share."""
 
     frames: Frames
     plan: QueryPlan
-    held: Held = field(default_factory=Held)
+    held: HeldFrames = field(default_factory=HeldFrames)
     variables: int = 0
 
-    def bound(self, table_key: str, wanted: Sequence[Wanted]) -> Bound:
+    def bound(self, table_key: str, wanted: Sequence[ColumnSpec]) -> BoundVariable:
         """Columns for a new variable."""
         number, self.variables = self.variables, self.variables + 1
         columns = {one: f"v{number}c{place}" for place, one in enumerate(wanted)}
-        return Bound(table_key, f"v{number}", columns)
+        return BoundVariable(table_key, f"v{number}", columns)
 
 
-Uses = dict[str, dict[Wanted, None]]  # what is wanted of each variable, in a stable order
+Uses = dict[str, dict[ColumnSpec, None]]  # what is wanted of each variable, in a stable order
 
 
-def uses_of(pattern: Pattern) -> Uses:
+def columns_used(pattern: Pattern) -> Uses:
     """What the filters of a pattern, and those inside its negations, want of the variables they have in common.
 
     A filter over one variable of the pattern itself is decided where that is read, and wants nothing.
@@ -81,33 +81,35 @@ def uses_of(pattern: Pattern) -> Uses:
         variables = variables_of(condition)
         if len(variables) == 1:
             if variables[0] not in own:
-                found.setdefault(variables[0], {})[Passes(condition)] = None
+                found.setdefault(variables[0], {})[FilterResult(condition)] = None
             continue
         for side in operands(condition):
             if isinstance(side, Prop):
-                found.setdefault(side.var, {})[Stored(column_name(side))] = None
+                found.setdefault(side.var, {})[StoredColumn(column_name(side))] = None
     for negation in pattern.negations:
-        inner = uses_of(negation.pattern)
+        inner = columns_used(negation.pattern)
         for var in negation.pattern.outer:
             found.setdefault(var, {}).update(inner.get(var, {}))
     return found
 
 
-def matched(
-    context: Context,
+def match_pattern(
+    context: QueryContext,
     pattern: Pattern,
     uses: Uses,
-    outer: Mapping[str, Bound] | None = None,
+    outer: Mapping[str, BoundVariable] | None = None,
     seeds: DataFrame | None = None,
     exists: bool = False,
-) -> tuple[DataFrame, dict[str, Bound]]:
+) -> tuple[DataFrame, dict[str, BoundVariable]]:
     """The rows of a pattern and its variables. With `exists`, equal rows may come more than once."""
-    match = _Match(context, pattern, uses, dict(outer or {}), exists)
+    match = _PatternMatch(context, pattern, uses, dict(outer or {}), exists)
     return match.run(seeds), match.bound
 
 
-class _Match:
-    def __init__(self, context: Context, pattern: Pattern, uses: Uses, outer: dict[str, Bound], exists: bool) -> None:
+class _PatternMatch:
+    def __init__(
+        self, context: QueryContext, pattern: Pattern, uses: Uses, outer: dict[str, BoundVariable], exists: bool
+    ) -> None:
         self.context = context
         self.frames = context.frames
         self.reader = context.frames.reader
@@ -124,11 +126,11 @@ class _Match:
         self.possible = True
         self.expected = 1.0
         for condition in pattern.filters:
-            self._sort_in(condition, set(outer))
+            self._assign_filter(condition, set(outer))
         for var, filters in self.filters.items():
             self.filters[var] = key_as_id(var, self.reader.state(self.tables[var]).definition, filters)
 
-    def _sort_in(self, condition: Filter, outer: set[str]) -> None:
+    def _assign_filter(self, condition: Filter, outer: set[str]) -> None:
         variables = variables_of(condition)
         if not variables:
             self.possible &= bool(evaluate_filter(condition, ranking.no_column, 1)[0])
@@ -141,7 +143,7 @@ class _Match:
         if rows is None and not self.unbound:
             rows = self.frames.spark.range(1).select(sf.lit(1).alias("one"))
         if rows is not None:
-            rows = self._followed(self._settled(rows))
+            rows = self._follow_traversals(self._apply_waiting(rows))
         while self.unbound or rows is None:
             var = min(
                 self.unbound, key=lambda one: estimate_rows(self.reader, self.tables[one], self.filters.get(one, []))
@@ -150,7 +152,7 @@ class _Match:
             self.expected *= estimate_rows(self.reader, self.tables[var], self.filters.get(var, []))
             part = self._frame(var, "Scan")
             rows = part if rows is None else rows.crossJoin(part)
-            rows = self._followed(self._settled(rows))
+            rows = self._follow_traversals(self._apply_waiting(rows))
         return rows if self.possible else rows.limit(0)
 
     # One variable
@@ -164,10 +166,12 @@ class _Match:
             self.context.plan.add(f"{verb} {bound.table_key} {var}{describe_filters(filters)}", expected)
         return self._searched(var, self._read(bound, filters))
 
-    def _read(self, bound: Bound, filters: Sequence[Filter]) -> DataFrame:
+    def _read(self, bound: BoundVariable, filters: Sequence[Filter]) -> DataFrame:
         plain = [condition for condition in filters if not isinstance(condition, TextSearch)]
         readable = [(one, name) for one, name in bound.columns.items() if not _is_search(one)]
-        return self._with_searches(bound, self.frames.of(bound.table_key, [(Stored("id"), bound.id), *readable], plain))
+        return self._with_searches(
+            bound, self.frames.of(bound.table_key, [(StoredColumn("id"), bound.id), *readable], plain)
+        )
 
     def _searched(self, var: str, frame: DataFrame) -> DataFrame:
         """Of these rows those that the text searches among the filters find; the driver asks the index."""
@@ -176,10 +180,10 @@ class _Match:
                 frame = frame.join(self._found(condition, self.bound[var].id), on=self.bound[var].id, how="left_semi")
         return frame
 
-    def _with_searches(self, bound: Bound, frame: DataFrame) -> DataFrame:
+    def _with_searches(self, bound: BoundVariable, frame: DataFrame) -> DataFrame:
         """With a column for each text search that is asked later."""
         for one, name in bound.columns.items():
-            if isinstance(one, Passes) and isinstance(one.condition, TextSearch):
+            if isinstance(one, FilterResult) and isinstance(one.condition, TextSearch):
                 found = self._found(one.condition, bound.id).withColumn(name, sf.lit(True))
                 frame = frame.join(found, on=bound.id, how="left").fillna(False, subset=[name])
         return frame
@@ -190,14 +194,14 @@ class _Match:
 
     # Traversals
 
-    def _followed(self, rows: DataFrame) -> DataFrame:
+    def _follow_traversals(self, rows: DataFrame) -> DataFrame:
         while True:
             ready = [step for step in self.steps if step.source in self.bound or step.target in self.bound]
             if not ready:
                 return rows
             step = min(ready, key=self._cost)
             self.steps.remove(step)
-            rows = self._settled(self._joined(rows, step))
+            rows = self._apply_waiting(self._join_traversal(rows, step))
 
     def _cost(self, step: Traverse) -> float:
         if step.source in self.bound and step.target in self.bound:
@@ -209,26 +213,26 @@ class _Match:
             cost *= selectivity(condition, self.reader.state(self.tables[far]).rows)
         return cost
 
-    def _joined(self, rows: DataFrame, step: Traverse) -> DataFrame:
+    def _join_traversal(self, rows: DataFrame, step: Traverse) -> DataFrame:
         backward = step.source not in self.bound
         near, far = (step.target, step.source) if backward else (step.source, step.target)
         closes = far in self.bound
         frame = None if closes else self._far(far)
-        self._tell(step, near, far, closes)
+        self._add_plan_step(step, near, far, closes)
         near_id, far_id = self.bound[near].id, self.bound[far].id
         if step.never:
             rows = rows.join(arcs(self.frames, step, near_id, far_id, backward).limit(0), on=near_id)
         elif step.edge_var is not None:
             rows = rows.join(self._edges(step, near_id, far_id, backward), on=_ends(near_id, far_id, closes))
         elif step.single_hop:
-            rows = self._hopped(rows, step, (near_id, far_id), backward, closes)
+            rows = self._join_single_hop(rows, step, (near_id, far_id), backward, closes)
         else:
             rows = self.context.held.keep(rows)
             starts = rows.select(near_id).distinct()
-            pairs = within_reach(
+            pairs = reachable_pairs(
                 self.frames, self.context.held, step, starts, near_id, _other(near_id, far_id), backward
             )
-            rows = rows.join(_looped(pairs, near_id, far_id), on=_ends(near_id, far_id, closes))
+            rows = rows.join(_close_loops(pairs, near_id, far_id), on=_ends(near_id, far_id, closes))
         self.expected *= max(estimate_degree(self.reader, step, backward), 0.01) if not closes else 0.1
         return rows if frame is None else rows.join(frame, on=far_id)
 
@@ -240,12 +244,12 @@ class _Match:
             return None
         return self._frame(far)
 
-    def _hopped(
+    def _join_single_hop(
         self, rows: DataFrame, step: Traverse, ends: tuple[str, str], backward: bool, closes: bool
     ) -> DataFrame:
         """Each pair once: before the join, or after it where few rows are expected."""
         near, far = ends
-        pairs = _looped(arcs(self.frames, step, near, _other(near, far), backward), near, far)
+        pairs = _close_loops(arcs(self.frames, step, near, _other(near, far), backward), near, far)
         edges = self.reader.state(step.edge)
         once = not step.undirected and ("src", "dst") in edges.definition.rules.unique
         if once or self.exists:
@@ -262,26 +266,26 @@ class _Match:
         var = step.edge_var
         bound = self.bound[var] = self.context.bound(step.edge, list(self.uses.get(var, {})))
         other = _other(near, far)
-        ends = [(Stored("dst" if backward else "src"), near), (Stored("src" if backward else "dst"), other)]
+        ends = [(StoredColumn("dst" if backward else "src"), near), (StoredColumn("src" if backward else "dst"), other)]
         plain = [condition for condition in self.filters.get(var, []) if not isinstance(condition, TextSearch)]
         readable = [(one, name) for one, name in bound.columns.items() if not _is_search(one)]
-        edges = self.frames.of(step.edge, [(Stored("id"), bound.id), *ends, *readable], plain)
+        edges = self.frames.of(step.edge, [(StoredColumn("id"), bound.id), *ends, *readable], plain)
         edges = self._searched(var, self._with_searches(bound, edges))
         if step.undirected:
             turned = {near: sf.col(other), other: sf.col(near)}
             names = edges.columns
             back = edges.where(sf.col(near) != sf.col(other))
             edges = edges.unionAll(back.select(*(turned.get(name, sf.col(name)).alias(name) for name in names)))
-        return _looped(edges, near, far)
+        return _close_loops(edges, near, far)
 
-    def _tell(self, step: Traverse, near: str, far: str, closes: bool) -> None:
+    def _add_plan_step(self, step: Traverse, near: str, far: str, closes: bool) -> None:
         verb = "Close" if closes else "Join"
         text = describe_traversal(step, verb, near, far, on_adjacency=False).removesuffix(" by lookup")
         self.context.plan.add(text + describe_filters(self.filters.get(far, [])))
 
     # What waits for variables
 
-    def _settled(self, rows: DataFrame) -> DataFrame:
+    def _apply_waiting(self, rows: DataFrame) -> DataFrame:
         for clause in list(self.waiting):
             needed = clause.pattern.outer if isinstance(clause, Not) else variables_of(clause)
             if any(var not in self.bound for var in needed):
@@ -293,32 +297,32 @@ class _Match:
     def _condition(self, condition: Filter) -> Column:
         variables = variables_of(condition)
         if len(variables) == 1:
-            return sf.col(self.bound[variables[0]].columns[Passes(condition)])
-        return lowered(condition, self._column)
+            return sf.col(self.bound[variables[0]].columns[FilterResult(condition)])
+        return filter_expression(condition, self._column)
 
     def _column(self, operand: Operand) -> Column:
         assert isinstance(operand, Prop | EntityId)
         bound = self.bound[operand.var]
-        return sf.col(bound.id if isinstance(operand, EntityId) else bound.columns[Stored(column_name(operand))])
+        return sf.col(bound.id if isinstance(operand, EntityId) else bound.columns[StoredColumn(column_name(operand))])
 
     def _without(self, rows: DataFrame, negation: Not) -> DataFrame:
-        """The rows for which the inner pattern has no match: it is matched for each different outer row once."""
+        """The rows for which the inner pattern has no match: it is matched once for each distinct outer row."""
         inner = negation.pattern
         rows = self.context.held.keep(rows)
         outer = {var: self.bound[var] for var in inner.outer}
         ids = [bound.id for bound in outer.values()]
         self.context.plan.add(f"Not, for {', '.join(inner.outer) or 'all rows'}")
         if not ids:
-            found, _ = matched(self.context, inner, uses_of(inner), exists=True)
+            found, _ = match_pattern(self.context, inner, columns_used(inner), exists=True)
             return rows.join(found.select(sf.lit(1).alias("any")).limit(1), on=sf.lit(True), how="left_anti")
         names = list(dict.fromkeys(name for bound in outer.values() for name in bound.all))
         seeds = rows.select(*names).dropDuplicates(ids)
-        found, _ = matched(self.context, inner, uses_of(inner), outer, seeds, exists=True)
+        found, _ = match_pattern(self.context, inner, columns_used(inner), outer, seeds, exists=True)
         return rows.join(found.select(*ids).distinct(), on=ids, how="left_anti")
 
 
-def _is_search(wanted: Wanted) -> bool:
-    return isinstance(wanted, Passes) and isinstance(wanted.condition, TextSearch)
+def _is_search(wanted: ColumnSpec) -> bool:
+    return isinstance(wanted, FilterResult) and isinstance(wanted.condition, TextSearch)
 
 
 def _other(near: str, far: str) -> str:
@@ -326,7 +330,7 @@ def _other(near: str, far: str) -> str:
     return far if far != near else f"{far}_far"
 
 
-def _looped(pairs: DataFrame, near: str, far: str) -> DataFrame:
+def _close_loops(pairs: DataFrame, near: str, far: str) -> DataFrame:
     """Where both ends are one variable, only what leads back to itself fits."""
     if near != far:
         return pairs
@@ -340,15 +344,15 @@ def _ends(near: str, far: str, closes: bool) -> list[str]:
 
 def arcs(frames: Frames, step: Traverse, near: str, far: str, backward: bool) -> DataFrame:
     """The edges as (near, far), parallel ones too; undirected ones both ways."""
-    columns = [(Stored("dst" if backward else "src"), near), (Stored("src" if backward else "dst"), far)]
+    columns = [(StoredColumn("dst" if backward else "src"), near), (StoredColumn("src" if backward else "dst"), far)]
     one_way = frames.of(step.edge, columns)
     if not step.undirected:
         return one_way
     return one_way.unionAll(one_way.select(sf.col(far).alias(near), sf.col(near).alias(far)))
 
 
-def within_reach(
-    frames: Frames, held: Held, step: Traverse, starts: DataFrame, near: str, far: str, backward: bool
+def reachable_pairs(
+    frames: Frames, held: HeldFrames, step: Traverse, starts: DataFrame, near: str, far: str, backward: bool
 ) -> DataFrame:
     """The pairs (near, far) that the traversal reports, each once; `starts` has the near ends, each once.
 
@@ -371,12 +375,12 @@ def within_reach(
         if distance == step.max_hops or (distance > 0 and not is_last and frontier.isEmpty()):
             break
         onward = frontier.withColumnRenamed(_TO, _VIA).join(hops, on=_VIA).select(_FROM, _TO).distinct()
-        frontier = onward.join(_together(rounds), on=[_FROM, _TO], how="left_anti")
-        rounds.append(frontier if is_last else held.settle(frontier))
+        frontier = onward.join(_union(rounds), on=[_FROM, _TO], how="left_anti")
+        rounds.append(frontier if is_last else held.checkpoint(frontier))
         frontier = rounds[-1]
-    pairs = _together(found or [frontier])  # none: it is empty by now
+    pairs = _union(found or [frontier])  # none: it is empty by now
     return pairs.select(sf.col(_FROM).alias(near), sf.col(_TO).alias(far))
 
 
-def _together(frames: Sequence[DataFrame]) -> DataFrame:
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.unionAll(other), frames)

@@ -22,9 +22,9 @@ from pyspark.sql import functions as sf
 
 from omnigraph.cancellation import interruptible
 from omnigraph.errors import BadRequest
-from omnigraph.pipeline.querying.expressions import Argument, Grouping, is_float_sum
-from omnigraph.pipeline.querying.match import Bound, Context, Uses, matched, uses_of
-from omnigraph.pipeline.querying.scan import FloatPart, Frames, Stored, carried_back
+from omnigraph.pipeline.querying.expressions import AggregateArgument, Grouping, is_float_sum
+from omnigraph.pipeline.querying.match import BoundVariable, QueryContext, Uses, columns_used, match_pattern
+from omnigraph.pipeline.querying.scan import FloatPart, Frames, StoredColumn, from_carrier
 from omnigraph.pipeline.spark.runner import translate_error
 from omnigraph.pipeline.spark.session import create_second_session
 from omnigraph.query.ir import (
@@ -69,13 +69,13 @@ _SETTINGS = {
 
 @dataclass
 class SparkPlan(QueryPlan):
-    """What the query was lowered to, and how Spark runs that."""
+    """The steps of the query, and Spark's physical plan."""
 
     physical: str = ""
 
     def __str__(self) -> str:
-        lowered = "\n".join(step.text for step in self.steps)
-        return f"{lowered}\n\n{self.physical}".rstrip()
+        steps = "\n".join(step.text for step in self.steps)
+        return f"{steps}\n\n{self.physical}".rstrip()
 
     def to_json(self) -> list[dict[str, object]]:
         return [*super().to_json(), {"step": "Spark", "estimated_rows": None, "rows": None, "plan": self.physical}]
@@ -84,8 +84,8 @@ class SparkPlan(QueryPlan):
 _sessions: "WeakKeyDictionary[SparkSession, SparkSession]" = WeakKeyDictionary()
 
 
-def session_for_queries(spark: SparkSession) -> SparkSession:
-    """A session beside the given one, on the same executors, with settings of its own; made once."""
+def query_session(spark: SparkSession) -> SparkSession:
+    """A second session on the same executors, with settings of its own; created once for each session."""
     own = _sessions.get(spark)
     if own is None:
         own = _sessions[spark] = create_second_session(spark)
@@ -97,22 +97,22 @@ def session_for_queries(spark: SparkSession) -> SparkSession:
 def run_on_spark(
     spark: SparkSession, reader: SnapshotReader, location: Location, query: ReadQuery, *, explain: bool = False
 ) -> QueryResult:
-    """The result of a bound query at the reader's snapshot; `spark` is from `session_for_queries`."""
+    """The result of a bound query at the reader's snapshot; `spark` is from `query_session`."""
     plan = SparkPlan()
-    context = Context(Frames(spark, reader, location), plan)
-    with _running(spark), _dropping(context):
-        lowering = _Lowering(context, query)
+    context = QueryContext(Frames(spark, reader, location), plan)
+    with _cancellable(spark), _drop_held(context):
+        lowering = _QueryFrame(context, query)
         result = lowering.result()
-        fetched = Fetched(result.toArrow().slice(0, query.limit), reader)
+        fetched = FetchedRows(result.toArrow().slice(0, query.limit), reader)
         if explain:
-            plan.physical = _physical(result)
-        shaped = ResultTable(fetched.count, outputs(query, fetched, lowering.names))
+            plan.physical = _physical_plan(result)
+        shaped = ResultTable(fetched.count, output_columns(query, fetched, lowering.names))
     return QueryResult(shaped, reader.commit_id, reader.options.batch_rows, plan if explain else None)
 
 
 @contextmanager
-def _running(spark: SparkSession) -> Iterator[None]:
-    """Ctrl-C, or a stop, cancels the query's jobs and no others; what Spark says is said in a sentence."""
+def _cancellable(spark: SparkSession) -> Iterator[None]:
+    """Ctrl-C, or a stop, cancels the query's jobs and no others; Spark's errors become one sentence."""
     context = spark.sparkContext
     group = f"omnigraph-{RandomIds().short_id()}"
     context.setJobGroup(group, "query", interruptOnCancel=False)
@@ -120,8 +120,8 @@ def _running(spark: SparkSession) -> Iterator[None]:
         with interruptible(partial(context.cancelJobGroup, group)):
             yield
     except (Py4JError, PySparkException) as error:
-        told = _TOO_LARGE.search(str(error))
-        raise (BadRequest(told[0]) if told else translate_error(error, "query")) from error
+        overflow = _TOO_LARGE.search(str(error))
+        raise (BadRequest(overflow[0]) if overflow else translate_error(error, "query")) from error
     except BaseException:
         context.cancelJobGroup(group)
         raise
@@ -131,40 +131,40 @@ def _running(spark: SparkSession) -> Iterator[None]:
 
 
 @contextmanager
-def _dropping(context: Context) -> Iterator[None]:
+def _drop_held(context: QueryContext) -> Iterator[None]:
     try:
         yield
     finally:
         context.held.drop()
 
 
-def _physical(frame: DataFrame) -> str:
+def _physical_plan(frame: DataFrame) -> str:
     execution: Any = frame._jdf.queryExecution()
     jvm: Any = frame.sparkSession.sparkContext._jvm
     return str(jvm.PythonSQLUtils.explainString(execution, "formatted")).strip()
 
 
-class _Lowering:
+class _QueryFrame:
     """One query as a DataFrame; `names` tells the column of each expression in it."""
 
-    def __init__(self, context: Context, query: ReadQuery) -> None:
+    def __init__(self, context: QueryContext, query: ReadQuery) -> None:
         self.context = context
         self.query = query
         self.reader = context.frames.reader
         self.is_late = not query.grouped and query.limit is not None and query.limit <= LATE_ROWS_MAX
-        self.bound: dict[str, Bound] = {}
+        self.bound: dict[str, BoundVariable] = {}
         self.names: dict[Any, str] = {}  # of expressions; of (variable, stored column)
 
     def result(self) -> DataFrame:
         query = self.query
-        rows, self.bound = matched(self.context, query.pattern, self._uses())
-        rows = self._ranked(rows)
+        rows, self.bound = match_pattern(self.context, query.pattern, self._uses())
+        rows = self._add_ranks(rows)
         self._name()
         if query.grouped:
-            rows = self._grouped(rows)
+            rows = self._group(rows)
         order = [key for key in (*query.order, *query.tiebreak) if not isinstance(key.expr, Literal)]
         if order:
-            rows = rows.orderBy(*(self._sorted(key) for key in order))
+            rows = rows.orderBy(*(self._sort_column(key) for key in order))
         if query.limit is not None:
             rows = rows.limit(max(query.limit, 1))  # with none Spark would look at nothing, wrong sums neither
         columns = [name for expr, name in self.names.items() if not isinstance(expr, OrderKey)]
@@ -173,16 +173,16 @@ class _Lowering:
     # What is wanted of the variables
 
     def _uses(self) -> Uses:
-        uses = uses_of(self.query.pattern)
+        uses = columns_used(self.query.pattern)
         for expr in self._exprs():
             if isinstance(expr, Prop):
-                uses.setdefault(expr.var, {})[Stored(column_name(expr))] = None
+                uses.setdefault(expr.var, {})[StoredColumn(column_name(expr))] = None
             elif isinstance(expr, WholeNode):
-                uses.setdefault(expr.var, {}).update({Stored(column.column): None for column in expr.columns})
+                uses.setdefault(expr.var, {}).update({StoredColumn(column.column): None for column in expr.columns})
             elif isinstance(expr, Aggregate) and isinstance(expr.arg, Prop):
                 column, wanted = column_name(expr.arg), uses.setdefault(expr.arg.var, {})
                 parts = [FloatPart(column, True), FloatPart(column, False)]
-                wanted.update(dict.fromkeys(parts if is_float_sum(expr) else [Stored(column)]))
+                wanted.update(dict.fromkeys(parts if is_float_sum(expr) else [StoredColumn(column)]))
         return uses
 
     def _exprs(self) -> Iterator[Any]:
@@ -205,16 +205,16 @@ class _Lowering:
                 else:
                     stored = [column_name(expr)] if isinstance(expr, Prop) else []
                 for column in stored:
-                    if Stored(column) in bound.columns:
-                        self.names[expr.var, column] = bound.columns[Stored(column)]
+                    if StoredColumn(column) in bound.columns:
+                        self.names[expr.var, column] = bound.columns[StoredColumn(column)]
 
     def _column_of(self, expr: Prop | EntityId | WholeNode) -> str:
         bound = self.bound[expr.var]
-        return bound.columns[Stored(column_name(expr))] if isinstance(expr, Prop) else bound.id
+        return bound.columns[StoredColumn(column_name(expr))] if isinstance(expr, Prop) else bound.id
 
     # Search
 
-    def _ranked(self, rows: DataFrame) -> DataFrame:
+    def _add_ranks(self, rows: DataFrame) -> DataFrame:
         """With a column for each rank, over the entities of the rows that match; `keeps` drops what has none."""
         ranks = ranks_of(self.query)
         if not ranks:
@@ -256,7 +256,7 @@ class _Lowering:
 
     # Groups
 
-    def _grouped(self, rows: DataFrame) -> DataFrame:
+    def _group(self, rows: DataFrame) -> DataFrame:
         query = self.query
         keys: dict[str, None] = {}
         for place in query.group_by:
@@ -288,19 +288,19 @@ class _Lowering:
         exprs = [*(p.expr for p in self.query.returns), *(k.expr for k in self.query.order)]
         return list(dict.fromkeys(expr for expr in exprs if isinstance(expr, Aggregate)))
 
-    def _argument(self, aggregate: Aggregate) -> Argument:
+    def _argument(self, aggregate: Aggregate) -> AggregateArgument:
         arg = aggregate.arg
         if arg is None:
-            return Argument()
+            return AggregateArgument()
         columns = self.bound[arg.var].columns
         if is_float_sum(aggregate):
             column = column_name(arg)
-            return Argument(None, columns[FloatPart(column, True)], columns[FloatPart(column, False)])
-        return Argument(self._column_of(arg))
+            return AggregateArgument(None, columns[FloatPart(column, True)], columns[FloatPart(column, False)])
+        return AggregateArgument(self._column_of(arg))
 
     # Order
 
-    def _sorted(self, key: OrderKey) -> Column:
+    def _sort_column(self, key: OrderKey) -> Column:
         expr: Any = key.expr
         if isinstance(expr, Aggregate | Nearest | Bm25 | Rrf):
             column = sf.col(self.names[expr])
@@ -314,7 +314,7 @@ class _Lowering:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedRows:
     """The rows of a result as they came."""
 
     rows: pa.Table
@@ -325,9 +325,9 @@ class Fetched:
         return int(self.rows.num_rows)
 
     def column(self, name: str, kind: pa.DataType) -> ArrowArray:
-        return carried_back(to_array(self.rows.column(name)), kind)
+        return from_carrier(to_array(self.rows.column(name)), kind)
 
-    def looked_up(self, table_key: str, ids: ArrowArray, columns: Sequence[str]) -> dict[str, ArrowArray]:
+    def look_up(self, table_key: str, ids: ArrowArray, columns: Sequence[str]) -> dict[str, ArrowArray]:
         """Stored columns of the entities with these ids, in their order."""
         state = self.reader.state(table_key)
         distinct: Any = pc.unique(ids)
@@ -338,24 +338,24 @@ class Fetched:
         return {name: to_array(found.column(name)).take(places) for name in columns}
 
 
-def outputs(query: ReadQuery, fetched: Fetched, names: Mapping[Any, str]) -> tuple[OutputColumn, ...]:
+def output_columns(query: ReadQuery, fetched: FetchedRows, names: Mapping[Any, str]) -> tuple[OutputColumn, ...]:
     """The result's columns; `names` says where an expression, or a stored column of a variable, came."""
     return tuple(_output(projection, fetched, names) for projection in query.returns)
 
 
-def _output(projection: Projection, fetched: Fetched, names: Mapping[Any, str]) -> OutputColumn:
+def _output(projection: Projection, fetched: FetchedRows, names: Mapping[Any, str]) -> OutputColumn:
     name, expr = projection.name, projection.expr
     match expr:
         case Literal(value, kind):
             constant: Any = pa.scalar(list(value) if isinstance(value, tuple) else value, arrow_type(kind))
-            return _made(name, kind, pa.repeat(constant, fetched.count))
+            return _output_column(name, kind, pa.repeat(constant, fetched.count))
         case Aggregate(type=kind) | Nearest(type=kind) | Bm25(type=kind) | Rrf(type=kind):
-            return _made(name, kind, fetched.column(names[expr], arrow_type(kind)))
+            return _output_column(name, kind, fetched.column(names[expr], arrow_type(kind)))
         case EntityId(type=kind):
-            return _made(name, kind, fetched.column(names[expr], arrow_type(kind)))
+            return _output_column(name, kind, fetched.column(names[expr], arrow_type(kind)))
         case Prop(var, table_key, column):
             stored = column_name(expr)
-            return _made(name, column.type, _values(fetched, names, var, table_key, [stored])[stored])
+            return _output_column(name, column.type, _values(fetched, names, var, table_key, [stored])[stored])
         case WholeNode(var, table_key, columns):
             schema = fetched.reader.state(table_key).schema
             values = _values(fetched, names, var, table_key, [column.column for column in columns])
@@ -371,9 +371,9 @@ def _output(projection: Projection, fetched: Fetched, names: Mapping[Any, str]) 
 
 
 def _values(
-    fetched: Fetched, names: Mapping[Any, str], var: str, table_key: str, columns: Sequence[str]
+    fetched: FetchedRows, names: Mapping[Any, str], var: str, table_key: str, columns: Sequence[str]
 ) -> dict[str, ArrowArray]:
-    """Stored columns of a variable: those that came, and those that are looked up only now."""
+    """Stored columns of a variable: those in the result, and those that are looked up only now."""
     schema = fetched.reader.state(table_key).schema
     came = {
         column: fetched.column(names[var, column], schema.field(column).type)
@@ -384,8 +384,8 @@ def _values(
     if not late:
         return came
     ids = fetched.column(names[EntityId(var, table_key)], pa.string())
-    return came | fetched.looked_up(table_key, ids, late)
+    return came | fetched.look_up(table_key, ids, late)
 
 
-def _made(name: str, kind: Any, values: ArrowArray) -> OutputColumn:
+def _output_column(name: str, kind: Any, values: ArrowArray) -> OutputColumn:
     return OutputColumn(name, kind, values.type, lambda part: values[part])

@@ -6,7 +6,7 @@ uses: so a filter means the same, and rows that do not pass never reach the JVM.
 
 Spark has no unsigned 64 bits, no milliseconds and no exact sum of floats, so columns travel as *carriers*: U64 as
 DECIMAL(20, 0), U32 as BIGINT, dates as days and times as milliseconds, and a float that is to be summed also as a
-pair of integers (`FloatPart`). `carried_back` undoes it.
+pair of integers (`FloatPart`). `from_carrier` undoes it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from omnigraph.errors import OmnigraphError
-from omnigraph.pipeline.source.scans import Pinned, divided, read_part
+from omnigraph.pipeline.source.scans import PinnedType, fragment_tasks, read_part
 from omnigraph.pipeline.spark.runner import TaskFailure
 from omnigraph.query.ir import Filter
 from omnigraph.read.match.filters import columns_of, filter_table, lance_filter, to_array
@@ -49,14 +49,14 @@ _SPARK = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredColumn:
     """A column as the table keeps it."""
 
     column: str
 
 
 @dataclass(frozen=True, slots=True)
-class Passes:
+class FilterResult:
     """Whether the row passes a filter over it alone; never null."""
 
     condition: Filter
@@ -70,7 +70,7 @@ class FloatPart:
     bucket: bool  # or the part
 
 
-Wanted: TypeAlias = Stored | Passes | FloatPart
+ColumnSpec: TypeAlias = StoredColumn | FilterResult | FloatPart
 
 
 def spark_type(kind: PropertyType) -> str:
@@ -86,10 +86,10 @@ def spark_type(kind: PropertyType) -> str:
             return "string"
 
 
-def carrier(kind: pa.DataType) -> pa.DataType:
+def carrier_type(kind: pa.DataType) -> pa.DataType:
     """The Arrow type that Spark takes for a stored one."""
     if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
-        return pa.list_(carrier(kind.value_type))
+        return pa.list_(carrier_type(kind.value_type))
     changed: dict[pa.DataType, pa.DataType] = {
         pa.uint32(): pa.int64(),
         pa.uint64(): pa.decimal128(20, 0),
@@ -100,25 +100,25 @@ def carrier(kind: pa.DataType) -> pa.DataType:
     return changed.get(kind, kind)
 
 
-def carried_back(column: Any, kind: pa.DataType) -> Any:
+def from_carrier(column: Any, kind: pa.DataType) -> Any:
     """A column of a result in its own type again."""
     if column.type == kind:
         return column
     if pa.types.is_fixed_size_list(kind):
-        return _fixed(column, carried_back(column.flatten(), kind.value_type), kind)
+        return _fixed_size_list(column, from_carrier(column.flatten(), kind.value_type), kind)
     if pa.types.is_list(kind):
-        return _relisted(column, carried_back(column.flatten(), kind.value_type))
+        return _replace_values(column, from_carrier(column.flatten(), kind.value_type))
     return column.cast(kind)
 
 
-def _relisted(column: Any, values: Any) -> Any:
+def _replace_values(column: Any, values: Any) -> Any:
     """The lists of a column with other elements, as many of them."""
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     offsets: Any = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
     return pa.ListArray.from_arrays(offsets, values, mask=column.is_null())
 
 
-def _fixed(column: Any, values: Any, kind: Any) -> Any:
+def _fixed_size_list(column: Any, values: Any, kind: Any) -> Any:
     """A list in place of nulls too, because each takes its room in an array of fixed width."""
     places = np.full(len(column) * kind.list_size, -1, np.int64)
     present = np.repeat(column.is_valid().to_numpy(zero_copy_only=False), kind.list_size)
@@ -135,11 +135,13 @@ class Frames:
         self.reader = reader
         self._location = location
 
-    def of(self, table_key: str, columns: Sequence[tuple[Wanted, str]], filters: Sequence[Filter] = ()) -> DataFrame:
+    def of(
+        self, table_key: str, columns: Sequence[tuple[ColumnSpec, str]], filters: Sequence[Filter] = ()
+    ) -> DataFrame:
         """The rows that pass, with these columns under these names. A text search is the driver's to run."""
         state = self.reader.state(table_key)
-        pinned = Pinned(self._location, state.definition, self.reader.commit_id, state.at)
-        groups = tuple(divided(pinned, TASK_ROWS))
+        pinned = PinnedType(self._location, state.definition, self.reader.commit_id, state.at)
+        groups = tuple(fragment_tasks(pinned, TASK_ROWS))
         tasks = len(groups) + (state.overlay.rows is not None)
         if not tasks:
             return self.empty(state, columns)
@@ -166,7 +168,7 @@ class Frames:
                 return None
         return lance_filter(condition, state.definition)
 
-    def empty(self, state: TableState, columns: Sequence[tuple[Wanted, str]]) -> DataFrame:
+    def empty(self, state: TableState, columns: Sequence[tuple[ColumnSpec, str]]) -> DataFrame:
         return self.spark.createDataFrame([], _schema(state, columns))
 
     def ids(self, name: str, ids: Any) -> DataFrame:
@@ -175,12 +177,12 @@ class Frames:
         return self.spark.createDataFrame(pa.table({name: ids.cast(pa.string())}))
 
 
-class Held:
+class HeldFrames:
     """Frames that executors hold while a query runs, because they are used more than once."""
 
     def __init__(self) -> None:
         self._kept: list[DataFrame] = []
-        self._settled: list[DataFrame] = []
+        self._apply_waiting: list[DataFrame] = []
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Made once, when it is first used, and again where an executor is lost."""
@@ -188,31 +190,31 @@ class Held:
         self._kept.append(kept)
         return kept
 
-    def settle(self, frame: DataFrame) -> DataFrame:
+    def checkpoint(self, frame: DataFrame) -> DataFrame:
         """Made now, and from now on without a past: a plan that grows with every round would soon be endless."""
         settled = frame.localCheckpoint()
-        self._settled.append(settled)
+        self._apply_waiting.append(settled)
         return settled
 
     def drop(self) -> None:
         for frame in self._kept:
             frame.unpersist()
-        for frame in self._settled:
+        for frame in self._apply_waiting:
             plan: Any = frame._jdf.queryExecution().logical()
             plan.rdd().unpersist(False)  # Spark itself would wait for Java's garbage collector
 
 
-def _schema(state: TableState, columns: Sequence[tuple[Wanted, str]]) -> str:
+def _schema(state: TableState, columns: Sequence[tuple[ColumnSpec, str]]) -> str:
     return ", ".join(f"{name} {_column_type(state, wanted)}" for wanted, name in columns)
 
 
-def _column_type(state: TableState, wanted: Wanted) -> str:
+def _column_type(state: TableState, wanted: ColumnSpec) -> str:
     match wanted:
-        case Passes():
+        case FilterResult():
             return "boolean"
         case FloatPart(_, bucket):
             return "int" if bucket else "bigint"
-        case Stored(column):
+        case StoredColumn(column):
             types = {prop.column: prop.type for prop in state.definition.properties}
             return spark_type(types.get(column, Scalar("String")))
 
@@ -221,9 +223,9 @@ def _column_type(state: TableState, wanted: Wanted) -> str:
 class ScanTask:
     """What a task does: read the fragments of its group; the last one has the rows that lie over them."""
 
-    pinned: Pinned
+    pinned: PinnedType
     groups: tuple[tuple[int, ...], ...]
-    columns: tuple[tuple[Wanted, str], ...]
+    columns: tuple[tuple[ColumnSpec, str], ...]
     pushed: str | None  # what Lance filters
     others: tuple[Filter, ...]  # what is left to filter
     overlay: Overlay
@@ -231,22 +233,22 @@ class ScanTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            stored = self._stored()
+            stored = self._fields()
             for batch in batches:
                 for number in batch.column(0).to_numpy().tolist():
                     if number == len(self.groups):
-                        yield from self._handed_over(self._overlaid(stored), self.filters)
+                        yield from self._select(self._overlay_rows(stored), self.filters)
                         continue
                     for read in read_part(self.pinned, self.groups[number], list(stored), self.pushed):
-                        yield from self._handed_over(self._shaped(read, stored), self.others)
+                        yield from self._select(self._cast(read, stored), self.others)
         except OmnigraphError as error:
             raise TaskFailure(error) from None
 
-    def _stored(self) -> "dict[str, pa.Field[pa.DataType]]":
+    def _fields(self) -> "dict[str, pa.Field[pa.DataType]]":
         """What to read: the fields of the table, by the names that the schema has for them."""
         found: list[str] = ["id"] if self.overlay.hidden_ids else []
         for wanted, _ in self.columns:
-            found += columns_of(wanted.condition) if isinstance(wanted, Passes) else [wanted.column]
+            found += columns_of(wanted.condition) if isinstance(wanted, FilterResult) else [wanted.column]
         for condition in self.filters:
             found += columns_of(condition)
         definition = self.pinned.definition
@@ -254,18 +256,18 @@ class ScanTask:
         fields = arrow_schema(definition)
         return {names.get(column, column): fields.field(column) for column in dict.fromkeys(found)}
 
-    def _shaped(self, batch: pa.RecordBatch, stored: Mapping[str, Any]) -> pa.Table:
+    def _cast(self, batch: pa.RecordBatch, stored: Mapping[str, Any]) -> pa.Table:
         """Stored rows in the types of the schema, without those that the overlay replaces or removes."""
         schema = pa.schema(list(stored.values()))
         rows = align_table(pa.table(batch).select(list(stored)).rename_columns(schema.names), schema)
         return without_ids(rows, self.overlay.hidden_ids) if self.overlay.hidden_ids else rows
 
-    def _overlaid(self, stored: Mapping[str, Any]) -> pa.Table:
+    def _overlay_rows(self, stored: Mapping[str, Any]) -> pa.Table:
         rows, schema = self.overlay.rows, arrow_schema(self.pinned.definition)
         assert rows is not None
         return align_table(rows, schema, drop_unknown=True).select([field.name for field in stored.values()])
 
-    def _handed_over(self, rows: pa.Table, filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
+    def _select(self, rows: pa.Table, filters: Sequence[Filter]) -> Iterator[pa.RecordBatch]:
         for condition in filters:
             if rows.num_rows:
                 rows = rows.filter(pa.array(filter_table(condition, rows)))
@@ -274,25 +276,25 @@ class ScanTask:
             yield pa.record_batch(arrays, names=[name for _, name in self.columns])
 
 
-def _column(rows: pa.Table, wanted: Wanted) -> Any:
+def _column(rows: pa.Table, wanted: ColumnSpec) -> Any:
     match wanted:
-        case Passes(condition):
+        case FilterResult(condition):
             return pa.array(filter_table(condition, rows))
         case FloatPart(column, bucket):
             return float_part(to_array(rows.column(column)), bucket)
-        case Stored(column):
+        case StoredColumn(column):
             return carried(to_array(rows.column(column)))
 
 
 def carried(values: Any) -> Any:
 
-    kind = carrier(values.type)
+    kind = carrier_type(values.type)
     if kind == values.type:
         return values
     if pa.types.is_fixed_size_list(values.type):
         return values.cast(kind)
     if pa.types.is_list(values.type):
-        return _relisted(values, carried(values.flatten()))
+        return _replace_values(values, carried(values.flatten()))
     return values.cast(kind)
 
 

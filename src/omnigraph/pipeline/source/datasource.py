@@ -38,8 +38,8 @@ from omnigraph.pipeline.bulk.staging.spool import (
     spool_nothing,
     spool_rows,
 )
-from omnigraph.pipeline.source.pushdown import pushed
-from omnigraph.pipeline.source.scans import PART_ROWS, Pinned, divided, pin, read_part, type_named
+from omnigraph.pipeline.source.pushdown import lance_condition
+from omnigraph.pipeline.source.scans import PART_ROWS, PinnedType, find_type, fragment_tasks, pin, read_part
 from omnigraph.pipeline.spark.types import arrow_for_spark, cast_batch, spark_schema
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load_options import MODES, LoadOptions
@@ -59,7 +59,7 @@ WRITE_OPTIONS = frozenset({"store", "path", "type", "branch", "from", "mode", "a
 class OmnigraphDataSource(DataSource):
     """The data source. See docs/pipeline.md for its options."""
 
-    _pinned: Pinned | None = None  # from the moment that Spark asks for the schema
+    _pinned: PinnedType | None = None  # from the moment that Spark asks for the schema
 
     @classmethod
     def name(cls) -> str:
@@ -78,12 +78,12 @@ class OmnigraphDataSource(DataSource):
                     f"{pinned.definition.name}.{given.name} is {known.dataType.simpleString()}, "
                     f"not {given.dataType.simpleString()}: read it so, and cast it afterwards."
                 )
-        rows = positive(self.options, "partitionRows", PART_ROWS)
-        kind = FilteringReader if _filters_are_pushed() and self._takes_filters() else Reader
+        rows = row_count_option(self.options, "partitionRows", PART_ROWS)
+        kind = FilteringTypeReader if _filters_are_pushed() and self._takes_filters() else TypeReader
         return kind(pinned, schema, rows)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return Writer(destination_of(self.options, overwrite), schema)
+        return TypeWriter(parse_destination(self.options, overwrite), schema)
 
     def _takes_filters(self) -> bool:
         """Whether filters go to Lance.
@@ -98,22 +98,22 @@ class OmnigraphDataSource(DataSource):
         chosen = _PUSHDOWN[text]
         return hasattr(DataSourceReader, "pushLimit") if chosen is None else chosen
 
-    def _pin(self) -> Pinned:
+    def _pin(self) -> PinnedType:
         if self._pinned is None:
-            refuse_unknown(self.options, _READ_OPTIONS)
+            check_names(self.options, _READ_OPTIONS)
             when = [self.options[name] for name in _WHEN if name in self.options]
             if len(when) > 1:
                 raise BadRequest("Give one of the options at, commit and timestamp, not several.")
             self._pinned = pin(
-                store_of(self.options),
-                required(self.options, "type"),
+                parse_store(self.options),
+                required_option(self.options, "type"),
                 branch=self.options.get("branch", MAIN),
                 at=when[0] if when else None,
-                storage_options=storage_options_of(self.options),
+                storage_options=parse_storage_options(self.options),
             )
         return self._pinned
 
-    def _columns(self, pinned: Pinned) -> Sequence[str]:
+    def _columns(self, pinned: PinnedType) -> Sequence[str]:
         text = self.options.get("columns")
         if text is None:
             return pinned.names
@@ -123,24 +123,24 @@ class OmnigraphDataSource(DataSource):
         return names
 
 
-class Fragments(InputPartition):
+class FragmentGroup(InputPartition):
     """What one task reads."""
 
     def __init__(self, fragments: tuple[int, ...]) -> None:
         super().__init__(fragments)
 
 
-class Reader(DataSourceReader):
+class TypeReader(DataSourceReader):
     """Reads a pinned type, a group of fragments a task."""
 
-    def __init__(self, pinned: Pinned, schema: StructType, rows: int) -> None:
+    def __init__(self, pinned: PinnedType, schema: StructType, rows: int) -> None:
         self._pinned = pinned
         self._schema = schema
         self._rows = rows
         self._filters: list[str] = []
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [Fragments(group) for group in divided(self._pinned, self._rows)] or [Fragments(())]
+        return [FragmentGroup(group) for group in fragment_tasks(self._pinned, self._rows)] or [FragmentGroup(())]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         row_filter = " AND ".join(self._filters) or None
@@ -149,12 +149,12 @@ class Reader(DataSourceReader):
             yield cast_batch(batch, target)
 
 
-class FilteringReader(Reader):
+class FilteringTypeReader(TypeReader):
     """A reader that takes filters. Apart, because Spark refuses one where filter pushdown is not enabled."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         for condition in filters:
-            text = pushed(condition, self._pinned.definition)
+            text = lance_condition(condition, self._pinned.definition)
             if text is None:
                 yield condition
             else:
@@ -168,30 +168,30 @@ def _filters_are_pushed() -> bool:
     return kind in sys.modules or getattr(main, "name", None) == kind
 
 
-def store_of(options: Mapping[str, str]) -> str:
+def parse_store(options: Mapping[str, str]) -> str:
     """Where the graph is: `.option("store", uri)`, or `.load(uri)`."""
-    return options["path"] if "path" in options and "store" not in options else required(options, "store")
+    return options["path"] if "path" in options and "store" not in options else required_option(options, "store")
 
 
-def storage_options_of(options: Mapping[str, str]) -> dict[str, str]:
+def parse_storage_options(options: Mapping[str, str]) -> dict[str, str]:
     return {name[len(STORAGE) :]: value for name, value in options.items() if name.lower().startswith(STORAGE)}
 
 
-def required(options: Mapping[str, str], name: str) -> str:
+def required_option(options: Mapping[str, str], name: str) -> str:
     value = options.get(name)
     if not value:
         raise BadRequest(f'The data source needs the option {name!r}: .option("{name}", …).')
     return value
 
 
-def refuse_unknown(options: Mapping[str, str], known: frozenset[str]) -> None:
+def check_names(options: Mapping[str, str], known: frozenset[str]) -> None:
     for name in options:
         if name.lower() not in known and not name.lower().startswith(STORAGE):
             names = ", ".join(sorted(known - {"path"}))
             raise BadRequest(f"The data source has no option {name!r}: it has {names} and {STORAGE}….")
 
 
-def positive(options: Mapping[str, str], name: str, otherwise: int) -> int:
+def row_count_option(options: Mapping[str, str], name: str, otherwise: int) -> int:
     text = options.get(name)
     if text is None:
         return otherwise
@@ -214,14 +214,14 @@ class Destination:
 
 
 @dataclass
-class Staged(WriterCommitMessage):
+class StagedPart(WriterCommitMessage):
     """What one task has to say to the driver."""
 
     answer: SpooledPart
 
 
-def destination_of(options: Mapping[str, str], overwrite: bool) -> Destination:
-    refuse_unknown(options, WRITE_OPTIONS)
+def parse_destination(options: Mapping[str, str], overwrite: bool) -> Destination:
+    check_names(options, WRITE_OPTIONS)
     mode = options.get("mode", "overwrite" if overwrite else "append").lower()
     if mode not in MODES:
         raise BadRequest(f"The option mode is {mode!r}: it is {', '.join(MODES)}.")
@@ -238,10 +238,10 @@ def destination_of(options: Mapping[str, str], overwrite: bool) -> Destination:
         if_commit=options.get("ifCommit"),
         txn_id=options.get("txnId"),
     )
-    return Destination(store_of(options), storage_options_of(options), required(options, "type"), load)
+    return Destination(parse_store(options), parse_storage_options(options), required_option(options, "type"), load)
 
 
-class Writer(DataSourceArrowWriter):
+class TypeWriter(DataSourceArrowWriter):
     """Made by the driver when the write begins; its copies are what tasks call."""
 
     def __init__(self, destination: Destination, schema: StructType) -> None:
@@ -250,7 +250,7 @@ class Writer(DataSourceArrowWriter):
         self._schema = arrow_for_spark(schema)
         self._spool: Spool = begin_spool(repository, destination.options)
         try:
-            type_named(self._spool.job.catalog, destination.type_name)
+            find_type(self._spool.job.catalog, destination.type_name)
             check_rows(self._spool, destination.type_name, self._schema, "The DataFrame")
         except BaseException:
             discard_spool(repository, self._spool)
@@ -261,10 +261,10 @@ class Writer(DataSourceArrowWriter):
     ) -> WriterCommitMessage:
         type_name = self._to.type_name
         shown = partition_name(type_name)
-        return Staged(spool_rows(self._spool, type_name, iterator, first_number=first_file_number(), shown=shown))
+        return StagedPart(spool_rows(self._spool, type_name, iterator, first_number=first_file_number(), shown=shown))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        answers = [message.answer for message in messages if isinstance(message, Staged)]
+        answers = [message.answer for message in messages if isinstance(message, StagedPart)]
         if not any(answer.splits for answer in answers):
             name = self._to.type_name
             answers.append(spool_nothing(self._spool, name, self._schema, first_number=0, shown=name))

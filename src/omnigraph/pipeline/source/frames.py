@@ -9,7 +9,7 @@ from omnigraph.errors import BadRequest
 from omnigraph.manifest.commit.txn import Snapshot
 from omnigraph.manifest.model.manifest import MAIN
 from omnigraph.manifest.repository import Repository
-from omnigraph.pipeline.source.scans import type_named
+from omnigraph.pipeline.source.scans import find_type
 from omnigraph.pipeline.spark.types import spark_type, type_of
 from omnigraph.schema.catalog import TypeDef
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Opened(Protocol):
+class OpenGraph(Protocol):
     """An open graph, as `omnigraph.open` gives it."""
 
     @property
@@ -26,7 +26,7 @@ class Opened(Protocol):
 
 def graph_frames(
     spark: "SparkSession",
-    graph: Opened,
+    graph: OpenGraph,
     *,
     branch: str = MAIN,
     at: str | datetime | None = None,
@@ -44,7 +44,7 @@ def graph_frames(
     snapshot = graph.repository.snapshot(branch, at)
     nodes = _chosen(snapshot, "node", node_types)
     edges = _between(_chosen(snapshot, "edge", edge_types), {one.name for one in nodes}, named=edge_types is not None)
-    _refuse_mixed([*nodes, *edges], properties)
+    _check_properties([*nodes, *edges], properties)
     frames = _Frames(spark, graph, snapshot, properties, qualified)
     vertices = frames.union([frames.nodes(one) for one in nodes], "node")
     return vertices, frames.union([frames.edges(one) for one in edges], "edge")
@@ -52,7 +52,7 @@ def graph_frames(
 
 def read_type(
     spark: "SparkSession",
-    graph: Opened,
+    graph: OpenGraph,
     type_name: str,
     *,
     branch: str = MAIN,
@@ -78,7 +78,7 @@ class _Frames:
     def __init__(
         self,
         spark: "SparkSession",
-        graph: Opened,
+        graph: OpenGraph,
         snapshot: Snapshot,
         properties: Sequence[str],
         qualified: bool,
@@ -125,7 +125,7 @@ class _Frames:
 def _chosen(snapshot: Snapshot, kind: str, names: Sequence[str] | None) -> list[TypeDef]:
     if names is None:
         return [definition for definition in snapshot.catalog.types if definition.kind == kind]
-    found = [type_named(snapshot.catalog, name) for name in dict.fromkeys(names)]
+    found = [find_type(snapshot.catalog, name) for name in dict.fromkeys(names)]
     for definition in found:
         if definition.kind != kind:
             raise BadRequest(f"{definition.name} is no {kind} type: name it among the others.")
@@ -141,7 +141,7 @@ def _between(edges: Sequence[TypeDef], nodes: set[str], *, named: bool) -> list[
     return found
 
 
-def _refuse_mixed(definitions: Sequence[TypeDef], properties: Sequence[str]) -> None:
+def _check_properties(definitions: Sequence[TypeDef], properties: Sequence[str]) -> None:
     """One column has one type."""
     for name in properties:
         having = [one for one in definitions if name in one.by_name]

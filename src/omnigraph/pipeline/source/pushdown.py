@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 IN_MAX = 1_000  # a longer list is Spark's to compare
 
 
-def pushed(condition: "spark.Filter", definition: TypeDef) -> str | None:
+def lance_condition(condition: "spark.Filter", definition: TypeDef) -> str | None:
     """The filter as Lance's SQL, or None."""
     from pyspark.sql import datasource as spark
 
@@ -50,11 +50,11 @@ def pushed(condition: "spark.Filter", definition: TypeDef) -> str | None:
         case spark.GreaterThanOrEqual(path, value):
             return _compared(">=", path, value, definition)
         case spark.In(path, values):
-            return _among(path, values, definition)
+            return _any_of(path, values, definition)
         case spark.StringStartsWith(path, value):
-            return _text(TextStartsWith, path, value, definition)
+            return _text_condition(TextStartsWith, path, value, definition)
         case spark.StringContains(path, value):
-            return _text(TextContains, path, value, definition)
+            return _text_condition(TextContains, path, value, definition)
         case _:
             return None
 
@@ -70,7 +70,7 @@ def _compared(op: CompareOp, path: Sequence[str], value: Any, definition: TypeDe
     return lance_filter(condition, definition)
 
 
-def _among(path: Sequence[str], values: Sequence[Any], definition: TypeDef) -> str | None:
+def _any_of(path: Sequence[str], values: Sequence[Any], definition: TypeDef) -> str | None:
     if not values or len(values) > IN_MAX:
         return None
     each = [_compared("=", path, value, definition) for value in values]
@@ -83,7 +83,7 @@ def _null_test(test: str, path: Sequence[str], definition: TypeDef) -> str | Non
     return f"`{definition.column(path[0])}` {test}" if operand is not None and "`" not in path[0] else None
 
 
-def _text(
+def _text_condition(
     kind: type[TextStartsWith] | type[TextContains], path: Sequence[str], value: str, definition: TypeDef
 ) -> str | None:
     operand = _operand(path, definition)

@@ -1,8 +1,7 @@
-"""One type of a graph as something to scan in parts: pinned once, then read by whoever holds the value.
+"""Scans of one type in parts, which may run on different machines and all read the same pinned state.
 
-A `Pinned` says which table version is read and brings the rows that still ride in manifests, so that executors ask the
-store for stored rows and nothing else, and all of them for the same rows. It is small and can be pickled; nothing here
-knows Spark.
+A `PinnedType` names the table version that is read and carries the inline rows of manifests, so that executors read
+stored rows only, and all of them the same ones. It is small and can be pickled; nothing here depends on Spark.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
 
 PART_ROWS = 1_000_000  # of one task; a fragment is never divided
 TABLES_MAX = 16
-ON_TOP = -1  # stands for the rows that ride in manifests where fragments are named: no fragment has this number
+OVERLAY = -1  # stands for the rows that ride in manifests where fragments are named: no fragment has this number
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned:
+class PinnedType:
     """One type at one commit. `at` is None for a type that has no table; `overlay` lies on top of it."""
 
     location: Location = field(repr=False)
@@ -53,25 +52,25 @@ def pin(
     branch: str = MAIN,
     at: str | datetime | None = None,
     storage_options: Mapping[str, str] | None = None,
-) -> Pinned:
+) -> PinnedType:
     """A type as it is now at the head of a branch, or was `at` a commit or a time."""
-    return pinned_type(open_repository(store, storage_options, read_only=True), type_name, branch=branch, at=at)
+    return pin_head(open_repository(store, storage_options, read_only=True), type_name, branch=branch, at=at)
 
 
-def pinned_type(
+def pin_head(
     repository: Repository, type_name: str, *, branch: str = MAIN, at: str | datetime | None = None
-) -> Pinned:
-    return pinned_in(repository, repository.snapshot(branch, at), type_name)
+) -> PinnedType:
+    return pin_type(repository, repository.snapshot(branch, at), type_name)
 
 
-def pinned_in(repository: Repository, snapshot: Snapshot, type_name: str) -> Pinned:
+def pin_type(repository: Repository, snapshot: Snapshot, type_name: str) -> PinnedType:
     """A type in a state that is pinned already. Tails are read here, by the driver, and by nobody after it."""
-    definition = type_named(snapshot.catalog, type_name)
+    definition = find_type(snapshot.catalog, type_name)
     at, overlay = repository.tables.resolve(snapshot.content(definition.table_key))
-    return Pinned(repository.location, definition, snapshot.commit_id, at, overlay)
+    return PinnedType(repository.location, definition, snapshot.commit_id, at, overlay)
 
 
-def type_named(catalog: Catalog, name: str) -> TypeDef:
+def find_type(catalog: Catalog, name: str) -> TypeDef:
     found = catalog.by_name.get(name)
     if found is None:
         known = ", ".join(sorted(catalog.by_name)) or "none"
@@ -79,14 +78,14 @@ def type_named(catalog: Catalog, name: str) -> TypeDef:
     return found
 
 
-def divided(pinned: Pinned, rows: int = PART_ROWS) -> list[tuple[int, ...]]:
+def fragment_tasks(pinned: PinnedType, rows: int = PART_ROWS) -> list[tuple[int, ...]]:
     """Groups of fragments, each about the work of one task; none for a type without rows."""
     groups = [] if pinned.at is None else fragment_groups(tables_at(pinned.location), pinned.at, rows)
-    return [*groups, (ON_TOP,)] if pinned.overlay.ids else groups
+    return [*groups, (OVERLAY,)] if pinned.overlay.ids else groups
 
 
 def read_part(
-    pinned: Pinned, fragments: Sequence[int], names: Sequence[str], row_filter: str | None = None
+    pinned: PinnedType, fragments: Sequence[int], names: Sequence[str], row_filter: str | None = None
 ) -> "Iterator[pa.RecordBatch]":
     """The rows of some fragments under the names and with the types of the schema; older rows lack new columns."""
     import pyarrow as pa
@@ -97,7 +96,7 @@ def read_part(
 
 
 def read_columns(
-    pinned: Pinned, fragments: Sequence[int], columns: Sequence[str], row_filter: str | None = None
+    pinned: PinnedType, fragments: Sequence[int], columns: Sequence[str], row_filter: str | None = None
 ) -> "Iterator[pa.RecordBatch]":
     """As `read_part`, by the names of the table's columns, each of them once."""
     import pyarrow as pa
@@ -107,19 +106,19 @@ def read_columns(
     tables, whole = tables_at(pinned.location), arrow_schema(pinned.definition)
     wanted = list(dict.fromkeys(columns)) or ["id"]
     shape = pa.schema([whole.field(name) for name in wanted])
-    stored = [number for number in fragments if number != ON_TOP]
+    stored = [number for number in fragments if number != OVERLAY]
     if pinned.at is not None and stored:
         inside = [name for name in wanted if name in tables.open(pinned.at).schema.names]
         hidden = pa.array(sorted(pinned.overlay.hidden_ids), pa.string())
         asked = list(dict.fromkeys([*inside, *(["id"] if len(hidden) else [])])) or ["id"]
         for batch in fragment_batches(tables, pinned.at, stored, asked, row_filter, whole):
-            yield from align_table(pa.table(_visible(batch, hidden)), shape, drop_unknown=True).to_batches()
+            yield from align_table(pa.table(_without_hidden(batch, hidden)), shape, drop_unknown=True).to_batches()
     if len(stored) < len(fragments):
-        for batch in _on_top(tables, pinned, whole, row_filter).select(wanted).to_batches():
+        for batch in _overlay_batch(tables, pinned, whole, row_filter).select(wanted).to_batches():
             yield batch
 
 
-def _visible(batch: "pa.RecordBatch", hidden: "pa.Array[Any]") -> "pa.RecordBatch":
+def _without_hidden(batch: "pa.RecordBatch", hidden: "pa.Array[Any]") -> "pa.RecordBatch":
     """Without the stored rows that rows in manifests replace or remove."""
     import pyarrow.compute as pc
 
@@ -129,7 +128,7 @@ def _visible(batch: "pa.RecordBatch", hidden: "pa.Array[Any]") -> "pa.RecordBatc
     return batch.filter(pc.invert(pc.is_in(ids, value_set=hidden.cast(ids.type))))
 
 
-def _on_top(tables: Tables, pinned: Pinned, whole: "pa.Schema", row_filter: str | None) -> "pa.Table":
+def _overlay_batch(tables: Tables, pinned: PinnedType, whole: "pa.Schema", row_filter: str | None) -> "pa.Table":
     """The rows that ride in manifests; the filter is Lance's here too, over a table of them alone."""
     rows = overlay_rows(pinned)
     if row_filter is None or not rows.num_rows:
@@ -137,7 +136,7 @@ def _on_top(tables: Tables, pinned: Pinned, whole: "pa.Schema", row_filter: str 
     return align_table(tables.scan(None, None, row_filter, Overlay.of(rows), whole), whole)
 
 
-def overlay_rows(pinned: Pinned) -> "pa.Table":
+def overlay_rows(pinned: PinnedType) -> "pa.Table":
     """The rows that ride in manifests, in the columns of the schema: those written earlier may have others."""
     from omnigraph.schema.arrow import arrow_schema
 
@@ -149,9 +148,9 @@ def overlay_rows(pinned: Pinned) -> "pa.Table":
 
 def tables_at(location: Location) -> Tables:
     """Kept for the tasks that a worker runs one after the other: they share handles and the store's client."""
-    return _kept(location.uri, tuple(sorted(location.options.items())), location.fsync)
+    return _cached_tables(location.uri, tuple(sorted(location.options.items())), location.fsync)
 
 
 @lru_cache(maxsize=TABLES_MAX)
-def _kept(uri: str, options: tuple[tuple[str, str], ...], fsync: bool) -> Tables:
+def _cached_tables(uri: str, options: tuple[tuple[str, str], ...], fsync: bool) -> Tables:
     return Tables(Location(uri, dict(options), fsync))
