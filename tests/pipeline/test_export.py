@@ -401,7 +401,7 @@ def test_a_column_that_older_rows_lack_is_null_in_an_export(people: Graph, tmp_p
 @pytest.mark.parametrize(
     ("dest", "options", "sentence"),
     [
-        ("out", {"format": "xml"}, "no format"),
+        ("out", {"format": "xml"}, "is not a format"),
         ("out", {"format": "csv", "types": ["Ghost"]}, "no type 'Ghost'"),
         ("out", {"format": "csv", "engine": "duck"}, "Unknown engine"),
         ("out.jsonl", {"engine": "spark"}, "directories"),

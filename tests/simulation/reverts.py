@@ -72,8 +72,8 @@ def _txn_ids(intents: IntentInventory) -> tuple[str, ...]:
     return tuple(sorted(seen.intent.txn_id for seen in intents.honoured))
 
 
-def _publish_under_txn_id(self: Publisher, txn: WriteTxn, plan: PublishPlan, *more: Any) -> Any:
-    return _PUBLISH(self, txn, plan if plan.intent is None else replace(plan, intent=plan.txn_id), *more)
+def _publish_under_txn_id(self: Publisher, txn: WriteTxn, plan: PublishPlan, *more: Any, **options: Any) -> Any:
+    return _PUBLISH(self, txn, plan if plan.intent is None else replace(plan, intent=plan.txn_id), *more, **options)
 
 
 def _survived_under_txn_id(self: BulkLoad, before: Manifest, now: Manifest) -> bool:
@@ -93,7 +93,7 @@ def _search_for_commit(self: JobGuard, head: Manifest) -> Entry | None:
 def _jobs() -> Iterable[Any]:
     yield mock.patch.object(IntentInventory, "tokens", property(_txn_ids))
     yield mock.patch.object(Publisher, "publish", _publish_under_txn_id)
-    yield mock.patch.object(BulkLoad, "_survived", _survived_under_txn_id)
+    yield mock.patch.object(BulkLoad, "_is_unswept", _survived_under_txn_id)
     yield mock.patch.object(JobGuard, "search", _search_for_commit)
     yield mock.patch.object(JobGuard, "check", _search_for_commit)
 

@@ -157,7 +157,7 @@ class RemoteBulk:
         refuse_spark(spark, master)
         require_engine(engine)
         if format is not None and format not in FORMATS:
-            raise BadRequest(f"{format!r} is no format: use {', '.join(FORMATS)}.")
+            raise BadRequest(f"{format!r} is not a format: use {', '.join(FORMATS)}.")
         whole = file_format(dest, format)
         state: dict[str, Any] = {"branch": branch, "at": wire_time(at), "types": None if types is None else list(types)}
         if whole is None:
