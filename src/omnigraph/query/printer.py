@@ -49,6 +49,17 @@ def column_name(expr: ast.Expr) -> str:
             return print_expr(expr)
 
 
+def summarize(expr: ast.Expr) -> str:
+    """An expression for a message, without literals and arguments."""
+    match expr:
+        case ast.PropRef() | ast.VarRef() | ast.AliasRef():
+            return print_expr(expr)
+        case ast.FunctionCall(fn):
+            return f"{fn}(…)"
+        case _:
+            return "a literal"
+
+
 def print_clause(clause: ast.Clause) -> Iterator[str]:
     match clause:
         case ast.Binding(var, type_name, matches):

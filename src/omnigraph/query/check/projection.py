@@ -14,9 +14,8 @@ from omnigraph.query.check.type_rules import (
     required_constant,
     resolve_property,
     start_token,
-    summarize,
 )
-from omnigraph.query.printer import column_name
+from omnigraph.query.printer import column_name, summarize
 from omnigraph.query.values import BadValue, parse_value
 from omnigraph.schema.catalog import Property
 from omnigraph.schema.definitions import DEFAULT_METRIC

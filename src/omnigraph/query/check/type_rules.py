@@ -9,6 +9,7 @@ from typing import cast
 from omnigraph.lexer import LanguageError, Token
 from omnigraph.query import ast, ir
 from omnigraph.query.check.scope import CheckContext, Scope, column_of
+from omnigraph.query.printer import summarize
 from omnigraph.query.values import BadValue, parse_value, round_f32
 from omnigraph.schema.types import INTEGER_BOUNDS, Enumeration, ListOf, PropertyType, Scalar, Vector
 
@@ -286,20 +287,6 @@ def _dotted(var: str, name: str) -> str:
 
 def with_article(kind: PropertyType) -> str:
     return f"{'an' if str(kind)[0] in 'AEIO' else 'a'} {kind}"
-
-
-def summarize(expr: ast.Expr) -> str:
-    match expr:
-        case ast.PropRef(var, prop):
-            return f"${var.name}.{prop}"
-        case ast.VarRef(name):
-            return f"${name}"
-        case ast.FunctionCall(fn):
-            return f"{fn}(…)"
-        case ast.AliasRef(name):
-            return name
-        case _:
-            return "a literal"
 
 
 def start_token(expr: ast.Expr) -> Token:
