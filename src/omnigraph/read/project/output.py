@@ -28,9 +28,9 @@ from omnigraph.query.ir import (
 from omnigraph.read.explain import QueryPlan
 from omnigraph.read.match.bindings import Bindings
 from omnigraph.read.match.filters import column_name
-from omnigraph.read.project import sort_keys as codes
+from omnigraph.read.project import sort_keys
 from omnigraph.read.project.aggregate import compute_aggregate
-from omnigraph.read.project.sort_keys import RowGroups, SortDirection, SortKeys, column_keys, sort_keys
+from omnigraph.read.project.sort_keys import RowGroups, SortDirection, SortKeys, array_keys, column_keys
 from omnigraph.read.search import ranking
 from omnigraph.read.tables.arrow_numpy import ArrowArray, NumArray
 from omnigraph.read.tables.table_access import TableAccess
@@ -121,7 +121,7 @@ class _Projection:
             self._aggregate(rows, one)
             return one
         keys = [self._group_keys(self.query.returns[i].expr, rows) for i in self.query.group_by]
-        groups = codes.group_rows([key for key in keys if key is not None], rows.count)
+        groups = sort_keys.group_rows([key for key in keys if key is not None], rows.count)
         self._aggregate(rows, groups)
         step = self.plan.add(f"Group by {', '.join(self.query.returns[i].name for i in self.query.group_by)}")
         step.rows = groups.count
@@ -165,7 +165,7 @@ class _Projection:
         limit = self.query.limit
         if limit is not None and order:
             first = self._keys(order[0], rows, groups, None)
-            narrowed = codes.top_candidates(first, _direction(order[0]), limit)
+            narrowed = sort_keys.top_candidates(first, _direction(order[0]), limit)
             if narrowed is not None:
                 positions = narrowed
         if len(positions) > 1:
@@ -173,9 +173,9 @@ class _Projection:
                 column
                 for key in order
                 if not self._is_constant(key, rows, groups, positions)
-                for column in codes.sort_columns(self._keys(key, rows, groups, positions), _direction(key))
+                for column in sort_keys.sort_columns(self._keys(key, rows, groups, positions), _direction(key))
             ]
-            positions = positions[codes.sort_order(columns, len(positions))]
+            positions = positions[sort_keys.sort_order(columns, len(positions))]
         return positions if limit is None else positions[:limit]
 
     def _is_constant(self, key: OrderKey, rows: Bindings, groups: RowGroups | None, positions: NumArray) -> bool:
@@ -190,7 +190,7 @@ class _Projection:
         expr = key.expr
         if isinstance(expr, Aggregate):
             found = self.computed[expr]
-            return sort_keys(found if positions is None else found.take(pa.array(positions)))
+            return array_keys(found if positions is None else found.take(pa.array(positions)))
         at = _rows_at(groups, positions)
         if isinstance(expr, Nearest | Bm25 | Rrf):
             keys = SortKeys(self.scores[expr].values + 0.0, self.scores[expr].found)

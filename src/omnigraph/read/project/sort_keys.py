@@ -29,7 +29,7 @@ class SortKeys:
         return SortKeys(self.values[positions], None if self.valid is None else self.valid[positions])
 
 
-def sort_keys(array: ArrowArray) -> SortKeys:
+def array_keys(array: ArrowArray) -> SortKeys:
     """Fixed-width values unchanged, floats with a single zero; texts, bytes and lists by their rank in the array."""
     kind = array.type
     if pa.types.is_primitive(kind) or pa.types.is_boolean(kind):
@@ -65,21 +65,21 @@ def column_keys(access: TableAccess, expr: Prop | EntityId, row_numbers: NumArra
             if is_text(kind):
                 return column_ranks(access.reader.caches, table, name).take(row_numbers)
             if pa.types.is_primitive(kind) or pa.types.is_boolean(kind):
-                return sort_keys(table.column(name)).take(row_numbers)
+                return array_keys(table.column(name)).take(row_numbers)
         if (
             len(row_numbers) <= FEW_ROWS
             and is_text(kind)
             and (few := table.python_values(name, kind, row_numbers)) is not None
         ):
             return _rank_values(few)
-    return sort_keys(table.values([name], row_numbers)[name])
+    return array_keys(table.values([name], row_numbers)[name])
 
 
 def column_ranks(caches: ReadCache, table: ResidentTable, name: str) -> SortKeys:
     """The keys of a whole column, cached."""
     return caches.get(
         _cache_key(table, name),
-        lambda: sort_keys(table.column(name)),
+        lambda: array_keys(table.column(name)),
         lambda keys: int(keys.values.nbytes + (0 if keys.valid is None else keys.valid.nbytes)),
     )
 

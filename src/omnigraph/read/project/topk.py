@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.query.ir import Bm25, Nearest
-from omnigraph.read.project import sort_keys as codes
+from omnigraph.read.project import sort_keys
 from omnigraph.read.reader import SnapshotReader
-from omnigraph.read.search import fulltext as text
-from omnigraph.read.search import vector
+from omnigraph.read.search import fulltext, vector
 from omnigraph.read.search.fulltext import Hits
 from omnigraph.read.search.row_locations import CandidateRows
 from omnigraph.read.search.search import positions_by_score, query_vector
@@ -32,7 +31,7 @@ def top_rows(reader: SnapshotReader, rank: Nearest | Bm25, everything: NumArray,
     """The best `top` of all rows, with ties of the last, or all rows of the rank."""
     candidates = CandidateRows(reader, reader.state(rank.field.table_key), everything)
     if isinstance(rank, Bm25):
-        return text.top_matches(candidates, rank, top)
+        return fulltext.top_matches(candidates, rank, top)
     wanted = query_vector(reader, rank)
     return None if wanted is None else vector.top_nearest(candidates, rank, wanted, top)
 
@@ -133,7 +132,7 @@ def _count_tied_before(candidates: CandidateRows, number: int, equals: NumArray)
     if len(equals) < 2:
         return 0
     if len(equals) > _FEW_TIES:
-        ranks = codes.column_ranks(candidates.reader.caches, candidates.rows, ID).values
+        ranks = sort_keys.column_ranks(candidates.reader.caches, candidates.rows, ID).values
         return int(np.count_nonzero(ranks[equals] < ranks[number]))
     own = candidates.rows.ids(np.array([number]))[0]
     return int(np.count_nonzero(pc.less(candidates.rows.ids(equals), own).to_numpy(zero_copy_only=False)))
@@ -166,7 +165,7 @@ class _TextOrder:
 
     def __init__(self, candidates: CandidateRows, rank: Bm25) -> None:
         self._candidates = candidates
-        self._found = text.all_matches(candidates, rank)
+        self._found = fulltext.all_matches(candidates, rank)
         self.complete = False
 
     def head(self) -> NumArray:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from omnigraph.query.ir import Bm25, EdgeEnd, EntityId, Literal, Nearest, Prop, Rank, Rrf, TextSearch
 from omnigraph.read.match.bindings import Bindings
-from omnigraph.read.project import topk as best
+from omnigraph.read.project import topk
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.search import search
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray, to_mask
@@ -75,9 +75,9 @@ def top_rows(access: TableAccess, rank: Rank, rows: Bindings, top: int) -> tuple
     if isinstance(rank, Rrf):
         assert isinstance(rank.k, Literal)
         assert isinstance(rank.k.value, int)
-        found = best.top_rows_fused(access.reader, rank.ranks, rank.k.value, everything, top)
+        found = topk.top_rows_fused(access.reader, rank.ranks, rank.k.value, everything, top)
     else:
-        found = best.top_rows(access.reader, rank, everything, top)
+        found = topk.top_rows(access.reader, rank, everything, top)
     if found is None:
         return None
     return Bindings(len(found.row_numbers), {var: found.row_numbers}), RankValues(
