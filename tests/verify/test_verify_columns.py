@@ -16,7 +16,7 @@ import omnigraph
 from omnigraph.graph.graph import Graph
 from omnigraph.maintenance.commit import MaintenanceRun, Task
 from omnigraph.maintenance.policy import GENTLE
-from omnigraph.manifest.commit import conflicts, publish
+from omnigraph.manifest.commit import conflicts, rebase
 from omnigraph.manifest.model.manifest import TableRef
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.settings import Settings
@@ -37,7 +37,7 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
     graph = omnigraph.init(tmp_path / "graph", BEFORE, storage_options=QUICK, settings=INLINE)
     graph.mutate('query q() { insert A { k: "a", x: 1 } }')
     with monkeypatch.context() as unprotected:
-        unprotected.setattr(publish, "missing_columns", lambda *_: {})
+        unprotected.setattr(rebase, "missing_columns", lambda *_: {})
         unprotected.setattr(conflicts, "_undecided", lambda *_: set())
         gate = Gate()
         store: Any = SteppedStore(open_store(graph.repository.location, Runtime()), gate)

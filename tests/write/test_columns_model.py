@@ -22,7 +22,7 @@ from omnigraph.errors import OmnigraphError
 from omnigraph.graph.graph import Graph
 from omnigraph.maintenance.commit import MaintenanceRun, Task
 from omnigraph.maintenance.policy import GENTLE
-from omnigraph.manifest.commit import conflicts, publish
+from omnigraph.manifest.commit import conflicts, rebase
 from omnigraph.manifest.model.table_columns import lacking_property
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.settings import Settings
@@ -303,7 +303,7 @@ def test_a_fold_never_refuses_a_schema_change(graphs: Graphs, name: str, rows: s
 
 
 def check_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(publish, "missing_columns", lambda *_: {})
+    patch.setattr(rebase, "missing_columns", lambda *_: {})
 
 
 def keep_decisions(patch: pytest.MonkeyPatch) -> None:
@@ -341,7 +341,7 @@ def test_a_table_that_would_lack_a_column_whatever_is_derived_is_an_error_and_no
 ) -> None:
     """The last line of defence: the put is not made."""
     place, state = graphs.copy("stored", has_z=False)
-    monkeypatch.setattr(publish, "missing_columns", lambda *_: {KEY: "z"})
+    monkeypatch.setattr(rebase, "missing_columns", lambda *_: {KEY: "z"})
     graph = omnigraph.open(place, QUICK, settings=INLINE)
 
     with pytest.raises(AssertionError, match="would lack a column for z: nothing was written"):
