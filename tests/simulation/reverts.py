@@ -28,6 +28,7 @@ from omnigraph.manifest.commit import conflicts
 from omnigraph.manifest.commit.commit_batch import CommitBatch
 from omnigraph.manifest.commit.plan import PublishPlan
 from omnigraph.manifest.commit.publish import Publisher
+from omnigraph.manifest.commit.rebase import Rebaser
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.history.history import commits_up_to, fork_head, partial_state
 from omnigraph.manifest.history.txn_lookup import fences_honour, read_entries_back
@@ -225,7 +226,7 @@ def _positions() -> Iterable[Any]:
 
 def _columns() -> Iterable[Any]:
     yield mock.patch.object(conflicts, "_undecided", return_value=set())
-    yield mock.patch.object(Publisher, "_require_columns", return_value=None)
+    yield mock.patch.object(Rebaser, "require_columns", return_value=None)
 
 
 # Listings: each page is asked for "after the last key" of the one before.
