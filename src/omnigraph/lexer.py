@@ -240,7 +240,7 @@ class _Lexer:
     def unexpected_character(self) -> LanguageError:
         character = self.source[self.at]
         shown = character if character.isprintable() else f"U+{ord(character):04X}"
-        expected = _HINTS.get(character, "names have letters A-Z, digits and _; other text stands in double quotes")
+        expected = _HINTS.get(character, "names have letters A-Z, digits and _; write other text in double quotes")
         return self.error("OG-LX-102", f"Unexpected character {shown}", expected)
 
     def count_lines(self, start: int, end: int) -> None:

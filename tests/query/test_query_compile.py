@@ -75,7 +75,7 @@ def test_the_cache_is_bounded_in_number_and_size_and_forgets_the_longest_unused(
     assert len(small) == 0
 
 
-def test_a_refused_query_is_not_kept() -> None:
+def test_a_query_with_an_error_is_not_cached() -> None:
     cache = CompileCache()
     for _ in range(2):
         with pytest.raises(BadRequest):

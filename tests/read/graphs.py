@@ -90,7 +90,7 @@ def table(table_key: str, rows: Sequence[Row]) -> pa.Table:
 def graph_of(
     data: Data, uri: str | None = None, options: Mapping[str, str] | None = None, *, stored: bool = False
 ) -> Iterator[Graph]:
-    """A graph with these rows, on a local disk unless told otherwise; `stored`: in tables, however few they are."""
+    """A graph with these rows, on a local disk by default; `stored`: in tables, however few they are."""
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(inline_rows=0) if stored else Settings()
         graph = omnigraph.init(uri or f"{folder}/g", CATALOG, options or {"fsync": "false"}, settings=settings)

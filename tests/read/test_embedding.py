@@ -38,31 +38,31 @@ Respond = Callable[[dict[str, Any]], Answer]
 
 
 def vectors(request: dict[str, Any], dimension: int = 3) -> Answer:
-    """What a provider answers, in another order than was asked."""
+    """What a provider answers, in another order than requested."""
     data = [{"index": i, "embedding": [float(len(text))] * dimension} for i, text in enumerate(request["input"])]
     return 200, {}, json.dumps({"data": data[::-1]}).encode()
 
 
 @dataclass
 class Endpoint:
-    """An embedding endpoint: the answers it is told to give, then ordinary ones; and what it was asked."""
+    """An embedding endpoint: scripted responses, then ordinary ones, and the requests it received."""
 
     url: str = ""
     script: list[Respond] = field(default_factory=list)
-    asked: list[dict[str, Any]] = field(default_factory=list)
+    requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
 
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
-    told = Endpoint()
+    scripted = Endpoint()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            told.asked.append(request | {"path": self.path})
-            told.headers.append(dict(self.headers))
-            status, headers, body = told.script.pop(0)(request) if told.script else vectors(request)
+            scripted.requests.append(request | {"path": self.path})
+            scripted.headers.append(dict(self.headers))
+            status, headers, body = scripted.script.pop(0)(request) if scripted.script else vectors(request)
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
@@ -77,8 +77,8 @@ def endpoint() -> Iterator[Endpoint]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
-    told.url = f"http://127.0.0.1:{server.server_port}/v1"
-    yield told
+    scripted.url = f"http://127.0.0.1:{server.server_port}/v1"
+    yield scripted
     server.shutdown()
     server.server_close()
     thread.join()
@@ -114,8 +114,8 @@ def test_texts_are_sent_in_batches_and_vectors_come_back_in_order(endpoint: Endp
     found = client(endpoint).embed(texts, 3)
 
     assert found == [[i + 1.0] * 3 for i in range(len(texts))]
-    assert [len(asked["input"]) for asked in endpoint.asked] == [BATCH_TEXTS_MAX, 5]
-    assert endpoint.asked[0] | {"input": []} == {
+    assert [len(request["input"]) for request in endpoint.requests] == [BATCH_TEXTS_MAX, 5]
+    assert endpoint.requests[0] | {"input": []} == {
         "model": "tiny",
         "input": [],
         "encoding_format": "float",
@@ -125,10 +125,10 @@ def test_texts_are_sent_in_batches_and_vectors_come_back_in_order(endpoint: Endp
     assert client(endpoint).embed([], 3) == []
 
 
-def test_a_model_that_can_choose_is_told_the_dimension(endpoint: Endpoint) -> None:
+def test_the_dimension_is_sent_to_models_that_take_it(endpoint: Endpoint) -> None:
     HttpEmbedder(endpoint.url, "text-embedding-3-small").embed(["a"], 3)
 
-    assert endpoint.asked[0]["dimensions"] == 3
+    assert endpoint.requests[0]["dimensions"] == 3
     assert "Authorization" not in endpoint.headers[0]
 
 
@@ -147,7 +147,7 @@ def test_giving_up_says_so(endpoint: Endpoint) -> None:
 
     with pytest.raises(Unavailable, match=r"is unavailable \(busy, 5 attempts\): check OMNIGRAPH_EMBED_URL"):
         client(endpoint).embed(["abc"], 3)
-    assert len(endpoint.asked) == ATTEMPTS_MAX
+    assert len(endpoint.requests) == ATTEMPTS_MAX
 
 
 def test_an_endpoint_that_is_not_there_is_named() -> None:
@@ -163,7 +163,7 @@ def test_an_endpoint_that_does_not_answer_is_left(endpoint: Endpoint) -> None:
     endpoint.script = [slow]
 
     assert client(endpoint, timeout_s=0.1).embed(["ab"], 3) == [[2.0] * 3]
-    assert len(endpoint.asked) == 2
+    assert len(endpoint.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_refusal_is_not_tried_again_and_says_what_to_check(endpoint: Endpoint,
         client(endpoint).embed(["a"], 3)
     assert says in str(refused.value)
     assert "secret" not in str(refused.value)
-    assert len(endpoint.asked) == 1
+    assert len(endpoint.requests) == 1
 
 
 def test_a_vector_of_another_dimension_is_refused(endpoint: Endpoint) -> None:
@@ -258,14 +258,14 @@ def test_a_repeated_query_is_embedded_once(endpoint: Endpoint) -> None:
 
     for text in ("a", "a", "b", "a"):
         assert kept.get(one, text, 3) == (1.0, 1.0, 1.0)
-    assert len(endpoint.asked) == 2
+    assert len(endpoint.requests) == 2
     kept.get(other, "a", 3)
-    assert len(endpoint.asked) == 3, "another model, another vector"
+    assert len(endpoint.requests) == 3, "another model, another vector"
     kept.get(one, "b", 3)
-    assert len(endpoint.asked) == 4, "only so many are kept"
+    assert len(endpoint.requests) == 4, "only so many are kept"
 
 
-def test_the_environment_is_asked_when_a_query_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_read_when_a_query_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (embedding.PROVIDER, embedding.URL, embedding.API_KEY, embedding.OPENAI_KEY):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(BadRequest, match="OMNIGRAPH_EMBED_PROVIDER=offline"):

@@ -218,7 +218,7 @@ def test_a_small_commit_is_laid_over_the_adjacency_instead_of_building_it_again(
     assert len(built) == 1
 
 
-def test_a_type_that_was_never_stored_is_asked_like_any_other() -> None:
+def test_a_type_that_was_never_stored_can_be_queried() -> None:
     with split_graph(CATALOG, [], [[Append(PERSON, table(PERSON, [person("a"), person("b")]))]]) as graph:
         graph.write([Append(KNOWS, table(KNOWS, [edge("a", "b")]))])
         for options in MODES.values():

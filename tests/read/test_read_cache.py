@@ -16,7 +16,7 @@ DATA: Data = {PERSON: [person("a", age=1), person("b", age=2)], KNOWS: [edge("a"
 FRIENDS = 'match { $p: Person { slug: "a" }  $p knows $f } return { $f.id as f, $f.age as age }'
 
 
-def test_what_is_written_between_two_queries_is_seen_and_old_snapshots_stay_as_they_were() -> None:
+def test_queries_see_new_commits_and_old_snapshots_do_not_change() -> None:
     caches = ReadCache()
     with graph_of(DATA, stored=True) as graph:
         before = reader_of(graph, caches=caches)
@@ -40,7 +40,7 @@ def test_branches_share_what_they_have_in_common_and_nothing_else() -> None:
             assert names(run(reader_of(graph, caches=caches, branch="other"), FRIENDS).rows) == ["b", "c"]
 
 
-def test_overlays_are_told_apart_by_their_content() -> None:
+def test_overlays_with_different_content_have_different_keys() -> None:
     caches = ReadCache()
     with graph_of(DATA, stored=True) as graph:
         for age in (5, 6, 5):
@@ -70,7 +70,7 @@ def test_an_overlay_is_laid_over_the_adjacency_that_is_there() -> None:
         assert adjacencies(caches)[: len(built)] == built
 
 
-def test_the_bound_in_bytes_is_kept_and_answers_stay_right() -> None:
+def test_the_cache_stays_within_its_bytes_and_results_are_the_same() -> None:
     caches = ReadCache(bytes_max=5_000)
     with graph_of(DATA, stored=True) as graph:
         for _ in range(3):
@@ -80,7 +80,7 @@ def test_the_bound_in_bytes_is_kept_and_answers_stay_right() -> None:
         assert caches.counts.forgotten > 0
 
 
-def test_the_least_recently_used_goes_first_and_counters_count() -> None:
+def test_the_least_recently_used_entry_is_evicted_and_counted() -> None:
     caches = ReadCache(bytes_max=1_000)
     for key in ("a", "b", "a", "c"):
         caches.get(key, lambda: "value", lambda _: 200)

@@ -83,7 +83,7 @@ def test_arrow_and_pandas_have_the_same_rows() -> None:
         assert empty.to_arrow().column_names == ["id", "a"]
 
 
-def test_batches_are_read_as_they_are_asked_for() -> None:
+def test_batches_are_read_on_demand() -> None:
     data: Data = {PERSON: [person(f"p{i:04}") for i in range(1000)]}
     with graph_of(data) as graph:
         result = run(reader_of(graph), "match { $a: Person  $b: Person } return { $a.id as a, $b.name as b }")
@@ -114,7 +114,7 @@ def test_the_search_starts_where_fewest_rows_are_expected() -> None:
         assert plan.steps[0].text.startswith("Scan node:Person b")
 
 
-def test_a_result_can_be_read_after_its_reader_is_gone() -> None:
+def test_a_result_outlives_its_reader() -> None:
     with graph_of(DATA) as graph:
 
         def made() -> object:

@@ -107,7 +107,7 @@ def test_texts_as_filters(graph: Graph) -> None:
     assert answers(graph, alone) == ["b"]
 
 
-def test_bm25_puts_the_best_first_and_keeps_what_it_finds(graph: Graph) -> None:
+def test_bm25_orders_best_first_and_drops_rows_it_does_not_find(graph: Graph) -> None:
     ranked = 'match { $d: Doc } return { $d.id } order { bm25($d.body, "object storage") }'
 
     assert answers(graph, ranked) == ["e", "a", "b"]

@@ -131,7 +131,7 @@ def test_reachability_is_the_same_from_the_other_end() -> None:
     assert pairs(data, '$a: Person  $a knows{2,3} $b  $b.slug = "c"') == [("a", "c"), ("b", "c")]
 
 
-def test_both_ends_bound_asks_whether_one_reaches_the_other() -> None:
+def test_a_traversal_between_bound_nodes_checks_reachability() -> None:
     assert pairs(CHAIN, '$a: Person { slug: "a" }  $b: Person { slug: "d" }  $a knows{1,3} $b') == [("a", "d")]
     assert pairs(CHAIN, '$a: Person { slug: "a" }  $b: Person { slug: "d" }  $a knows{1,2} $b') == []
 
@@ -329,7 +329,7 @@ def test_ties_are_broken_by_id_and_a_limit_takes_the_first() -> None:
     assert names(answers(data, "match { $a: Person } return { $a.id as x } limit 3")) == ["a", "b", "c"]
 
 
-def test_a_limit_keeps_ties_right_among_many_rows() -> None:
+def test_a_limit_breaks_ties_correctly_among_many_rows() -> None:
     data = people(*(person(f"p{i:04}", age=i % 7 if i % 5 else None) for i in range(600)))
     for order in ("$a.age", "$a.age desc", "$a.name", "$a.age desc, $a.id desc"):
         answers(data, f"match {{ $a: Person }} return {{ $a.id as x }} order {{ {order} }} limit 3")
@@ -349,7 +349,7 @@ def test_literals_and_now_are_columns() -> None:
             assert result.rows == [{"one": 1, "t": "x"}]
 
 
-def test_a_key_finds_its_node_whatever_else_is_asked() -> None:
+def test_a_key_finds_its_node_with_other_filters() -> None:
     data = people(person("a", age=1), person("b", age=2))
     assert ids(data, '$a: Person { slug: "a", age: 1 }') == ["a"]
     assert ids(data, '$a: Person { slug: "a", age: 2 }') == []

@@ -71,7 +71,7 @@ def test_places_count_lines_and_characters_from_one() -> None:
     assert [token.offset for token in tokens][:3] == [1, 3, 8]
 
 
-def test_the_caret_stands_below_the_place_also_behind_tabs_and_in_long_lines() -> None:
+def test_the_caret_is_below_the_position_also_after_tabs_and_in_long_lines() -> None:
     assert refusal('ok\n\ta\t"x\\q"').excerpt == '2 | \ta\t"x\\q"\n  | \t \t  ^'
 
     shown, caret = refusal("a " * 5_000 + "; " + "b " * 5_000).excerpt.splitlines()
@@ -146,7 +146,7 @@ def test_the_largest_source_takes_bounded_time_whatever_is_in_it(piece: str) -> 
     assert time.monotonic() - started < 30
 
 
-def test_half_a_character_is_refused_wherever_it_stands() -> None:
+def test_half_a_surrogate_pair_is_refused_in_every_position() -> None:
     error = refusal("a\n// \ud800")
 
     assert (error.language_code, error.line, error.column) == ("OG-LX-102", 2, 4)

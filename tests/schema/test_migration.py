@@ -49,7 +49,7 @@ def step_of(*changes: tuple[str, str], base: str = BASE) -> Step:
     return step
 
 
-def told(plan: MigrationPlan) -> list[tuple[str, str, str | None]]:
+def step_keys(plan: MigrationPlan) -> list[tuple[str, str, str | None]]:
     return [(step.kind, step.type_name, step.property_name) for step in plan.steps]
 
 
@@ -89,7 +89,7 @@ def test_a_new_type_is_added() -> None:
     assert (step.kind, step.type_name, step.supported, step.code) == ("add_type", "Town", True, None)
 
 
-def test_a_node_type_that_goes_is_told_with_its_code() -> None:
+def test_a_dropped_node_type_has_a_code() -> None:
     plan = planned(("node City { n: String @key }", ""), ("edge Lives: Person -> City", ""))
 
     assert [(step.kind, step.type_name, step.code) for step in plan.steps] == [
@@ -111,10 +111,10 @@ def test_a_type_is_renamed_with_all_that_refers_to_it() -> None:
     assert step.supported
 
 
-def test_a_type_that_changes_its_kind_goes_and_comes() -> None:
+def test_a_type_that_changes_its_kind_is_dropped_and_added() -> None:
     plan = planned(("edge Lives: Person -> City", "node Lives { x: I32? }"))
 
-    assert told(plan) == [("drop_type", "Lives", None), ("add_type", "Lives", None)]
+    assert step_keys(plan) == [("drop_type", "Lives", None), ("add_type", "Lives", None)]
 
 
 def test_a_rename_from_something_that_never_was_is_refused() -> None:
@@ -147,7 +147,7 @@ def test_a_required_property_without_a_default_depends_on_rows() -> None:
     assert step_of(("bio: String?", "bio: String?\n    height: F32")).requirement == NoRows("OG-MF-103")
 
 
-def test_a_property_that_goes_is_told_with_its_code() -> None:
+def test_a_dropped_property_has_a_code() -> None:
     step = step_of(("{ since: Date? }", ""))
 
     assert (step.kind, step.property_name, step.code, step.supported) == ("drop_property", "since", "OG-DS-104", True)
@@ -156,7 +156,7 @@ def test_a_property_that_goes_is_told_with_its_code() -> None:
 def test_a_renamed_property_takes_its_rules_along() -> None:
     plan = planned(("age: I32?", 'years: I32? @rename_from("age")'), ("@range(age", "@range(years"))
 
-    assert told(plan) == [("rename_property", "Person", "years")]
+    assert step_keys(plan) == [("rename_property", "Person", "years")]
     (change,) = [one for one in plan.kept_types if one.before != one.after]
     assert change.after.by_name["years"].column == "age"
     assert column_fills(change.before, change.after) == ()
@@ -165,13 +165,13 @@ def test_a_renamed_property_takes_its_rules_along() -> None:
 def test_an_interface_renames_in_every_type_that_implements_it() -> None:
     plan = planned(("name: String?", 'label: String? @rename_from("name")'), ("@unique(name", "@unique(label"))
 
-    assert told(plan) == [("rename_property", "Person", "label")]
+    assert step_keys(plan) == [("rename_property", "Person", "label")]
 
 
 def test_a_rename_and_a_change_at_once_are_two_steps() -> None:
     plan = planned(("age: I32?", 'years: I64? @rename_from("age")'), ("@range(age", "@range(years"))
 
-    assert told(plan) == [("rename_property", "Person", "years"), ("change_property", "Person", "years")]
+    assert step_keys(plan) == [("rename_property", "Person", "years"), ("change_property", "Person", "years")]
     assert plan.supported
     (change,) = [one for one in plan.kept_types if one.before != one.after]
     (filling,) = column_fills(change.before, change.after)
@@ -244,7 +244,7 @@ def test_a_property_becomes_required_if_no_row_has_null() -> None:
     assert step_of(("bio: String?", "bio: String")).requirement == NoNulls("bio", "OG-MF-104")
 
 
-def test_a_default_comes_changes_and_goes() -> None:
+def test_a_default_is_added_changed_and_dropped() -> None:
     base = "node A { x: I32? @default(1) y: I32? }"
 
     for old, new, before, after in [
@@ -274,14 +274,14 @@ def test_an_embedding_comes_from_another_text() -> None:
         ("@range(age, 0..150)", '@range(age, 0..150)\n @check(bio, "[a-z]*")', '@check(bio, "[a-z]*")', "bio"),
     ],
 )
-def test_an_added_constraint_is_asked_of_the_rows(old: str, new: str, text: str, name: str | None) -> None:
+def test_an_added_constraint_is_checked_against_rows(old: str, new: str, text: str, name: str | None) -> None:
     step = planned((old, new)).steps[-1]
 
     assert (step.kind, step.after, step.property_name) == ("add_constraint", text, name)
     assert isinstance(step.requirement, ConstraintHolds)
 
 
-def test_an_index_comes_and_goes_without_a_look_at_rows() -> None:
+def test_an_index_is_added_and_dropped_without_reading_rows() -> None:
     added = step_of(("age: I32?", "age: I32? @index"))
     dropped = step_of((" @index", ""), base="node A { x: I32 @index }")
     other = planned(("l2", "cosine"), base='node A { v: Vector(2)? @index(metric="l2") }')
@@ -301,7 +301,7 @@ def test_constraints_are_dropped() -> None:
     assert plan.supported
 
 
-def test_another_range_is_asked_of_the_rows() -> None:
+def test_a_changed_range_is_checked_against_rows() -> None:
     plan = planned(("0..150", "0..99"))
 
     assert [step.kind for step in plan.steps] == ["drop_constraint", "add_constraint"]
@@ -335,7 +335,7 @@ def test_a_cardinality_is_widened_at_once_and_narrowed_with_a_look_at_rows(card:
     assert isinstance(step.requirement, ConstraintHolds) == looks
 
 
-def test_a_cardinality_comes_and_goes() -> None:
+def test_a_cardinality_is_added_and_dropped() -> None:
     assert isinstance(
         step_of(("edge Lives: Person -> City", "edge Lives: Person -> City @card(0..1)")).requirement, ConstraintHolds
     )
@@ -360,7 +360,7 @@ def test_a_change_of_words_is_metadata(old: str, new: str, name: str | None) -> 
     assert (step.kind, step.property_name, step.supported) == ("update_metadata", name, True)
 
 
-def test_an_interface_that_nobody_implements_is_metadata() -> None:
+def test_an_interface_without_implementations_is_metadata() -> None:
     step = step_of(("interface Named", "interface Extra { x: I32 }\ninterface Named"))
 
     assert (step.kind, step.type_name) == ("update_metadata", "Extra")
@@ -369,7 +369,7 @@ def test_an_interface_that_nobody_implements_is_metadata() -> None:
 def test_a_property_of_an_interface_is_added_to_every_type() -> None:
     plan = planned(("name: String?", "name: String?\n nick: String?"))
 
-    assert told(plan) == [("add_property", "Person", "nick")]
+    assert step_keys(plan) == [("add_property", "Person", "nick")]
 
 
 # Renames that meet
@@ -383,7 +383,7 @@ def test_two_properties_swap_their_names_at_once_and_only_once() -> None:
     swap = 'node A { x: I32? @rename_from("y") y: I32? @rename_from("x") }'
     plan = plan_migration(accepted("node A { x: I32? y: I32? }"), swap)
 
-    assert told(plan) == [("rename_property", "A", "x"), ("rename_property", "A", "y")]
+    assert step_keys(plan) == [("rename_property", "A", "x"), ("rename_property", "A", "y")]
     assert names(plan.wanted) == {"x": "y", "y": "x"}
     assert plan_migration(accepted("node A { x: I32? y: I32? }", swap), swap).steps == ()
 
@@ -400,7 +400,7 @@ def test_types_swap_their_names() -> None:
     swap = 'node B @rename_from("A") { x: I32? } node A @rename_from("B") { y: I32? } edge E: B -> A'
     plan = plan_migration(accepted("node A { x: I32? } node B { y: I32? } edge E: A -> B"), swap)
 
-    assert told(plan) == [("rename_type", "B", None), ("rename_type", "A", None)]
+    assert step_keys(plan) == [("rename_type", "B", None), ("rename_type", "A", None)]
     assert names(plan.wanted, "B") == {"x": "x"}
 
 

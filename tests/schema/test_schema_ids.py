@@ -76,7 +76,7 @@ def test_a_dropped_property_that_comes_back_is_a_new_one_in_a_new_column() -> No
     assert catalog.by_name["A"].retired_columns == ("x",)
 
 
-def test_a_column_is_never_used_again_however_often_a_property_comes_and_goes() -> None:
+def test_a_column_is_never_reused_however_often_a_property_is_dropped_and_added() -> None:
     texts = ["node A { x: I32 }", "node A { }"] * 4
     catalog = evolve(*texts, "node A { x: I32 }")
 
@@ -84,7 +84,7 @@ def test_a_column_is_never_used_again_however_often_a_property_comes_and_goes() 
     assert catalog.by_name["A"].retired_columns == ("x", "x_p2", "x_p3", "x_p4")
 
 
-def test_the_old_name_of_a_renamed_property_can_be_declared_anew() -> None:
+def test_the_old_name_of_a_renamed_property_can_be_declared_again() -> None:
     catalog = evolve(
         "node A { x: I32 }", 'node A { y: I32 @rename_from("x") }', 'node A { y: I32 @rename_from("x") x: I32 }'
     )
@@ -121,7 +121,7 @@ def test_an_interface_renames_for_all_that_implement_it() -> None:
     assert properties(catalog, "C") == {"y": ("p1", "y")}
 
 
-def test_a_hand_made_catalog_without_counters_can_be_gone_on_with() -> None:
+def test_a_handwritten_catalog_without_counters_can_be_extended() -> None:
     catalog = compile_schema(print_schema(people()) + "node Extra { x: I32 }", people()).catalog
 
     assert catalog.types[:4] == people().types
@@ -130,7 +130,7 @@ def test_a_hand_made_catalog_without_counters_can_be_gone_on_with() -> None:
     assert compile_schema("node A node B", taken).catalog.by_name["B"].id == "t2"
 
 
-def test_who_embedded_a_property_is_kept_when_it_goes_on() -> None:
+def test_the_provider_and_model_of_a_kept_property_stay() -> None:
     text = 'node A { s: String v: Vector(2) @embed("s") }'
     (definition,) = evolve(text).types
     embedded = tuple(

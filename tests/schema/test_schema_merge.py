@@ -120,7 +120,7 @@ def test_neither_contains_the_other() -> None:
     assert error.details == {"schema_conflict": {"ours": ["adds A.z"], "theirs": ["changes the @index of A.x"]}}
 
 
-def test_a_new_type_is_told_as_a_whole() -> None:
+def test_a_new_type_is_reported_as_a_whole() -> None:
     error = refused(since(BASE + " node C { p: I32 q: I32 }"), since("node A { x: I32 y: I32? e: enum(a, b) } node B"))
 
     assert error.ours == ("adds node type C",)

@@ -14,8 +14,8 @@ CompareOp: TypeAlias = OneOf["=", "!=", "<", "<=", ">", ">="]
 TextSearchKind: TypeAlias = OneOf["search", "fuzzy", "match_text"]
 End: TypeAlias = OneOf["src", "dst"]
 
-HIDDEN = "#"  # how the names of variables start that the text does not name
-WHERE_ROW = "#row"  # the variable of a mutation's `where`: the row that is looked at
+HIDDEN = "#"  # the prefix of variables without a name in the text
+WHERE_ROW = "#row"  # the variable of a mutation's `where`: the row to test
 
 STRING = Scalar("String")
 I64 = Scalar("I64")
@@ -25,13 +25,13 @@ DATETIME = Scalar("DateTime")
 
 
 def is_hidden(var: str) -> bool:
-    """Whether the text has no name for this variable: a `$_`, or an addition of the checker."""
+    """Whether the variable has no name in the text: a `$_`, or one that the checker added."""
     return var.startswith(HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
 class PropertyColumn:
-    """A property as a table keeps it: `id` is stable, `name` is what the user says, `column` where it is stored."""
+    """A property of a table: `id` is stable, `name` is that of the schema, `column` where it is stored."""
 
     id: str
     name: str
@@ -113,7 +113,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class ParamRef:
-    """A parameter in the place of a literal. `type` is the type that the place wants, which `bind` converts to.
+    """A parameter in place of a literal. `type` is the type that is needed there, to which `bind` converts.
 
     `param_type` is the declared type. They differ where an I64 parameter is assigned to an I32 property (`bind` checks
     the range), or where a number meets an F32 (`bind` rounds it).
@@ -159,7 +159,7 @@ class ListContains:
 
 @dataclass(frozen=True, slots=True)
 class TextContains:
-    """Exact substring, case heeded; no character is special. The empty string is part of every string."""
+    """Exact, case-sensitive substring; no character is special. The empty string is part of every string."""
 
     text: Operand
     part: Operand

@@ -91,7 +91,7 @@ def free_variables(
     filters: tuple[Filter, ...],
     negations: tuple["Not", ...],
 ) -> tuple[str, ...]:
-    """What a pattern made of these parts would use from outside (`Pattern.outer`), in the order it occurs."""
+    """The outer variables (`Pattern.outer`) of a pattern with these parts, in order of occurrence."""
     own = {node.var for node in nodes} | {step.edge_var for step in traversals}
     used: list[str] = []
     for step in traversals:

@@ -157,8 +157,8 @@ class ReadQuery:
 class Assign:
     """`prop: value`. After `bind` a Literal of the property's own type (range checked, F32 rounded), or null.
 
-    What the schema demands of the value (required, enum, range, check) is the validator's to say, so that a mutation
-    and a load answer alike: an enum property may here get a text that it does not list.
+    The schema's constraints on the value (required, enum, range, check) are left to the validator, so that mutations
+    and loads report the same errors: an enum property may here get a text that is not one of its values.
     """
 
     column: PropertyColumn
@@ -169,7 +169,7 @@ class Assign:
 class InsertRow:
     """`insert Type { … }`; for an edge `source` and `target` are set: after `bind` Literals of type String, node ids.
 
-    A key given instead of an id (`from: 10`) was turned into the id's text by `bind`.
+    `bind` converts a key given instead of an id (`from: 10`) to the id's text.
     """
 
     table_key: str

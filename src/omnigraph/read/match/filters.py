@@ -207,7 +207,7 @@ def _constant(op: CompareOp, value: Value, kind: PropertyType, domain: str) -> s
         return str(value) if low <= value <= high and value != _LOWEST else None
     if domain == "datetime" and name == "DateTime" and isinstance(value, dt.datetime):
         return f"timestamp '{value.replace(tzinfo=None).isoformat(sep=' ', timespec='milliseconds')}'"
-    return None  # floats: zero has two signs, and Lance tells them apart where an index answers
+    return None  # floats: zero has two signs, which Lance distinguishes where it uses an index
 
 
 def _is_plain(text: str) -> bool:

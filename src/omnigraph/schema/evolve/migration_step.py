@@ -67,7 +67,7 @@ Requirement: TypeAlias = NoRows | NoNulls | ConstraintHolds
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change. `type_name` is the wanted schema's name, or the accepted one's of what goes.
+    """One change. `type_name` is the name in the wanted schema, in the accepted one for a drop.
 
     `requirement` is about the rows of `table`, in the accepted schema; `code` is that of a refusal or a drop.
     """

@@ -1,4 +1,4 @@
-"""From text to a catalog.
+"""Compile schema text to a catalog.
 
 parse_schema  text → declarations
 read_body     a declaration → properties and rules, interfaces copied in
