@@ -143,7 +143,7 @@ def test_a_cursor_before_the_oldest_retained_commit_says_how_to_restart(graph: G
     expire(graph, 3)
     run(graph, person("dan"))
 
-    with pytest.raises(CursorExpired, match=r"export --at .* as the new baseline and go on with `--start") as raised:
+    with pytest.raises(CursorExpired, match=r"export --at .* as the new baseline and continue with `--start") as raised:
         graph.poll_changes(page.cursor)
 
     baseline = raised.value.baseline

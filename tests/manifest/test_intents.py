@@ -677,7 +677,7 @@ def test_a_discard_none_of_whose_puts_is_answered_says_that_its_outcome_is_unkno
     with Stepper(lambda: cleaner.close(seen), gate) as running:
         while not running.done:
             running.step(LOST_SWAPS["not applied"] if running.next == Call("replace", "__recovery/job.json") else None)
-        with pytest.raises(DiscardUnsettled, match=r"job.*may be given up.*discard it once more"):
+        with pytest.raises(DiscardUnsettled, match=r"job.*may be discarded.*discard it once more"):
             running.result()
 
     assert closed(store).closed

@@ -1,7 +1,7 @@
-"""Every error a caller may see; each says what to do.
+"""Every error that a caller may see; each message says what to do.
 
-A kind has one `code`; the exit code of the command line and the status of the server follow from the code by one table
-each. Anything that is not an `OmnigraphError` is a bug in this package.
+Each class has one `code`; the exit code of the command line and the HTTP status follow from it by one table each. Any
+exception that is not an `OmnigraphError` is a bug in this package.
 
 base.py    base class, families, exit codes and statuses; input, names not found, permissions, storage, servers
 writes.py  conflicts with other writers, unknown outcomes, violations of the schema

@@ -32,9 +32,9 @@ _FAMILIES = frozenset({"OmnigraphError", "BadRequest", "NotFound", "ConflictErro
 
 
 class OmnigraphError(Exception):
-    """The base: a sentence, a code, and details as plain data.
+    """The base class: a sentence, a code, and details as plain data.
 
-    `args` are the fields of the error, so that it survives pickling (Spark, process pools).
+    `args` are the constructor arguments, so that the error survives pickling (Spark, process pools).
     """
 
     code: ClassVar[str] = "internal"
@@ -78,19 +78,19 @@ class BadRequest(OmnigraphError):
 
 
 class NotFound(OmnigraphError):
-    """What was named does not exist."""
+    """No object with this name or id exists."""
 
     code = "not_found"
 
 
 class ConflictError(OmnigraphError):
-    """Somebody else was first. Nothing was written."""
+    """Another writer was first. Nothing was written."""
 
     code = "conflict"
 
 
 class Unavailable(OmnigraphError):
-    """The store did not serve. Nothing happened; try again later."""
+    """The store did not serve a request. Nothing happened; try again later."""
 
     code = "unavailable"
 
@@ -103,9 +103,9 @@ class Unavailable(OmnigraphError):
 
 
 class InvalidInput(BadRequest):
-    """Lines of a load that can't be read as what they should be: each with its place. Nothing was written.
+    """Invalid lines of a load, each with its place. Nothing was written.
 
-    `allowed` is how many of them a quarantine would have taken, if it was that which ended the load.
+    `allowed` is the limit of the quarantine, if exceeding it ended the load.
     """
 
     known_by = ("errors",)
@@ -132,9 +132,9 @@ class InvalidInput(BadRequest):
 
 
 class SchemaChangeRefused(BadRequest):
-    """A schema can't be reached from the accepted one, or not with the rows that are there. Nothing was written.
+    """A schema can't be migrated to, at all or with the existing rows. Nothing was written.
 
-    `plan` is the whole plan as plain data, `refused` the steps that can't be: what, why, code.
+    `plan` is the whole plan as plain data, `refused` the unsupported steps: what, why, code.
     """
 
     known_by = ("steps",)
@@ -156,7 +156,9 @@ class SchemaChangeRefused(BadRequest):
 
     def __str__(self) -> str:
         what, why, code = self.refused[0]
-        others = sum(not step["supported"] for step in self.plan["steps"]) - 1  # with those that single rows hinder
+        others = (
+            sum(not step["supported"] for step in self.plan["steps"]) - 1
+        )  # including those that only existing rows prevent
         more = f" (and {others} more step{'s' if others > 1 else ''})" if others else ""
         return f"The schema can't be applied, {what}: {why} [{code}]{more}. Nothing was changed, see `schema plan`."
 
@@ -204,7 +206,7 @@ class CommitNotFound(NotFound):
 
 
 class TagNotFound(NotFound):
-    """No commit has that name."""
+    """No tag has that name."""
 
     fields = ("tag",)
 
@@ -217,7 +219,7 @@ class TagNotFound(NotFound):
 
 
 class CursorRefused(BadRequest):
-    """A cursor of the change feed that does not belong to what is asked. Begin again."""
+    """A cursor of the change feed that does not fit the request. Start again without it."""
 
     fields = ("reason", "remedy")
 
@@ -230,7 +232,7 @@ class CursorRefused(BadRequest):
 
 
 class CursorExpired(NotFound):
-    """The change feed has a gap: cleanup has expired what comes next. Begin again from a baseline."""
+    """The change feed has a gap: cleanup has expired the next commits. Start again from a baseline."""
 
     fields = (
         "branch",
@@ -247,16 +249,16 @@ class CursorExpired(NotFound):
         again = (
             f"poll `--start now`, and take an export of {self.branch!r} as the new baseline"
             if self.baseline is None
-            else f"take `export --at {self.baseline}` as the new baseline and go on with `--start {self.baseline}`"
+            else f"take `export --at {self.baseline}` as the new baseline and continue with `--start {self.baseline}`"
         )
         return (
-            f"The feed of {self.branch!r} can't go on here, because cleanup has expired the states around commit "
+            f"The feed of {self.branch!r} can't continue here, because cleanup has expired the states around commit "
             f"{self.commit}: {again}."
         )
 
 
 class UnsupportedFormat(BadRequest):
-    """Written by a release that speaks another format. Upgrade, or export there and load here."""
+    """Written by a release with another format. Upgrade, or export there and load here."""
 
     fields = ("what", "found", "supported")
 
@@ -272,7 +274,7 @@ class UnsupportedFormat(BadRequest):
 
 
 class Damaged(OmnigraphError):
-    """Something stored can't be read back. Nothing was changed."""
+    """A stored object can't be read. Nothing was changed."""
 
     fields: ClassVar[tuple[str, ...]] = ("what", "reason")
 
@@ -288,9 +290,9 @@ class Damaged(OmnigraphError):
 
 
 class HeadLost(Damaged):
-    """The newest manifests of a branch are gone from the store: an old copy was restored, or they were deleted.
+    """The newest manifests of a branch are missing: an old copy was restored, or they were deleted.
 
-    Nothing was written, because the next commit would have the number, and the id, of a commit that was lost.
+    Nothing was written, because the next commit would reuse the number, and the id, of a lost commit.
     """
 
     fields = ("branch", "head", "used", "evidence")
@@ -325,7 +327,7 @@ class ReadOnly(OmnigraphError):
 
 
 class ClockAhead(OmnigraphError):
-    """This process's clock is too far ahead of the store's to stamp commits. Nothing was written: set the clock."""
+    """This process's clock is too far ahead of the store's to timestamp commits. Nothing was written: set the clock."""
 
     code = "unavailable"
     fields = ("ahead_s", "limit_s")
@@ -336,13 +338,13 @@ class ClockAhead(OmnigraphError):
 
     def __str__(self) -> str:
         return (
-            f"This machine's clock is {self.ahead_s} s ahead of the store's, and later commits could not be stamped "
-            f"earlier: nothing was written, set the clock, or raise OMNIGRAPH_CLOCK_AHEAD_S above {self.limit_s}."
+            f"This machine's clock is {self.ahead_s} s ahead of the store's, and later commits would inherit its "
+            f"timestamps: nothing was written, set the clock, or raise OMNIGRAPH_CLOCK_AHEAD_S above {self.limit_s}."
         )
 
 
 class AccessDenied(OmnigraphError):
-    """The store refused: no permission."""
+    """The store denied access."""
 
     code = "forbidden"
 
@@ -364,7 +366,7 @@ class StorageFull(Unavailable):
 
 
 class DiscardUnsettled(Unavailable):
-    """No answer tells whether the discard of a long write has begun."""
+    """It is unknown whether the discard of a job has begun, because the store's answer was lost."""
 
     fields = ("job_id",)
 
@@ -374,8 +376,8 @@ class DiscardUnsettled(Unavailable):
 
     def __str__(self) -> str:
         return (
-            f"The store did not answer whether the discard of the job {self.job_id} has begun: the job may be given up "
-            "by now, or may still go on, discard it once more to be sure."
+            f"The store did not answer whether the discard of the job {self.job_id} has begun: the job may be "
+            "discarded by now, or may still be running, discard it once more to be sure."
         )
 
 
@@ -386,7 +388,7 @@ class SparkNotReady(OmnigraphError):
 
 
 class JobFailed(OmnigraphError):
-    """A task on Spark failed for good, for a reason that is not one of these errors. Nothing was committed."""
+    """A task on Spark failed permanently, with an error of another kind. Nothing was committed."""
 
     fields = (
         "stage",
@@ -406,31 +408,31 @@ class JobFailed(OmnigraphError):
 
 
 class Unauthorized(OmnigraphError):
-    """A server knows no such token, or wants one."""
+    """The server requires a token, or does not know this one."""
 
     code = "unauthorized"
 
 
 class Forbidden(OmnigraphError):
-    """A server knows the token, and it does not allow this."""
+    """The token does not permit this."""
 
     code = "forbidden"
 
 
 class TooLarge(OmnigraphError):
-    """What was sent to a server, or asked of it, is beyond one of its limits."""
+    """A request, or its result, exceeds a limit of the server."""
 
     code = "too_large"
 
 
 class TooManyRequests(OmnigraphError):
-    """A server has enough to do. Nothing was begun."""
+    """The server is overloaded. Nothing was started."""
 
     code = "too_many_requests"
 
 
 class ServerUnreachable(Unavailable):
-    """A server did not answer. Nothing was changed, or nothing that was to change."""
+    """The server did not answer. Nothing was changed."""
 
     fields = ("what", "reason")
 

@@ -46,7 +46,7 @@ class ExpectedVersionMismatch(ConflictError):
         return cls(**details["manifest_conflict"])
 
     def with_final_ids(self, names: Mapping[str, str]) -> "ExpectedVersionMismatch":
-        """The same refusal, once it is known under which id the commit that it names was put."""
+        """The same error with final commit ids, known once the batch was committed."""
         actual = None if self.actual is None else names.get(self.actual, self.actual)
         final = ExpectedVersionMismatch(self.table_key, self.expected, actual)
         return final.with_traceback(self.__traceback__)
@@ -62,7 +62,7 @@ class ExpectedVersionMismatch(ConflictError):
 
 
 class SchemasDiverged(ConflictError):
-    """Both sides of a merge changed the schema, and neither says all that the other says. Nothing was written."""
+    """Both sides of a merge changed the schema, and neither schema contains the other. Nothing was written."""
 
     known_by = ("schema_conflict",)
 
@@ -88,7 +88,7 @@ class SchemasDiverged(ConflictError):
 
 
 class MergeBaseExpired(ConflictError):
-    """Cleanup has expired a state that two branches both come from: no older one may be used in its place."""
+    """Cleanup has expired the merge base of two branches: no older state may replace it."""
 
     fields = ("base",)
 
@@ -110,7 +110,7 @@ class MergeBaseExpired(ConflictError):
 
 @dataclass(frozen=True, slots=True)
 class MergeConflict:
-    """One thing on which the two sides of a merge disagree, or which only the merged graph would break.
+    """A conflict between the two sides of a merge, or a constraint that only the merged graph would violate.
 
     `kind` is one of DivergentInsert, DivergentUpdate, DeleteVsUpdate, OrphanEdge, UniqueViolation,
     CardinalityViolation and ValueConstraintViolation.
@@ -133,7 +133,7 @@ class MergeConflict:
 
 
 class MergeConflicts(ConflictError):
-    """The two sides of a merge can't both be right. Nothing was written: change one of them, and merge again."""
+    """The two sides of a merge conflict. Nothing was written: change one of them, and merge again."""
 
     known_by: ClassVar[tuple[str, ...]] = ("merge_conflicts",)
 
@@ -161,7 +161,7 @@ class MergeConflicts(ConflictError):
 
 
 class RevertConflicts(MergeConflicts):
-    """Later commits changed what is to be undone. Nothing was written: undo them first, or change it by hand."""
+    """Later commits changed the same rows. Nothing was written: revert those first, or change the rows by hand."""
 
     known_by = ()
 
@@ -195,12 +195,12 @@ class RetriesExhausted(ConflictError):
     def __str__(self) -> str:
         return (
             f"Gave up on branch {self.branch!r} after {self.attempts} lost races in {self.seconds:.0f} s: "
-            "nothing was written, try again when fewer writers are at work or allow more time."
+            "nothing was written, try again when there are fewer writers, or allow more time."
         )
 
 
 class JobRunning(ConflictError):
-    """Another process works on the long write of this id."""
+    """Another process is running the job with this id."""
 
     fields = (
         "job_id",
@@ -219,13 +219,14 @@ class JobRunning(ConflictError):
 
     def __str__(self) -> str:
         return (
-            f"The job {self.job_id} is being run by process {self.pid} on {self.host}, which said so {self.age_s:.0f} "
-            "s ago: wait for it, or end it there and try again (15 minutes after its last sign of life it is dead)."
+            f"The job {self.job_id} is being run by process {self.pid} on {self.host}, with a heartbeat "
+            f"{self.age_s:.0f} s ago: wait for it, or end it there and try again (15 minutes after its last heartbeat "
+            "it counts as dead)."
         )
 
 
 class JobEnding(ConflictError):
-    """The long write of this id is being discarded: it can be started again when that has ended."""
+    """The job with this id is being discarded: it can be started again afterwards."""
 
     fields = ("job_id",)
 
@@ -238,7 +239,7 @@ class JobEnding(ConflictError):
 
 
 class JobDiscarded(ConflictError):
-    """This start of a long write was discarded before it was committed. Nothing was written."""
+    """This run of a job was discarded before it was committed. Nothing was written."""
 
     fields = ("job_id",)
 
@@ -248,13 +249,13 @@ class JobDiscarded(ConflictError):
 
     def __str__(self) -> str:
         return (
-            f"The job {self.job_id} was discarded while this start of it gave no sign of life: nothing was written, "
+            f"The job {self.job_id} was discarded while this run of it sent no heartbeat: nothing was written, "
             "start it again to load its input."
         )
 
 
 class JobInputDiffers(ConflictError):
-    """A long write of this id was committed with another input. Nothing was written by this start."""
+    """The job with this id was committed with another input. This run wrote nothing."""
 
     fields = ("job_id", "commit_id", "loaded", "given")
 
@@ -270,7 +271,7 @@ class JobInputDiffers(ConflictError):
 
 
 class JobLost(ConflictError):
-    """Another process has taken over this long write, or ended it."""
+    """Another process has taken over this job, or ended it."""
 
     fields = ("job_id",)
     known_by = ("job_id",)
@@ -281,7 +282,7 @@ class JobLost(ConflictError):
 
     def __str__(self) -> str:
         return (
-            f"The job {self.job_id} was taken over or ended by another process while this one gave no sign of life: "
+            f"The job {self.job_id} was taken over or ended by another process while this one sent no heartbeat: "
             "this one has stopped and written nothing, see what became of the job with `commit list`, or run it again "
             "with its job id."
         )
@@ -307,7 +308,7 @@ class PreconditionFailed(OmnigraphError):
 
 
 class OutcomeUnknown(OmnigraphError):
-    """The answer to the deciding put was lost: the commit may have landed. Ask with the same txn_id."""
+    """The answer to the commit's put was lost: it may have been applied. Repeat it with the same txn_id."""
 
     code = "outcome_unknown"
 
@@ -325,12 +326,12 @@ class OutcomeUnknown(OmnigraphError):
     def __str__(self) -> str:
         return (
             f"The answer to manifest {self.number} of branch {self.branch!r} was lost, so it may have landed: "
-            f"look whether it is there, or run a write again with txn id {self.txn_id}, which applies it at most once."
+            f"check whether it is there, or run a write again with txn id {self.txn_id}, which applies it at most once."
         )
 
 
 class AnswerLost(OutcomeUnknown):
-    """A server's answer to a write was lost: it may have landed."""
+    """A server's answer to a write was lost: it may have been applied."""
 
     fields = ("txn_id", "branch", "reason")
     known_by = ()
@@ -348,7 +349,7 @@ class AnswerLost(OutcomeUnknown):
     def __str__(self) -> str:
         return (
             f"The server's answer was lost ({self.reason}), so the write on branch {self.branch!r} may have landed: "
-            f"look whether it is there, or run it again with txn id {self.txn_id}, which applies it at most once."
+            f"check whether it is there, or run it again with txn id {self.txn_id}, which applies it at most once."
         )
 
 
@@ -356,21 +357,21 @@ class AnswerLost(OutcomeUnknown):
 class Violation:
     """One constraint that a write breaks, with all rows that break it.
 
-    `entity_ids` are what a message names: an edge without its node names the node that is missing. `rows` are the
-    rows of `table_key` that would have to change for the write to pass, where those are others.
+    `entity_ids` are the ids that a message names: for an edge without its node, the missing node. `rows` are the ids of
+    the rows of `table_key` that would have to change for the write to pass, if those are others.
     """
 
     constraint: str
     type_name: str
     property_name: str | None
     entity_ids: tuple[str, ...]
-    problem: str  # goes on after the name of the type and the ids
+    problem: str  # follows the type name and the ids
     remedy: str
     table_key: str = ""
     rows: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()  # where the rows stand in what was loaded
-    more_ids: int = 0  # entities beyond those that are named here
-    more_rows: int = 0  # offenders beyond those that are named here
+    places: tuple[str, ...] = ()  # of the rows in the loaded files
+    more_ids: int = 0  # not listed here
+    more_rows: int = 0  # not listed here
 
     @property
     def offenders(self) -> tuple[str, ...]:
@@ -378,7 +379,7 @@ class Violation:
 
     @property
     def sentence(self) -> str:
-        """What is wrong and what to do, without an end: type, property, ids, remedy."""
+        """The problem and the remedy, without a final period."""
         ids = [repr(entity) for entity in self.entity_ids[:IDS_NAMED_MAX]]
         more = len(self.entity_ids) + self.more_ids - len(ids)
         named = ", ".join(ids) + (f" and {more} more" if more > 0 else "")
@@ -388,11 +389,11 @@ class Violation:
 
     @property
     def count(self) -> int:
-        """How many rows break it; one that has no id yet counts."""
+        """How many rows violate it; a row without an id counts."""
         return max(1, len(self.offenders) + self.more_rows)
 
     def truncate(self) -> "Violation":
-        """With as many ids, rows and places as a report keeps; the others are counted."""
+        """Limit ids, rows and places to what a report keeps; the others are counted."""
         ids, rows = self.entity_ids[:IDS_KEPT_MAX], self.rows[:IDS_KEPT_MAX]
         more_ids = self.more_ids + len(self.entity_ids) - len(ids)
         more_rows = self.more_rows + len(self.offenders) - len(rows or ids)
@@ -434,7 +435,7 @@ class Violation:
 class ConstraintViolation(OmnigraphError):
     """The write would make the graph invalid. Nothing was written.
 
-    The fields tell of the first constraint that was broken, `violations` of all that were found.
+    The attributes describe the first violated constraint, `violations` all of them.
     """
 
     code = "constraint_violation"
