@@ -1,4 +1,4 @@
-"""Small commits: a plan's rows as they ride in the manifest itself. Nothing is written to any table."""
+"""Small commits: a plan's rows encoded for the manifest itself. Nothing is written to any table."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -15,7 +15,7 @@ from omnigraph.write.validate.violations import already_exists, raise_violations
 
 SmallAction: TypeAlias = Append | Upsert | Delete
 
-WEIGHED_MIN = 8  # rows: fewer are encoded unweighed, and `fits` says what that came to
+WEIGHED_MIN = 8  # rows; fewer are encoded first, and `fits` compares the result with the limit
 
 
 def small_actions(actions: Sequence[TableAction], settings: Settings) -> dict[TableKey, list[SmallAction]] | None:

@@ -1,7 +1,7 @@
-"""Staging: a plan's actions become detached table versions that nobody was told of yet.
+"""Staging: a plan's actions become rows in the manifest, or detached table versions that no manifest names yet.
 
-Everything is derived from the transaction's base and the plan's rows and ids, so it can be derived
-again on another base whenever the race was lost.
+Everything is derived from the transaction's base and the plan's rows and ids, so it can be derived again on another
+base after a lost race.
 """
 
 from collections.abc import Sequence
@@ -53,13 +53,13 @@ class Stager:
         self._settings = settings or Settings()
 
     def stage(self, txn: WriteTxn, plan: PublishPlan) -> PublishPlan:
-        """All tables of a plan, at once: small ones into the manifest itself, others as detached versions."""
+        """Stage all tables of a plan: together in the manifest if they are small, otherwise as detached versions."""
         assert isinstance(plan.change, DataChange)
         inline = self.inline_rows(txn, plan.change.actions)
         return self.stage_tables(txn, plan) if inline is None else plan.with_inline(inline)
 
     def inline_rows(self, txn: WriteTxn, actions: Sequence[TableAction]) -> dict[TableKey, InlineTable] | None:
-        """All tables into the manifest itself; None where they are too large for it."""
+        """All tables as rows in the manifest itself; None where they are too large for it."""
         small = small_actions(actions, self._settings)
         if not small:
             return None
@@ -74,7 +74,7 @@ class Stager:
         return self._restage(txn, plan, plan.writes, from_scratch=True)
 
     def restage(self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
-        """What is derived from the base of these tables, derived again on another one (`rebase`)."""
+        """Derive again, on another base, what was derived from the base of these tables (`rebase`)."""
         assert isinstance(plan.change, DataChange)
         if not plan.inline:
             return self._restage(txn, plan, tables, from_scratch)
