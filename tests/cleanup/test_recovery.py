@@ -20,7 +20,7 @@ from omnigraph.errors import BadRequest, ConflictError, NotFound, ReadOnly
 from omnigraph.gc import recovery
 from omnigraph.gc.recovery import ACTOR, RecoveredJob
 from omnigraph.graph.graph import Graph
-from omnigraph.manifest.intent.intent_store import HeldIntent, Intents
+from omnigraph.manifest.intent.intent_store import Intents, OwnedIntent
 from omnigraph.manifest.model.manifest import Recovered
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import bulk_load
@@ -111,7 +111,7 @@ def test_without_long_writes_there_is_nothing_to_recover(graph: Graph) -> None:
 def test_a_running_job_and_a_dead_one_are_distinguished(graph: Graph, given: Path) -> None:
     die_at(graph, given, "publishing")
     point = graph.snapshot().pinned.manifest.point
-    graph.repository.intents.begin("alive", "main", point, "load", "grace")
+    graph.repository.intents.create("alive", "main", point, "load", "grace")
 
     found = {job.txn_id: job for job in graph.recover().jobs}
 
@@ -161,7 +161,7 @@ def test_a_job_that_staged_everything_is_completed_without_its_input(
 def test_what_recovery_did_is_found_by_its_actor(graph: Graph, given: Path) -> None:
     die_at(graph, given, "publishing")
     point = graph.snapshot().pinned.manifest.point
-    graph.repository.intents.begin("other", "main", point, "load", "grace").release()
+    graph.repository.intents.create("other", "main", point, "load", "grace").release()
     assert fresh(graph).recover(all=True).ended == (), "a released job may be continued"
     ended = much_later(graph).recover(all=True).ended
 
@@ -235,7 +235,7 @@ def test_a_job_whose_process_was_killed_after_its_put_is_committed_once(
     graph: Graph, given: Path, monkeypatch: pytest.MonkeyPatch, verb: str, branch: str
 ) -> None:
     """It is neither applied again nor called discarded: only its intent was left."""
-    monkeypatch.setattr(HeldIntent, "finish", lambda _: interrupt())
+    monkeypatch.setattr(OwnedIntent, "finish", lambda _: interrupt())
     with pytest.raises(KeyboardInterrupt):
         load(graph, given, branch=branch, from_="main")
     monkeypatch.undo()
@@ -468,15 +468,15 @@ def test_a_load_that_forks_its_branch_after_a_cleanup_stages_again(graph: Graph,
 def test_a_load_that_falls_asleep_before_its_intent_is_put_and_wakes_behind_a_cleanup_is_refused(
     graph: Graph, given: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = Intents.begin
+    original = Intents.create
 
-    def begin(self: Intents, *args: Any, **kwargs: Any) -> HeldIntent:
+    def begin(self: Intents, *args: Any, **kwargs: Any) -> OwnedIntent:
         for age in range(2):
             graph.mutate(f'query q() {{ insert Person {{ slug: "old", age: {age} }} }}')
         clean(fresh(graph))
         return original(self, *args, **kwargs)
 
-    monkeypatch.setattr(Intents, "begin", begin)
+    monkeypatch.setattr(Intents, "create", begin)
     with pytest.raises(ConflictError, match="A cleanup passed while the load began: nothing was written, run it again"):
         load(fresh(graph), given)
     monkeypatch.undo()

@@ -24,7 +24,7 @@ from typing import Any
 import omnigraph
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph.graph import Graph
-from omnigraph.manifest.intent.intent_store import SeenIntent
+from omnigraph.manifest.intent.intent_store import StoredIntent
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.progress import Progress
 
@@ -287,7 +287,7 @@ def unable_to_remove(graph: Graph) -> Iterator[None]:
     intents = graph.repository.intents
     remove = intents.remove
 
-    def interrupted(seen: SeenIntent) -> bool:
+    def interrupted(seen: StoredIntent) -> bool:
         raise InterruptedError
 
     intents.remove = interrupted  # type: ignore[method-assign]

@@ -73,12 +73,12 @@ def test_a_job_whose_id_differs_in_case_only_is_refused_and_leaves_the_intent_of
     world: World, client: Client
 ) -> None:
     intents = client.graph.repository.intents
-    held = intents.take(client.graph.repository.open_txn("main"), "load-nightly", kind="load")
+    held = intents.acquire(client.graph.repository.open_txn("main"), "load-nightly", kind="load")
     other = world.client("other").graph.repository
 
     for state in (State.WORKING, State.FINISHED):
         with pytest.raises(BadRequest, match="does not tell it from the job 'load-nightly'"):
-            other.intents.take(other.open_txn("main"), "load-Nightly", kind="load")
+            other.intents.acquire(other.open_txn("main"), "load-Nightly", kind="load")
         seen = intents.read("load-nightly")
         assert seen is not None
         assert seen.intent.state is state

@@ -52,7 +52,7 @@ class Writer:
     def write(self, name: str) -> PublishedCommit:
         commit = self.graph.write([Append(PERSON, person_rows(name))])
         assert commit is not None
-        self.graph.repository.clock_check.settle()
+        self.graph.repository.clock_check.wait()
         return commit
 
 

@@ -37,7 +37,9 @@ class World:
         graph.mutate('query q() { insert Person { slug: "ada", age: 36 } }', actor="ada")
         graph.branches.create("side")
         graph.tags.create("first")
-        Intents(graph.repository.store, graph.repository.runtime).take(graph.begin(), "job", kind="load", actor="ada")
+        Intents(graph.repository.store, graph.repository.runtime).acquire(
+            graph.begin(), "job", kind="load", actor="ada"
+        )
         head = graph.repository.snapshot("main").manifest
         newest_first = sorted((root / "__manifest" / head.branch_id).glob("*.json"))
         self.manifest, self.older = newest_first[0], newest_first[-2]

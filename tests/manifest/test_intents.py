@@ -31,7 +31,7 @@ from omnigraph.errors import (
 )
 from omnigraph.manifest.intent import process_liveness as owners
 from omnigraph.manifest.intent.intent import Intent, State, encode_intent
-from omnigraph.manifest.intent.intent_store import DEAD_AFTER, HeldIntent, Intents, SeenIntent
+from omnigraph.manifest.intent.intent_store import DEAD_AFTER, Intents, OwnedIntent, StoredIntent
 from omnigraph.manifest.intent.process_liveness import this_process
 from omnigraph.manifest.model.document import encode_document
 from omnigraph.manifest.model.manifest import Point
@@ -65,11 +65,11 @@ def client(store: Any, name: str = "client", **options: Any) -> Intents:
     return Intents(store, seeded_runtime(name), **options)
 
 
-def begin(intents: Intents, txn_id: str = "job", **options: Any) -> HeldIntent:
-    return intents.begin(txn_id, "main", BASE, "load", "ada", **options)
+def begin(intents: Intents, txn_id: str = "job", **options: Any) -> OwnedIntent:
+    return intents.create(txn_id, "main", BASE, "load", "ada", **options)
 
 
-def belongs_to_another_machine(store: ObjectStore, held: HeldIntent) -> None:
+def belongs_to_another_machine(store: ObjectStore, held: OwnedIntent) -> None:
     """From now on only time tells whether its owner lives."""
     owner = replace(held.intent.owner, machine="elsewhere", token="theirs")
     tokens = (*held.intent.tokens, owner.token)
@@ -275,7 +275,7 @@ def test_a_keeper_refreshes_until_the_work_is_done(store: ObjectStore) -> None:
     intents = client(store)
     held = begin(intents)
     others = set(threading.enumerate())
-    with intents.keeping(held, every_s=0.01):
+    with intents.keep_refreshed(held, every_s=0.01):
         (keeper,) = {thread for thread in threading.enumerate() if thread.name == "intent keeper"} - others
         wait_for(lambda: held.intent.refreshes > 3)
         held.finish()
@@ -287,7 +287,7 @@ def test_a_keeper_refreshes_until_the_work_is_done(store: ObjectStore) -> None:
 def test_a_keeper_tells_that_the_intent_was_lost(store: ObjectStore) -> None:
     intents, lost = client(store), threading.Event()
     held = begin(intents)
-    with intents.keeping(held, on_lost=lost.set, every_s=0.05):
+    with intents.keep_refreshed(held, on_lost=lost.set, every_s=0.05):
         belongs_to_another_machine(store, held)
         assert lost.wait(10)
 
@@ -315,7 +315,7 @@ def test_a_keeper_outlives_a_store_that_does_not_serve_for_a_while(store: Object
     intents = client(Flaky())
     held = begin(intents)
     refreshing.set()
-    with intents.keeping(held, every_s=0.01):
+    with intents.keep_refreshed(held, every_s=0.01):
         wait_for(lambda: held.intent.refreshes > 2)
 
 
@@ -327,7 +327,7 @@ def test_a_live_intent_is_not_taken(store: ObjectStore) -> None:
     belongs_to_another_machine(store, held)
 
     with pytest.raises(JobRunning):
-        client(store, "other").adopt("job")
+        client(store, "other").take_over("job")
 
 
 def test_an_intent_that_was_not_refreshed_for_a_quarter_of_an_hour_by_the_stores_clock_is_dead(
@@ -339,11 +339,11 @@ def test_an_intent_that_was_not_refreshed_for_a_quarter_of_an_hour_by_the_stores
     other = impatient(store, "other")
     seen = other.read("job")
 
-    adopted = other.adopt("job")
+    adopted = other.take_over("job")
 
     assert seen is not None
     assert not seen.alive
-    assert adopted.adopted
+    assert adopted.resumed
     assert (adopted.base, adopted.intent.details, adopted.intent.actor) == (BASE, {"splits": 3}, "ada")
     assert adopted.first_put == held.first_put
     assert adopted.intent.tokens == (held.token, "theirs", adopted.token), "what it staged before is honoured as well"
@@ -364,7 +364,7 @@ def test_a_clock_of_the_reader_that_is_wrong_kills_nobody(location: Location, st
 def test_a_sleeper_whose_intent_was_taken_over_can_do_nothing_to_it(store: ObjectStore, act: str) -> None:
     sleeper = begin(client(store))
     sleeper.release()  # as good as dead
-    taken = client(store, "other").adopt("job")
+    taken = client(store, "other").take_over("job")
     sleeper._intent = replace(sleeper._intent, state=State.WORKING)  # it does not know
 
     if act == "refresh":
@@ -387,7 +387,7 @@ def test_a_sleeper_whose_refresh_is_under_way_when_the_intent_is_taken_over_has_
         stalled.run_until(lambda call: call.method == "replace")
         belongs_to_another_machine(store, sleeper)
         let_it_die(store)
-        taken = impatient(store, "other").adopt("job")
+        taken = impatient(store, "other").take_over("job")
         stalled.run_to_end()
         with pytest.raises(JobLost):
             stalled.result()
@@ -400,7 +400,7 @@ def test_a_refresh_between_the_look_and_the_taking_keeps_the_owner(store: Object
     held.release()
     gate = Gate()
     other = client(SteppedStore(store, gate), "other")
-    with Stepper(lambda: other.adopt("job"), gate) as stalled:
+    with Stepper(lambda: other.take_over("job"), gate) as stalled:
         stalled.run_until(lambda call: call.method == "replace")
         held.refresh()  # it was not dead after all
         stalled.run_to_end()
@@ -415,7 +415,7 @@ def test_of_many_who_take_over_exactly_one_does(store: ObjectStore) -> None:
 
     def race(number: int) -> bool:
         try:
-            client(store, str(number)).adopt("job")
+            client(store, str(number)).take_over("job")
         except JobRunning:
             return False
         return True
@@ -429,7 +429,7 @@ def test_a_lost_answer_to_a_takeover_is_settled(store: ObjectStore, fault: Any) 
     begin(client(store)).release()
     gate = Gate()
     other = client(SteppedStore(store, gate), "other")
-    with Stepper(lambda: other.adopt("job"), gate) as running:
+    with Stepper(lambda: other.take_over("job"), gate) as running:
         running.run_until(lambda call: call.method == "replace")
         running.step(fault)
         running.run_to_end()
@@ -447,7 +447,7 @@ from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects.object_store import open_store
 options = dict(pair.split("=", 1) for pair in sys.argv[2:])
 store = open_store(parse_location(sys.argv[1], options))
-Intents(store, Runtime()).begin("job", "main", Point("aaaaaaaaaaaaa", 7), "load")
+Intents(store, Runtime()).create("job", "main", Point("aaaaaaaaaaaaa", 7), "load")
 print("begun", flush=True)
 sys.stdin.read()
 """
@@ -461,12 +461,12 @@ def test_a_killed_drivers_intent_can_be_taken_at_once_on_its_machine(location: L
         assert driver.stdout.readline() == b"begun\n"
         intents = client(store)
         with pytest.raises(JobRunning, match=f"process {driver.pid} "):
-            intents.adopt("job")
+            intents.take_over("job")
 
         driver.send_signal(signal.SIGKILL)
         wait_for(lambda: not intents.read("job").alive)  # type: ignore[union-attr]
 
-        assert intents.adopt("job").adopted, "though nobody has reaped it yet"
+        assert intents.take_over("job").resumed, "though nobody has reaped it yet"
 
 
 def test_a_process_number_that_was_given_again_is_not_the_owner() -> None:
@@ -483,15 +483,15 @@ def test_of_processes_elsewhere_nothing_is_known(machine: str) -> None:
 
 def test_work_that_ends_with_an_error_leaves_an_intent_that_can_be_gone_on_with_at_once(store: ObjectStore) -> None:
     intents = client(store)
-    with pytest.raises(ValueError, match="bad luck"), intents.keeping(begin(intents)):
+    with pytest.raises(ValueError, match="bad luck"), intents.keep_refreshed(begin(intents)):
         raise ValueError("bad luck")
 
-    assert client(store, "other").adopt("job").adopted
+    assert client(store, "other").take_over("job").resumed
 
 
 def test_what_never_began_can_not_be_taken(store: ObjectStore) -> None:
     with pytest.raises(NotFound, match="no unfinished job job"):
-        client(store).adopt("job")
+        client(store).take_over("job")
 
 
 # Ending
@@ -517,11 +517,11 @@ def test_what_ends_under_a_name_is_taken_over_by_nobody_and_may_begin_again(stor
     (seen,) = intents.list()
     assert (seen.ended, seen.alive, seen.intent.details, seen.intent.tables) == (True, False, {}, frozenset())
     with pytest.raises(NotFound):
-        intents.adopt("job")
+        intents.take_over("job")
 
     again = begin(intents)
 
-    assert not again.adopted
+    assert not again.resumed
     assert again.intent.tokens == (again.token,), "it shares nothing with the one before"
     assert again.intent.prefix != held.intent.prefix
     assert getattr(held, end)() is True
@@ -557,7 +557,7 @@ def test_a_slow_start_that_found_an_ended_intent_leaves_that_of_a_faster_one_alo
     fast.refresh()
 
 
-def closed(store: ObjectStore, name: str = "cleaner") -> SeenIntent:
+def closed(store: ObjectStore, name: str = "cleaner") -> StoredIntent:
     """A discard of the job has begun."""
     intents = client(store, name)
     seen = intents.read("job")
@@ -572,7 +572,7 @@ def test_a_closed_intent_is_neither_resumed_nor_replaced(store: ObjectStore) -> 
     closed(store)
 
     with pytest.raises(JobEnding, match="being discarded"):
-        client(store, "other").adopt("job")
+        client(store, "other").take_over("job")
     with pytest.raises(JobEnding):
         begin(client(store, "other"))
 
@@ -611,7 +611,7 @@ def test_another_can_not_end_an_intent_that_has_moved_since_he_saw_it(store: Obj
     held.release()
     cleaner = client(store, "cleaner")
     (seen,) = cleaner.list()
-    adopted = client(store, "resumer").adopt("job")
+    adopted = client(store, "resumer").take_over("job")
 
     assert cleaner.close(seen) is None
 
@@ -659,7 +659,7 @@ def test_a_lost_answer_to_a_discard_never_closes_the_intent_of_who_took_it_over_
     gate = Gate()
     cleaner = client(SteppedStore(store, gate), "cleaner")
     (seen,) = cleaner.list()
-    adopted = client(store, "resumer").adopt("job")
+    adopted = client(store, "resumer").take_over("job")
     with Stepper(lambda: cleaner.close(seen), gate) as running:
         running.step(fault)
         running.run_to_end()
@@ -700,9 +700,9 @@ def test_the_object_of_an_ended_job_is_not_deleted_once_the_job_is_started_again
 
 def test_tables_are_named_before_they_are_written_and_stay_named(store: ObjectStore) -> None:
     held = begin(client(store), tables={"a"})
-    held.name_tables(frozenset({"a"}))
+    held.add_tables(frozenset({"a"}))
     assert held.intent.refreshes == 1, "nothing to say"
-    held.name_tables(frozenset({"b"}))
+    held.add_tables(frozenset({"b"}))
     held.refresh()
 
     assert client(store, "reader").read("job").intent.tables == {"a", "b"}  # type: ignore[union-attr]
@@ -751,12 +751,12 @@ def test_an_intent_of_format_1_is_read_and_taken_over(store: ObjectStore) -> Non
     store.put("__recovery/job.json", of_format_1(held.intent))
 
     seen = client(store, "reader").read("job")
-    adopted = client(store, "other").adopt("job")
+    adopted = client(store, "other").take_over("job")
 
     assert seen is not None
     assert (seen.intent.tokens, seen.intent.tables, seen.intent.prefix) == ((held.token,), None, "__recovery/job")
     assert adopted.intent.tokens == (held.token, adopted.token)
     assert adopted.intent.details == {"splits": 3}
-    adopted.name_tables(frozenset({"a"}))
+    adopted.add_tables(frozenset({"a"}))
     adopted.refresh(tables=frozenset({"a"}))
     assert adopted.intent.tables is None, "what the start before may have written is not known"

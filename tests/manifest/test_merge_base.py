@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import MergeBaseExpired
-from omnigraph.manifest.branch.merge_base import base_positions, find_bases
+from omnigraph.manifest.branch.merge_base import find_base_positions, find_bases
 from omnigraph.manifest.model.ancestry import all_ancestors, common_ancestors, contains_commit, contains_manifest
 from omnigraph.manifest.model.manifest import Ancestry, Commit, CommitClass, Entry, Manifest, Point, Position, stub_of
 
@@ -79,7 +79,7 @@ class History:
     def bases(self, one: str, other: str) -> list[Place]:
         reader: Any = self
         vectors = self.vector(self.head(one)), self.vector(self.head(other))
-        found = base_positions(reader, *vectors, (one, other))
+        found = find_base_positions(reader, *vectors, (one, other))
         return [_last(base.point, base.position, base.entry) for base in found]
 
     def newest_common(self, one: str, other: str) -> list[Place]:

@@ -62,7 +62,7 @@ def test_a_branch_that_was_made_is_found_though_its_source_is_gone(graph: Graph,
 def test_a_branch_that_was_begun_under_the_key_and_not_finished_is_made(graph: Graph, other: Graph) -> None:
     """The first attempt was killed between its ref and its manifest."""
     branches = graph.repository.branches
-    branches._reserve("agent", graph.repository.state_named("main"), "k")
+    branches._reserve("agent", graph.repository.find_state("main"), "k")
     other.branches.create("agent", txn_id="k")
     assert other.branches.list() == ["agent", "main"]
     graph.branches.create("agent", txn_id="k")
@@ -89,9 +89,9 @@ def test_one_key_from_several_at_once_makes_one_branch(graph: Graph) -> None:
 def test_a_branch_that_goes_while_it_is_looked_for_was_deleted(graph: Graph, other: Graph) -> None:
     """By the same write, which was asked for twice at once."""
     graph.branches.create("agent")
-    buried = other.repository.branches._was_buried
+    buried = other.repository.branches._was_deleted_by
     looks = iter([lambda: (buried("agent", "k"), graph.branches.delete("agent", txn_id="k"))[0]])
-    other.repository.branches._was_buried = lambda name, txn_id: next(looks, lambda: buried(name, txn_id))()  # type: ignore[method-assign]
+    other.repository.branches._was_deleted_by = lambda name, txn_id: next(looks, lambda: buried(name, txn_id))()  # type: ignore[method-assign]
     other.branches.delete("agent", txn_id="k")
     assert other.branches.list() == ["main"]
 

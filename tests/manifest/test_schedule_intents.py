@@ -26,7 +26,7 @@ from omnigraph.manifest.commit.publish import PublishedCommit, PublishPolicy
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.commit.write_op import WriteOp
 from omnigraph.manifest.intent.guard import JobGuard
-from omnigraph.manifest.intent.intent_store import HeldIntent
+from omnigraph.manifest.intent.intent_store import OwnedIntent
 from omnigraph.manifest.model.manifest import Manifest, Point, Stub, TableKey
 from omnigraph.manifest.repository import Repository, init_repository
 from omnigraph.pipeline.bulk.load_intent import take_after_discard
@@ -74,7 +74,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
 class Driver(WriteOp):
     """A long write as a bulk load does it: an intent, staged work, one publish; it can be resumed elsewhere."""
 
-    def __init__(self, client: Client, held: HeldIntent, txn: WriteTxn) -> None:
+    def __init__(self, client: Client, held: OwnedIntent, txn: WriteTxn) -> None:
         self._client, self.held, self.txn = client, held, txn
         self._stager = Stager(client.repository.tables, client.repository.runtime.ids, STAGED)
         self.staged_again: list[bool] = []
@@ -83,7 +83,7 @@ class Driver(WriteOp):
     @classmethod
     def start(cls, client: Client) -> Driver:
         txn = client.repository.open_txn()
-        return cls(client, client.repository.intents.take(txn, "job", kind="load", actor="ada"), txn)
+        return cls(client, client.repository.intents.acquire(txn, "job", kind="load", actor="ada"), txn)
 
     def release(self) -> None:
         """Though its client sleeps: as good as dead."""
@@ -129,7 +129,7 @@ def another_goes_on(world: World, driver: Driver) -> PublishedCommit:
     """Its owner counts as dead; somebody resumes the job and finishes it."""
     driver.release()
     other = Driver.start(world.client("resumer"))
-    assert other.held.adopted
+    assert other.held.resumed
     commit = other.publish()
     other.held.finish()
     return commit
@@ -530,7 +530,7 @@ def test_a_job_of_a_branch_that_was_deleted_and_made_again_is_refused(world: Wor
     client = world.client("writer")
     client.graph.branches.create("b")
     txn = client.repository.open_txn("b")
-    held = client.repository.intents.take(txn, "job", kind="load")
+    held = client.repository.intents.acquire(txn, "job", kind="load")
     client.graph.branches.delete("b")
     client.graph.branches.create("b")
     again = client.repository.open_txn("b")
@@ -545,12 +545,12 @@ def test_a_job_is_gone_on_with_on_its_own_branch_only(world: World) -> None:
     client = world.client("writer")
     client.graph.branches.create("b")
     intents = client.repository.intents
-    intents.take(client.repository.open_txn("b"), "job", kind="load").release()
+    intents.acquire(client.repository.open_txn("b"), "job", kind="load").release()
 
     with pytest.raises(BadRequest, match="begun on the branch 'b'"):
-        intents.take(client.repository.open_txn(), "job", kind="load")
+        intents.acquire(client.repository.open_txn(), "job", kind="load")
 
-    assert intents.take(client.repository.open_txn("b"), "job", kind="load").adopted
+    assert intents.acquire(client.repository.open_txn("b"), "job", kind="load").resumed
 
 
 def test_opening_and_writing_never_look_at_intents(world: World) -> None:
@@ -561,5 +561,5 @@ def test_opening_and_writing_never_look_at_intents(world: World) -> None:
 
     assert not [call for call in calls if "__recovery" in call.key]
     with pytest.raises(NotFound):
-        client.repository.intents.adopt("nothing")
+        client.repository.intents.take_over("nothing")
     assert client.head().point == Point(world.main_id, 2)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from omnigraph.errors import BadRequest, ConstraintViolation, JobRunning
-from omnigraph.manifest.intent.intent_store import HeldIntent
+from omnigraph.manifest.intent.intent_store import OwnedIntent
 from omnigraph.manifest.model.paths import RECOVERY
 from omnigraph.manifest.repository import open_repository
 from omnigraph.pipeline.bulk.job import SplitResult
@@ -82,11 +82,11 @@ def _dying_load(place: str, given: str, mode: str, point: str, branch: str = "ma
     stage, _, number = point.partition(" ")
     if point == "after the commit":
 
-        def finish(self: HeldIntent) -> bool:
+        def finish(self: OwnedIntent) -> bool:
             die()
             return True
 
-        HeldIntent.finish = finish  # type: ignore[method-assign]
+        OwnedIntent.finish = finish  # type: ignore[method-assign]
     if point == "while forgetting":
         removed = ObjectStore.delete
 

@@ -22,7 +22,7 @@ from omnigraph.gc.cleanup import list_intents
 from omnigraph.gc.recovery import ACTOR
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.publish import Publisher
-from omnigraph.manifest.intent.intent_store import HeldIntent, Intents
+from omnigraph.manifest.intent.intent_store import Intents, OwnedIntent
 from omnigraph.manifest.model.manifest import Manifest
 from omnigraph.manifest.model.paths import intent_key
 from omnigraph.manifest.settings import Settings
@@ -240,7 +240,7 @@ def released(graph: Graph) -> Graph:
     """The owner's intent is released, as a process does that is interrupted, so that the next start takes it over."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("omnigraph.manifest.intent.intent_store.is_gone", lambda _: True)
-        held = Intents(graph.repository.store, graph.repository.runtime).adopt(JOB)
+        held = Intents(graph.repository.store, graph.repository.runtime).take_over(JOB)
     assert held.release()
     return graph
 
@@ -362,7 +362,7 @@ def test_a_job_on_the_second_branch_that_it_made_is_discarded_or_found_there(
                 second.wake()
     else:
         with monkeypatch.context() as patch:
-            patch.setattr(HeldIntent, "finish", lambda _: False)
+            patch.setattr(OwnedIntent, "finish", lambda _: False)
             start(fresh(graph), given, **options)
         (ended,) = much_later(graph).recover(discard=[JOB]).ended
 
@@ -539,7 +539,7 @@ def test_cleanup_removes_what_an_ended_start_left_and_nothing_of_the_next_one(
 ) -> None:
     stop_before_publishing(graph, given)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Intents, "forget", lambda *_: None)  # killed before that
+        patch.setattr(Intents, "delete_job_objects", lambda *_: None)  # killed before that
         fresh(graph).recover(discard=[JOB])
     old, new = set(left_over(graph.repository)), set[str]()
     second = given if same_input else written(tmp_path / "other.jsonl", 7, 8, 9)

@@ -33,7 +33,7 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.history.history import commits_up_to, fork_head, partial_state
 from omnigraph.manifest.history.txn_lookup import fences_honour, read_entries_back
 from omnigraph.manifest.intent.guard import JobGuard
-from omnigraph.manifest.intent.intent_store import SeenIntent
+from omnigraph.manifest.intent.intent_store import StoredIntent
 from omnigraph.manifest.model.manifest import Ancestry, BranchId, Commit, CommitId, Entry, Manifest, Point
 from omnigraph.manifest.model.paths import parse_commit_id
 from omnigraph.manifest.repository import Repository
@@ -88,7 +88,7 @@ def _survived_under_txn_id(self: BulkLoad, before: Manifest, now: Manifest) -> b
 
 
 def _search_for_commit(self: JobGuard, head: Manifest) -> Entry | None:
-    return self._log.up_to(head).committed
+    return self._log.search_up_to(head).committed
 
 
 def _jobs() -> Iterable[Any]:
@@ -190,7 +190,7 @@ def _mark_related(
     oldest: Mapping[BranchId, int],
     branches: BranchInventory,
     tagged: Sequence[Point],
-    honoured: Iterable[SeenIntent],
+    honoured: Iterable[StoredIntent],
 ) -> None:
     """Keep the bases of each branch with those that it was forked from or has merged, and of no other pair."""
     manifests, start = self._repository.manifests, self._start
@@ -262,7 +262,7 @@ class _SparedSince(JobProtection):
     since: datetime | None = None
 
 
-def _spared_by_time(honoured: Iterable[SeenIntent]) -> JobProtection:
+def _spared_by_time(honoured: Iterable[StoredIntent]) -> JobProtection:
     seen = list(honoured)
     prefixes = frozenset(one.intent.prefix for one in seen)
     return _SparedSince(frozenset(), prefixes, min((one.first_put for one in seen), default=None))

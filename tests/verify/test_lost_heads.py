@@ -176,7 +176,7 @@ def test_the_note_of_a_cleanup(open_graph: Open) -> None:
 def test_a_job_that_was_begun_on_what_was_lost(open_graph: Open) -> None:
     graph = open_graph()
     txn = graph.repository.open_txn()
-    graph.repository.intents.take(txn, "job-1", kind="load", actor=None, details={})
+    graph.repository.intents.acquire(txn, "job-1", kind="load", actor=None, details={})
     lose_newest(graph.repository.store, branch_id_of(graph), 1)
 
     assert "number 6 was used, because the job job-1 started from it" in the_loss(open_graph())

@@ -467,7 +467,7 @@ def test_a_saved_adjacency_that_is_of_no_use_is_no_damage(place: Place) -> None:
 
 def test_a_live_intent_is_counted(place: Place) -> None:
     graph = opened(place)
-    held = Intents(graph.repository.store, graph.repository.runtime).take(
+    held = Intents(graph.repository.store, graph.repository.runtime).acquire(
         graph.begin(), "job", kind="load", actor="ada"
     )
     report = graph.verify()

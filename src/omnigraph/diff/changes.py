@@ -30,7 +30,7 @@ from omnigraph.manifest.branch.merge_base import find_bases
 from omnigraph.manifest.commit.txn import Snapshot
 from omnigraph.manifest.history.history import is_partial, require_retained, state_at_commit, state_before
 from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, Point
-from omnigraph.manifest.model.paths import branch_id_of, commit_id
+from omnigraph.manifest.model.paths import commit_id, parse_branch_id
 from omnigraph.manifest.repository import Repository
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.definitions import Kind
@@ -296,7 +296,7 @@ def _encode_point(state: Manifest) -> list[Any]:
 def _decode_point(stored: list[Any]) -> tuple[Point, int | None]:
     branch_id, *numbers = stored
     version, *commits = (number for number in numbers if type(number) is int and 0 < number < 2**63)
-    return Point(branch_id_of(branch_id), version), commits[0] if commits else None
+    return Point(parse_branch_id(branch_id), version), commits[0] if commits else None
 
 
 def _state_at(repository: Repository, point: Point, commits: int | None) -> Snapshot:

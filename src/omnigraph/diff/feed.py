@@ -20,7 +20,7 @@ from omnigraph.manifest.branch.tags import BEGINNING, NOW
 from omnigraph.manifest.history.history import commits_up_to, fork_head, partial_state, require_retained
 from omnigraph.manifest.history.txn_lookup import READ_AHEAD
 from omnigraph.manifest.model.manifest import MAIN, BranchId, Commit, CommitClass, CommitId, Entry, Manifest, Point
-from omnigraph.manifest.model.paths import branch_id_of, commit_id, parse_commit_id
+from omnigraph.manifest.model.paths import commit_id, parse_branch_id, parse_commit_id
 from omnigraph.manifest.repository import Repository
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
@@ -63,8 +63,8 @@ class Cursor:
             position, stored_point = fields["p"], fields["n"]
             return Cursor(
                 str(fields["b"]),
-                branch_id_of(fields["i"]),
-                Point(branch_id_of(stored_point[0]), _count(stored_point[1])),
+                parse_branch_id(fields["i"]),
+                Point(parse_branch_id(stored_point[0]), _count(stored_point[1])),
                 None if position is None else parse_position(position),
                 _count(stored_point[2]) if len(stored_point) > 2 else 0,
             )
@@ -169,7 +169,7 @@ def _open(repository: Repository, cursor: str | None, start: str | None, branch:
 
 def _cursor_after(repository: Repository, head: Manifest, start: str) -> Cursor:
     """The position after a commit in the branch's history; inside a group, after some of its commits."""
-    commit = repository.commit_named(start)
+    commit = repository.find_commit_id(start)
     point = parse_commit_id(commit)
     segment = next((one for one in _history_segments(repository, head) if one.has(point)), None)
     entry = None if segment is None else repository.manifests.read(point)

@@ -22,7 +22,7 @@ from omnigraph.gc.sweep import BranchExpiry, JobProtection, SweepCandidates, Swe
 from omnigraph.manifest.branch.refs import Ref
 from omnigraph.manifest.commit.plan import ConflictPolicy, PublishPlan, RaiseFence
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.intent.intent_store import SeenIntent
+from omnigraph.manifest.intent.intent_store import StoredIntent
 from omnigraph.manifest.model.manifest import BranchId, Manifest, Point, Token, TxnId
 from omnigraph.manifest.model.paths import RECOVERY
 from omnigraph.manifest.repository import Repository
@@ -116,13 +116,13 @@ def list_branches(repository: Repository) -> BranchInventory:
 class IntentInventory:
     """The intents, by what becomes of them."""
 
-    honoured: tuple[SeenIntent, ...] = ()
-    expired: tuple[SeenIntent, ...] = ()  # dead for longer than the ttl: to be discarded
-    closed: tuple[SeenIntent, ...] = ()  # whose discard has begun and not ended
-    ended: tuple[SeenIntent, ...] = ()  # of which only the object is left, for longer than the ttl
+    honoured: tuple[StoredIntent, ...] = ()
+    expired: tuple[StoredIntent, ...] = ()  # dead for longer than the ttl: to be discarded
+    closed: tuple[StoredIntent, ...] = ()  # whose discard has begun and not ended
+    ended: tuple[StoredIntent, ...] = ()  # of which only the object is left, for longer than the ttl
 
     @property
-    def to_discard(self) -> tuple[SeenIntent, ...]:
+    def to_discard(self) -> tuple[StoredIntent, ...]:
         return (*self.expired, *self.closed)
 
     @property
@@ -224,7 +224,7 @@ class _Cleanup:
 
     def _mark_after_fences(
         self, marks: Marks, oldest: Mapping[BranchId, int], intents: IntentInventory
-    ) -> Sequence[SeenIntent]:
+    ) -> Sequence[StoredIntent]:
         """Add to the first marks what exists now. Returns all intents whose work stays: those that the fences honour,
         and those found now.
 
@@ -250,7 +250,7 @@ class _Cleanup:
         oldest: Mapping[BranchId, int],
         branches: BranchInventory,
         tagged: Sequence[Point],
-        honoured: Iterable[SeenIntent],
+        honoured: Iterable[StoredIntent],
     ) -> None:
         """Mark what is retained: history of branches, pins, and merge bases of all these."""
         manifests, start = self._repository.manifests, self._start
@@ -266,7 +266,7 @@ class _Cleanup:
 
     # Step 3.
 
-    def _plan_sweep(self, oldest: Mapping[BranchId, int], marks: Marks, honoured: Iterable[SeenIntent]) -> SweepPlan:
+    def _plan_sweep(self, oldest: Mapping[BranchId, int], marks: Marks, honoured: Iterable[StoredIntent]) -> SweepPlan:
         dead = {branch_id: tombstone.manifest_version for branch_id, tombstone in self._start.tombstones.items()}
         return self._sweeper.plan({**dead, **oldest}, marks, JobProtection.of(honoured))
 

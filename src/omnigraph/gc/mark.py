@@ -12,11 +12,11 @@ from itertools import combinations
 from typing import TypeAlias
 
 from omnigraph.errors import ConflictError, Damaged
-from omnigraph.manifest.branch.merge_base import BasePosition, maximal_positions
+from omnigraph.manifest.branch.merge_base import BasePosition, find_maximal_positions
 from omnigraph.manifest.history.txn_lookup import read_entries_back
 from omnigraph.manifest.model.ancestry import all_ancestors, common_ancestors
 from omnigraph.manifest.model.manifest import NOTHING, Ancestry, BranchId, Entry, Manifest, Point, Position, Stub
-from omnigraph.manifest.model.paths import commit_place
+from omnigraph.manifest.model.paths import commit_position
 from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.storage.table.handles import TableVersion
 
@@ -66,7 +66,7 @@ class Marks:
             return
         self.states.add(manifest.point)
         self.manifests.add(manifest.point)
-        self.logical_head_branches.add(commit_place(manifest.logical_head)[0])
+        self.logical_head_branches.add(commit_position(manifest.logical_head)[0])
         self._add_descendant(manifest)
         for ref in manifest.tables.values():
             if ref.stored is not None:
@@ -160,7 +160,7 @@ def mark_merge_bases(
     todo = list(common_vectors([state.ancestry for state in states]))
     seen = set(todo)
     while todo:
-        bases = maximal_positions(manifests, dict(todo.pop()), first)
+        bases = find_maximal_positions(manifests, dict(todo.pop()), first)
         for point in [point for base in bases for point in base.points]:
             entry = manifests.read(point, cached=False)  # this process may know it from before it became a stub
             if not isinstance(entry, Manifest):

@@ -22,7 +22,7 @@ from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.history.txn_lookup import find_txn_since
 from omnigraph.manifest.intent.guard import DiscardGuard, HasCommitted
-from omnigraph.manifest.intent.intent_store import HeldIntent, SeenIntent
+from omnigraph.manifest.intent.intent_store import OwnedIntent, StoredIntent
 from omnigraph.manifest.model.manifest import MAIN, CommitId, Entry, Manifest, Point, Recovered, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.storage import meter
@@ -63,8 +63,8 @@ class RecoveredJob:
 class Completer:
     """Completes jobs of one kind; provided by the layer that runs them."""
 
-    can_complete: Callable[[Repository, SeenIntent], bool]
-    complete: Callable[[Repository, HeldIntent, Recovered], PublishedCommit | None]
+    can_complete: Callable[[Repository, StoredIntent], bool]
+    complete: Callable[[Repository, OwnedIntent, Recovered], PublishedCommit | None]
 
 
 Completers: TypeAlias = Mapping[str, Completer]
@@ -95,13 +95,13 @@ def complete(repository: Repository, txn_id: TxnId, completers: Completers) -> R
                 f"The job {txn_id} had not staged everything, so only its own command can continue it: run that again "
                 "with the same job id, or discard the job."
             )
-        held = repository.intents.adopt(txn_id)
-        with repository.intents.keeping(held):
+        held = repository.intents.take_over(txn_id)
+        with repository.intents.keep_refreshed(held):
             recovered = Recovered(txn_id, seen.intent.kind, seen.intent.actor, "completed")
             commit = completer.complete(repository, held, recovered)
         with suppress(OmnigraphError):  # the commit exists: the next cleanup removes what is left
             if held.finish():
-                repository.intents.forget(held.intent)
+                repository.intents.delete_job_objects(held.intent)
     if commit is None:
         return RecoveredJob(txn_id, "completed", None, seen.intent.branch)
     by_us = commit.commit.token == held.token
@@ -118,7 +118,7 @@ def discard(repository: Repository, txn_id: TxnId) -> RecoveredJob:
     return ended
 
 
-def end_job(repository: Repository, seen: SeenIntent) -> RecoveredJob | None:
+def end_job(repository: Repository, seen: StoredIntent) -> RecoveredJob | None:
     """Discard an intent exactly as it was seen, or continue a discard; None if it has changed since.
 
     It is closed, then recorded, then removed. A job whose transaction turns out to be committed is not discarded.
@@ -135,7 +135,7 @@ def end_job(repository: Repository, seen: SeenIntent) -> RecoveredJob | None:
     return ended
 
 
-def _record_discard(repository: Repository, closed: SeenIntent) -> PublishedCommit:
+def _record_discard(repository: Repository, closed: StoredIntent) -> PublishedCommit:
     """Commit the discard to the branch where the job would be committed; raises `HasCommitted`.
 
     Nothing can be published to a deleted branch, and a job that had not created its branch yet finds its intent closed
@@ -179,7 +179,7 @@ def _recorded_commit(entry: Entry, txn_id: TxnId) -> PublishedCommit:
     return PublishedCommit(commit, entry.branch, entry.manifest_version)
 
 
-def _end_discarded_job(repository: Repository, seen: SeenIntent) -> RecoveredJob:
+def _end_discarded_job(repository: Repository, seen: StoredIntent) -> RecoveredJob:
     """Finish a discard that had begun, where the job should be completed; it may have been committed before."""
     ended = end_job(repository, seen)
     if ended is not None and ended.outcome == "landed":
@@ -189,7 +189,7 @@ def _end_discarded_job(repository: Repository, seen: SeenIntent) -> RecoveredJob
     )
 
 
-def _read_dead_job(repository: Repository, txn_id: TxnId) -> SeenIntent:
+def _read_dead_job(repository: Repository, txn_id: TxnId) -> StoredIntent:
     seen = repository.intents.read(txn_id)
     if seen is None or seen.ended:
         raise NotFound(f"There is no unfinished job {txn_id}: `recover` lists them.")
@@ -202,7 +202,7 @@ def _read_dead_job(repository: Repository, txn_id: TxnId) -> SeenIntent:
     return seen
 
 
-def _end_if_committed(repository: Repository, seen: SeenIntent) -> RecoveredJob | None:
+def _end_if_committed(repository: Repository, seen: StoredIntent) -> RecoveredJob | None:
     """End the intent of a job whose owner was killed after its put; None if it is not committed.
 
     All manifests since its first base are searched, stubs too.
@@ -221,19 +221,19 @@ def _committed_job(txn_id: TxnId, entry: Entry) -> RecoveredJob:
     return RecoveredJob(txn_id, "landed", commit.id, entry.branch)
 
 
-def _search_start(repository: Repository, seen: SeenIntent) -> Point:
+def _search_start(repository: Repository, seen: StoredIntent) -> Point:
     """The point behind which it may be committed: its first base, or the start of the branch that it was to create.
 
-    Where its branch was deleted and the name was used again, no start of it commits there (`Intent.behind`).
+    Where its branch was deleted and the name was used again, no start of it commits there (`Intent.search_start`).
     """
     intent = seen.intent
     if intent.target != intent.branch:
         with suppress(BranchNotFound):
-            return intent.behind(repository.branches.find(intent.target).head.branch_id) or intent.base
+            return intent.search_start(repository.branches.find(intent.target).head.branch_id) or intent.base
     return intent.base
 
 
-def _describe_job(repository: Repository, seen: SeenIntent, completers: Completers) -> UnfinishedJob:
+def _describe_job(repository: Repository, seen: StoredIntent, completers: Completers) -> UnfinishedJob:
     intent = seen.intent
     completer = completers.get(intent.kind)
     ready = completer is not None and not seen.alive and not seen.closed and completer.can_complete(repository, seen)

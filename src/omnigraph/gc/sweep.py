@@ -13,7 +13,7 @@ from typing import TypeVar
 from omnigraph.errors import Damaged
 from omnigraph.gc.mark import Marks, Overtaken
 from omnigraph.gc.recovery import end_job
-from omnigraph.manifest.intent.intent_store import SeenIntent
+from omnigraph.manifest.intent.intent_store import StoredIntent
 from omnigraph.manifest.model.manifest import BranchId, Entry, Manifest, Point
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.store.manifest_store import Manifests
@@ -48,7 +48,7 @@ class JobProtection:
     prefixes: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(honoured: Iterable[SeenIntent]) -> "JobProtection":
+    def of(honoured: Iterable[StoredIntent]) -> "JobProtection":
         tables: frozenset[str] | None = frozenset()
         prefixes = set()
         for seen in honoured:
@@ -126,7 +126,7 @@ class Sweeper:
         files = [file for file in old if not is_needed(needed.get(file.table_id), file.path)]
         return SweepPlan(expiries, files, leftovers, len(candidates.files) - len(old))
 
-    def execute(self, plan: SweepPlan, to_discard: Sequence[SeenIntent]) -> None:
+    def execute(self, plan: SweepPlan, to_discard: Sequence[StoredIntent]) -> None:
         """Delete what was planned, and discard jobs.
 
         Stubs come before files, so that what a whole manifest names exists. A job is discarded before its files go.

@@ -166,7 +166,7 @@ class BranchCommands:
             known = self._repository
             known.branches.create_once(
                 name,
-                lambda: known.state_named(from_) if at is None else known.snapshot(from_, at).manifest,
+                lambda: known.find_state(from_) if at is None else known.snapshot(from_, at).manifest,
                 actor,
                 txn_id,
             )

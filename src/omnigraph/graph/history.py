@@ -55,13 +55,13 @@ class TagCommands:
         self._repository.require_writable("Creating a tag")
         with meter.operation("tag_create"):
             check_tag_name(name)
-            if txn_id is not None and (made := self._repository.tags.made_earlier(name, txn_id)):
+            if txn_id is not None and (made := self._repository.tags.find_created_by(name, txn_id)):
                 return made
             self._require_no_branch(name)
             chosen = (
                 self._repository.branches.find(branch).head.logical_head
                 if commit is None
-                else self._repository.commit_named(commit)
+                else self._repository.find_commit_id(commit)
             )
             return self._repository.tags.create(name, chosen, actor, txn_id)
 
@@ -131,12 +131,12 @@ class HistoryCommands:
     def commit(self, commit_id: CommitId) -> Commit:
         """One commit, by its id or a tag, on whatever branch it is."""
         with meter.operation("commit_show"):
-            return find_commit(self.repository.manifests, self.repository.commit_named(commit_id))[1]
+            return find_commit(self.repository.manifests, self.repository.find_commit_id(commit_id))[1]
 
     def commit_details(self, commit_id: CommitId) -> CommitDetails:
         """The same, with its place, and whether it changed the schema."""
         with meter.operation("commit_show"):
-            entry, commit = find_commit(self.repository.manifests, self.repository.commit_named(commit_id))
+            entry, commit = find_commit(self.repository.manifests, self.repository.find_commit_id(commit_id))
             changed = self._schema_changed(entry)
         return CommitDetails(commit, entry.branch, entry.manifest_version, isinstance(entry, Stub), changed)
 
@@ -174,7 +174,7 @@ class HistoryCommands:
         from omnigraph.diff.changes import Filters, changes_of_commit
 
         filters = Filters.of(kinds, types, operations)
-        return changes_of_commit(self.repository, self.repository.commit_named(commit_id), filters, limit, page)
+        return changes_of_commit(self.repository, self.repository.find_commit_id(commit_id), filters, limit, page)
 
     def poll_changes(
         self, cursor: str | None = None, start: str | None = None, limit: int = 1000, branch: str | None = None

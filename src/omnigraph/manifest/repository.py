@@ -30,7 +30,7 @@ from omnigraph.manifest.intent.intent_store import Intents
 from omnigraph.manifest.model.codec import encode_time
 from omnigraph.manifest.model.document import decode_document, encode_document
 from omnigraph.manifest.model.manifest import MAIN, BranchId, CommitId, Manifest
-from omnigraph.manifest.model.paths import STAMP, branch_id_of, looks_like_commit_id, require_name
+from omnigraph.manifest.model.paths import STAMP, looks_like_commit_id, parse_branch_id, require_name
 from omnigraph.manifest.settings import Settings, settings_from
 from omnigraph.manifest.store.clock_check import ClockCheck
 from omnigraph.manifest.store.inline_rows import InlineRows
@@ -112,31 +112,31 @@ class Repository:
 
     def snapshot(self, branch: str = MAIN, at: str | datetime | None = None) -> Snapshot:
         """Pin what a read sees: the newest commit of a branch, or an older state: of a commit, a tag, a time."""
-        return self._pinned(self.branches.find(branch).head if at is None else self._state_at(branch, at))
+        return self._snapshot_of(self.branches.find(branch).head if at is None else self._state_at(branch, at))
 
     def resolve(self, reference: str, branch: str = MAIN) -> Snapshot:
         """What a name stands for where it may be a branch too: a commit id, a branch, a tag, or a time on `branch`."""
-        return self._pinned(self.state_named(reference, branch))
+        return self._snapshot_of(self.find_state(reference, branch))
 
-    def state_named(self, reference: str, branch: str = MAIN) -> Manifest:
+    def find_state(self, reference: str, branch: str = MAIN) -> Manifest:
         """The manifest of `resolve`. A branch goes before a tag of the same name; `tag:NAME` is the tag."""
         require_name("A state", reference)
         if not looks_like_commit_id(reference) and not reference.startswith(TAG_PREFIX):
             try:
                 return self.branches.find(reference).head
             except (BadRequest, BranchNotFound):
-                if not looks_like_time(reference) and self._commit_named(reference) is None:
+                if not looks_like_time(reference) and self._find_commit_id(reference) is None:
                     raise
         return self._state_at(branch, reference)
 
-    def commit_named(self, reference: str) -> CommitId:
+    def find_commit_id(self, reference: str) -> CommitId:
         """The commit that an id or a tag stands for."""
-        commit = self._commit_named(reference)
+        commit = self._find_commit_id(reference)
         if commit is None:
             raise CommitNotFound(reference, "it is neither a commit id nor a tag, see `commit list` and `tag list`")
         return commit
 
-    def _commit_named(self, reference: str) -> CommitId | None:
+    def _find_commit_id(self, reference: str) -> CommitId | None:
         """The id itself, or what a tag says; None for what may be a time."""
         require_name("A commit", reference)
         if looks_like_commit_id(reference):
@@ -153,12 +153,12 @@ class Repository:
         return None if tag is None else tag.commit_id
 
     def _state_at(self, branch: str, at: str | datetime) -> Manifest:
-        commit = None if isinstance(at, datetime) else self._commit_named(at)
+        commit = None if isinstance(at, datetime) else self._find_commit_id(at)
         if commit is not None:
             return state_at_commit(self.manifests, commit, self.tags)
         return state_at_time(self.manifests, self.branches.find(branch).head, at, self.tags)
 
-    def _pinned(self, manifest: Manifest) -> Snapshot:
+    def _snapshot_of(self, manifest: Manifest) -> Snapshot:
         return Snapshot(manifest, self.schemas.read(manifest.schema))
 
 
@@ -220,7 +220,7 @@ def _read_stamp(store: ObjectStore) -> Stamp:
 def _decode_stamp(data: bytes, uri: str) -> Stamp:
     document = decode_document(data, f"the graph in {uri}")
     try:
-        return Stamp(str(document["graph_id"]), branch_id_of(document["main"]), str(document["created_at"]))
+        return Stamp(str(document["graph_id"]), parse_branch_id(document["main"]), str(document["created_at"]))
     except (KeyError, ValueError) as error:
         raise Damaged(f"the stamp of {uri}", f"{type(error).__name__}: {error}") from error
 

@@ -53,7 +53,7 @@ def revert(
 ) -> PublishedCommit | None:
     """Undo one commit, named by its id or a tag, on a branch that has it; None where nothing of it is left to undo."""
     repository.require_writable("Reverting")
-    commit_id = repository.commit_named(reference)
+    commit_id = repository.find_commit_id(reference)
 
     def plan(txn: WriteTxn) -> Changes:
         undone = _read_undoable(repository, commit_id)  # each time: a cleanup may have expired it meanwhile

@@ -21,7 +21,7 @@ from omnigraph.manifest.model.manifest import (
     TableKey,
     TableRef,
 )
-from omnigraph.manifest.model.paths import commit_id, commit_place, parse_commit_id
+from omnigraph.manifest.model.paths import commit_id, commit_position, parse_commit_id
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage.table.table_content import Tail
 
@@ -190,7 +190,7 @@ def fork_problems(fork: Manifest, first: Manifest) -> Iterator[str]:
     if set(first.tables) != set(fork.tables) if whole else not set(first.tables) <= set(fork.tables):
         yield "its types with rows are not those of its fork point"
     for branch_id, place in fork.ancestry.items():
-        wanted = place if whole or branch_id != fork.branch_id else commit_place(first.logical_head)[1]
+        wanted = place if whole or branch_id != fork.branch_id else commit_position(first.logical_head)[1]
         if first.ancestry.get(branch_id, NOTHING) < wanted:
             yield f"it lacks the ancestor {branch_id}.{place.number} of its fork point"
     if first.authored_at < fork.authored_at and not first.commits:

@@ -38,7 +38,7 @@ class LostHeads:
         self._named = UsedNumbers()
         self._ended: set[BranchId] = set()  # branches whose ref is marked as dead
         for branch_id, used in memory.items():
-            self._named.note(branch_id, used.number, used.evidence)
+            self._named.record(branch_id, used.number, used.evidence)
 
     def check(self, found: Findings, refs: Sequence[Ref], only: BranchId | None = None) -> None:
         """Report every branch whose head is below a used number, or `only` a single branch."""
@@ -141,7 +141,7 @@ class LostHeads:
     def _collect_names(self, head: Manifest) -> None:
         """Collect all that a manifest names. Only dead branches leave an ancestry, so the newest manifest suffices."""
         where = f"manifest {head.manifest_version} of branch {head.branch!r}"
-        self._named.note_lineage(head)
+        self._named.record_lineage(head)
         if head.fork is not None:
             self._note(head.fork, f"{where} was forked from it")
         for commit in head.commits:
@@ -155,7 +155,7 @@ class LostHeads:
                 self._note(point, f"{where} reads rows of {key} from it")
 
     def _note(self, point: Point, evidence: str) -> None:
-        self._named.note(point.branch_id, point.manifest_version, evidence)
+        self._named.record(point.branch_id, point.manifest_version, evidence)
 
     def _note_commit(self, commit: CommitId | None, evidence: str) -> None:
         if commit is not None:

@@ -130,7 +130,7 @@ def _check_tag(repository: Repository, found: Findings, states: SnapshotChecks, 
     if not isinstance(entry, Manifest):
         found.add(where, f"its commit {tag.commit_id} is {'missing' if entry is None else 'a stub'}")
         return
-    state = repository.state_named(f"tag:{tag.name}")
+    state = repository.find_state(f"tag:{tag.name}")
     states.check(found, f"{where} ({tag.commit_id})", state, rows=True)
 
 

@@ -22,15 +22,15 @@ from omnigraph.manifest.commit.publish import Publisher
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.history.history import Pins
 from omnigraph.manifest.model.manifest import MAIN, BranchId, Manifest, TxnId
-from omnigraph.manifest.model.paths import check_branch_name, commit_place
+from omnigraph.manifest.model.paths import check_branch_name, commit_position
 from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.manifest.store.schemas import Schemas
 from omnigraph.runtime import Runtime
 from omnigraph.storage.util.parallel import gather
 
-LIVES_TRIED_MAX = 16
-TWINS_MET_MAX = 6  # how often a creation under a key meets another one under the same key
-LIVES_ASKED_MAX = 16  # how many lives of a name are looked through for an idempotency key
+RESERVE_ATTEMPTS_MAX = 16
+SAME_KEY_ATTEMPTS_MAX = 6  # how often a creation under a key meets another one under the same key
+LIVES_SEARCHED_MAX = 16  # how many lives of a name are looked through for an idempotency key
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class Branches:
                 raise Damaged("main", "the graph's stamp names it, but it has no manifest")
             return Branch(MAIN, 1, head)
         known = self._lives.get(name)
-        if known is not None and (branch := self._alive(name, known)):
+        if known is not None and (branch := self._find_living(name, known)):
             return branch
         newest = self._refs.newest_life(name)
         if newest is None or newest.marked_dead:
             raise BranchNotFound(name)
-        branch = self._alive(name, newest.life)
+        branch = self._find_living(name, newest.life)
         if branch is None:
             raise BranchNotFound(name)
         return branch
@@ -103,14 +103,14 @@ class Branches:
     ) -> Manifest | None:
         """As `create`; None if an earlier call under the same key made the branch, whatever became of it since."""
         check_branch_name(name)
-        for attempt in range(TWINS_MET_MAX):
-            if txn_id is not None and self._was_born(name, txn_id):
+        for attempt in range(SAME_KEY_ATTEMPTS_MAX):
+            if txn_id is not None and self._was_created_by(name, txn_id):
                 return None
             try:
                 return self.create(name, fork(), actor, txn_id)
             except ConflictError:
                 # Perhaps with the same write, asked for twice at once: then one of the two gets through.
-                if txn_id is None or attempt == TWINS_MET_MAX - 1 or not self._asked_for(name, txn_id):
+                if txn_id is None or attempt == SAME_KEY_ATTEMPTS_MAX - 1 or not self._is_reserved_by(name, txn_id):
                     raise
             self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
         raise AssertionError("unreachable")
@@ -123,11 +123,11 @@ class Branches:
         check_branch_name(name)
         if name == MAIN:
             raise AlreadyExists(f"The branch {MAIN!r}", "choose another name")
-        self._refuse_the_dead(fork)
+        self._refuse_deleted_branch(fork)
         ref = self._reserve(name, fork, txn_id)
         unborn = EmptyBranch(name, ref.branch_id)
         try:
-            self._source_still_serves(fork)
+            self._require_source(fork)
         except OmnigraphError:
             with suppress(OmnigraphError):  # without it the unfinished ref stays a pin for cleanup, no more
                 self._end_unfinished(unborn, ref)
@@ -147,15 +147,15 @@ class Branches:
         check_branch_name(name)
         if name == MAIN:
             raise BadRequest(f"The branch {MAIN!r} can't be deleted: it always exists.")
-        if txn_id is not None and self._was_buried(name, txn_id):
+        if txn_id is not None and self._was_deleted_by(name, txn_id):
             return
         try:
-            self._bury(name, actor, txn_id)
+            self._delete(name, actor, txn_id)
         except BranchNotFound:
-            if txn_id is None or not self._was_buried(name, txn_id):  # by the same write, asked for twice at once
+            if txn_id is None or not self._was_deleted_by(name, txn_id):  # by the same write, asked for twice at once
                 raise
 
-    def _bury(self, name: str, actor: str | None, txn_id: TxnId | None) -> None:
+    def _delete(self, name: str, actor: str | None, txn_id: TxnId | None) -> None:
         life = self._lives.get(name)
         head = None if life is None else self._manifests.cached_head(self._refs.read(name, life).branch_id)
         if life is None or head is None or head.tombstone is not None:
@@ -191,41 +191,41 @@ class Branches:
                 self._refs.mark_dead(merged.branch, life)
         return True
 
-    def _was_born(self, name: str, txn_id: TxnId) -> bool:
+    def _was_created_by(self, name: str, txn_id: TxnId) -> bool:
         """Whether a life of a name came to be under this key; one that ended unfinished is as if it had not."""
-        heads = (self._manifests.read_head(ref.branch_id) for ref in self._lives_of(name) if ref.txn_id == txn_id)
+        heads = (self._manifests.read_head(ref.branch_id) for ref in self._read_lives(name) if ref.txn_id == txn_id)
         return any(head and (head.tombstone is None or head.manifest_version > 1) for head in heads)
 
-    def _asked_for(self, name: str, txn_id: TxnId) -> bool:
-        return any(ref.txn_id == txn_id for ref in self._lives_of(name))
+    def _is_reserved_by(self, name: str, txn_id: TxnId) -> bool:
+        return any(ref.txn_id == txn_id for ref in self._read_lives(name))
 
-    def _was_buried(self, name: str, txn_id: TxnId) -> bool:
-        heads = (self._manifests.read_head(ref.branch_id) for ref in self._lives_of(name))
+    def _was_deleted_by(self, name: str, txn_id: TxnId) -> bool:
+        heads = (self._manifests.read_head(ref.branch_id) for ref in self._read_lives(name))
         return any(head and head.tombstone and head.tombstone.txn_id == txn_id for head in heads)
 
-    def _lives_of(self, name: str) -> Iterator[Ref]:
+    def _read_lives(self, name: str) -> Iterator[Ref]:
         """The lives of a name, newest first."""
         newest = self._refs.newest_life(name)
         last = 0 if newest is None else newest.life
-        for life in range(last, max(0, last - LIVES_ASKED_MAX), -1):
+        for life in range(last, max(0, last - LIVES_SEARCHED_MAX), -1):
             with suppress(BranchNotFound):  # of another name that the file system does not tell from this one
                 yield self._refs.read(name, life)
 
     def _reserve(self, name: str, fork: Manifest, txn_id: TxnId | None) -> Ref:
         """Take the name's next life, ending an unfinished one that is in the way."""
         life = 1
-        for _ in range(LIVES_TRIED_MAX):
+        for _ in range(RESERVE_ATTEMPTS_MAX):
             ref = Ref(name, life, self._runtime.ids.short_id(), fork.point, txn_id)
             if self._refs.reserve(ref) is None:
                 return ref
             newest = self._refs.newest_life(name)
             life = 1 if newest is None else newest.life
-            if newest is not None and not newest.marked_dead and not self._out_of_the_way(name, life):
+            if newest is not None and not newest.marked_dead and not self._end_or_is_over(name, life):
                 raise AlreadyExists(f"The branch {name!r}", "choose another name, or delete it first")
             life += 1
         raise ConflictError(f"Others keep taking the name {name!r}: nothing was created, try again.")
 
-    def _out_of_the_way(self, name: str, life: int) -> bool:
+    def _end_or_is_over(self, name: str, life: int) -> bool:
         """Whether that life is over, after ending it if its creator never finished."""
         ref = self._refs.read(name, life)
         head = self._manifests.read_head(ref.branch_id)
@@ -241,24 +241,24 @@ class Branches:
             return head is not None and head.tombstone is not None
         return True
 
-    def _refuse_the_dead(self, fork: Manifest) -> None:
+    def _refuse_deleted_branch(self, fork: Manifest) -> None:
         """A commit whose branch is known to be over is kept by nobody, unless a tag has it."""
         known = self._manifests.cached_head(fork.branch_id)
-        if known is not None and known.tombstone is not None and not self._tagged(fork):
-            if commit_place(fork.logical_head)[0] != fork.branch_id:
+        if known is not None and known.tombstone is not None and not self._is_tagged(fork):
+            if commit_position(fork.logical_head)[0] != fork.branch_id:
                 raise BranchNotFound(fork.branch)  # it had no commit of its own, and those that it had are elsewhere
             reason = f"its branch {fork.branch!r} was deleted, so it can't be forked: fork the commit that merged it"
             raise CommitNotFound(fork.logical_head, reason)
 
-    def _tagged(self, fork: Manifest) -> bool:
+    def _is_tagged(self, fork: Manifest) -> bool:
         return self._tags is not None and self._tags.protect(fork.point)
 
-    def _source_still_serves(self, fork: Manifest) -> None:
+    def _require_source(self, fork: Manifest) -> None:
         """Step 3 of `branch-create`: the source lives, and no cleanup has passed the fork point, or a tag has it."""
         known = self._manifests.cached_head(fork.branch_id) or fork
         head = self._manifests.refresh_head(known)
         kept = head.tombstone is None and head.oldest_retained <= fork.manifest_version
-        if kept or self._tagged(fork):
+        if kept or self._is_tagged(fork):
             return
         if head.tombstone is not None:
             raise BranchNotFound(head.branch)
@@ -270,11 +270,11 @@ class Branches:
     def _is_alive(self, name: str, life: int) -> bool:
         """A branch whose head can't be read is there all the same: it must not vanish from the list."""
         try:
-            return self._alive(name, life) is not None
+            return self._find_living(name, life) is not None
         except (Damaged, UnsupportedFormat):
             return True
 
-    def _alive(self, name: str, life: int) -> Branch | None:
+    def _find_living(self, name: str, life: int) -> Branch | None:
         head = self._manifests.read_head(self._refs.read(name, life).branch_id)
         if head is None or head.tombstone is not None:
             self._lives.pop(name, None)

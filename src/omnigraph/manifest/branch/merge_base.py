@@ -52,13 +52,13 @@ def find_bases(
 
     `first` are branches whose heads were confirmed in this call, where bases are looked for before others.
     """
-    found = base_positions(manifests, one, other, first)
+    found = find_base_positions(manifests, one, other, first)
     if not found:
         raise MergeBaseExpired(None)
-    return tuple(state_at_base(manifests, base, first) for base in found)
+    return tuple(read_base_state(manifests, base, first) for base in found)
 
 
-def base_positions(
+def find_base_positions(
     manifests: Manifests, one: Ancestry, other: Ancestry, first: Sequence[BranchId] = ()
 ) -> tuple[BasePosition, ...]:
     """The maximal common ancestors, expired or not.
@@ -66,10 +66,10 @@ def base_positions(
     One of them usually has all others among its ancestors, so a few reads do, however many branches the graph has had;
     `first` are the branches to look at before others.
     """
-    return maximal_positions(manifests, common_ancestors(one, other), first)
+    return find_maximal_positions(manifests, common_ancestors(one, other), first)
 
 
-def maximal_positions(
+def find_maximal_positions(
     manifests: Manifests, common: Ancestry, first: Sequence[BranchId] = ()
 ) -> tuple[BasePosition, ...]:
     """The places of a vector that none of its other places has among its ancestors."""
@@ -78,7 +78,7 @@ def maximal_positions(
     found: list[BasePosition] = []
     while open_ends:
         branch = open_ends.pop(0)
-        base = _at_position(manifests, branch, wanted[branch])
+        base = _read_position(manifests, branch, wanted[branch])
         if base is None:
             continue
         found.append(base)
@@ -88,7 +88,7 @@ def maximal_positions(
     return tuple(sorted(maximal, key=lambda base: (base.entry.branch_id, base.position)))
 
 
-def state_at_base(manifests: Manifests, base: BasePosition, confirmed: Sequence[BranchId] = ()) -> Manifest:
+def read_base_state(manifests: Manifests, base: BasePosition, confirmed: Sequence[BranchId] = ()) -> Manifest:
     entry = base.entry
     if not isinstance(entry, Manifest) or not manifests.is_state(entry, confirmed):
         raise MergeBaseExpired(base.name)
@@ -100,7 +100,7 @@ def state_at_base(manifests: Manifests, base: BasePosition, confirmed: Sequence[
     return partial_state(before, entry, base.position.commits - 1)
 
 
-def _at_position(manifests: Manifests, branch_id: BranchId, position: Position) -> BasePosition | None:
+def _read_position(manifests: Manifests, branch_id: BranchId, position: Position) -> BasePosition | None:
     """The manifest at a position; a tombstone has no state, so the one before it; None before a branch's first."""
     if position.number == 0:
         return None
@@ -109,7 +109,7 @@ def _at_position(manifests: Manifests, branch_id: BranchId, position: Position) 
     if entry is None:
         raise Damaged(f"manifest {point.manifest_version} of branch id {branch_id}", "it is missing")
     if entry.tombstone is not None:
-        return _at_position(manifests, branch_id, Position(position.number - 1))
+        return _read_position(manifests, branch_id, Position(position.number - 1))
     if position.commits >= len(entry.commits):
         position = Position(position.number)
     return BasePosition(entry, position)

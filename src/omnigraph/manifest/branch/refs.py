@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from omnigraph.errors import BadRequest, BranchNotFound, Damaged, Unavailable
 from omnigraph.manifest.model.document import decode_document, encode_document
 from omnigraph.manifest.model.manifest import BranchId, Point, TxnId
-from omnigraph.manifest.model.paths import REFS, branch_id_of, marker_key, parse_ref_key, ref_folder, ref_key
+from omnigraph.manifest.model.paths import REFS, marker_key, parse_branch_id, parse_ref_key, ref_folder, ref_key
 from omnigraph.runtime import Runtime
 from omnigraph.storage.objects.object_store import ObjectStore, PutOutcome
 
@@ -126,8 +126,8 @@ def _decode(data: bytes, branch: str, life: int) -> Ref:
         return Ref(
             str(document["branch"]),
             life,
-            branch_id_of(document["branch_id"]),
-            None if fork is None else Point(branch_id_of(fork[0]), int(fork[1])),
+            parse_branch_id(document["branch_id"]),
+            None if fork is None else Point(parse_branch_id(fork[0]), int(fork[1])),
             document.get("txn_id"),
         )
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:

@@ -77,23 +77,23 @@ class Tags:
         """Name a commit that can still be read; the caller has seen that no branch has the name."""
         check_tag_name(name)
         point = parse_commit_id(commit)
-        self._require_kept(commit, point)
+        self._require_retained(commit, point)
         now = self._runtime.clock.now()
         tag = self._put(Tag(name, commit, now, actor, self._runtime.ids.txn_id() if txn_id is None else txn_id))
         try:
-            self._require_kept(commit, point, own=name)
+            self._require_retained(commit, point, own=name)
         except OmnigraphError:
             with suppress(OmnigraphError):  # a tag of an expired commit names a stub, and is refused when it is used
                 self._delete(tag)
             raise
         return tag
 
-    def made_earlier(self, name: str, txn_id: TxnId) -> Tag | None:
+    def find_created_by(self, name: str, txn_id: TxnId) -> Tag | None:
         """The tag that an earlier call under the same key made, if it is there and keeps its commit."""
         found = self.find(name)
         if found is None or found.txn_id != txn_id:
             return None
-        self._require_kept(found.commit_id, parse_commit_id(found.commit_id), own=name)
+        self._require_retained(found.commit_id, parse_commit_id(found.commit_id), own=name)
         return found
 
     def find(self, name: str) -> Tag | None:
@@ -160,7 +160,7 @@ class Tags:
                     f"{tag.name!r} can't name a tag, because this file system does not tell it from the tag "
                     f"{found.name!r}: choose a name that differs in more than upper and lower case."
                 )
-            if found is not None and found.tag is None and self._use_again(tag, found):
+            if found is not None and found.tag is None and self._reuse_name(tag, found):
                 return tag
             if found is not None and found.tag is not None:
                 if found.tag.txn_id == tag.txn_id:
@@ -171,11 +171,11 @@ class Tags:
             self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
         raise Unavailable(f"the tag {tag.name!r}", reason)
 
-    def _use_again(self, tag: Tag, deleted: _TagObject) -> bool:
+    def _reuse_name(self, tag: Tag, deleted: _TagObject) -> bool:
         swap = self._store.replace(tag_key(tag.name), _encode(tag, deleted.life + 1), deleted.seen)
         return swap is ReplaceOutcome.REPLACED
 
-    def _require_kept(self, commit: CommitId, point: Point, own: str | None = None) -> None:
+    def _require_retained(self, commit: CommitId, point: Point, own: str | None = None) -> None:
         """That cleanup has not passed the commit, and that a later one will ask for tags before it does.
 
         Nothing marks the way of a cleanup on a deleted branch, so its commits can't be protected any more.

@@ -38,7 +38,7 @@ from omnigraph.manifest.commit.rebase import Rebaser
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.commit.write_op import WriteOp
 from omnigraph.manifest.history.txn_lookup import find_txn, find_txn_since
-from omnigraph.manifest.model.codec import touch_to_json
+from omnigraph.manifest.model.codec import row_counts_to_json
 from omnigraph.manifest.model.manifest import Commit, Entry, Manifest, Point, TableKey, TxnId
 from omnigraph.manifest.model.table_columns import TablesLackColumns
 from omnigraph.manifest.settings import Settings
@@ -74,7 +74,7 @@ class PublishedCommit:
 
     @property
     def touched(self) -> dict[TableKey, dict[str, int]]:
-        return {key: touch_to_json(touch) for key, touch in self.commit.touched.items()}
+        return {key: row_counts_to_json(touch) for key, touch in self.commit.touched.items()}
 
 
 class Publisher:

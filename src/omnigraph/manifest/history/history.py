@@ -46,7 +46,7 @@ def read_log(manifests: Manifests, head: Entry, *, maintenance: bool = False) ->
 
     Of a group that the head or a fork stands in the middle of, the commits up to there.
     """
-    entries: Iterator[Entry] = _down_from(manifests, head)
+    entries: Iterator[Entry] = _read_entries_from(manifests, head)
     last = head.logical_head if isinstance(head, Manifest) else None  # of those to come, the newest
     while True:
         fork: Point | None = None
@@ -63,7 +63,7 @@ def read_log(manifests: Manifests, head: Entry, *, maintenance: bool = False) ->
         entries = read_entries_back(manifests, fork.manifest_version, 1, fork.branch_id)
 
 
-def _down_from(manifests: Manifests, head: Entry) -> Iterator[Entry]:
+def _read_entries_from(manifests: Manifests, head: Entry) -> Iterator[Entry]:
     yield head
     yield from read_entries_back(manifests, head.manifest_version - 1, 1, head.branch_id)
 
@@ -112,7 +112,7 @@ def _is_of(entry: TailEntry, point: Point) -> bool:
     return (entry.branch_id, entry.manifest_version) == (point.branch_id, point.manifest_version)
 
 
-def parse_moment(reference: str | datetime) -> datetime:
+def parse_time(reference: str | datetime) -> datetime:
     """A time in UTC; one without a zone is meant so."""
     try:
         moment = datetime.fromisoformat(reference) if isinstance(reference, str) else reference
@@ -203,10 +203,10 @@ def state_at_time(
 
     `authored_at` never falls along a branch, so the place is found by halving, fork by fork.
     """
-    moment = parse_moment(reference)
+    moment = parse_time(reference)
     newest = head
     while True:
-        entry = _newest_by(manifests, newest, moment)
+        entry = _find_newest_by(manifests, newest, moment)
         if entry is not None:
             return require_retained(manifests, entry, moment.isoformat(), tags)
         first = manifests.read(Point(newest.branch_id, 1))
@@ -220,7 +220,7 @@ def state_at_time(
         newest = forked_from
 
 
-def _newest_by(manifests: Manifests, newest: Manifest, moment: datetime) -> Entry | None:
+def _find_newest_by(manifests: Manifests, newest: Manifest, moment: datetime) -> Entry | None:
     """The newest entry of one branch, up to `newest`, that was authored by `moment`."""
     if newest.authored_at <= moment:
         return newest

@@ -54,7 +54,7 @@ def read_log_graph(
     for head in heads:
         meet(_next(read_log(manifests, head, maintenance=maintenance)), next(ranks))
     while frontier:
-        line = frontier.pop(_newest(frontier))
+        line = frontier.pop(_pick_newest(frontier))
         parents = [meet(_next(line.below), line.rank)]
         if line.commit.merged_parent is not None:
             parents.append(meet(_line_from(manifests, line.commit.merged_parent, maintenance), next(ranks)))
@@ -62,13 +62,13 @@ def read_log_graph(
         yield LoggedCommit(line.commit, line.entry.branch, known)
 
 
-def _newest(frontier: dict[CommitId, _Line]) -> CommitId:
+def _pick_newest(frontier: dict[CommitId, _Line]) -> CommitId:
     lines = list(frontier.values())
-    tops = [line for line in lines if not any(_came_from(other, line) for other in lines if other is not line)]
+    tops = [line for line in lines if not any(_descends_from(other, line) for other in lines if other is not line)]
     return max(tops, key=lambda line: (line.commit.authored_at, -line.rank)).commit.id
 
 
-def _came_from(newer: _Line, older: _Line) -> bool:
+def _descends_from(newer: _Line, older: _Line) -> bool:
     if newer.entry.branch_id == older.entry.branch_id and newer.entry.manifest_version == older.entry.manifest_version:
         places = [commit.id for commit in newer.entry.commits]
         return places.index(newer.commit.id) > places.index(older.commit.id)

@@ -7,7 +7,7 @@ intent before that finds the number taken, and the discard in the log; one that 
 
 from omnigraph.errors import ConflictError, JobDiscarded, JobLost
 from omnigraph.manifest.history.txn_lookup import JobRecord, find_job_record
-from omnigraph.manifest.intent.intent_store import HeldIntent
+from omnigraph.manifest.intent.intent_store import OwnedIntent
 from omnigraph.manifest.model.manifest import Entry, Manifest, Point, Token, TxnId
 from omnigraph.manifest.store.manifest_store import Manifests
 
@@ -21,7 +21,7 @@ class LogSearch:
         self._txn_id, self._token = txn_id, token
         self._found = JobRecord()
 
-    def up_to(self, head: Manifest) -> JobRecord:
+    def search_up_to(self, head: Manifest) -> JobRecord:
         if head.branch_id != self._searched.branch_id:
             raise ConflictError(
                 f"The job {self._txn_id} was begun on a branch {head.branch!r} that was deleted since: nothing was "
@@ -37,14 +37,14 @@ class LogSearch:
 class JobGuard:
     """Of the start of a long write that owns its intent; `since` is from where on the transaction may be in the log."""
 
-    def __init__(self, manifests: Manifests, held: HeldIntent, since: Point) -> None:
+    def __init__(self, manifests: Manifests, held: OwnedIntent, since: Point) -> None:
         self._manifests = manifests
         self._held = held
         self._log = LogSearch(manifests, since, held.txn_id, held.token)
 
     def search(self, head: Manifest) -> Entry | None:
         """The entry that committed the transaction, by whichever start; raises if this start was discarded."""
-        fate = self._log.up_to(head)
+        fate = self._log.search_up_to(head)
         if fate.committed is None and fate.discarded is not None:
             raise JobDiscarded(self._held.txn_id)
         return fate.committed
@@ -86,7 +86,7 @@ class DiscardGuard:
 
     def search(self, head: Manifest) -> Entry | None:
         """The entry that recorded it already; raises `HasCommitted`."""
-        fate = self._log.up_to(head)
+        fate = self._log.search_up_to(head)
         if fate.committed is not None:
             raise HasCommitted(fate.committed)
         return fate.discarded

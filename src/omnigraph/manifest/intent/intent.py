@@ -11,7 +11,7 @@ from omnigraph.manifest.intent.process_liveness import Owner
 from omnigraph.manifest.model.codec import decode_time, encode_time
 from omnigraph.manifest.model.document import decode_document, encode_document
 from omnigraph.manifest.model.manifest import BranchId, Point, Token, TxnId
-from omnigraph.manifest.model.paths import branch_id_of, recovery_folder
+from omnigraph.manifest.model.paths import parse_branch_id, recovery_folder
 
 
 class State(StrEnum):
@@ -64,7 +64,7 @@ class Intent:
         target = self.details.get("target")
         return target if isinstance(target, str) else self.branch
 
-    def behind(self, branch_id: BranchId) -> Point | None:
+    def search_start(self, branch_id: BranchId) -> Point | None:
         """Behind which point of this branch it may be committed: from its first base on, or, on the branch that it was
         to fork, from the beginning. None: not there, as when the branch was deleted and its name is another's now."""
         if branch_id == self.base.branch_id:
@@ -72,7 +72,7 @@ class Intent:
         return None if self.target == self.branch else Point(branch_id, 1)
 
     def is_for(self, target: str, branch_id: BranchId) -> bool:
-        return target == self.target and self.behind(branch_id) is not None
+        return target == self.target and self.search_start(branch_id) is not None
 
 
 def encode_intent(intent: Intent) -> bytes:
@@ -107,7 +107,7 @@ def decode_intent(data: bytes, txn_id: TxnId) -> Intent:
         return Intent(
             txn_id=txn_id,
             branch=str(document["branch"]),
-            base=Point(branch_id_of(branch_id), int(number)),
+            base=Point(parse_branch_id(branch_id), int(number)),
             kind=str(document["kind"]),
             actor=None if document["actor"] is None else str(document["actor"]),
             owner=owner,

@@ -1,7 +1,7 @@
 """Intents: what a long write leaves on the store, so that cleanup spares its files and it can be resumed.
 
-    held = intents.take(txn, txn_id, kind="load", actor=actor, details={…}, tables=…)  # a new one, or a dead one's
-    with intents.keeping(held):                                                       # refreshed once a minute
+    held = intents.acquire(txn, txn_id, kind="load", actor=actor, details={…}, tables=…)  # a new one, or a dead one's
+    with intents.keep_refreshed(held):                                                 # refreshed once a minute
         …stage…
         guard = JobGuard(manifests, held, held.base)
         publisher.publish(txn, PublishPlan(txn_id, …, intent=held.intent.tokens[0], guard=guard))
@@ -51,7 +51,7 @@ _ENDED: Mapping[str, Any] = {"state": State.FINISHED, "details": {}, "tables": f
 
 
 @dataclass(frozen=True, slots=True)
-class SeenIntent:
+class StoredIntent:
     """An intent as it was read: what a later change of it is conditional on."""
 
     intent: Intent
@@ -74,14 +74,14 @@ class SeenIntent:
         return self.intent.first_put or self.modified
 
 
-class HeldIntent:
+class OwnedIntent:
     """An intent that this start owns, until another takes it over or discards it: then every call here says so."""
 
     def __init__(
         self, store: ObjectStore, runtime: Runtime, intent: Intent, tag: ETag | None, *, adopted: bool
     ) -> None:
         """Without a tag it is lost already."""
-        self.adopted = adopted  # it was begun before: what was staged then can be used
+        self.resumed = adopted  # it was begun before: what was staged then can be used
         self._store = store
         self._runtime = runtime
         self._intent = intent
@@ -147,12 +147,12 @@ class HeldIntent:
             named = self._intent.tables
             self._change(**changes, tables=None if named is None else named | tables)
 
-    def work_here(self) -> None:
+    def claim(self) -> None:
         """This process goes on with the start, and says so."""
         with self._lock:
             self._change(owner=this_process(self.token), state=State.WORKING)
 
-    def name_tables(self, tables: Set[str]) -> None:
+    def add_tables(self, tables: Set[str]) -> None:
         """Before anything is written there; costs nothing where they are named already."""
         named = self._intent.tables
         if named is not None and not tables <= named:
@@ -218,7 +218,7 @@ class Intents:
         self._runtime = runtime
         self._dead_after = dead_after
 
-    def take(
+    def acquire(
         self,
         txn: WriteTxn,
         txn_id: TxnId,
@@ -228,7 +228,7 @@ class Intents:
         details: Mapping[str, Any] | None = None,
         tables: Set[str] = frozenset(),
         named: bool = True,
-    ) -> HeldIntent:
+    ) -> OwnedIntent:
         """Begin a long write, or take over the one of this id that no process works on any more, for the same branch.
 
         That is the branch of `txn`, or the one that `details` name as the target, to be forked from there.
@@ -237,13 +237,13 @@ class Intents:
         for _ in range(ATTEMPTS_MAX):
             with suppress(NotFound):
                 if named:
-                    return self._adopted_for(txn_id, txn, target)
+                    return self._take_over_for(txn_id, txn, target)
             with suppress(JobRunning):  # another start began it a moment ago; taking that over names its process
-                return self.begin(txn_id, txn.branch, txn.base.point, kind, actor, details, tables=tables, named=named)
-        return self._adopted_for(txn_id, txn, target)
+                return self.create(txn_id, txn.branch, txn.base.point, kind, actor, details, tables=tables, named=named)
+        return self._take_over_for(txn_id, txn, target)
 
-    def _adopted_for(self, txn_id: TxnId, txn: WriteTxn, target: str) -> HeldIntent:
-        held = self.adopt(txn_id)
+    def _take_over_for(self, txn_id: TxnId, txn: WriteTxn, target: str) -> OwnedIntent:
+        held = self.take_over(txn_id)
         if held.intent.is_for(target, txn.base.branch_id):
             return held
         held.release()
@@ -257,7 +257,7 @@ class Intents:
             f"(`recover --discard {txn_id}`), or take another job id."
         )
 
-    def continued(self, begun: Intent) -> HeldIntent:
+    def resume(self, begun: Intent) -> OwnedIntent:
         """The intent of a start that goes on here, perhaps in another process than it began in, under its own token.
 
         If another start has taken it over, or it was ended, it is lost already: the log tells what became of it.
@@ -265,13 +265,13 @@ class Intents:
         stored = self._store.get(intent_key(begun.txn_id))
         found = None if stored is None else decode_intent(stored.data, begun.txn_id)
         if stored is None or found is None or found.state in CLOSED or found.token != begun.token:
-            return HeldIntent(self._store, self._runtime, begun, None, adopted=True)
-        held = HeldIntent(self._store, self._runtime, found, stored.etag, adopted=True)
+            return OwnedIntent(self._store, self._runtime, begun, None, adopted=True)
+        held = OwnedIntent(self._store, self._runtime, found, stored.etag, adopted=True)
         with suppress(JobLost):
-            held.work_here()
+            held.claim()
         return held
 
-    def begin(
+    def create(
         self,
         txn_id: TxnId,
         branch: str,
@@ -282,7 +282,7 @@ class Intents:
         *,
         tables: Set[str] = frozenset(),
         named: bool = True,
-    ) -> HeldIntent:
+    ) -> OwnedIntent:
         """Put a new intent. Nothing may be staged before this has returned, and nothing in tables that it leaves out.
 
         An ended intent of the same id is replaced, on the condition that it is unchanged: of two starts one does it.
@@ -304,20 +304,20 @@ class Intents:
                 if found.token == owner.token and found.state in CLOSED:
                     raise JobDiscarded(txn_id)  # this start was held up, and given up before it had staged anything
                 if found.token == owner.token:
-                    held = HeldIntent(self._store, self._runtime, found, stored.etag, adopted=False)
+                    held = OwnedIntent(self._store, self._runtime, found, stored.etag, adopted=False)
                     held.record_first_put(stored.modified)
                     return held
                 if found.state is State.DISCARDED:
                     raise JobEnding(txn_id)
                 if found.state is not State.FINISHED:
                     seen = self.read(txn_id)
-                    raise _running(seen) if seen else JobRunning(txn_id, found.owner.host, found.owner.pid, 0.0)
+                    raise _job_running(seen) if seen else JobRunning(txn_id, found.owner.host, found.owner.pid, 0.0)
                 ended = stored
             if ended is None or attempt:
                 self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
         raise Unavailable(f"the intent of {txn_id}", "it could not be put")
 
-    def adopt(self, txn_id: TxnId) -> HeldIntent:
+    def take_over(self, txn_id: TxnId) -> OwnedIntent:
         """Take over an intent whose owner is dead: released, not refreshed for long, or gone on this machine."""
         for attempt in range(ATTEMPTS_MAX):
             seen = self.read(txn_id)
@@ -326,7 +326,7 @@ class Intents:
             if seen.closed:
                 raise JobEnding(txn_id)
             if seen.alive:
-                raise _running(seen)
+                raise _job_running(seen)
             token = self._runtime.ids.short_id()
             mine = replace(
                 seen.intent,
@@ -340,18 +340,18 @@ class Intents:
             stored = self._store.get(intent_key(txn_id))
             found = None if stored is None else decode_intent(stored.data, txn_id)
             if stored is not None and found is not None and found.token == token and found.state not in CLOSED:
-                return HeldIntent(self._store, self._runtime, found, stored.etag, adopted=True)
+                return OwnedIntent(self._store, self._runtime, found, stored.etag, adopted=True)
             self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
         raise Unavailable(f"the intent of {txn_id}", "it could not be taken over")
 
-    def read(self, txn_id: TxnId) -> SeenIntent | None:
+    def read(self, txn_id: TxnId) -> StoredIntent | None:
         stored = self._store.get(intent_key(txn_id))
         if stored is None:
             return None
         # The time is asked for after the intent was read: one that is refreshed in between changes its tag.
-        return self._seen(decode_intent(stored.data, txn_id), stored.etag, stored.modified, self.store_now())
+        return self._to_stored(decode_intent(stored.data, txn_id), stored.etag, stored.modified, self.store_now())
 
-    def list(self) -> list[SeenIntent]:
+    def list(self) -> list[StoredIntent]:
         """All intents, closed ones included, oldest transaction id first."""
         found = sorted(filter(None, (intent_txn(listed.key) for listed in self._store.list(RECOVERY))))
         documents = gather([lambda txn_id=txn_id: self._store.get(intent_key(txn_id)) for txn_id in found])  # type: ignore[misc]
@@ -359,19 +359,19 @@ class Intents:
             return []
         now = self.store_now()
         return [
-            self._seen(decode_intent(stored.data, txn_id), stored.etag, stored.modified, now)
+            self._to_stored(decode_intent(stored.data, txn_id), stored.etag, stored.modified, now)
             for txn_id, stored in zip(found, documents, strict=True)
             if stored is not None
         ]
 
-    def is_abandoned(self, seen: SeenIntent) -> bool:
+    def is_abandoned(self, seen: StoredIntent) -> bool:
         """Whether no process will continue it by itself: it was not refreshed for long, or its process is gone.
 
         One that was released may be taken up again any moment, by the process that released it.
         """
         return not seen.alive and (seen.age >= self._dead_after or is_gone(seen.intent.owner))
 
-    def close(self, seen: SeenIntent) -> SeenIntent | None:
+    def close(self, seen: StoredIntent) -> StoredIntent | None:
         """The first step of a discard: it can't be resumed from now on. None if it has changed since it was seen.
 
         An answer that was lost is settled by reading, and by the same put again where nothing has changed. The discard
@@ -400,7 +400,7 @@ class Intents:
             self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
         raise DiscardUnsettled(known.txn_id)
 
-    def remove(self, seen: SeenIntent) -> bool:
+    def remove(self, seen: StoredIntent) -> bool:
         """End an intent exactly as it was seen, then what its job kept to be resumed by; False if it has changed.
 
         Tables are left to cleanup, and so is all that a process leaves that is killed in here.
@@ -413,12 +413,12 @@ class Intents:
                 is not ReplaceOutcome.REPLACED
             ):
                 return False
-        self.forget(intent)
+        self.delete_job_objects(intent)
         if not intent.named:
             self._store.delete(intent_key(intent.txn_id))
         return True
 
-    def delete_ended(self, seen: SeenIntent) -> None:
+    def delete_ended(self, seen: StoredIntent) -> None:
         """Delete the object of an ended intent, unless it has changed since it was seen: a new start may have it.
 
         It is read just before, because not every store can delete on a condition: what such a start puts in between is
@@ -429,7 +429,7 @@ class Intents:
         if stored is not None and stored.etag == seen.tag:
             self._store.delete(key)
 
-    def forget(self, intent: Intent) -> None:
+    def delete_job_objects(self, intent: Intent) -> None:
         """Remove what a job kept to be resumed by. Its prefix is its own: no other start of the job id uses it."""
         if intent.prefix == recovery_folder(intent.txn_id):
             return  # of format 1, which all starts of a job shared: cleanup removes what no open intent names
@@ -437,18 +437,20 @@ class Intents:
         gather([lambda key=key: self._store.delete(key) for key in keys])  # type: ignore[misc]
 
     @contextmanager
-    def keeping(
+    def keep_refreshed(
         self,
-        held: HeldIntent,
+        held: OwnedIntent,
         on_lost: Callable[[], None] | None = None,
         every_s: float = REFRESH_EVERY_S,
-    ) -> Iterator[HeldIntent]:
+    ) -> Iterator[OwnedIntent]:
         """Refresh in the background; `on_lost` is called (in that thread) if another takes the intent.
 
         After an error the intent is released, so that the next start can take it over at once.
         """
         over = threading.Event()
-        keeper = threading.Thread(target=_keep, args=(held, over, on_lost, every_s), name="intent keeper", daemon=True)
+        keeper = threading.Thread(
+            target=_refresh_periodically, args=(held, over, on_lost, every_s), name="intent keeper", daemon=True
+        )
         keeper.start()
         try:
             yield held
@@ -460,10 +462,10 @@ class Intents:
         finally:
             _stop(keeper, over)
 
-    def _seen(self, intent: Intent, tag: ETag, modified: datetime, now: datetime) -> SeenIntent:
+    def _to_stored(self, intent: Intent, tag: ETag, modified: datetime, now: datetime) -> StoredIntent:
         age = max(now - modified, timedelta())
         alive = intent.state is State.WORKING and age < self._dead_after and not is_gone(intent.owner)
-        return SeenIntent(intent, tag, modified, age, alive)
+        return StoredIntent(intent, tag, modified, age, alive)
 
     def store_now(self) -> datetime:
         """The store's clock, by its own answer; of a store that may only be read, this machine's must do."""
@@ -475,7 +477,9 @@ class Intents:
         return self._runtime.clock.now()
 
 
-def _keep(held: HeldIntent, over: threading.Event, on_lost: Callable[[], None] | None, every_s: float) -> None:
+def _refresh_periodically(
+    held: OwnedIntent, over: threading.Event, on_lost: Callable[[], None] | None, every_s: float
+) -> None:
     while not over.wait(every_s):
         if held.intent.state is not State.WORKING:
             return
@@ -495,6 +499,6 @@ def _stop(keeper: threading.Thread, over: threading.Event) -> None:
         keeper.join()
 
 
-def _running(seen: SeenIntent) -> JobRunning:
+def _job_running(seen: StoredIntent) -> JobRunning:
     owner = seen.intent.owner
     return JobRunning(seen.intent.txn_id, owner.host, owner.pid, seen.age.total_seconds())

@@ -22,14 +22,14 @@ class Owner:
 
 def this_process(token: str) -> Owner:
     pid = os.getpid()
-    return Owner(token, socket.gethostname(), _machine(), pid, _started(pid) or "")
+    return Owner(token, socket.gethostname(), _machine(), pid, _start_time(pid) or "")
 
 
 def is_gone(owner: Owner) -> bool:
     """Whether the process is certainly no more. Of another machine's processes nothing is known here."""
     if not owner.machine or owner.machine != _machine():
         return False
-    started = _started(owner.pid)
+    started = _start_time(owner.pid)
     return started is None or started != owner.started
 
 
@@ -43,7 +43,7 @@ def _machine() -> str:
         return ""
 
 
-def _started(pid: int) -> str | None:
+def _start_time(pid: int) -> str | None:
     """When the process began, in ticks since boot; None if there is none, or only its remains."""
     try:
         # The second field is the command in parentheses and may contain anything.

@@ -6,12 +6,12 @@ middle of a group of commits that share a manifest.
 """
 
 from omnigraph.manifest.model.manifest import NOTHING, Ancestry, BranchId, CommitId, Point, Position
-from omnigraph.manifest.model.paths import commit_place
+from omnigraph.manifest.model.paths import commit_position
 
 
 def contains_commit(ancestry: Ancestry, commit: CommitId) -> bool:
     """Whether a commit is among the ancestors that a vector describes."""
-    branch_id, position = commit_place(commit)
+    branch_id, position = commit_position(commit)
     return position <= ancestry.get(branch_id, NOTHING)
 
 

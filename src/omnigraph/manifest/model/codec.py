@@ -31,7 +31,7 @@ from omnigraph.manifest.model.manifest import (
     TableRef,
     Tombstone,
 )
-from omnigraph.manifest.model.paths import commit_place
+from omnigraph.manifest.model.paths import commit_position
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.table_content import TailEntry
 
@@ -124,7 +124,7 @@ def encode_after(entry: Entry, before: TableTexts) -> tuple[bytes, TableTexts]:
 
 
 def _commit_text(commit: Commit) -> str:
-    touched = ",".join([f"{_quoted(key)}:{_touch_text(touch)}" for key, touch in commit.touched.items()])
+    touched = ",".join([f"{_quoted(key)}:{_row_counts_text(touch)}" for key, touch in commit.touched.items()])
     recovered = "" if commit.recovered is None else f',"recovered":{to_json(recovered_to_json(commit.recovered))}'
     return (
         f'{{"id":{_quoted(commit.id)},"txn_id":{_quoted(commit.txn_id)},"parent":{_quoted_or_null(commit.parent)},'
@@ -146,10 +146,10 @@ def _files_to_json(files: Files) -> dict[str, Any]:
     }
 
 
-def _touch_text(touch: RowCounts) -> str:
+def _row_counts_text(touch: RowCounts) -> str:
     if touch.inserted and not touch.updated and not touch.deleted:
         return f'{{"inserted":{touch.inserted}}}'
-    return to_json(touch_to_json(touch))
+    return to_json(row_counts_to_json(touch))
 
 
 def _group_text(group: Mapping[TableKey, InlineChange]) -> str:
@@ -217,7 +217,7 @@ def recovered_to_json(recovered: Recovered) -> dict[str, Any]:
     }
 
 
-def touch_to_json(touch: RowCounts) -> dict[str, int]:
+def row_counts_to_json(touch: RowCounts) -> dict[str, int]:
     """Only what happened: a commit that inserted says nothing of updates."""
     counts = {"inserted": touch.inserted, "updated": touch.updated, "deleted": touch.deleted}
     return {verb: count for verb, count in counts.items() if count}
@@ -251,7 +251,7 @@ def _entry_from_json(document: Mapping[str, Any]) -> Entry:
         tables={key: _ref_from_json(key, ref, schemas, schema) for key, ref in document["tables"].items()},
         inline=tuple({key: _change_from_json(change) for key, change in group.items()} for group in document["inline"]),
         fence=_fence(document["fence"]) if "fence" in document else None,
-        reservation=_turn(document["turn"]) if "turn" in document else None,
+        reservation=_reservation(document["turn"]) if "turn" in document else None,
     )
 
 
@@ -265,7 +265,7 @@ def _commit_from_json(document: Mapping[str, Any]) -> Commit:
         authored_at=decode_time(document["authored_at"]),
         kind=_text(document["kind"]),
         commit_class=CommitClass(document["class"]),
-        touched={key: _touch(touch) for key, touch in document["touched"].items()},
+        touched={key: _row_counts(touch) for key, touch in document["touched"].items()},
         recovered=_recovered(document["recovered"]) if "recovered" in document else None,
         token=_text_or_none(document.get("token")),
         input=_text_or_none(document.get("input")),
@@ -281,7 +281,7 @@ def _positions_of_format_1(document: Mapping[str, Any], common: Mapping[str, Any
     fork: Point | None = common["fork"]
     if fork is None or common["manifest_version"] != 1 or common["tombstone"] is not None:
         return ancestry
-    branch_id, position = commit_place(_text(document["logical_head"]))
+    branch_id, position = commit_position(_text(document["logical_head"]))
     if branch_id == fork.branch_id and position.number == fork.manifest_version > ancestry[branch_id].number:
         return {**ancestry, branch_id: position}
     return ancestry
@@ -362,7 +362,7 @@ def _fence(document: Mapping[str, Any]) -> Fence:
     return Fence(_number(document["previous"]), tuple(_text(txn) for txn in document["honoured"]))
 
 
-def _turn(document: Mapping[str, Any]) -> Reservation:
+def _reservation(document: Mapping[str, Any]) -> Reservation:
     return Reservation(_text(document["txn_id"]), _number(document["wait_ms"]))
 
 
@@ -370,7 +370,7 @@ def _tombstone(document: Mapping[str, Any]) -> Tombstone:
     return Tombstone(_text(document["txn_id"]), _text_or_none(document["actor"]))
 
 
-def _touch(document: Mapping[str, Any]) -> RowCounts:
+def _row_counts(document: Mapping[str, Any]) -> RowCounts:
     return RowCounts(**{verb: _number(count) for verb, count in document.items()})
 
 

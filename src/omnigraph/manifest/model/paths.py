@@ -124,11 +124,11 @@ def commit_id(point: Point, index: int | None = None) -> CommitId:
 
 
 def parse_commit_id(text: str) -> Point:
-    branch_id, position = commit_place(text)
+    branch_id, position = commit_position(text)
     return Point(branch_id, position.number)
 
 
-def commit_place(commit: CommitId) -> tuple[BranchId, Position]:
+def commit_position(commit: CommitId) -> tuple[BranchId, Position]:
     """The branch of a commit, and the position on it from which on the commit is contained."""
     match = _COMMIT_ID.match(commit)
     if not match:
@@ -136,7 +136,7 @@ def commit_place(commit: CommitId) -> tuple[BranchId, Position]:
     return match[1], Position(int(match[2]), 1 + int(match[3] or 0))
 
 
-def branch_id_of(value: object) -> BranchId:
+def parse_branch_id(value: object) -> BranchId:
     """A stored branch id, which becomes part of keys: nothing else may pass for one."""
     if not isinstance(value, str) or not _BRANCH_ID.match(value):
         raise ValueError(f"{value!r} is no branch id")

@@ -56,7 +56,7 @@ class ClockCheck:
             return None
         if not self._awaited:
             self.begin()
-            self.settle()
+            self.wait()
             self._awaited = True
         now_s = self._runtime.clock.monotonic()
         if self._ahead is not None:
@@ -82,7 +82,7 @@ class ClockCheck:
         self._comparing = comparing
         return True
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Wait for a comparison that is under way."""
         if self._comparing is not None:
             self._comparing.join()
@@ -94,7 +94,7 @@ class ClockCheck:
             self._next_s = float("-inf")
             return
         if put is not None:
-            self._judge(began - put.modified)
+            self._set_ahead(began - put.modified)
 
     def _probe_quietly(self) -> None:
         """Compare, and ignore errors: a process that may not write there gets the error from the write itself."""
@@ -109,9 +109,9 @@ class ClockCheck:
         self._store.put(PROBE_KEY, b"", durable=False)
         put = self._store.head(PROBE_KEY)
         if put is not None:
-            self._judge(began - put.modified)
+            self._set_ahead(began - put.modified)
 
-    def _judge(self, ahead: timedelta) -> None:
+    def _set_ahead(self, ahead: timedelta) -> None:
         was, self._ahead = self._ahead, ahead if ahead > self._ahead_max else None
         if self._ahead is not None and was is None:
             self._next_s = self._runtime.clock.monotonic() + AGAIN_EVERY_S

@@ -23,7 +23,7 @@ from omnigraph.manifest.model.codec import NO_TEXTS, TableTexts, decode_entry, e
 from omnigraph.manifest.model.document import is_format_1
 from omnigraph.manifest.model.manifest import BranchId, CommitClass, Entry, Manifest, Point, Stub, stub_of
 from omnigraph.manifest.model.paths import (
-    commit_place,
+    commit_position,
     hint_key,
     manifest_folder,
     manifest_key,
@@ -85,7 +85,7 @@ class Manifests:
         entry = self._with_fork_position(decode_entry(stored.data, _name(point), point))
         if entry.fork is not None and is_format_1(stored.data):
             entry = self._with_positions_of_source(entry, entry.fork)
-        self._referenced.note_lineage(entry)
+        self._referenced.record_lineage(entry)
         if isinstance(entry, Manifest):
             self._cache_put(entry, len(stored.data))
         return entry
@@ -107,7 +107,7 @@ class Manifests:
             parent = None if second is None or not second.commits else second.commits[0].parent
             if parent is None:
                 return entry
-            branch_id, position = commit_place(parent)
+            branch_id, position = commit_position(parent)
             if branch_id != fork.branch_id:
                 return entry
         return replace(entry, ancestry={**entry.ancestry, fork.branch_id: max(known, position)})
@@ -219,7 +219,7 @@ class Manifests:
 
     def record_reference(self, point: Point, evidence: str) -> None:
         """Something that was read names this manifest, so its number was used; `evidence` follows "because"."""
-        self._referenced.note(point.branch_id, point.manifest_version, evidence)
+        self._referenced.record(point.branch_id, point.manifest_version, evidence)
 
     def used_numbers(self) -> dict[BranchId, UsedNumber]:
         """For each branch that this process knows of, the highest number that it knows to have been used."""

@@ -35,20 +35,20 @@ class UsedNumbers:
         with self._lock:
             return self._highest.items()
 
-    def note(self, branch_id: BranchId, number: int, evidence: str) -> None:
+    def record(self, branch_id: BranchId, number: int, evidence: str) -> None:
         with self._lock:
-            self._note(branch_id, number, evidence)
+            self._record(branch_id, number, evidence)
 
-    def note_lineage(self, entry: Entry) -> None:
+    def record_lineage(self, entry: Entry) -> None:
         """All branches that a stored manifest, or its stub, has among its ancestors."""
         with self._lock:
             for branch_id, position in entry.ancestry.items():
                 known = self._highest.peek(branch_id)
                 if branch_id != entry.branch_id and (known is None or known.number < position.number):
                     name = f"manifest {entry.manifest_version} of branch {entry.branch!r} descends from it"
-                    self._note(branch_id, position.number, name)
+                    self._record(branch_id, position.number, name)
 
-    def _note(self, branch_id: BranchId, number: int, evidence: str) -> None:
+    def _record(self, branch_id: BranchId, number: int, evidence: str) -> None:
         known = self._highest.peek(branch_id)
         if number < 1 or (known is not None and known.number >= number):
             return

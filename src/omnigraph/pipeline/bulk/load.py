@@ -25,7 +25,7 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.commit.write_op import WriteOp
 from omnigraph.manifest.history.txn_lookup import fences_honour
 from omnigraph.manifest.intent.guard import JobGuard
-from omnigraph.manifest.intent.intent_store import HeldIntent
+from omnigraph.manifest.intent.intent_store import OwnedIntent
 from omnigraph.manifest.model.manifest import Manifest, Point, TableKey
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.bulk.fold_base import FoldedBases
@@ -117,7 +117,7 @@ class BulkLoad(WriteOp):
         self._verified_base: WriteTxn | None = None
         self._folded_bases = FoldedBases(self.repository)
         self._is_new_branch = False
-        self._intent: HeldIntent | None = None
+        self._intent: OwnedIntent | None = None
         self._details: LoadDetails | None = None
         self._input: str | None = None  # for its commit; None where the load can't be started again
 
@@ -181,7 +181,7 @@ class BulkLoad(WriteOp):
     def _since(self, txn: WriteTxn) -> Point:
         """Behind which point this job may be committed. On a branch that is not its own it is refused by its guard."""
         assert self._intent is not None
-        return self._intent.intent.behind(txn.base.branch_id) or self._intent.base
+        return self._intent.intent.search_start(txn.base.branch_id) or self._intent.base
 
     def _plan_splits(self, split_bytes: int) -> list[Split]:
         if self._spooled is not None:
@@ -202,9 +202,9 @@ class BulkLoad(WriteOp):
         self._input = fingerprint_of(files, self.options.mode, self.options.branch, self.options.type_name)
         return self._input
 
-    def _find_earlier_commit(self, base: WriteTxn, held: HeldIntent) -> PublishedCommit | None:
+    def _find_earlier_commit(self, base: WriteTxn, held: OwnedIntent) -> PublishedCommit | None:
         """What an earlier start committed; raises where this one has been discarded or taken over by now."""
-        if not held.adopted:
+        if not held.resumed:
             return None
         entry = self._guard(base).check(self.repository.manifests.refresh_head(base.base))
         if entry is None or self._is_new_branch:  # on the source of its branch the id is another's
@@ -213,7 +213,7 @@ class BulkLoad(WriteOp):
 
     # Publishing.
 
-    def _publish(self, base: WriteTxn, held: HeldIntent) -> PublishedCommit | None:
+    def _publish(self, base: WriteTxn, held: OwnedIntent) -> PublishedCommit | None:
         txn, plan = base, self.plan(base)
         if self._is_new_branch:
             txn, plan = self._fork(txn, plan)
@@ -225,7 +225,7 @@ class BulkLoad(WriteOp):
     def plan(self, txn: WriteTxn) -> PublishPlan:
         """The load on this base: as it was verified on another, if that holds here, otherwise verified now."""
         assert self._intent is not None
-        self._intent.name_tables(stored_tables(txn))
+        self._intent.add_tables(stored_tables(txn))
         planned = self._keep_verified(txn) or self._verify(txn)
         self._planned, self._verified_base = planned, txn
         return PublishPlan(
@@ -278,7 +278,7 @@ class BulkLoad(WriteOp):
         assert self._intent is not None
         assert self._planner is not None
         assert self._planned is not None
-        self._intent.name_tables(stored_tables(txn))
+        self._intent.add_tables(stored_tables(txn))
         staged = {**plan.staged, **self._planner.rebase(txn, self._planned, tables)}
         self._planned = replace(self._planned, staged=staged)
         return plan.with_staged(staged)
@@ -295,7 +295,7 @@ class BulkLoad(WriteOp):
         """The input staged on this base, or on an older one that serves as well."""
         assert self._intent is not None
         assert self._details is not None
-        if self._pass is None and self._intent.adopted:
+        if self._pass is None and self._intent.resumed:
             earlier = read_staged_base(self.repository, self._details)
             if earlier is not None:
                 self._pass = self._begin_pass(earlier)
@@ -310,7 +310,7 @@ class BulkLoad(WriteOp):
         with self._clock.on("stage"):
             made = watched.run(partial(stage_split, self._pass.job), todo, stage="loading", on_done=self._check_intent)
         self._pass = replace(self._pass, results=sorted([*self._pass.results, *made], key=lambda one: one.split))
-        if todo or self._intent.adopted:
+        if todo or self._intent.resumed:
             note_complete(
                 self.repository.store, self._pass.job, StagedLoad(self.options, tuple(self._splits), self._input)
             )

@@ -17,7 +17,7 @@ from omnigraph.errors import (
 from omnigraph.gc.recovery import end_job
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.intent.intent import Intent
-from omnigraph.manifest.intent.intent_store import HeldIntent
+from omnigraph.manifest.intent.intent_store import OwnedIntent
 from omnigraph.manifest.model.manifest import BranchId, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.bulk.resume import LoadDetails, writable_tables
@@ -34,14 +34,14 @@ def hold_intent(
     fingerprint: str,
     split_bytes: int,
     spooled_intent: Intent | None = None,
-) -> Iterator[tuple[HeldIntent, LoadDetails]]:
+) -> Iterator[tuple[OwnedIntent, LoadDetails]]:
     """Hold the intent, refreshed, during the load; nothing may be staged before.
 
     `spooled_intent` is that of the start which has spooled the rows, and goes on here.
     """
     own_id = options.txn_id or repository.runtime.ids.txn_id()
     if spooled_intent is not None:
-        held = repository.intents.continued(spooled_intent)
+        held = repository.intents.resume(spooled_intent)
     else:
         details = new_details(repository, base, fingerprint, split_bytes, options.branch)
         held = take_load_intent(repository, own_id, base, details, options.actor, named=options.txn_id is not None)
@@ -54,7 +54,7 @@ def hold_intent(
             f"(`recover --discard {own_id}`), or take another job id."
         )
     try:
-        with repository.intents.keeping(held):
+        with repository.intents.keep_refreshed(held):
             yield held, details
     except BaseException as error:
         if isinstance(error, Damaged) and _is_lost(held):
@@ -63,7 +63,7 @@ def hold_intent(
         raise
     with suppress(OmnigraphError):  # the commit is there: what is left goes with the next cleanup
         if held.finish():  # otherwise another start has it, and needs what is there
-            repository.intents.forget(held.intent)
+            repository.intents.delete_job_objects(held.intent)
 
 
 def new_details(
@@ -76,24 +76,24 @@ def new_details(
 
 def take_load_intent(
     repository: Repository, txn_id: TxnId, base: WriteTxn, details: LoadDetails, actor: str | None, *, named: bool
-) -> HeldIntent:
+) -> OwnedIntent:
     """The intent of a start that begins: a new one, or, of a load that has a name, that of an earlier start."""
     intents, tables = repository.intents, writable_tables(details, base)
 
-    def take() -> HeldIntent:
-        return intents.take(
+    def take() -> OwnedIntent:
+        return intents.acquire(
             base, txn_id, kind="load", actor=actor, details=details.to_json(), tables=tables, named=named
         )
 
     held = take_after_discard(repository, txn_id, take)
     # A cleanup that lists intents from now on spares a new one's base; one that did before has passed it by now.
-    if not held.adopted and repository.manifests.refresh_head(base.base).oldest_retained > base.base.manifest_version:
+    if not held.resumed and repository.manifests.refresh_head(base.base).oldest_retained > base.base.manifest_version:
         held.discard()
         raise ConflictError("A cleanup passed while the load began: nothing was written, run it again.")
     return held
 
 
-def take_after_discard(repository: Repository, txn_id: TxnId, take: Callable[[], HeldIntent]) -> HeldIntent:
+def take_after_discard(repository: Repository, txn_id: TxnId, take: Callable[[], OwnedIntent]) -> OwnedIntent:
     """Take an intent; a discard of the job that has begun is completed first, by the process that began it or here."""
     for _ in range(_DISCARDS_COMPLETED_MAX):
         with suppress(JobEnding):
@@ -109,20 +109,20 @@ def remove_leftovers(repository: Repository, own_id: TxnId, branch: str, branch_
     with suppress(OmnigraphError):  # another has it: it will find the commit too
         seen = repository.intents.read(own_id)
         if seen is not None and not seen.ended and seen.intent.is_for(branch, branch_id):
-            repository.intents.adopt(own_id).finish()
+            repository.intents.take_over(own_id).finish()
             seen = repository.intents.read(own_id)
         if seen is not None and seen.ended:
-            repository.intents.forget(seen.intent)
+            repository.intents.delete_job_objects(seen.intent)
 
 
-def _is_lost(held: HeldIntent) -> bool:
+def _is_lost(held: OwnedIntent) -> bool:
     with suppress(OmnigraphError):
         return not held.is_owned()
     return False
 
 
 def _discard_unless_resumable(
-    repository: Repository, options: LoadOptions, held: HeldIntent, error: BaseException
+    repository: Repository, options: LoadOptions, held: OwnedIntent, error: BaseException
 ) -> None:
     """A job that was named, and may succeed when it is started again, keeps what it has; others leave nothing."""
     if isinstance(error, OutcomeUnknown):
@@ -135,4 +135,4 @@ def _discard_unless_resumable(
         return
     with suppress(OmnigraphError):
         if held.discard():
-            repository.intents.forget(held.intent)
+            repository.intents.delete_job_objects(held.intent)

@@ -12,7 +12,7 @@ from omnigraph.gc.recovery import ACTOR, KIND, Completer
 from omnigraph.manifest.commit.plan import DataChange, PublishPlan
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.intent.intent_store import HeldIntent, SeenIntent
+from omnigraph.manifest.intent.intent_store import OwnedIntent, StoredIntent
 from omnigraph.manifest.model.manifest import Recovered
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.bulk.load import BulkLoad
@@ -22,7 +22,7 @@ from omnigraph.pipeline.bulk.staged_marker import StagedLoad, is_complete, read_
 from omnigraph.storage.util.runner import LocalRunner
 
 
-def can_complete(repository: Repository, seen: SeenIntent) -> bool:
+def can_complete(repository: Repository, seen: StoredIntent) -> bool:
     try:
         details = LoadDetails.from_json(seen.intent.details, f"the intent of {seen.intent.txn_id}")
     except Damaged:
@@ -30,7 +30,7 @@ def can_complete(repository: Repository, seen: SeenIntent) -> bool:
     return is_complete(repository.store, seen.intent, details.staged_on)
 
 
-def complete(repository: Repository, held: HeldIntent, whose: Recovered) -> PublishedCommit | None:
+def complete(repository: Repository, held: OwnedIntent, whose: Recovered) -> PublishedCommit | None:
     """The commit of a load that somebody else staged; None where it changes nothing."""
     details = LoadDetails.from_json(held.intent.details, f"the intent of {held.txn_id}")
     staged = read_staged_load(repository.store, held.intent, details.staged_on)
@@ -41,7 +41,7 @@ def complete(repository: Repository, held: HeldIntent, whose: Recovered) -> Publ
 
 class _StagedLoad(BulkLoad):
     def __init__(
-        self, repository: Repository, held: HeldIntent, details: LoadDetails, staged: StagedLoad, whose: Recovered
+        self, repository: Repository, held: OwnedIntent, details: LoadDetails, staged: StagedLoad, whose: Recovered
     ) -> None:
         super().__init__(repository, LocalRunner(), replace(staged.options, actor=ACTOR, txn_id=held.txn_id))
         self._intent, self._details = held, details

@@ -10,7 +10,7 @@ from typing import Any
 
 from omnigraph.errors import BadRequest, Damaged
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.intent.intent_store import HeldIntent
+from omnigraph.manifest.intent.intent_store import OwnedIntent
 from omnigraph.manifest.model.manifest import Manifest, Point, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.bulk.fold_base import FoldedBases
@@ -105,7 +105,7 @@ def stored_tables(txn: WriteTxn) -> frozenset[str]:
 
 def create_job(
     repository: Repository,
-    held: HeldIntent,
+    held: OwnedIntent,
     details: LoadDetails,
     txn: WriteTxn,
     mode: Mode,

@@ -111,12 +111,12 @@ def require_state(principal: Principal, graph_id: str, graph: "Graph", branch: s
 def require_named(principal: Principal, graph_id: str, graph: "Graph", reference: str, branch: str) -> None:
     """The same for a name that may be a branch too, which then goes before a tag."""
     if not sees_everything(principal, graph_id):
-        require_entry(principal, graph_id, graph, graph.repository.state_named(reference, branch))
+        require_entry(principal, graph_id, graph, graph.repository.find_state(reference, branch))
 
 
 def require_commit(principal: Principal, graph_id: str, graph: "Graph", reference: str) -> None:
     if not sees_everything(principal, graph_id):
-        commit = graph.repository.commit_named(reference)
+        commit = graph.repository.find_commit_id(reference)
         entry, _ = find_commit(graph.repository.manifests, commit)
         _require_ancestor(principal, graph_id, graph, entry.branch, lambda head: contains_commit(head.ancestry, commit))
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from omnigraph.errors import BranchNotFound, PreconditionFailed
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.intent.intent import Intent
-from omnigraph.manifest.intent.intent_store import HeldIntent
+from omnigraph.manifest.intent.intent_store import OwnedIntent
 from omnigraph.manifest.model.manifest import TxnId
 from omnigraph.manifest.model.paths import recovery_folder
 from omnigraph.manifest.repository import Repository
@@ -94,7 +94,7 @@ def hold_spool(repository: Repository, options: LoadOptions) -> Iterator[Spool]:
     """The same where this process waits for the rows: meanwhile the intent is kept alive."""
     spool, held = _begin(repository, options)
     try:
-        with repository.intents.keeping(held):
+        with repository.intents.keep_refreshed(held):
             yield spool
     except BaseException:
         discard_spool(repository, spool)
@@ -102,15 +102,15 @@ def hold_spool(repository: Repository, options: LoadOptions) -> Iterator[Spool]:
     held.release()
 
 
-def _begin(repository: Repository, options: LoadOptions) -> tuple[Spool, HeldIntent]:
+def _begin(repository: Repository, options: LoadOptions) -> tuple[Spool, OwnedIntent]:
     txn = _base(repository, options.branch, options.from_)
     if options.if_commit not in (None, txn.commit_id):
         raise PreconditionFailed(str(options.if_commit), txn.commit_id)
     own_id = options.txn_id or repository.runtime.ids.txn_id()
     details = new_details(repository, txn, _FINGERPRINT, SPLIT_BYTES, options.branch)
     held = take_load_intent(repository, own_id, txn, details, options.actor, named=options.txn_id is not None)
-    if held.adopted:  # of an earlier start: its rows can't be used, new ones are put under another prefix
-        repository.intents.forget(held.intent)
+    if held.resumed:  # of an earlier start: its rows can't be used, new ones are put under another prefix
+        repository.intents.delete_job_objects(held.intent)
         prefix = f"{recovery_folder(own_id)}/{held.token}"
         held.refresh(details.to_json(), tables=writable_tables(details, txn), prefix=prefix)
     job = create_job(repository, held, details, txn, options.mode, repository.location.options)
@@ -119,9 +119,9 @@ def _begin(repository: Repository, options: LoadOptions) -> tuple[Spool, HeldInt
 
 def discard_spool(repository: Repository, spool: Spool) -> None:
     """The rows will not come: leave nothing. What another start has by now is left to that."""
-    held = repository.intents.continued(spool.intent)
+    held = repository.intents.resume(spool.intent)
     if held.discard():
-        repository.intents.forget(held.intent)
+        repository.intents.delete_job_objects(held.intent)
 
 
 def check_rows(spool: Spool, type_name: str, schema: "pa.Schema", shown: str) -> None:
