@@ -16,10 +16,10 @@ from omnigraph.api.interface import GraphLike
 from omnigraph.errors import Forbidden, NotFound, Unauthorized
 from omnigraph.graph.graph import Graph
 from omnigraph.pipeline.progress import Progress
-from omnigraph.remote.changes import Head, Item, NotADocument, Tail, read_list
+from omnigraph.remote.changes import ListHead, ListItem, ListTail, NotADocument, read_list
 from omnigraph.remote.graph import RemoteGraph
-from omnigraph.remote.transport import Ask
-from omnigraph.remote.wire.upload import sent
+from omnigraph.remote.transport import HttpRequest
+from omnigraph.remote.wire.upload import prepare_upload
 from omnigraph.server.settings import ServerSettings
 from support.server import ADD, PEOPLE, Served, served, token
 
@@ -137,7 +137,7 @@ def test_a_load_is_sent_while_it_is_made(remote: RemoteGraph) -> None:
 
 
 def _sent_pieces(entities: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-    return sent(entities, None, lambda: pytest.fail("no schema is needed"), ExitStack()).body()
+    return prepare_upload(entities, None, lambda: pytest.fail("no schema is needed"), ExitStack()).body()
 
 
 class Interrupted(Progress):
@@ -150,12 +150,12 @@ class Interrupted(Progress):
 
 def test_who_is_interrupted_while_waiting_leaves_no_job_behind(server: Served, remote: RemoteGraph) -> None:
     session = remote._session
-    ask = Ask("POST", f"{session.base}/verify", document={"full": True}, headers={"Prefer": "respond-async"})
+    ask = HttpRequest("POST", f"{session.base}/verify", document={"full": True}, headers={"Prefer": "respond-async"})
     begun = session.transport.call(ask)
     begun.document["state"] = "running"  # however fast it was
     with pytest.raises(KeyboardInterrupt):
-        session._ended(begun, ask, 1, Interrupted())
-    (job,) = server.service.jobs.of("people")
+        session._wait_for_job(begun, ask, 1, Interrupted())
+    (job,) = server.service.jobs.of_graph("people")
     assert job.stop.cause is not None
 
 
@@ -181,10 +181,10 @@ def test_a_long_list_is_read_however_it_is_cut(size: int) -> None:
     pieces = [DOCUMENT[start : start + size] for start in range(0, len(DOCUMENT), size)]
     found = list(read_list(iter(pieces), "changes"))
     assert found == [
-        Head({"from": "ä", "n": 12}),
-        Item({"a": [1, "]"]}),
-        Item({"b": None}),
-        Tail({"next_page": None, "more": 3}),
+        ListHead({"from": "ä", "n": 12}),
+        ListItem({"a": [1, "]"]}),
+        ListItem({"b": None}),
+        ListTail({"next_page": None, "more": 3}),
     ]
 
 

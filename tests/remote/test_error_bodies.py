@@ -22,7 +22,7 @@ from omnigraph.query.bind import ParameterError
 from omnigraph.query.values import BadValue
 from omnigraph.read.graph.csr import NoRoom
 from omnigraph.read.search.embedding import ProviderUnavailable
-from omnigraph.remote.wire.errors import FAMILIES, error_from, renamed
+from omnigraph.remote.wire.errors import FAMILIES, error_from, with_places
 from omnigraph.schema.consistency import CatalogPath, InvalidCatalog
 from omnigraph.write.load.input.load_input import TooLargeForProcess
 
@@ -208,7 +208,7 @@ def test_a_body_of_no_known_form_is_an_error_all_the_same() -> None:
 
 def test_places_get_the_names_that_the_caller_knows() -> None:
     error = errors.ConstraintViolation("key", "Person", ("ada",), f"{FIRST.sentence}.", "slug", (FIRST,))
-    again = renamed(error, lambda place: place.replace("a.jsonl", "people.jsonl"))
+    again = with_places(error, lambda place: place.replace("a.jsonl", "people.jsonl"))
     assert isinstance(again, errors.ConstraintViolation)
     assert again.violations[0].places == ("people.jsonl line 1", "line 2")
     assert str(again).startswith("people.jsonl line 1: Person 'ada'")

@@ -22,7 +22,7 @@ from omnigraph.errors import (
 )
 from omnigraph.graph.graph import Graph
 from omnigraph.remote.graph import RemoteGraph
-from omnigraph.remote.transport import Ask, segment
+from omnigraph.remote.transport import HttpRequest, quote_segment
 from support.proxy import Answer, ApplyThenDrop, Drop, Hang, Matcher, Proxy, Request
 from support.server import ADD, PEOPLE, Served
 
@@ -219,7 +219,7 @@ def test_an_export_that_breaks_off_leaves_no_file(tmp_path: Path) -> None:
     ("name", "quoted"), [("a/b", "a%2Fb"), ("..", "%2E%2E"), ("ä?#", "%C3%A4%3F%23"), (".x", ".x")]
 )
 def test_no_character_of_a_name_means_anything_to_a_url(name: str, quoted: str) -> None:
-    assert segment(name) == quoted
+    assert quote_segment(name) == quoted
 
 
 @pytest.mark.parametrize("text", ["", "a\nb", "ä", "x" * 201])
@@ -299,9 +299,11 @@ def test_a_job_that_can_not_be_asked_for_any_more_may_have_landed(proxy: Proxy, 
     document = b'{"type": "Person", "data": {"slug": "eve"}}\n'
     with omnigraph.connect(proxy.endpoint, graph="people", timeout=5, retry=0) as remote:
         session = remote._session
-        ask = Ask("POST", f"{session.base}/load", body=lambda: iter([document]), write=session.a_write("main"))
+        ask = HttpRequest(
+            "POST", f"{session.base}/load", body=lambda: iter([document]), write=session.commit_request("main")
+        )
         with pytest.raises(AnswerLost, match="can't be asked for any more") as lost:
-            session.job_with_files(ask)  # it does not wait for a job that ends at once
+            session.run_job_with_files(ask)  # it does not wait for a job that ends at once
     again = graph.load([{"type": "Person", "data": {"slug": "eve"}}], txn_id=lost.value.txn_id)
     assert again.commit is not None
     assert len(graph.commits()) == 3

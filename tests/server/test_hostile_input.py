@@ -25,7 +25,7 @@ from omnigraph.diff.cursor import encode_token, fingerprint
 from omnigraph.errors import BadRequest, StorageFull
 from omnigraph.graph.graph import Graph
 from omnigraph.server.http.request_body import parse_json
-from omnigraph.server.scratch import spooled
+from omnigraph.server.scratch import spool
 from omnigraph.server.settings import Limits, ServerSettings
 from support.server import ADD, PEOPLE, Served, ndjson, people_graph, served
 
@@ -344,7 +344,7 @@ def test_a_body_that_the_disk_can_not_take_is_refused_as_unavailable(tmp_path: P
 
     (tmp_path / "body.jsonl").symlink_to("/dev/full")
     with pytest.raises(StorageFull, match="nothing was committed"):
-        asyncio.run(spooled(pieces(), tmp_path, ".jsonl"))
+        asyncio.run(spool(pieces(), tmp_path, ".jsonl"))
 
 
 def test_a_query_that_multiplies_without_end_is_refused_before_it_takes_the_memory(graph: Graph, store: Path) -> None:

@@ -24,7 +24,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.runtime import Runtime
 from omnigraph.server.http.admission import Admission, Workers
 from omnigraph.server.http.errors import TooManyRequests
-from omnigraph.server.http.pipe import PIECE, PIECES, Pipe, written
+from omnigraph.server.http.pipe import CHUNK_BYTES, CHUNKS_MAX, Pipe, write_to_pipe
 from omnigraph.server.scratch import Scratch
 from omnigraph.server.settings import Limits, ServerSettings
 from support.server import ADD, PEOPLE, QUICK, Served, ndjson, people_graph, served
@@ -264,7 +264,7 @@ def test_a_stream_that_nobody_reads_is_given_up() -> None:
         assert "took nothing" in str(stop.cause)
         return written
 
-    assert asyncio.run(scenario()) <= (PIECES + 2) * (PIECE + 10_000)
+    assert asyncio.run(scenario()) <= (CHUNKS_MAX + 2) * (CHUNK_BYTES + 10_000)
 
 
 def test_a_reader_that_goes_away_before_a_piece_is_there_leaves_no_task_behind() -> None:
@@ -288,18 +288,18 @@ def test_a_stream_waits_for_a_slow_reader_and_is_whole() -> None:
 
         def produce(to: Pipe) -> None:
             for number in range(40):
-                to.write(b"x" * PIECE)
+                to.write(b"x" * CHUNK_BYTES)
                 ahead.append(number + 1 - len(taken))
 
         taken: list[bytes] = []
-        work = asyncio.ensure_future(asyncio.to_thread(written, pipe, produce))
+        work = asyncio.ensure_future(asyncio.to_thread(write_to_pipe, pipe, produce))
         async for piece in pipe.pieces(work):
             taken.append(piece)
             await asyncio.sleep(0.002)
-        assert max(ahead) <= PIECES + 2
+        assert max(ahead) <= CHUNKS_MAX + 2
         return sum(map(len, taken))
 
-    assert asyncio.run(scenario()) == 40 * PIECE
+    assert asyncio.run(scenario()) == 40 * CHUNK_BYTES
 
 
 def test_a_reader_that_goes_away_ends_the_stream_and_leaves_no_trace(
@@ -424,11 +424,11 @@ def test_files_of_a_job_have_the_same_place_and_time_each_time(tmp_path: Path) -
         scratch = Scratch(tmp_path, Runtime())
         folder = scratch.new_folder()
         (folder / "body.jsonl").write_text(text)
-        with scratch.under_name(folder, "people/monday") as named:
+        with scratch.claim_name(folder, "people/monday") as named:
             file = named / "body.jsonl"
             seen.append((file, file.stat().st_mtime))
             other = Scratch(tmp_path, Runtime())  # as of another server
-            with pytest.raises(AlreadyExists), other.under_name(other.new_folder(), "people/monday"):
+            with pytest.raises(AlreadyExists), other.claim_name(other.new_folder(), "people/monday"):
                 pass
             other.close()
         assert (folder / "body.jsonl").exists()
@@ -518,9 +518,9 @@ def test_old_jobs_are_forgotten_by_their_number_and_by_what_their_results_take(g
 
         for _ in range(5):
             done(1)
-        assert len(jobs.of("people")) == 3
+        assert len(jobs.of_graph("people")) == 3
         done(5000)
-        assert [job.size > 5000 for job in jobs.of("people")] == [True]
+        assert [job.size > 5000 for job in jobs.of_graph("people")] == [True]
 
 
 def test_writes_that_meet_are_each_a_commit_of_their_own(server: Served, graph: Graph) -> None:

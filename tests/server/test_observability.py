@@ -23,7 +23,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.server.http.errors import Redaction
 from omnigraph.server.metrics import unindexed_rows
 from omnigraph.server.run import log_to
-from omnigraph.server.tracing import Tracing, configured, finish
+from omnigraph.server.tracing import Tracing, configure, finish
 from omnigraph.storage.table.maintain.layout import FragmentLayout, SegmentLayout, TableLayout
 from support.server import ADD, PEOPLE, Served, served
 
@@ -249,18 +249,18 @@ def test_a_program_that_has_a_tracer_provider_gets_spans_without_variables(monke
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: provider)
-    with configured({}).request("GET", {}) as span:
+    with configure({}).request("GET", {}) as span:
         assert span is not None
-    with configured({"OTEL_SDK_DISABLED": "true"}).request("GET", {}) as span:
+    with configure({"OTEL_SDK_DISABLED": "true"}).request("GET", {}) as span:
         assert span is None
 
     assert len(exporter.get_finished_spans()) == 1
 
 
 def test_tracing_is_off_unless_it_is_configured() -> None:
-    with configured({}).request("GET", {}) as span:
+    with configure({}).request("GET", {}) as span:
         assert span is None
-    with configured({"OTEL_TRACES_EXPORTER": "none"}).request("GET", {}) as span:
+    with configure({"OTEL_TRACES_EXPORTER": "none"}).request("GET", {}) as span:
         assert span is None
     with pytest.raises(BadRequest, match="otlp"):
-        configured({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"})
+        configure({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"})

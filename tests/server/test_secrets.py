@@ -15,7 +15,7 @@ import pytest
 
 from omnigraph.errors import AccessDenied, Unavailable
 from omnigraph.runtime import Runtime
-from omnigraph.server.graph_registry import Hosted
+from omnigraph.server.graph_registry import GraphRegistry
 from omnigraph.server.http.errors import Redaction, error_body
 from omnigraph.server.run import log_to
 from omnigraph.server.settings import GraphSource, ServerSettings
@@ -113,7 +113,7 @@ def test_what_the_environment_says_is_hidden_too_and_a_short_name_is_no_secret(m
     """A store called `g` must not turn every g of a sentence into something else."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     sources = {"people": GraphSource("s3://bucket/graph"), "g": GraphSource("g")}
-    redaction = Hosted(sources, Runtime(), 1.0, lambda *_: None).redaction
+    redaction = GraphRegistry(sources, Runtime(), 1.0, lambda *_: None).redaction
 
     assert SECRET not in redaction.text(f"the signature with {SECRET} is wrong")
     assert redaction.text("Nothing was changed in the graph.") == "Nothing was changed in the graph."

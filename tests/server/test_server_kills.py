@@ -281,7 +281,7 @@ def test_a_start_removes_what_dead_servers_left_and_nothing_of_those_who_live(tm
     alive = Scratch(tmp_path, Runtime())
     folder, file = alive.new_folder(), tmp_path / "omnigraph-server-file"
     file.write_text("somebody's")
-    with alive.under_name(alive.new_folder(), "a") as named:
+    with alive.claim_name(alive.new_folder(), "a") as named:
         assert dead.is_dir()
         Scratch(tmp_path, Runtime()).start()
 
@@ -297,10 +297,10 @@ def test_a_load_that_comes_again_while_it_is_under_way_waits_for_the_first(tmp_p
     scratch, order = Scratch(tmp_path, Runtime()), []
 
     def second() -> None:
-        with scratch.under_name(scratch.new_folder(), "key", wait_s=10):
+        with scratch.claim_name(scratch.new_folder(), "key", wait_s=10):
             order.append("second")
 
-    with scratch.under_name(scratch.new_folder(), "key"):
+    with scratch.claim_name(scratch.new_folder(), "key"):
         waiting = threading.Thread(target=second)
         waiting.start()
         time.sleep(0.1)

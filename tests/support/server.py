@@ -21,7 +21,7 @@ import omnigraph
 from omnigraph.graph.graph import Graph
 from omnigraph.server.app import create_app
 from omnigraph.server.auth.tokens import create_token, parse_grant
-from omnigraph.server.run import Bind, GracefulServer, listening
+from omnigraph.server.run import Bind, GracefulServer, listen
 from omnigraph.server.service import Service
 from omnigraph.server.settings import GraphSource, ServerSettings
 from omnigraph.server.tracing import Tracing
@@ -85,7 +85,7 @@ def served(
     service: Service = app.state.service
     service.start()
     server = GracefulServer(app, settings)
-    with listening(Bind("127.0.0.1", 0)) as listener:
+    with listen(Bind("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:

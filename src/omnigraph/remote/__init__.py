@@ -40,14 +40,14 @@ def connect(
 
     try:
         from omnigraph.remote.graph import RemoteGraph
-        from omnigraph.remote.transport import ANSWER_S, RETRY_S, Transport
+        from omnigraph.remote.transport import RESPONSE_TIMEOUT_S, RETRY_TIME_S, Transport
 
         chosen = os.environ.get(TOKEN_VARIABLE) or None if token is None else token
         transport = Transport(
             url,
             chosen,
-            timeout_s=ANSWER_S if timeout is None else timeout,
-            retry_s=RETRY_S if retry is None else retry,
+            timeout_s=RESPONSE_TIMEOUT_S if timeout is None else timeout,
+            retry_s=RETRY_TIME_S if retry is None else retry,
             runtime=runtime,
         )
     except ModuleNotFoundError as error:

@@ -13,9 +13,9 @@ from omnigraph.api.models import ExportAnswer, LoadAnswer
 from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import BadRequest, ConstraintViolation, InvalidInput
 from omnigraph.remote.session import Session, refuse_actor, refuse_spark
-from omnigraph.remote.transport import IF_COMMIT, Ask, Readable, Write, header
-from omnigraph.remote.wire.errors import error_from, renamed
-from omnigraph.remote.wire.upload import Sent, sent
+from omnigraph.remote.transport import IF_COMMIT, HttpRequest, StreamReader, Write, check_header
+from omnigraph.remote.wire.errors import error_from, with_places
+from omnigraph.remote.wire.upload import Upload, prepare_upload
 from omnigraph.remote.wire.values import wire_time
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class RemoteBulk:
         """Send the source and load it there: the files are those of this process, wherever the graph is."""
         refuse_actor(actor)
         refuse_spark(spark, master)
-        write = self._session.a_write(branch, txn_id)
+        write = self._session.commit_request(branch, txn_id)
         if job_id is not None:
-            write = _of_job(source, job_id, write, keyed=txn_id is not None)
+            write = _as_job(source, job_id, write, keyed=txn_id is not None)
         params = {
             "mode": mode,
             "branch": branch,
@@ -74,21 +74,24 @@ class RemoteBulk:
             "job_id": job_id,
         }
         with ExitStack() as stack:
-            body = sent(source, type, lambda: self._catalog(branch, from_), stack)
+            body = prepare_upload(source, type, lambda: self._catalog(branch, from_), stack)
             if progress is not None:
                 progress.stage("sending")
-            pieces = body.body if self._may_write() else _nothing
-            headers = {**body.headers, **({} if if_commit is None else {IF_COMMIT: header(if_commit, "A commit id")})}
-            ask = Ask("POST", f"{self._session.base}/load", params, None, pieces, headers, write)
-            with _called_as_here(body):
-                document = self._session.job(ask, progress).document
-        quarantine = self._quarantined(document["quarantine"], body)
+            pieces = body.body if self._may_write() else _empty_body
+            headers = {
+                **body.headers,
+                **({} if if_commit is None else {IF_COMMIT: check_header(if_commit, "A commit id")}),
+            }
+            request = HttpRequest("POST", f"{self._session.base}/load", params, None, pieces, headers, write)
+            with _with_local_names(body):
+                document = self._session.run_job(request, progress).document
+        quarantine = self._fetch_quarantine(document["quarantine"], body)
         result: LoadResult = LoadAnswer.decode(
             document,
             commit=self._session.commit_in(document, write.txn_id),
             quarantine=quarantine,
             job_id=job_id,
-            reports=tuple(body.sentence(note) for note in document["notes"]),
+            reports=tuple(body.local_message(note) for note in document["notes"]),
         )
         return result
 
@@ -98,7 +101,7 @@ class RemoteBulk:
         If not, nothing is sent and the server says why: it would only say so behind the last byte. Besides, a server
         that is busy or away is found out before an input is used up that can be read once.
         """
-        known = self._session.transport.call(Ask("GET", "/graphs")).document["graphs"]
+        known = self._session.transport.call(HttpRequest("GET", "/graphs")).document["graphs"]
         roles: list[str] = next((entry["roles"] for entry in known if entry["id"] == self._session.graph), [])
         return bool({"write", "admin"} & set(roles))
 
@@ -115,19 +118,19 @@ class RemoteBulk:
             text = self._session.get("/schema", {"branch": from_}).document["schema"]
         return compile_schema(text).catalog
 
-    def _quarantined(self, address: str | None, body: Sent) -> Path | None:
+    def _fetch_quarantine(self, address: str | None, body: Upload) -> Path | None:
         """Fetch what was left out, to where the embedded graph would have put it."""
         from omnigraph.write.load.quarantine import default_quarantine_path
 
         if address is None:
             return None
         path = default_quarantine_path(body.files, self._session.transport.runtime.ids.short_id())
-        with self._session.transport.stream(Ask("GET", address)) as response:
+        with self._session.transport.stream(HttpRequest("GET", address)) as response:
             pieces = self._session.transport.pieces(response)
             try:
                 with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
                     for line in _lines(pieces):
-                        file.write(json.dumps(_rejected(json.loads(line), body), ensure_ascii=False) + "\n")
+                        file.write(json.dumps(_with_local_places(json.loads(line), body), ensure_ascii=False) + "\n")
             except OSError as error:
                 raise BadRequest(
                     f"The rows were loaded, but those left out can't be written to {path} ({error.strerror}): fetch "
@@ -181,10 +184,10 @@ class RemoteBulk:
             counts if state["types"] is None else [name for name in dict.fromkeys(state["types"]) if name in counts]
         )
         document = {**state, "at": state["at"] or pinned["commit_id"], "format": whole}
-        ask = Ask("POST", f"{self._session.base}/export", document=document)
-        with self._session.transport.stream(ask) as response:
+        request = HttpRequest("POST", f"{self._session.base}/export", document=document)
+        with self._session.transport.stream(request) as response:
             pieces = self._session.transport.pieces(response)
-            size = _written(dest, pieces) if isinstance(dest, str | os.PathLike) else _copied(pieces, dest)
+            size = _write_file(dest, pieces) if isinstance(dest, str | os.PathLike) else _copy(pieces, dest)
         return Exported(sum(counts[name] for name in chosen), size)
 
     def _export_directory(
@@ -202,11 +205,11 @@ class RemoteBulk:
 
         place = destination_at(dest, Location(self._session.uri), storage_options)
         place.require_free(overwrite)
-        ask = Ask("POST", f"{self._session.base}/export", document=wanted)
-        done, files = self._session.job_with_files(ask, progress)
+        request = HttpRequest("POST", f"{self._session.base}/export", document=wanted)
+        done, files = self._session.run_job_with_files(request, progress)
         with (
-            self._session.transport.stream(Ask("GET", files[EXPORTED])) as response,
-            tarfile.open(fileobj=Readable(self._session.transport.pieces(response)), mode="r|") as archive,
+            self._session.transport.stream(HttpRequest("GET", files[EXPORTED])) as response,
+            tarfile.open(fileobj=StreamReader(self._session.transport.pieces(response)), mode="r|") as archive,
             place.writing() as location,
         ):
             store = open_store(location)
@@ -237,7 +240,7 @@ def _part_key(name: str) -> str:
 # Loads
 
 
-def _of_job(source: "Source", job_id: str, write: Write, *, keyed: bool) -> Write:
+def _as_job(source: "Source", job_id: str, write: Write, *, keyed: bool) -> Write:
     """A load that has a job id lands once under that; a transaction id beside it is the server's to refuse."""
     from omnigraph.pipeline.bulk.dispatch import check_job
     from omnigraph.pipeline.bulk.resume import txn_id_of_job
@@ -246,28 +249,28 @@ def _of_job(source: "Source", job_id: str, write: Write, *, keyed: bool) -> Writ
     return write if keyed else Write(write.branch, txn_id_of_job(job_id), keyed=False)
 
 
-def _nothing() -> Iterator[bytes]:
+def _empty_body() -> Iterator[bytes]:
     return iter(())
 
 
 @contextmanager
-def _called_as_here(body: Sent) -> Iterator[None]:
+def _with_local_names(body: Upload) -> Iterator[None]:
     """Errors that name places in what was sent, by the names that the caller knows."""
     try:
         yield
     except (InvalidInput, ConstraintViolation) as error:
-        raise renamed(error, body.place) from error.__cause__
+        raise with_places(error, body.local_place) from error.__cause__
     except BadRequest as error:
         said = error.to_json()
-        shown = body.sentence(said["error"])
+        shown = body.local_message(said["error"])
         if shown == said["error"]:
             raise
         raise error_from({**said, "error": shown}) from error.__cause__
 
 
-def _rejected(entry: dict[str, Any], body: Sent) -> dict[str, Any]:
+def _with_local_places(entry: dict[str, Any], body: Upload) -> dict[str, Any]:
     """A line of a quarantine, as it would be if the rows had been read here."""
-    found = {**entry, "place": body.place(entry["place"])}
+    found = {**entry, "place": body.local_place(entry["place"])}
     if body.entities and "line" in found:
         return {name: value for name, value in found.items() if name != "line"} | {"entity": json.loads(found["line"])}
     return found
@@ -285,14 +288,14 @@ def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
 # Exports
 
 
-def _written(dest: "str | os.PathLike[str]", pieces: Iterator[bytes]) -> int:
+def _write_file(dest: "str | os.PathLike[str]", pieces: Iterator[bytes]) -> int:
     from omnigraph.read.export.export import new_file
 
     with new_file(dest) as file:
-        return _copied(pieces, file)
+        return _copy(pieces, file)
 
 
-def _copied(pieces: Iterator[bytes], file: Any) -> int:
+def _copy(pieces: Iterator[bytes], file: Any) -> int:
     size = 0
     for piece in pieces:
         file.write(piece)

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     import httpx
 
     from omnigraph.remote.session import Session
-    from omnigraph.remote.transport import Ask
+    from omnigraph.remote.transport import HttpRequest
     from omnigraph.schema.catalog import Catalog, TypeDef
 
 _SPACE = " \t\r\n"
 
 
-class Head(NamedTuple):
+class ListHead(NamedTuple):
     members: dict[str, Any]
 
 
-class Item(NamedTuple):
+class ListItem(NamedTuple):
     value: Any
 
 
-class Tail(NamedTuple):
+class ListTail(NamedTuple):
     members: dict[str, Any]
 
 
@@ -45,8 +45,8 @@ class NotADocument(OmnigraphError):
         )
 
 
-def read_list(pieces: Iterator[bytes], name: str) -> Iterator[Head | Item | Tail]:
-    """One `Head`, the items of the member `name`, one `Tail`."""
+def read_list(pieces: Iterator[bytes], name: str) -> Iterator[ListHead | ListItem | ListTail]:
+    """One `ListHead`, the items of the member `name`, one `Tail`."""
     text = _Text(pieces)
     members: dict[str, Any] = {}
     text.expect("{")
@@ -57,13 +57,13 @@ def read_list(pieces: Iterator[bytes], name: str) -> Iterator[Head | Item | Tail
         if key != name:
             members[key] = text.value()
             continue
-        yield Head(members)
+        yield ListHead(members)
         members = {}
         text.expect("[")
         while not text.accept("]"):
             text.accept(",")
-            yield Item(text.value())
-    yield Tail(members)
+            yield ListItem(text.value())
+    yield ListTail(members)
 
 
 class _Text:
@@ -126,42 +126,48 @@ class RemoteChanges:
     """As `GraphChanges`: each iteration starts anew; the first goes on with the answer that is already coming."""
 
     def __init__(
-        self, session: "Session", ask: "Ask", limit: int | None, branch: str | None, *, nothing: bool = False
+        self,
+        session: "Session",
+        request: "HttpRequest",
+        limit: int | None,
+        branch: str | None,
+        *,
+        nothing: bool = False,
     ) -> None:
         self._session = session
         self._branch = branch
         self._nothing = nothing  # the filters let nothing through
-        self._ask = ask
+        self._request = request
         self._limit = limit
         self.next_page: str | None = None
         self.explained = Explained("direct", "nothing was compared yet")
         self.cost = Cost()
-        self._first: _Page | None = _Page.asked(session, ask)
+        self._first: _Page | None = _Page.fetch(session, request)
         self.from_commit: str = self._first.head["from"]
         self.to_commit: str = self._first.head["to"]
         self.schema_changed: bool = self._first.head["schema_changed"]
 
     def __iter__(self) -> Iterator[EntityChange]:
-        page, self._first = self._first or _Page.asked(self._session, self._ask), None
+        page, self._first = self._first or _Page.fetch(self._session, self._request), None
         self.next_page, self.cost = None, Cost()
         self.explained = replace(self.explained, reads=())
-        typed = Typed(self._session, self.to_commit, self.from_commit, self._branch)
+        typed = TypedChanges(self._session, self.to_commit, self.from_commit, self._branch)
         number = 0
         while True:
             for document in page.items():
                 if not self._nothing:
                     number += 1
                     yield typed.change(document)
-            self._note(page.tail)
+            self._add_explanation(page.tail)
             following = page.tail["next_page"]
             if following is None or number == self._limit:
                 self.next_page = following
                 return
             rest = None if self._limit is None else self._limit - number
-            params = {**self._ask.params, "page": following} | ({} if rest is None else {"limit": rest})
-            page = _Page.asked(self._session, replace(self._ask, params=params))
+            params = {**self._request.params, "page": following} | ({} if rest is None else {"limit": rest})
+            page = _Page.fetch(self._session, replace(self._request, params=params))
 
-    def _note(self, tail: Mapping[str, Any]) -> None:
+    def _add_explanation(self, tail: Mapping[str, Any]) -> None:
         told = tail.get("explain")
         if told is None:
             return
@@ -186,21 +192,21 @@ class _Page:
     tail: Mapping[str, Any]
 
     @staticmethod
-    def asked(session: "Session", ask: "Ask") -> "_Page":
-        response = session.transport.opened(ask)
+    def fetch(session: "Session", request: "HttpRequest") -> "_Page":
+        response = session.transport.open_stream(request)
         try:
             parts = read_list(session.transport.pieces(response), LIST)
             head = next(parts)
         except BaseException:
             response.close()
             raise
-        assert isinstance(head, Head)
+        assert isinstance(head, ListHead)
         return _Page(response, parts, head.members, {})
 
     def items(self) -> Iterator[Mapping[str, Any]]:
         try:
             for part in self.parts:
-                if isinstance(part, Item):
+                if isinstance(part, ListItem):
                     yield part.value
                 else:
                     self.tail = part.members
@@ -211,7 +217,7 @@ class _Page:
         self.response.close()
 
 
-class Typed:
+class TypedChanges:
     """Changes with their values in Python's form, by the schema of the later state, or of the earlier one."""
 
     def __init__(self, session: "Session", newer: str, older: str, branch: str | None) -> None:
@@ -243,7 +249,7 @@ class Typed:
 
     def _catalog(self, commit_id: str) -> "Catalog":
         if self._branch is None:
-            self._branch = self._session.details(self._states[0]).branch
+            self._branch = self._session.read_details(self._states[0]).branch
         return self._session.schema_at(commit_id, self._branch).catalog
 
 

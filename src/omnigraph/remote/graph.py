@@ -13,7 +13,7 @@ from omnigraph.remote.history import RemoteHistory, RemoteTags
 from omnigraph.remote.maintenance import RemoteMaintenance
 from omnigraph.remote.server_queries import RemoteJobs, RemoteQueries
 from omnigraph.remote.session import Session, refuse_actor, refuse_spark
-from omnigraph.remote.transport import Answer, Ask, Transport, segment
+from omnigraph.remote.transport import HttpRequest, JsonResponse, Transport, quote_segment
 from omnigraph.remote.wire.decode import cost_in_header, decode_cost, decode_plan
 from omnigraph.remote.wire.values import wire_params, wire_time
 from omnigraph.schema.evolve.migration import MigrationPlan, plan_migration
@@ -82,8 +82,8 @@ class RemoteSnapshot:
             "types": [definition.name],
             "format": "parquet",
         }
-        ask = Ask("POST", f"{self.session.base}/export", document=document)
-        with self.session.transport.stream(ask) as response:
+        request = HttpRequest("POST", f"{self.session.base}/export", document=document)
+        with self.session.transport.stream(request) as response:
             data = b"".join(self.session.transport.pieces(response))
         table = pq.read_table(io.BytesIO(data))
         stored = {shown.name: shown.column for shown in file_columns(definition)}
@@ -98,7 +98,7 @@ class RemoteSnapshot:
         return found
 
 
-def snapshot_of(session: Session, answer: Answer) -> RemoteSnapshot:
+def _decode_snapshot(session: Session, answer: JsonResponse) -> RemoteSnapshot:
     document = answer.document
     types = [TypeEntry.decode(entry) for entry in document["types"]]
     cost = cost_in_header(answer.headers.get("omnigraph-cost"))
@@ -125,13 +125,15 @@ class RemoteBranches:
     ) -> Cost:
         refuse_actor(actor)
         document = {"name": name, "from": from_, "at": wire_time(at)}
-        write = self._session.an_act(name, txn_id)
+        write = self._session.name_request(name, txn_id)
         return decode_cost(self._session.write("POST", "/branches", document, write).document["cost"])
 
     def delete(self, name: str, *, actor: str | None = None, txn_id: "TxnId | None" = None) -> Cost:
         refuse_actor(actor)
-        write = self._session.an_act(name, txn_id)
-        return decode_cost(self._session.write("DELETE", f"/branches/{segment(name)}", None, write).document["cost"])
+        write = self._session.name_request(name, txn_id)
+        return decode_cost(
+            self._session.write("DELETE", f"/branches/{quote_segment(name)}", None, write).document["cost"]
+        )
 
     def merge(
         self,
@@ -156,7 +158,7 @@ class RemoteBranches:
             "dry_run": dry_run,
             "engine": engine,
         }
-        write = self._session.a_write(into, txn_id)
+        write = self._session.commit_request(into, txn_id)
         answer = self._session.write("POST", "/branches/merge", document, write, if_commit=if_commit)
         commit = self._session.commit_in(answer.document, write.txn_id)
         result: MergeResult = MergeAnswer.decode(answer.document, commit=commit)
@@ -181,7 +183,7 @@ class RemoteSchema:
         text = _text(text, "schema", ".pg")
         document = {"schema": text, "branch": branch, "name": name}
         answer = self._session.post("/schema/plan", document, text).document
-        return plan_of(self.show(branch), text, name, answer)
+        return _migration_plan(self.show(branch), text, name, answer)
 
     def apply(
         self,
@@ -198,12 +200,12 @@ class RemoteSchema:
 
         refuse_actor(actor)
         text = _text(text, "schema", ".pg")
-        write = self._session.a_write(branch, txn_id)
+        write = self._session.commit_request(branch, txn_id)
         document = {"schema": text, "branch": branch, "name": name, "allow_data_loss": allow_data_loss}
         answer = self._session.write("POST", "/schema/apply", document, write, if_commit=if_commit, text=text).document
         commit = self._session.commit_in(answer, write.txn_id)
         before = self.show(branch) if commit is None else self.show(branch, commit.commit.parent)
-        return SchemaApplied(plan_of(before, text, name, answer), commit, decode_cost(answer["cost"]))
+        return SchemaApplied(_migration_plan(before, text, name, answer), commit, decode_cost(answer["cost"]))
 
 
 class RemoteGraph(RemoteHistory, RemoteBulk, RemoteMaintenance):
@@ -229,7 +231,7 @@ class RemoteGraph(RemoteHistory, RemoteBulk, RemoteMaintenance):
 
     def server_version(self) -> dict[str, Any]:
         """What the server runs: its release, the format it speaks, its libraries."""
-        found: dict[str, Any] = self._session.transport.call(Ask("GET", "/healthz")).document
+        found: dict[str, Any] = self._session.transport.call(HttpRequest("GET", "/healthz")).document
         return {name: value for name, value in found.items() if name != "status"}
 
     @property
@@ -238,7 +240,7 @@ class RemoteGraph(RemoteHistory, RemoteBulk, RemoteMaintenance):
 
     def snapshot(self, branch: str = MAIN, at: str | datetime | None = None) -> RemoteSnapshot:
         answer = self._session.get("/snapshot", {"branch": branch, "at": wire_time(at)})
-        return snapshot_of(self._session, answer)
+        return _decode_snapshot(self._session, answer)
 
     def query(
         self,
@@ -294,7 +296,7 @@ class RemoteGraph(RemoteHistory, RemoteBulk, RemoteMaintenance):
             "branch": branch,
             "on_conflict": on_conflict,
         }
-        write = self._session.a_write(branch, txn_id)
+        write = self._session.commit_request(branch, txn_id)
         answer = self._session.write("POST", "/mutate", document, write, if_commit=if_commit, text=gq).document
         return self._session.commit_in(answer, write.txn_id)
 
@@ -312,24 +314,24 @@ if TYPE_CHECKING:
         return embedded, remote
 
 
-def plan_of(accepted: str, wanted: str, name: str, document: Mapping[str, Any]) -> MigrationPlan:
+def _migration_plan(accepted: str, wanted: str, name: str, document: Mapping[str, Any]) -> MigrationPlan:
     """What lies between the two texts, with what the server found out about the rows."""
     before = compile_schema(accepted)
     try:
         plan = plan_migration(before, wanted, name)
     except OmnigraphError:  # it was read with more history than a text has, such as renames that are done
-        return MigrationPlan(before, compile_schema(wanted, name=name), _decoded(document["steps"]))
-    return plan.with_steps(_decided(plan.steps, document["steps"]))
+        return MigrationPlan(before, compile_schema(wanted, name=name), _decode_steps(document["steps"]))
+    return plan.with_steps(_with_server_steps(plan.steps, document["steps"]))
 
 
-def _decided(steps: Sequence[Step], found: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
+def _with_server_steps(steps: Sequence[Step], found: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
     same = [(step.kind, step.type_name, step.property_name) for step in steps] == [
         (entry["kind"], entry["type_name"], entry["property_name"]) for entry in found
     ]
     if not same:  # the schema changed between two requests: the server's answer counts
-        return _decoded(found)
+        return _decode_steps(found)
     return tuple(replace(step, **SchemaStep.arguments(entry)) for step, entry in zip(steps, found, strict=True))
 
 
-def _decoded(steps: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
+def _decode_steps(steps: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
     return tuple(SchemaStep.decode(entry) for entry in steps)

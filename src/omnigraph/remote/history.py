@@ -7,9 +7,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 from omnigraph.api.models import CommitEntry, CommitInGraph, TagEntry
 from omnigraph.errors import BadRequest
-from omnigraph.remote.changes import RemoteChanges, Typed
+from omnigraph.remote.changes import RemoteChanges, TypedChanges
 from omnigraph.remote.session import Session, refuse_actor
-from omnigraph.remote.transport import Answer, Ask, segment
+from omnigraph.remote.transport import HttpRequest, JsonResponse, quote_segment
 from omnigraph.remote.wire.decode import cost_in_header
 from omnigraph.remote.wire.values import wire_time
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from omnigraph.manifest.model.manifest import Commit, CommitId, TxnId
 
 MAIN = "main"
-EVERYTHING = 10**9  # of a limit
+NO_LIMIT = 10**9  # of a limit
 SCHEMA_KINDS = ("schema_apply", "merge", "revert")  # commits that may change the schema
 
 
@@ -43,13 +43,13 @@ class RemoteTags:
     ) -> "Tag":
         refuse_actor(actor)
         document = {"name": name, "commit": commit, "branch": branch}
-        write = self._session.an_act(branch, txn_id)
+        write = self._session.name_request(branch, txn_id)
         tag: Tag = TagEntry.decode(self._session.write("POST", "/tag", document, write).document["tag"])
         return tag
 
     def delete(self, name: str) -> None:
-        write = self._session.an_act(MAIN, repeatable=False)
-        self._session.write("DELETE", f"/tag/{segment(name)}", None, write)
+        write = self._session.name_request(MAIN, repeatable=False)
+        self._session.write("DELETE", f"/tag/{quote_segment(name)}", None, write)
 
     def list(self) -> "list[Tag]":
         return [TagEntry.decode(entry) for entry in self._session.get("/tag").document["tags"]]
@@ -85,7 +85,7 @@ class RemoteHistory:
         while True:
             answer = self._session.get("/commits", params)
             found += map(CommitEntry.decode, answer.document["commits"])
-            following = _following(answer)
+            following = _next_page(answer)
             if following is None or len(found) >= wanted:
                 return found
             params |= {"at": following, "limit": wanted - len(found)}
@@ -108,7 +108,7 @@ class RemoteHistory:
         return self.commit_details(commit_id).commit
 
     def commit_details(self, commit_id: "CommitId") -> "CommitDetails":
-        return self._session.details(commit_id)
+        return self._session.read_details(commit_id)
 
     def changes(
         self,
@@ -123,8 +123,8 @@ class RemoteHistory:
         branch: str = MAIN,
     ) -> RemoteChanges:
         chosen = _filters(kinds, types, operations, limit, page)
-        ask = Ask("GET", f"{self._session.base}/changes", {"a": a, "b": b, "branch": branch, **chosen})
-        return RemoteChanges(self._session, ask, limit, branch, nothing=_is_nothing(chosen))
+        request = HttpRequest("GET", f"{self._session.base}/changes", {"a": a, "b": b, "branch": branch, **chosen})
+        return RemoteChanges(self._session, request, limit, branch, nothing=_selects_nothing(chosen))
 
     def commit_changes(
         self,
@@ -137,8 +137,10 @@ class RemoteHistory:
         page: str | None = None,
     ) -> RemoteChanges:
         chosen = _filters(kinds, types, operations, limit, page)
-        path = f"{self._session.base}/commits/{segment(commit_id)}/changes"
-        return RemoteChanges(self._session, Ask("GET", path, chosen), limit, None, nothing=_is_nothing(chosen))
+        path = f"{self._session.base}/commits/{quote_segment(commit_id)}/changes"
+        return RemoteChanges(
+            self._session, HttpRequest("GET", path, chosen), limit, None, nothing=_selects_nothing(chosen)
+        )
 
     def poll_changes(
         self, cursor: str | None = None, start: str | None = None, limit: int = 1000, branch: str | None = None
@@ -150,7 +152,7 @@ class RemoteHistory:
         params = {"cursor": cursor, "start": start, "limit": limit, "branch": branch}
         answer = self._session.get("/changes", params)
         document = answer.document
-        changes = tuple(self._told(document["changes"], Cursor.decode(document["cursor"]).branch))
+        changes = tuple(self._typed_changes(document["changes"], Cursor.decode(document["cursor"]).branch))
         cost = cost_in_header(answer.headers.get("omnigraph-cost"))
         return FeedPage(changes, document["cursor"], document["more"], cost)
 
@@ -158,15 +160,15 @@ class RemoteHistory:
         self, cursor: str | None = None, start: str | None = None, branch: str | None = None
     ) -> "Iterator[FeedChange]":
         page = self.poll_changes(cursor, start, branch=branch)
-        return self._followed(page)
+        return self._follow(page)
 
-    def _followed(self, page: "FeedPage") -> "Iterator[FeedChange]":
+    def _follow(self, page: "FeedPage") -> "Iterator[FeedChange]":
         yield from page
         while page.more:
             page = self.poll_changes(page.cursor)
             yield from page
 
-    def _told(self, documents: list[dict[str, Any]], branch: str) -> "Iterator[FeedChange]":
+    def _typed_changes(self, documents: list[dict[str, Any]], branch: str) -> "Iterator[FeedChange]":
         """Changes with the commits that made them, which are asked for together, and by the schemas of those."""
         from omnigraph.diff.feed import FeedChange
 
@@ -180,14 +182,14 @@ class RemoteHistory:
             commit, typing = typed[document["commit_id"]]
             yield FeedChange(typing.change(document), commit, document["cursor"])
 
-    def _typings(self, commits: "list[Commit]", branch: str) -> list[Typed]:
+    def _typings(self, commits: "list[Commit]", branch: str) -> list[TypedChanges]:
         """By which schema the changes of each are told: the next one's, unless that one may have changed it."""
-        found: list[Typed] = []
+        found: list[TypedChanges] = []
         holds = commits[-1].id
         for commit, following in zip(reversed(commits), [None, *reversed(commits)], strict=False):
             if following is not None and following.kind in SCHEMA_KINDS:
                 holds = commit.id
-            found.append(Typed(self._session, holds, commit.parent or commit.id, branch))
+            found.append(TypedChanges(self._session, holds, commit.parent or commit.id, branch))
         return found[::-1]
 
     def revert(
@@ -200,7 +202,7 @@ class RemoteHistory:
         txn_id: "TxnId | None" = None,
     ) -> "PublishedCommit | None":
         refuse_actor(actor)
-        write = self._session.a_write(branch, txn_id)
+        write = self._session.commit_request(branch, txn_id)
         document = {"commit": commit_id, "branch": branch}
         answer = self._session.write("POST", "/revert", document, write, if_commit=if_commit).document
         return self._session.commit_in(answer, write.txn_id)
@@ -209,7 +211,7 @@ class RemoteHistory:
 def _limit(limit: int | None) -> int:
     if limit is not None and (not isinstance(limit, int) or limit < 0):
         raise BadRequest(f"A limit of {limit!r} is invalid: use a whole number, 0 or more.")
-    return EVERYTHING if limit is None else min(limit, EVERYTHING)
+    return NO_LIMIT if limit is None else min(limit, NO_LIMIT)
 
 
 def _filters(
@@ -231,12 +233,12 @@ def _filters(
     return {"kind": kinds, "type": types, "operation": operations, "limit": limit, "page": page, "explain": True}
 
 
-def _is_nothing(chosen: dict[str, Any]) -> bool:
+def _selects_nothing(chosen: dict[str, Any]) -> bool:
     """Whether none of something is wanted, which a query string can't say."""
     return any(chosen[name] == [] for name in ("kind", "type", "operation"))
 
 
-def _following(answer: Answer) -> str | None:
+def _next_page(answer: JsonResponse) -> str | None:
     """The commit with which the next page begins."""
     link = answer.headers.get("link", "")
     if 'rel="next"' not in link:

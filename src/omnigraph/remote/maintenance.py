@@ -8,7 +8,7 @@ from omnigraph.api.job_models import CleanupAnswer, OptimizeAnswer, RecoverAnswe
 from omnigraph.api.models import EmbedAnswer
 from omnigraph.errors import BadRequest
 from omnigraph.remote.session import Session, refuse_actor, refuse_spark
-from omnigraph.remote.transport import IF_COMMIT, Ask, Write, header
+from omnigraph.remote.transport import IF_COMMIT, HttpRequest, Write, check_header
 from omnigraph.remote.wire.decode import decode_commit
 from omnigraph.remote.wire.values import wire_time
 from omnigraph.storage.meter import NO_COST
@@ -49,7 +49,7 @@ class RemoteMaintenance:
         refuse_actor(actor)
         refuse_spark(spark, master)
         document = {"branch": branch, "types": None if types is None else list(types), "engine": engine}
-        answer = self._run("/optimize", document, self._session.an_act(branch))
+        answer = self._run("/optimize", document, self._session.name_request(branch))
         result: OptimizeResult = OptimizeAnswer.decode(answer, commit=self._session.commit_in(answer))
         return result
 
@@ -64,12 +64,12 @@ class RemoteMaintenance:
     ) -> "Cleaned":
         refuse_actor(actor)
         document = {
-            "older_than": _span(older_than),
+            "older_than": _span_text(older_than),
             "keep": keep,
-            "intent_ttl": _span(intent_ttl),
+            "intent_ttl": _span_text(intent_ttl),
             "confirm": not dry_run,
         }
-        done: Cleaned = CleanupAnswer.decode(self._run("/cleanup", document, self._session.an_act(EVERY_BRANCH)))
+        done: Cleaned = CleanupAnswer.decode(self._run("/cleanup", document, self._session.name_request(EVERY_BRANCH)))
         return done
 
     def recover(self, complete: Sequence[str] = (), discard: Sequence[str] = (), *, all: bool = False) -> "Recovery":
@@ -78,7 +78,7 @@ class RemoteMaintenance:
         if not (named[0] or named[1] or all):
             answer = self._session.post("/recover", document)
         else:
-            write = self._session.an_act(EVERY_BRANCH, repeatable=False)
+            write = self._session.name_request(EVERY_BRANCH, repeatable=False)
             answer = self._session.write("POST", "/recover", document, write)
         found: Recovery = RecoverAnswer.decode(answer.document)
         return found
@@ -123,7 +123,7 @@ class RemoteMaintenance:
             "at": wire_time(at),
             "engine": engine,
         }
-        writes = self._session.a_write(branch, txn_id) if write is not None else None
+        writes = self._session.commit_request(branch, txn_id) if write is not None else None
         answer = self._run("/analyze", document, writes, if_commit)
         commit = self._session.commit_in(answer, "" if writes is None else writes.txn_id)
         from omnigraph.remote.wire.tables import decode_analysis
@@ -166,7 +166,7 @@ class RemoteMaintenance:
             "price_per_1k": price_per_1k,
         }
         # A run that is asked for twice does what is left: every row that has its vector is left alone.
-        answer = self._run("/embed", document, None if dry_run else self._session.an_act(branch))
+        answer = self._run("/embed", document, None if dry_run else self._session.name_request(branch))
         if on_progress is not None:
             on_progress(answer["embedded"], answer["embedded"])
         commits = tuple(decode_commit(made, NO_COST, "", self._session.read_commit) for made in answer["commits"])
@@ -174,12 +174,12 @@ class RemoteMaintenance:
         return result
 
     def _run(self, path: str, document: Any, write: Write | None, if_commit: str | None = None) -> Any:
-        headers = {} if if_commit is None else {IF_COMMIT: header(if_commit, "A commit id")}
-        ask = Ask("POST", self._session.base + path, document=document, headers=headers, write=write)
-        return self._session.job(ask).document
+        headers = {} if if_commit is None else {IF_COMMIT: check_header(if_commit, "A commit id")}
+        request = HttpRequest("POST", self._session.base + path, document=document, headers=headers, write=write)
+        return self._session.run_job(request).document
 
 
-def _span(span: str | timedelta) -> str:
+def _span_text(span: str | timedelta) -> str:
     """As text; what is no span is the server's to refuse, in the words of the embedded graph."""
     from omnigraph.gc.retention import parse_span
 

@@ -9,7 +9,7 @@ from omnigraph.api.job_models import JobAnswer
 from omnigraph.api.models import StoredEntry
 from omnigraph.errors import BadRequest, NotFound, OmnigraphError
 from omnigraph.remote.session import Session
-from omnigraph.remote.transport import Ask, segment
+from omnigraph.remote.transport import HttpRequest, quote_segment
 from omnigraph.remote.wire.values import wire_params, wire_time
 
 if TYPE_CHECKING:
@@ -48,11 +48,13 @@ class RemoteJobs:
         self._session = session
 
     def show(self, job_id: str) -> ServerJob:
-        return ServerJob.of(self._session.get(f"/jobs/{segment(job_id)}").document)
+        return ServerJob.of(self._session.get(f"/jobs/{quote_segment(job_id)}").document)
 
     def cancel(self, job_id: str) -> ServerJob:
         """End a job at its next step. What it has committed stays."""
-        answer = self._session.transport.call(Ask("DELETE", f"{self._session.base}/jobs/{segment(job_id)}"))
+        answer = self._session.transport.call(
+            HttpRequest("DELETE", f"{self._session.base}/jobs/{quote_segment(job_id)}")
+        )
         return ServerJob.of(answer.document)
 
     def list(self) -> list[ServerJob]:
@@ -90,7 +92,7 @@ class RemoteQueries:
             if name not in self._reads:
                 raise self._no_read(name)
         document = {"params": wire_params(params), "branch": branch, "at": wire_time(at)}
-        return self._session.rows(f"/queries/{segment(name)}", document, branch)
+        return self._session.rows(f"/queries/{quote_segment(name)}", document, branch)
 
     def mutate(
         self,
@@ -102,9 +104,11 @@ class RemoteQueries:
         txn_id: "TxnId | None" = None,
     ) -> "PublishedCommit | None":
         """A stored write, with the result of `mutate`."""
-        write = self._session.a_write(branch, txn_id)
+        write = self._session.commit_request(branch, txn_id)
         document = {"params": wire_params(params), "branch": branch}
-        answer = self._session.write("POST", f"/queries/{segment(name)}", document, write, if_commit=if_commit).document
+        answer = self._session.write(
+            "POST", f"/queries/{quote_segment(name)}", document, write, if_commit=if_commit
+        ).document
         if "commit" not in answer:
             raise BadRequest(f"{name} only reads: run it with queries.run.")
         return self._session.commit_in(answer, write.txn_id)

@@ -10,7 +10,17 @@ from omnigraph.api.wire_model import Document
 from omnigraph.errors import AnswerLost, BadRequest, Forbidden, NotFound, OmnigraphError, Unauthorized
 from omnigraph.fork_safety import renew_after_fork
 from omnigraph.lru_cache import LruCache
-from omnigraph.remote.transport import IF_COMMIT, JOB_WAIT_S, Answer, Ask, Readable, Transport, Write, header, segment
+from omnigraph.remote.transport import (
+    IF_COMMIT,
+    JOB_WAIT_S,
+    HttpRequest,
+    JsonResponse,
+    StreamReader,
+    Transport,
+    Write,
+    check_header,
+    quote_segment,
+)
 from omnigraph.remote.wire.decode import cost_in_header, decode_write
 from omnigraph.remote.wire.errors import error_from
 
@@ -23,10 +33,10 @@ if TYPE_CHECKING:
     from omnigraph.schema.catalog import Schema
 
 ARROW = "application/vnd.apache.arrow.stream"
-SCHEMAS_KEPT = 16
-BRANCHES_KEPT = 1024
-SEEN_S = 30.0  # what others wrote meanwhile has to be looked through, so it should not be much
-PROGRESS_S = 1  # how long the answer about a job is held back where somebody looks at a bar
+SCHEMAS_MAX = 16
+BRANCHES_MAX = 1024
+SEEN_COMMIT_TTL_S = 30.0  # what others wrote meanwhile has to be looked through, so it should not be much
+PROGRESS_WAIT_S = 1  # how long the answer about a job is held back where somebody looks at a bar
 
 
 class Session:
@@ -35,9 +45,9 @@ class Session:
     def __init__(self, transport: Transport, graph: str) -> None:
         self.transport = transport
         self.graph = graph
-        self.base = f"/graphs/{segment(graph)}"
-        self._schemas: LruCache[str, Schema] = LruCache(SCHEMAS_KEPT)
-        self._seen: LruCache[str, tuple[str, float]] = LruCache(BRANCHES_KEPT)  # by branch: a commit of it, and when
+        self.base = f"/graphs/{quote_segment(graph)}"
+        self._schemas: LruCache[str, Schema] = LruCache(SCHEMAS_MAX)
+        self._seen: LruCache[str, tuple[str, float]] = LruCache(BRANCHES_MAX)  # by branch: a commit of it, and when
         renew_after_fork(self, Session._renew)
 
     def _renew(self) -> None:
@@ -49,12 +59,12 @@ class Session:
 
     # Requests
 
-    def get(self, path: str, params: Mapping[str, Any] | None = None) -> Answer:
-        return self.transport.call(Ask("GET", self.base + path, params or {}))
+    def get(self, path: str, params: Mapping[str, Any] | None = None) -> JsonResponse:
+        return self.transport.call(HttpRequest("GET", self.base + path, params or {}))
 
-    def post(self, path: str, document: Any, text: str = "") -> Answer:
+    def post(self, path: str, document: Any, text: str = "") -> JsonResponse:
         """Ask something that changes nothing."""
-        return self.transport.call(Ask("POST", self.base + path, document=document, text=text))
+        return self.transport.call(HttpRequest("POST", self.base + path, document=document, source=text))
 
     def rows(self, path: str, document: Mapping[str, Any], branch: str, text: str = "") -> "QueryResult":
         """The rows that a read answers, as Arrow: with their types, and with infinities."""
@@ -62,9 +72,9 @@ class Session:
 
         from omnigraph.remote.wire.tables import query_result
 
-        ask = Ask("POST", self.base + path, document=document, headers={"Accept": ARROW}, text=text)
-        with self.transport.stream(ask) as response:
-            source = pa.PythonFile(Readable(self.transport.pieces(response)), mode="r")
+        request = HttpRequest("POST", self.base + path, document=document, headers={"Accept": ARROW}, source=text)
+        with self.transport.stream(request) as response:
+            source = pa.PythonFile(StreamReader(self.transport.pieces(response)), mode="r")
             with pa.ipc.open_stream(source) as reader:
                 table = reader.read_all()
             headers = response.headers
@@ -75,54 +85,54 @@ class Session:
 
     def write(
         self, method: str, path: str, document: Any, write: Write, *, if_commit: str | None = None, text: str = ""
-    ) -> Answer:
-        headers = {} if if_commit is None else {IF_COMMIT: header(if_commit, "A commit id")}
-        ask = Ask(method, self.base + path, document=document, headers=headers, write=write, text=text)
-        answer = self.transport.call(self._placed(ask))
+    ) -> JsonResponse:
+        headers = {} if if_commit is None else {IF_COMMIT: check_header(if_commit, "A commit id")}
+        request = HttpRequest(method, self.base + path, document=document, headers=headers, write=write, source=text)
+        answer = self.transport.call(self._with_seen_commit(request))
         commit = answer.document.get("commit")
         if commit is not None:
-            self._saw(write.branch, commit["id"])
+            self._remember_commit(write.branch, commit["id"])
         return answer
 
-    def a_write(self, branch: str, txn_id: str | None = None) -> Write:
+    def commit_request(self, branch: str, txn_id: str | None = None) -> Write:
         """Under the caller's id, or a fresh one: an answer that was lost can be asked for again."""
         if txn_id is None:
             return Write(branch, self.transport.new_txn_id(), fresh=True)
         return Write(branch, txn_id)
 
-    def an_act(self, branch: str, txn_id: str | None = None, *, repeatable: bool = True) -> Write:
+    def name_request(self, branch: str, txn_id: str | None = None, *, repeatable: bool = True) -> Write:
         """What changes something without a commit; repeatable where doing it twice is as good as once."""
         return Write(branch, self.transport.new_txn_id() if txn_id is None else txn_id, repeatable)
 
-    def _placed(self, ask: Ask) -> Ask:
+    def _with_seen_commit(self, request: HttpRequest) -> HttpRequest:
         """A write under a fresh id says behind which commit it may have landed, so that nobody looks further back."""
-        if ask.write is None or not ask.write.fresh:
-            return ask
-        return replace(ask, write=replace(ask.write, seen=self._seen_on(ask.write.branch)))
+        if request.write is None or not request.write.fresh:
+            return request
+        return replace(request, write=replace(request.write, seen=self._seen_commit(request.write.branch)))
 
-    def _seen_on(self, branch: str) -> str | None:
+    def _seen_commit(self, branch: str) -> str | None:
         """A commit that this client has seen on a branch not long ago; None where it may see none."""
         with self._lock:
             commit_id, at = self._seen.get(branch) or ("", 0.0)
-        if commit_id and self.transport.runtime.clock.monotonic() - at < SEEN_S:
+        if commit_id and self.transport.runtime.clock.monotonic() - at < SEEN_COMMIT_TTL_S:
             return commit_id
         try:
             found = str(self.get("/snapshot", {"branch": branch}).document["commit_id"])
         except (BadRequest, NotFound, Forbidden, Unauthorized):
             return None  # the write itself will be told, or needs no such branch
-        self._saw(branch, found)
+        self._remember_commit(branch, found)
         return found
 
-    def _saw(self, branch: str, commit_id: str) -> None:
+    def _remember_commit(self, branch: str, commit_id: str) -> None:
         with self._lock:
             self._seen.put(branch, (commit_id, self.transport.runtime.clock.monotonic()))
 
-    def details(self, commit_id: str) -> "CommitDetails":
-        found: CommitDetails = CommitAnswer.decode(self.get(f"/commits/{segment(commit_id)}").document)
+    def read_details(self, commit_id: str) -> "CommitDetails":
+        found: CommitDetails = CommitAnswer.decode(self.get(f"/commits/{quote_segment(commit_id)}").document)
         return found
 
     def read_commit(self, commit_id: str) -> "Commit":
-        return self.details(commit_id).commit
+        return self.read_details(commit_id).commit
 
     def commit_in(self, document: Document, txn_id: str = "") -> "PublishedCommit | None":
         """The commit in the response to a write."""
@@ -130,50 +140,52 @@ class Session:
 
     # Jobs
 
-    def job(self, ask: Ask, progress: "Progress | None" = None) -> Answer:
+    def run_job(self, request: HttpRequest, progress: "Progress | None" = None) -> JsonResponse:
         """Start something long and wait for its end; the answer is its own.
 
         Whoever is interrupted while waiting leaves no job behind: it is cancelled.
         """
-        wait = PROGRESS_S if progress is not None else JOB_WAIT_S
-        answer = self.transport.call(_preferring(self._placed(ask), f"respond-async, wait={wait}"))
+        wait = PROGRESS_WAIT_S if progress is not None else JOB_WAIT_S
+        answer = self.transport.call(_with_prefer(self._with_seen_commit(request), f"respond-async, wait={wait}"))
         if answer.status != 202:
             return answer
-        ended = self._ended(answer, ask, wait, progress)
-        return Answer(ended["result"], 200, answer.headers)
+        ended = self._wait_for_job(answer, request, wait, progress)
+        return JsonResponse(ended["result"], 200, answer.headers)
 
-    def job_with_files(self, ask: Ask, progress: "Progress | None" = None) -> tuple[Any, Mapping[str, str]]:
+    def run_job_with_files(
+        self, request: HttpRequest, progress: "Progress | None" = None
+    ) -> tuple[Any, Mapping[str, str]]:
         """The same for who wants the files that it leaves: its result, and their addresses."""
-        answer = self.transport.call(_preferring(ask, "respond-async"))
-        ended = self._ended(answer, ask, PROGRESS_S if progress is not None else JOB_WAIT_S, progress)
+        answer = self.transport.call(_with_prefer(request, "respond-async"))
+        ended = self._wait_for_job(answer, request, PROGRESS_WAIT_S if progress is not None else JOB_WAIT_S, progress)
         return ended["result"], ended["files"]
 
-    def _ended(self, answer: Answer, ask: Ask, wait: int, progress: "Progress | None") -> Any:
-        path = f"/jobs/{segment(answer.document['id'])}"
-        look = Ask("GET", self.base + path, headers={"Prefer": f"wait={wait}"})
+    def _wait_for_job(self, answer: JsonResponse, request: HttpRequest, wait: int, progress: "Progress | None") -> Any:
+        path = f"/jobs/{quote_segment(answer.document['id'])}"
+        look = HttpRequest("GET", self.base + path, headers={"Prefer": f"wait={wait}"})
         try:
             while answer.document["state"] in ("waiting", "running"):
                 if progress is not None:
-                    _follow(progress, answer.document["progress"])
+                    _show_progress(progress, answer.document["progress"])
                 answer = self.transport.call(look)
         except OmnigraphError as error:
-            if ask.write is None:
+            if request.write is None:
                 raise
             ended = isinstance(error, NotFound)
             reason = (
                 "the server that ran its job has ended" if ended else f"its job can't be asked for any more: {error}"
             )
-            raise AnswerLost(ask.write.txn_id, ask.write.branch, reason.rstrip(".")) from error
+            raise AnswerLost(request.write.txn_id, request.write.branch, reason.rstrip(".")) from error
         except BaseException:
             self._cancel(path)
             raise
         if answer.document["error"] is not None:
-            raise error_from(answer.document["error"], ask.text)
+            raise error_from(answer.document["error"], request.source)
         return answer.document
 
     def _cancel(self, path: str) -> None:
         try:
-            self.transport.call(Ask("DELETE", self.base + path))
+            self.transport.call(HttpRequest("DELETE", self.base + path))
         except OmnigraphError:
             pass  # it ends by itself then
 
@@ -193,11 +205,11 @@ class Session:
         return schema
 
 
-def _preferring(ask: Ask, what: str) -> Ask:
-    return replace(ask, headers={**ask.headers, "Prefer": what})
+def _with_prefer(request: HttpRequest, what: str) -> HttpRequest:
+    return replace(request, headers={**request.headers, "Prefer": what})
 
 
-def _follow(progress: "Progress", told: Mapping[str, Any]) -> None:
+def _show_progress(progress: "Progress", told: Mapping[str, Any]) -> None:
     """What the server says of a job, on the bar of whoever waits for it."""
     state = progress.state
     if told["stage"] and (told["stage"], told["tasks"]) != (state.stage, state.tasks):

@@ -23,19 +23,19 @@ from omnigraph.runtime import Runtime
 if TYPE_CHECKING:
     import httpx
 
-CONNECT_S = 10.0
-ANSWER_S = 120.0  # for the first byte of an answer, and for every further one
+CONNECT_TIMEOUT_S = 10.0
+RESPONSE_TIMEOUT_S = 120.0  # for the first byte of an answer, and for every further one
 ATTEMPTS_MAX = 6
-RETRY_S = 30.0  # from the first attempt to the last
+RETRY_TIME_S = 30.0  # from the first attempt to the last
 BACKOFF_S, BACKOFF_MAX_S = 0.1, 3.0
 JOB_WAIT_S = 20  # a server holds back its answer for so long, if the job ends meanwhile
-REFUSED_FOR_NOW = (429, 503)
+RETRYABLE_STATUSES = (429, 503)
 HEADER_LENGTH_MAX = 200
 IDEMPOTENCY_KEY = "Idempotency-Key"
 IF_COMMIT = "If-Graph-Commit"
 KEY_AFTER = "Omnigraph-Key-After"
 
-Body = Callable[[], Iterator[bytes]]  # the pieces of a body, from the start; as often as it is asked for
+BodySource = Callable[[], Iterator[bytes]]  # the pieces of a body, from the start; as often as it is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +51,22 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class HttpRequest:
     """One request, as often as it is sent."""
 
     method: str
     path: str
     params: Mapping[str, Any] = field(default_factory=dict)
     document: Any = None  # sent as JSON
-    body: Body | None = None
+    body: BodySource | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     write: Write | None = None
-    text: str = ""  # the source that an error may quote
+    source: str = ""  # the source that an error may quote
 
     def all_headers(self) -> dict[str, str]:
         own = {}
         if self.write is not None and self.write.keyed:
-            own[IDEMPOTENCY_KEY] = header(self.write.txn_id, "A txn id")
+            own[IDEMPOTENCY_KEY] = check_header(self.write.txn_id, "A txn id")
         if self.write is not None and self.write.seen is not None:
             own[KEY_AFTER] = self.write.seen
         kind = {"Content-Type": "application/json"} if self.document is not None else {}
@@ -74,13 +74,13 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class JsonResponse:
     document: Any
     status: int
     headers: Mapping[str, str]
 
 
-class OneTime:
+class SingleUseBody:
     """A body that can be sent once: what it is made from is used up then."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -90,7 +90,7 @@ class OneTime:
         return self._pieces
 
 
-class _Again(Exception):
+class _RetryableError(Exception):
     """An attempt that failed and may be made again: if that is safe, and after a while."""
 
     def __init__(self, error: OmnigraphError, *, safe: bool = True, after_s: float = 0.0, lost: str = "") -> None:
@@ -98,7 +98,7 @@ class _Again(Exception):
         self.error, self.safe, self.after_s, self.lost = error, safe, after_s, lost
 
 
-def segment(text: str) -> str:
+def quote_segment(text: str) -> str:
     """A name as one part of a path: no character of it means anything to a URL."""
     if not text:
         raise BadRequest("A name is empty: give one.")
@@ -114,19 +114,19 @@ class Transport:
         url: str,
         token: str | None,
         *,
-        timeout_s: float = ANSWER_S,
-        retry_s: float = RETRY_S,
+        timeout_s: float = RESPONSE_TIMEOUT_S,
+        retry_s: float = RETRY_TIME_S,
         runtime: Runtime | None = None,
         client: "httpx.Client | None" = None,
     ) -> None:
         import httpx
 
-        self.url = _checked(url)
+        self.url = _check_url(url)
         self.runtime = runtime or Runtime()
         self._retry_s = retry_s
-        secret = {} if token is None else {"Authorization": f"Bearer {header(token, 'A token')}"}
+        secret = {} if token is None else {"Authorization": f"Bearer {check_header(token, 'A token')}"}
         self._headers = {"Accept-Encoding": "gzip"} | secret
-        self._timeout = httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))
+        self._timeout = httpx.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s))
         self._given_client = client
         renew_after_fork(self, Transport._connect)
 
@@ -147,28 +147,28 @@ class Transport:
 
     # Whole answers
 
-    def call(self, ask: Ask) -> Answer:
+    def call(self, request: HttpRequest) -> JsonResponse:
         """The answer as JSON; an error body is raised as the error."""
-        answer: Answer = self._asked(ask, self._whole)
+        answer: JsonResponse = self._send_with_retries(request, self._read_json)
         return answer
 
-    def _whole(self, ask: Ask, response: "httpx.Response") -> Answer:
-        return Answer(_parsed(self.url, response.read()), response.status_code, response.headers)
+    def _read_json(self, request: HttpRequest, response: "httpx.Response") -> JsonResponse:
+        return JsonResponse(_parse_json(self.url, response.read()), response.status_code, response.headers)
 
     # Streams
 
     @contextmanager
-    def stream(self, ask: Ask) -> Iterator["httpx.Response"]:
+    def stream(self, request: HttpRequest) -> Iterator["httpx.Response"]:
         """An answer that is read piece by piece. One that ends too early is an error, never a shorter answer."""
-        response = self._asked(ask, lambda _, found: found, keep=True)
+        response = self._send_with_retries(request, lambda _, found: found, keep=True)
         try:
             yield response
         finally:
             response.close()
 
-    def opened(self, ask: Ask) -> "httpx.Response":
+    def open_stream(self, request: HttpRequest) -> "httpx.Response":
         """The same for who reads it later; to be closed by them."""
-        response: httpx.Response = self._asked(ask, lambda _, found: found, keep=True)
+        response: httpx.Response = self._send_with_retries(request, lambda _, found: found, keep=True)
         return response
 
     def pieces(self, response: "httpx.Response") -> Iterator[bytes]:
@@ -177,65 +177,67 @@ class Transport:
         try:
             yield from response.iter_bytes()
         except httpx.RequestError as error:
-            raise ServerUnreachable(self.url, f"its answer broke off: {_why(error)}") from error
+            raise ServerUnreachable(self.url, f"its answer broke off: {_reason(error)}") from error
 
     # Attempts
 
-    def _asked(self, ask: Ask, take: Callable[[Ask, "httpx.Response"], Any], *, keep: bool = False) -> Any:
+    def _send_with_retries(
+        self, request: HttpRequest, take: Callable[[HttpRequest, "httpx.Response"], Any], *, keep: bool = False
+    ) -> Any:
         """Send it, again where that is safe, until there is an answer, an error, or no time."""
         clock = self.runtime.clock
         deadline = clock.monotonic() + self._retry_s
         lost = ""  # why an earlier attempt may have been carried out all the same
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
-                return self._attempt(ask, take, keep)
-            except _Again as again:
+                return self._attempt(request, take, keep)
+            except _RetryableError as again:
                 lost = again.lost or lost
                 wait_s = again.after_s + self.runtime.jitter(min(BACKOFF_S * 2**attempt, BACKOFF_MAX_S))
                 if attempt == ATTEMPTS_MAX or not again.safe or clock.monotonic() + wait_s > deadline:
-                    if lost and ask.write is not None:
-                        raise AnswerLost(ask.write.txn_id, ask.write.branch, lost) from again.error
+                    if lost and request.write is not None:
+                        raise AnswerLost(request.write.txn_id, request.write.branch, lost) from again.error
                     raise again.error from again.error.__cause__
                 clock.sleep(wait_s)
         raise AssertionError("the last attempt ends one way or the other")
 
-    def _attempt(self, ask: Ask, take: Callable[[Ask, "httpx.Response"], Any], keep: bool) -> Any:
+    def _attempt(self, request: HttpRequest, take: Callable[[HttpRequest, "httpx.Response"], Any], keep: bool) -> Any:
         import httpx
 
-        can_repeat = not isinstance(ask.body, OneTime)
+        can_repeat = not isinstance(request.body, SingleUseBody)
         try:
-            with self._sent(ask, keep=keep) as response:
+            with self._send(request, keep=keep) as response:
                 if response.status_code < 300:
-                    return take(ask, response)
-                error = self._error(response, ask)
-                if response.status_code not in REFUSED_FOR_NOW or isinstance(error, Stopped):
+                    return take(request, response)
+                error = self._error(response, request)
+                if response.status_code not in RETRYABLE_STATUSES or isinstance(error, Stopped):
                     raise error  # what was stopped, at its deadline say, would be stopped again
-                raise _Again(error, safe=can_repeat, after_s=_retry_after(response))
+                raise _RetryableError(error, safe=can_repeat, after_s=_retry_after(response))
         except (httpx.LocalProtocolError, httpx.UnsupportedProtocol) as failure:
             raise self._unreachable(failure) from failure  # it was never sent, and never will be
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as failure:
-            raise _Again(self._unreachable(failure)) from failure  # before a byte of the body was asked for
+            raise _RetryableError(self._unreachable(failure)) from failure  # before a byte of the body was asked for
         except httpx.RequestError as failure:
-            safe = can_repeat and (ask.write is None or ask.write.repeatable)
-            why = "" if ask.write is None else _why(failure)
-            raise _Again(self._unreachable(failure), safe=safe, lost=why) from failure
+            safe = can_repeat and (request.write is None or request.write.repeatable)
+            why = "" if request.write is None else _reason(failure)
+            raise _RetryableError(self._unreachable(failure), safe=safe, lost=why) from failure
 
     @contextmanager
-    def _sent(self, ask: Ask, *, keep: bool) -> Iterator["httpx.Response"]:
+    def _send(self, request: HttpRequest, *, keep: bool) -> Iterator["httpx.Response"]:
         content: Any = None
-        if ask.body is not None:
-            content = ask.body()
-        elif ask.document is not None:
-            content = _encoded(ask.document)
-        params = {name: value for name, value in ask.params.items() if value is not None}
-        request = self._client.build_request(
-            ask.method,
-            f"{self.url}{ask.path}",
+        if request.body is not None:
+            content = request.body()
+        elif request.document is not None:
+            content = _encode_json(request.document)
+        params = {name: value for name, value in request.params.items() if value is not None}
+        prepared = self._client.build_request(
+            request.method,
+            f"{self.url}{request.path}",
             params=params or None,
             content=content,
-            headers=ask.all_headers(),
+            headers=request.all_headers(),
         )
-        response = self._client.send(request, stream=True)
+        response = self._client.send(prepared, stream=True)
         try:
             yield response
         except BaseException:
@@ -244,7 +246,7 @@ class Transport:
         if not keep or response.status_code >= 300:
             response.close()
 
-    def _error(self, response: "httpx.Response", ask: Ask) -> OmnigraphError:
+    def _error(self, response: "httpx.Response", request: HttpRequest) -> OmnigraphError:
         data = response.read()
         try:
             body = json.loads(data)
@@ -253,15 +255,15 @@ class Transport:
         if not isinstance(body, dict) or "error" not in body:
             reason = f"status {response.status_code}, which is not how an Omnigraph server answers"
             return ServerUnreachable(self.url, reason)
-        return error_from(body, ask.text)
+        return error_from(body, request.source)
 
     def _unreachable(self, failure: Exception) -> ServerUnreachable:
-        error = ServerUnreachable(self.url, _why(failure))
+        error = ServerUnreachable(self.url, _reason(failure))
         error.__cause__ = failure
         return error
 
 
-def _encoded(document: Any) -> bytes:
+def _encode_json(document: Any) -> bytes:
     try:
         return json.dumps(document, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
@@ -270,7 +272,7 @@ def _encoded(document: Any) -> bytes:
         ) from error
 
 
-def _checked(url: str) -> str:
+def _check_url(url: str) -> str:
     """The server's address without what would be ambiguous in it; it may lie below a path."""
     import httpx
 
@@ -289,14 +291,14 @@ def _checked(url: str) -> str:
     return url.rstrip("/")
 
 
-def header(text: str, what: str) -> str:
+def check_header(text: str, what: str) -> str:
     """What can be sent as a header; a line end in it would be another one."""
     if not isinstance(text, str) or not (text.isascii() and text.isprintable() and 0 < len(text) <= HEADER_LENGTH_MAX):
         raise BadRequest(f"{what} has 1 to {HEADER_LENGTH_MAX} printable characters of ASCII: correct it.")
     return text
 
 
-def _parsed(url: str, data: bytes) -> Any:
+def _parse_json(url: str, data: bytes) -> Any:
     try:
         return json.loads(data)
     except ValueError as error:
@@ -309,7 +311,7 @@ def _retry_after(response: "httpx.Response") -> float:
     return float(text) if text.isascii() and text.isdigit() else 0.0
 
 
-def _why(failure: Exception) -> str:
+def _reason(failure: Exception) -> str:
     import httpx
 
     if isinstance(failure, httpx.TimeoutException):
@@ -317,7 +319,7 @@ def _why(failure: Exception) -> str:
     return str(failure) or type(failure).__name__
 
 
-class Readable(io.RawIOBase):
+class StreamReader(io.RawIOBase):
     """Pieces as a file that is read from the start to the end."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:

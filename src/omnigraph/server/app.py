@@ -10,8 +10,8 @@ from fastapi.routing import APIRoute
 from omnigraph import __version__
 from omnigraph.runtime import Runtime
 from omnigraph.server.http import errors
-from omnigraph.server.http.middleware import Edge
-from omnigraph.server.openapi import document
+from omnigraph.server.http.middleware import Middleware
+from omnigraph.server.openapi import openapi_document
 from omnigraph.server.routes import (
     branches,
     bulk,
@@ -23,7 +23,7 @@ from omnigraph.server.routes import (
 )
 from omnigraph.server.service import Service
 from omnigraph.server.settings import GraphSource, ServerSettings
-from omnigraph.server.tracing import Tracing, configured
+from omnigraph.server.tracing import Tracing, configure
 
 ROUTERS = (
     health.router,
@@ -73,13 +73,13 @@ def create_app(
     errors.install(app)
     for router in ROUTERS:
         app.include_router(router)
-    app.openapi = lambda: document(app, secured=settings.tokens is not None)  # type: ignore[method-assign]
+    app.openapi = lambda: openapi_document(app, secured=settings.tokens is not None)  # type: ignore[method-assign]
     app.add_middleware(
-        Edge,
+        Middleware,
         runtime=runtime,
         metrics=service.metrics,
         redaction=service.hosted.redaction,
-        tracing=configured() if tracing is None else tracing,
+        tracing=configure() if tracing is None else tracing,
     )
     return app
 

@@ -36,7 +36,7 @@ class HostedGraph:
         return None if self.error is None else error_body(self.error, self.redaction)
 
 
-def _place_of(source: GraphSource) -> tuple[str, Mapping[str, str]]:
+def _location_of(source: GraphSource) -> tuple[str, Mapping[str, str]]:
     """The address in full and all options, those of the environment too: what an error may tell by accident."""
     try:
         found = parse_location(source.uri, source.storage_options)
@@ -52,7 +52,7 @@ class NotOpen(Unavailable):
         return f"The graph {self.what!r} can't be opened at the moment ({self.reason}): try again later."
 
 
-class Hosted:
+class GraphRegistry:
     """All of them, by their ids."""
 
     def __init__(
@@ -67,10 +67,10 @@ class Hosted:
         self._on_open = on_open
         self.redaction = Redaction()
         for name, source in sources.items():
-            self.redaction.hide_store(name, *_place_of(source))
+            self.redaction.hide_store(name, *_location_of(source))
         self.graphs = {name: HostedGraph(name, source, self.redaction) for name, source in sources.items()}
 
-    def hosted(self, name: str) -> HostedGraph:
+    def find(self, name: str) -> HostedGraph:
         found = self.graphs.get(name)
         if found is None:
             raise NoSuchGraph(name)
@@ -78,9 +78,9 @@ class Hosted:
 
     def open_all(self) -> None:
         """At the start: each is tried, none holds up the server."""
-        gather([partial(self._try, hosted) for hosted in self.graphs.values()])
+        gather([partial(self._try_open, hosted) for hosted in self.graphs.values()])
 
-    def _try(self, hosted: HostedGraph) -> None:
+    def _try_open(self, hosted: HostedGraph) -> None:
         try:
             self.open(hosted.id)
         except OmnigraphError as error:
@@ -91,7 +91,7 @@ class Hosted:
         """The graph, opened now if it was not; after a failure not before a while has passed."""
         from omnigraph.graph.graph import open as open_graph
 
-        hosted = self.hosted(name)
+        hosted = self.find(name)
         if hosted.graph is not None:
             return hosted.graph
         with hosted.opening:
@@ -113,7 +113,7 @@ class Hosted:
     def all_open(self) -> "list[tuple[str, Graph]]":
         return [(hosted.id, hosted.graph) for hosted in self.graphs.values() if hosted.graph is not None]
 
-    def begin_no_more(self) -> None:
+    def stop_maintenance(self) -> None:
         """The server ends: what maintenance has not begun is left to whoever writes next."""
         for _, graph in self.all_open():
             graph.maintenance.close(0)

@@ -33,11 +33,11 @@ from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
 
 PUBLISHING = "publishing"
-LOOK_EVERY_S = 0.05
-STOP_S = 5.0  # for a job that was stopped to come to its next step
-State = Literal["waiting", "running", "done", "failed", "cancelled"]
+POLL_S = 0.05
+STOP_WAIT_S = 5.0  # for a job that was stopped to come to its next step
+JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
 
-_ENDS = Stopped("the server ends", "start it again at the next server")
+_SHUTDOWN = Stopped("the server ends", "start it again at the next server")
 _log = logging.getLogger("omnigraph.server")
 
 
@@ -70,7 +70,7 @@ class Job:
     stop: StopToken
     progress: JobProgress
     folder: Path | None = None
-    state: State = "waiting"
+    state: JobState = "waiting"
     started_at: datetime | None = None
     ended_at: datetime | None = None
     result: Document | None = None
@@ -84,12 +84,12 @@ class Job:
     ended: threading.Event = field(default_factory=threading.Event)
     run: "Future[None] | None" = None
 
-    async def ends_within(self, seconds: float) -> bool:
+    async def wait_for_end(self, seconds: float) -> bool:
         """Wait without a thread: many may wait for long."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while not self.ended.is_set() and loop.time() < end:
-            await asyncio.sleep(min(LOOK_EVERY_S, max(0.0, end - loop.time())))
+            await asyncio.sleep(min(POLL_S, max(0.0, end - loop.time())))
         return seconds > 0 and self.ended.is_set()
 
     def to_json(self) -> Document:
@@ -121,10 +121,10 @@ class Jobs:
     def submit(self, job: Job, work: Work) -> Job:
         """Run it when there is a place; refused where too many wait already."""
         with self._lock:
-            self._forget()
+            self._evict()
             unfinished = sum(not known.ended.is_set() for known in self._jobs.values())
             if self._closing:
-                raise _ENDS
+                raise _SHUTDOWN
             if unfinished >= self._limits.jobs_running + self._limits.jobs_waiting:
                 raise TooManyRequests("Too many jobs are waiting", 10)
             own = sum(known.actor == job.actor and not known.ended.is_set() for known in self._jobs.values())
@@ -134,25 +134,25 @@ class Jobs:
             job.run = self._pool.submit(self._run, job, work)
         return job
 
-    def keep(self, job: Job, result: Document) -> None:
+    def add_finished(self, job: Job, result: Document) -> None:
         """Remember work that was done elsewhere, because it has files that somebody may fetch."""
         job.state, job.result, job.started_at, job.ended_at = "done", result, job.created_at, self._runtime.clock.now()
         job.ended.set()
         with self._lock:
-            self._forget()
+            self._evict()
             self._jobs[job.id] = job
 
     def find(self, graph: str, job_id: str) -> Job:
         with self._lock:
-            self._forget()
+            self._evict()
             job = self._jobs.get(job_id)
         if job is None or job.graph != graph:
-            raise no_job(job_id)
+            raise job_not_found(job_id)
         return job
 
-    def of(self, graph: str) -> list[Job]:
+    def of_graph(self, graph: str) -> list[Job]:
         with self._lock:
-            self._forget()
+            self._evict()
             return [job for job in self._jobs.values() if job.graph == graph]
 
     def cancel(self, job: Job) -> None:
@@ -162,15 +162,15 @@ class Jobs:
         """One that runs ends at its next step, one that waits ends now."""
         job.stop.set(cause)
         if job.run is not None and job.run.cancel():
-            job.state, job.failure, job.error = "cancelled", cause, self._told(job, cause)
+            job.state, job.failure, job.error = "cancelled", cause, self._error_body(job, cause)
             job.ended_at = self._runtime.clock.now()
             job.ended.set()
 
-    def begin_no_more(self) -> None:
+    def stop_accepting(self) -> None:
         """The server ends: what waits is not begun."""
         for job in self._close():
             if job.state == "waiting":
-                self._stop(job, _ENDS)
+                self._stop(job, _SHUTDOWN)
 
     def _close(self) -> list[Job]:
         with self._lock:
@@ -179,12 +179,12 @@ class Jobs:
 
     def close(self, grace_s: float) -> bool:
         """Let what runs end, for a while; then stop it. False if something goes on."""
-        self.begin_no_more()
+        self.stop_accepting()
         open_jobs = self._close()
         self._wait_for(open_jobs, grace_s)
         for job in open_jobs:
-            self._stop(job, _ENDS)
-        ended = self._wait_for(open_jobs, STOP_S)
+            self._stop(job, _SHUTDOWN)
+        ended = self._wait_for(open_jobs, STOP_WAIT_S)
         self._pool.shutdown(wait=False, cancel_futures=True)
         for job in self._jobs.values():
             _remove(job)
@@ -207,12 +207,12 @@ class Jobs:
             job.state = "done"
         except OmnigraphError as error:
             job.state = "cancelled" if isinstance(error, Stopped) else "failed"
-            job.failure, job.error = error, self._told(job, error)
+            job.failure, job.error = error, self._error_body(job, error)
         except Exception:
             fields = {"job": job.id, "kind": job.kind, "graph": job.graph}
             _log.exception("A job failed for a reason that is a bug.", extra={"fields": fields})
             job.failure = Internal(job.id)
-            job.state, job.error = "failed", self._told(job, job.failure)
+            job.state, job.error = "failed", self._error_body(job, job.failure)
         finally:
             job.cost = operation.cost
             job.ended_at = self._runtime.clock.now()
@@ -220,13 +220,13 @@ class Jobs:
             _log.info("job", extra={"fields": {**told, "cost": CostEntry.encode(job.cost)}})
             job.ended.set()
 
-    def _told(self, job: Job, error: OmnigraphError) -> dict[str, Any]:
+    def _error_body(self, job: Job, error: OmnigraphError) -> dict[str, Any]:
         redaction = self._redaction
         for folder in job.hidden if job.folder is None else (job.folder, *job.hidden):
-            redaction = redaction.also(f"{folder}/files/", "").also(f"{folder}/", "")
+            redaction = redaction.hiding(f"{folder}/files/", "").hiding(f"{folder}/", "")
         return error_body(error, redaction)
 
-    def _forget(self) -> None:
+    def _evict(self) -> None:
         """Jobs that ended long ago, and the oldest where they are too many or too large; with their files."""
         now = self._runtime.clock.now()
         ended = [job for job in self._jobs.values() if job.ended_at is not None]
@@ -240,7 +240,7 @@ class Jobs:
                 _remove(job)
 
 
-def no_job(job_id: str) -> NotFound:
+def job_not_found(job_id: str) -> NotFound:
     """What is known of a job that is not known."""
     return NotFound(
         f"There is no job {job_id!r} here: it never was, it ended too long ago, or the server was started again since; "

@@ -97,7 +97,7 @@ class Metrics:
         self._states[name] = StoredState(name, graph, every_s)
         self.registry.register(self._states[name])
 
-    def exposed(self) -> bytes:
+    def render(self) -> bytes:
         return generate_latest(self.registry)
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class StoredState:
         head = self._graph.repository.branches.cached_head(MAIN)
         if head is None:
             return
-        self._look(head)
+        self._refresh(head)
         tail = GaugeMetricFamily("omnigraph_tail_length", "Manifests not folded yet.", labels=("graph", "type"))
         rows = GaugeMetricFamily("omnigraph_rows", "Rows of a type.", labels=("graph", "type"))
         fragments = GaugeMetricFamily("omnigraph_fragments", "Fragments of a type.", labels=("graph", "type"))
@@ -147,7 +147,7 @@ class StoredState:
         held.add_metric((self._name,), counts.bytes_held)
         yield held
 
-    def _look(self, head: Manifest) -> None:
+    def _refresh(self, head: Manifest) -> None:
         from omnigraph.storage.table.maintain.layout import read_layout  # lance is imported by the first who needs it
 
         repository = self._graph.repository

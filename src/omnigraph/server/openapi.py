@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from omnigraph.api.wire_model import WireModel
 
-OPEN = ("/healthz", "/readyz")
-_BELOW = "/graphs/{graph}"
+UNAUTHENTICATED = ("/healthz", "/readyz")
+_GRAPH_PREFIX = "/graphs/{graph}"
 _GRAPH = {
     "name": "graph",
     "in": "path",
@@ -81,7 +81,7 @@ def schemas_in(annotation: Any, around: type[WireModel] | None = None) -> Any:
     return reduce(or_, inner) if origin in (Union, UnionType) else origin[inner]
 
 
-def document(app: FastAPI, *, secured: bool) -> dict[str, Any]:
+def openapi_document(app: FastAPI, *, secured: bool) -> dict[str, Any]:
     """Made once, when it is first asked for."""
     if app.openapi_schema is None:
         made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
@@ -98,11 +98,11 @@ def document(app: FastAPI, *, secured: bool) -> dict[str, Any]:
 
 def _complete(path: str, operation: dict[str, Any], *, secured: bool) -> None:
     answers = operation["responses"]
-    if path not in OPEN:
+    if path not in UNAUTHENTICATED:
         answers.pop("422" if "409" not in answers else "", None)  # FastAPI's own, which is a 400 here
         if secured:
             operation["security"] = [{"token": []}]
-    if path.startswith(_BELOW):
+    if path.startswith(_GRAPH_PREFIX):
         takes_job = "202" in answers or path.endswith("/jobs/{job}")
         own = operation.get("parameters", [])
         operation["parameters"] = [_GRAPH, *own, _TIMEOUT, *([_PREFER] if takes_job else [])]

@@ -94,8 +94,8 @@ def serve(
             try:
                 service.start()
                 require_stored_queries(service)
-                with listening(bind) as listener:
-                    server.on_started = lambda: _started(service, bind, listener.getsockname()[1])
+                with listen(bind) as listener:
+                    server.on_started = lambda: _announce(service, bind, listener.getsockname()[1])
                     server.run(sockets=[listener])
                 if server.force_exit:
                     _end_process(handler, EXIT_AT_ONCE)
@@ -146,7 +146,7 @@ def temporary_files_in(folder: Path) -> Iterator[None]:
             os.environ["TMPDIR"] = named
 
 
-def _started(service: Service, bind: Bind, port: int) -> None:
+def _announce(service: Service, bind: Bind, port: int) -> None:
     """One line for a person or a script that waits for it."""
     graphs = {name: hosted.graph is not None for name, hosted in service.hosted.graphs.items()}
     host = f"[{bind.host}]" if ":" in bind.host else bind.host
@@ -157,7 +157,7 @@ def _started(service: Service, bind: Bind, port: int) -> None:
 
 
 @contextmanager
-def listening(bind: Bind) -> Iterator[socket.socket]:
+def listen(bind: Bind) -> Iterator[socket.socket]:
     """A socket that takes connections; port 0 is any that is free."""
     family = socket.AF_INET6 if ":" in bind.host else socket.AF_INET
     # With its protocol named, asyncio turns Nagle's algorithm off, which would hold back every answer for 40 ms.

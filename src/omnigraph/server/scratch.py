@@ -25,7 +25,7 @@ from omnigraph.runtime import Runtime
 SERVER = "omnigraph-server-"
 JOB = "omnigraph-job-"
 LOCK = ".lock"
-LOOK_EVERY_S = 0.05
+POLL_S = 0.05
 
 
 class Claim:
@@ -103,7 +103,7 @@ class Scratch:
         return Path(tempfile.mkdtemp(prefix="omnigraph-", dir=self.path))
 
     @contextmanager
-    def under_name(self, folder: Path, name: str, wait_s: float = 0.0) -> Iterator[Path]:
+    def claim_name(self, folder: Path, name: str, wait_s: float = 0.0) -> Iterator[Path]:
         """While inside, the folder has a name that is the same each time that a load of this name comes.
 
         A bulk load knows its files by path, size and time, so that it can tell whether it may go on where an earlier
@@ -114,7 +114,7 @@ class Scratch:
                 digest = int.from_bytes(hashlib.file_digest(file, "sha256").digest()[:4])
             os.utime(path, (digest, digest))
         try:
-            named = self._named(name, wait_s)
+            named = self._claim_named(name, wait_s)
             shutil.rmtree(named.path, ignore_errors=True)
             folder.rename(named.path)
         except OSError as error:  # the place is everybody's, and the name can be guessed
@@ -126,7 +126,7 @@ class Scratch:
                 named.path.rename(folder)
             named.release()
 
-    def _named(self, name: str, wait_s: float) -> Claim:
+    def _claim_named(self, name: str, wait_s: float) -> Claim:
         path = self.base / f"{JOB}{hashlib.sha256(name.encode()).hexdigest()[:32]}"
         clock = self._runtime.clock
         end = clock.monotonic() + wait_s
@@ -134,7 +134,7 @@ class Scratch:
             if clock.monotonic() >= end:
                 raise AlreadyExists("A load with this id that is under way", "wait for it, or give another id")
             checkpoint()
-            clock.sleep(LOOK_EVERY_S)
+            clock.sleep(POLL_S)
         return found
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ def ending_for(content_type: str) -> str:
     return _ENDINGS.get(content_type.partition(";")[0].strip().lower(), ".jsonl")
 
 
-async def spooled(pieces: AsyncIterator[bytes], folder: Path, ending: str) -> Path:
+async def spool(pieces: AsyncIterator[bytes], folder: Path, ending: str) -> Path:
     """A body as a file. The next piece is asked for when the last was written: a fast sender has to wait."""
     path = folder / f"{BODY}{ending}"
     held: list[bytes] = []
@@ -191,7 +191,7 @@ def sources_of(path: Path) -> list[str]:
     folder.mkdir()
     try:
         with tarfile.open(path, "r:") as archive:
-            sources = [str(_extracted(archive, member, folder)) for member in _members(archive)]
+            sources = [str(_extract(archive, member, folder)) for member in _members(archive)]
     except OSError as error:
         raise StorageFull("the files of the body", error.strerror or type(error).__name__) from error
     except tarfile.TarError as error:
@@ -211,7 +211,7 @@ def _members(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:
     return members
 
 
-def _extracted(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> Path:
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> Path:
     name = member.name.rsplit("/", 1)[-1]
     content = archive.extractfile(member) if member.isreg() else None
     if content is None or not _NAME.match(name):

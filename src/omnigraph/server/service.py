@@ -11,7 +11,7 @@ from omnigraph.runtime import Runtime
 from omnigraph.server.auth import access
 from omnigraph.server.auth.access import require_no_browser
 from omnigraph.server.auth.tokens import EVERYBODY, Principal, TokenFile
-from omnigraph.server.graph_registry import Hosted
+from omnigraph.server.graph_registry import GraphRegistry
 from omnigraph.server.http.admission import Admission, Workers
 from omnigraph.server.http.errors import Forbidden, Unauthorized
 from omnigraph.server.jobs import Jobs
@@ -36,7 +36,7 @@ class Service:
         self.tokens = None if settings.tokens is None else TokenFile(settings.tokens)
         self.stored = StoredQueries(settings.queries)
         self.metrics = Metrics()
-        self.hosted = Hosted(graphs, runtime, settings.reopen_s, self._opened)
+        self.hosted = GraphRegistry(graphs, runtime, settings.reopen_s, self._on_open)
         self.admission = Admission(settings.limits)
         self.workers = Workers(settings.limits, self.admission)
         self.jobs = Jobs(settings.limits, runtime, self.hosted.redaction)
@@ -49,7 +49,7 @@ class Service:
         request.state.principal = principal
         request.state.info.actor = principal.actor
         graph = request.path_params.get("graph")
-        if graph is not None and not access.knows(principal, graph):
+        if graph is not None and not access.has_access(principal, graph):
             raise Forbidden(f"anything on the graph {graph[:100]!r}")
 
     def principal(self, request: Request) -> Principal:
@@ -64,7 +64,7 @@ class Service:
             raise Unauthorized
         return found
 
-    def _opened(self, name: str, graph: "Graph") -> None:
+    def _on_open(self, name: str, graph: "Graph") -> None:
         self.metrics.watch(name, graph, self.settings.metrics_every_s)
         try:
             self.stored.errors(name, graph.repository.snapshot())
@@ -81,8 +81,8 @@ class Service:
     def drain(self) -> None:
         """Begin nothing more than what is asked for."""
         self.draining = True
-        self.jobs.begin_no_more()
-        self.hosted.begin_no_more()
+        self.jobs.stop_accepting()
+        self.hosted.stop_maintenance()
 
     def close(self, grace_s: float | None = None) -> bool:
         """After the last answer: jobs end or are stopped, maintenance ends, threads go. False if some go on."""

@@ -28,7 +28,7 @@ _log = logging.getLogger("omnigraph.server")
 
 
 @dataclass(frozen=True, slots=True)
-class StoredQuery:
+class StoredQueryFile:
     """A query as it was written, and what its text alone says about it."""
 
     name: str
@@ -39,9 +39,9 @@ class StoredQuery:
     params: tuple[tuple[str, str, bool], ...]  # name, type, whether it may be left out
 
 
-def read_queries(folder: Path) -> dict[str, StoredQuery]:
+def read_queries(folder: Path) -> dict[str, StoredQueryFile]:
     """All queries of the files in one folder; a name that is there twice is an error of the operator's."""
-    found: dict[str, StoredQuery] = {}
+    found: dict[str, StoredQueryFile] = {}
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         for query in _queries_of(path):
             if query.name in found:
@@ -52,13 +52,13 @@ def read_queries(folder: Path) -> dict[str, StoredQuery]:
     return found
 
 
-def _queries_of(path: Path) -> Iterator[StoredQuery]:
+def _queries_of(path: Path) -> Iterator[StoredQueryFile]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f"{path} can't be read ({type(error).__name__}): take it away, or correct it.") from error
     for declaration in parse(text, path.name).queries:
-        yield StoredQuery(
+        yield StoredQueryFile(
             declaration.name,
             path.name,
             text,
@@ -73,8 +73,8 @@ class StoredQueries:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-        self._shared: dict[str, StoredQuery] = {}
-        self._own: dict[str, Mapping[str, StoredQuery]] = {}
+        self._shared: dict[str, StoredQueryFile] = {}
+        self._own: dict[str, Mapping[str, StoredQueryFile]] = {}
         self._errors: dict[tuple[str, str], Mapping[str, OmnigraphError]] = {}
         self._lock = threading.Lock()
         if folder is None:
@@ -85,12 +85,12 @@ class StoredQueries:
         for child in sorted(path for path in folder.iterdir() if path.is_dir()):
             self._own[child.name] = read_queries(child)
 
-    def of(self, graph_id: str) -> Mapping[str, StoredQuery]:
+    def of_graph(self, graph_id: str) -> Mapping[str, StoredQueryFile]:
         """A graph's own go before those that are for all."""
         return {**self._shared, **self._own.get(graph_id, {})}
 
-    def find(self, graph_id: str, name: str) -> StoredQuery:
-        query = self.of(graph_id).get(name)
+    def find(self, graph_id: str, name: str) -> StoredQueryFile:
+        query = self.of_graph(graph_id).get(name)
         if query is None:
             raise NotFound(f"There is no stored query {name!r} for this graph: see GET /graphs/{graph_id}/queries.")
         return query
@@ -103,7 +103,7 @@ class StoredQueries:
         if known is not None:
             return known
         found: dict[str, OmnigraphError] = {}
-        for query in self.of(graph_id).values():
+        for query in self.of_graph(graph_id).values():
             try:
                 compile_queries(
                     query.text,
@@ -123,7 +123,7 @@ class StoredQueries:
             self._errors[key] = found
         return found
 
-    def require(self, graph_id: str, query: StoredQuery, snapshot: "Snapshot") -> None:
+    def require(self, graph_id: str, query: StoredQueryFile, snapshot: "Snapshot") -> None:
         """Refuse one that does not fit the schema it would run on."""
         error = self.errors(graph_id, snapshot).get(query.name)
         if error is not None:

@@ -59,13 +59,13 @@ def finish(span: "Span | None", name: str, attributes: Mapping[str, Any], cost: 
         span.set_attribute("storage.retries", cost.retries)
 
 
-def configured(environment: Mapping[str, str] | None = None) -> Tracing:
+def configure(environment: Mapping[str, str] | None = None) -> Tracing:
     """Tracing as the environment says; nothing where it says nothing."""
     found = os.environ if environment is None else environment
     if found.get("OTEL_SDK_DISABLED", "").lower() == "true" or found.get("OTEL_TRACES_EXPORTER") == "none":
         return Tracing()
     if not any(found.get(name) for name in _VARIABLES):
-        return _of_the_program()
+        return _program_tracing()
     try:
         from opentelemetry import trace
         from opentelemetry.sdk.trace import TracerProvider
@@ -81,7 +81,7 @@ def configured(environment: Mapping[str, str] | None = None) -> Tracing:
     return Tracing(provider.get_tracer(_NAME))
 
 
-def _of_the_program() -> Tracing:
+def _program_tracing() -> Tracing:
     """Spans for a provider that somebody has set; whoever has not imported OpenTelemetry has set none."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None or isinstance(provider := trace.get_tracer_provider(), trace.ProxyTracerProvider):

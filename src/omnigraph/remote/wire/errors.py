@@ -104,7 +104,7 @@ def _as_sent(kind: type[OmnigraphError], sentence: str, code: str, details: dict
     return error
 
 
-def renamed(error: OmnigraphError, rename: Callable[[str], str]) -> OmnigraphError:
+def with_places(error: OmnigraphError, rename: Callable[[str], str]) -> OmnigraphError:
     """The same error with other names for the places in what was sent: the caller knows files, the server lines."""
     if isinstance(error, _AsSent):
         return error
@@ -113,7 +113,8 @@ def renamed(error: OmnigraphError, rename: Callable[[str], str]) -> OmnigraphErr
         return errors.InvalidInput(problems, error.total, error.allowed)
     if isinstance(error, errors.ConstraintViolation) and error.violations:
         found = tuple(
-            _placed(violation, [rename(place) for place in violation.places]) for violation in error.violations
+            _with_violation_places(violation, [rename(place) for place in violation.places])
+            for violation in error.violations
         )
         message, first = error.message, error.violations[0]
         if first.places:
@@ -123,7 +124,7 @@ def renamed(error: OmnigraphError, rename: Callable[[str], str]) -> OmnigraphErr
     return error
 
 
-def _placed(violation: Violation, places: Sequence[str]) -> Violation:
+def _with_violation_places(violation: Violation, places: Sequence[str]) -> Violation:
     from dataclasses import replace
 
     return replace(violation, places=tuple(places))

@@ -1,6 +1,6 @@
 """What a load sends: one file as it is, several as a tar, entities as lines, tables as Parquet.
 
-A server names places by the names it was sent; `Sent.place` says what the caller calls them.
+A server names places by the names it was sent; `Upload.place` says what the caller calls them.
 """
 
 import io
@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import BadRequest
-from omnigraph.remote.transport import Body, OneTime
+from omnigraph.remote.transport import BodySource, SingleUseBody
 from omnigraph.remote.wire.values import wire_value
 from omnigraph.write.load.input.chunks import FileChunks
 from omnigraph.write.load.input.sources import TYPED_KINDS, SourceFile, assign_type, check_type, find_files, is_files
@@ -23,8 +23,8 @@ from omnigraph.write.load.input.sources import TYPED_KINDS, SourceFile, assign_t
 if TYPE_CHECKING:
     from omnigraph.schema.catalog import Catalog
 
-BODY = "body.jsonl"  # what a server calls lines that come without a name
-PIECE = 256 * 1024
+BODY_NAME = "body.jsonl"  # what a server calls lines that come without a name
+CHUNK_BYTES = 256 * 1024
 NDJSON, TAR = "application/x-ndjson", "application/x-tar"
 _PLACE = re.compile(r"(?P<name>.+) (?P<unit>line|row) (?P<number>\d+)\Z")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ -]{0,199}\.(jsonl|ndjson|csv|parquet)\Z")
@@ -32,42 +32,42 @@ _ENDINGS = {"ndjson": ".jsonl", "ndjson.gz": ".jsonl", "csv": ".csv", "csv.gz": 
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SourceRange:
     """A part of what was sent under one name: from which line or row on it is the caller's, and which one of theirs."""
 
     first: int
-    shown: str
+    name: str
     unit: str | None = None  # None: as the server says
-    begins: int = 1
+    first_here: int = 1
 
 
 @dataclass(slots=True)
-class Sent:
+class Upload:
     """A body, its headers, and how places in it are called here."""
 
-    body: Body
+    body: BodySource
     headers: Mapping[str, str]
-    names: Mapping[str, Sequence[Stretch]]
+    names: Mapping[str, Sequence[SourceRange]]
     files: Sequence[Path] = ()  # local ones, beside the first of which a quarantine goes
     entities: bool = False  # lines are entities that the caller gave as objects
 
-    def place(self, text: str) -> str:
+    def local_place(self, text: str) -> str:
         match = _PLACE.match(text)
         if match is None or match["name"] not in self.names:
             return text
         number = int(match["number"])
         own = [stretch for stretch in self.names[match["name"]] if stretch.first <= number][-1]
-        return f"{own.shown} {own.unit or match['unit']} {number - own.first + own.begins}".strip()
+        return f"{own.name} {own.unit or match['unit']} {number - own.first + own.first_here}".strip()
 
-    def sentence(self, text: str) -> str:
+    def local_message(self, text: str) -> str:
         """A sentence that names a file as a whole."""
         for name, stretches in self.names.items():
-            if stretches[0].shown and name != stretches[0].shown:
-                text = text.replace(name, stretches[0].shown)
+            if stretches[0].name and name != stretches[0].name:
+                text = text.replace(name, stretches[0].name)
         return text
 
 
-def sent(source: Any, type_name: str | None, catalog: "Callable[[], Catalog]", stack: ExitStack) -> Sent:
+def prepare_upload(source: Any, type_name: str | None, catalog: "Callable[[], Catalog]", stack: ExitStack) -> Upload:
     """What to send for a source of `load`; files that have to be made first live as long as the stack."""
     if is_files(source):
         return _files(find_files(source), type_name, catalog, stack)
@@ -77,10 +77,10 @@ def sent(source: Any, type_name: str | None, catalog: "Callable[[], Catalog]", s
         return _tables(source, stack)
     if not isinstance(source, Iterable):
         raise BadRequest(f"{type(source).__name__} can't be loaded: give a file, entities or tables.")
-    names = {BODY: [Stretch(1, "", "entity")]}
+    names = {BODY_NAME: [SourceRange(1, "", "entity")]}
     again = isinstance(source, Sequence | set | frozenset)
-    body: Body = (lambda: _lines(source)) if again else OneTime(_lines(source))
-    return Sent(body, {"Content-Type": NDJSON}, names, entities=True)
+    body: BodySource = (lambda: _lines(source)) if again else SingleUseBody(_lines(source))
+    return Upload(body, {"Content-Type": NDJSON}, names, entities=True)
 
 
 # Entities
@@ -94,7 +94,7 @@ def _lines(entities: Iterable[Any]) -> Iterator[bytes]:
         line = json.dumps(wire_value(entity), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
         held.append(line)
         size += len(line)
-        if size >= PIECE:
+        if size >= CHUNK_BYTES:
             yield b"".join(held)
             held, size = [], 0
     yield b"".join(held)
@@ -103,7 +103,9 @@ def _lines(entities: Iterable[Any]) -> Iterator[bytes]:
 # Files
 
 
-def _files(found: list[SourceFile], type_name: str | None, catalog: "Callable[[], Catalog]", stack: ExitStack) -> Sent:
+def _files(
+    found: list[SourceFile], type_name: str | None, catalog: "Callable[[], Catalog]", stack: ExitStack
+) -> Upload:
     local = [Path(file.path) for file in found if "://" not in file.path]
     if type_name is not None or any(file.kind in TYPED_KINDS for file in found):
         types = catalog()
@@ -111,34 +113,34 @@ def _files(found: list[SourceFile], type_name: str | None, catalog: "Callable[[]
         found = [assign_type(file, types, type_name) for file in found]
     if len(found) == 1 and found[0].type_name is None:
         return _one_file(found[0], local)
-    members = _Members(stack)
+    members = _TarMembers(stack)
     for file in found:
         members.add(file)
-    return Sent(members.body, {"Content-Type": TAR}, members.names, local)
+    return Upload(members.body, {"Content-Type": TAR}, members.names, local)
 
 
-def _one_file(file: SourceFile, local: Sequence[Path]) -> Sent:
+def _one_file(file: SourceFile, local: Sequence[Path]) -> Upload:
     """As it is, packed or not."""
     packed = {"Content-Encoding": "gzip"} if file.kind.endswith(".gz") else {}
-    names = {BODY: [Stretch(1, file.shown)]}
-    return Sent(lambda: _bytes_of(file), {"Content-Type": NDJSON, **packed}, names, local)
+    names = {BODY_NAME: [SourceRange(1, file.shown)]}
+    return Upload(lambda: _read_bytes(file), {"Content-Type": NDJSON, **packed}, names, local)
 
 
-def _bytes_of(file: SourceFile, *, unpacked: bool = False) -> Iterator[bytes]:
+def _read_bytes(file: SourceFile, *, unpacked: bool = False) -> Iterator[bytes]:
     chunks = FileChunks(file.path, file.shown, file.size, None)
     return chunks.read_decompressed() if unpacked else chunks.read()
 
 
-def _tables(source: Mapping[str, Any], stack: ExitStack) -> Sent:
+def _tables(source: Mapping[str, Any], stack: ExitStack) -> Upload:
     """Each as a Parquet file named after its type: so a table without rows is one too."""
     import pyarrow.parquet as pq
 
     from omnigraph.write.load.input.load_input import to_arrow_table
 
     if not source:
-        return Sent(lambda: iter([b""]), {"Content-Type": NDJSON}, {})
+        return Upload(lambda: iter([b""]), {"Content-Type": NDJSON}, {})
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="omnigraph-")))
-    members = _Members(stack)
+    members = _TarMembers(stack)
     for name, given in source.items():
         if not isinstance(name, str) or not _NAME.match(f"{name}.parquet"):
             raise BadRequest(f"{name!r} is no name of a type: give a dict of type names and tables.")
@@ -148,20 +150,20 @@ def _tables(source: Mapping[str, Any], stack: ExitStack) -> Sent:
             )
         path = folder / f"{name}.parquet"
         pq.write_table(to_arrow_table(name, given), path)
-        members.put(path.name, path, [Stretch(1, name)])
-    return Sent(members.body, {"Content-Type": TAR}, members.names)
+        members._put(path.name, path, [SourceRange(1, name)])
+    return Upload(members.body, {"Content-Type": TAR}, members.names)
 
 
 @dataclass
-class _Members:
+class _TarMembers:
     """The files of a tar: each under a name that says its type, several of one type put together."""
 
     stack: ExitStack
     parts: dict[str, Path | SourceFile] = field(default_factory=dict)
-    names: dict[str, list[Stretch]] = field(default_factory=dict)
+    names: dict[str, list[SourceRange]] = field(default_factory=dict)
     folder: Path | None = None
 
-    def put(self, name: str, part: Path | SourceFile, stretches: list[Stretch]) -> None:
+    def _put(self, name: str, part: Path | SourceFile, stretches: list[SourceRange]) -> None:
         self.parts[name] = part
         self.names[name] = stretches
 
@@ -175,8 +177,8 @@ class _Members:
         if file.kind.endswith(".gz") or "://" in file.path:  # a tar says the size of a file before the file
             part = self._spool(name)
             with part.open("wb") as spool:
-                spool.writelines(_bytes_of(file, unpacked=file.kind.endswith(".gz")))
-        self.put(name, part, [Stretch(1, file.shown)])
+                spool.writelines(_read_bytes(file, unpacked=file.kind.endswith(".gz")))
+        self._put(name, part, [SourceRange(1, file.shown)])
 
     def _free_name(self, file: SourceFile, ending: str) -> str:
         if file.type_name is not None:
@@ -195,12 +197,12 @@ class _Members:
         """A further file of a type: rows are counted on, so that each is still found in its own file."""
         before, path = self.parts[name], self._spool(f"{len(self.names[name])}-{name}")
         if ending == ".parquet":
-            first = _joined_parquet(before, file, path)
+            first = _join_parquet(before, file, path)
             begins = 1
         else:
-            first = _joined_csv(before, file, path)
+            first = _join_csv(before, file, path)
             begins = 2  # the head was left out
-        self.put(name, path, [*self.names[name], Stretch(first, file.shown, None, begins)])
+        self._put(name, path, [*self.names[name], SourceRange(first, file.shown, None, begins)])
 
     def body(self) -> Iterator[bytes]:
         for name, part in self.parts.items():
@@ -215,14 +217,14 @@ class _Members:
 
 def _plain_bytes(part: Path | SourceFile) -> Iterator[bytes]:
     if isinstance(part, SourceFile):
-        yield from _bytes_of(part)
+        yield from _read_bytes(part)
         return
     with part.open("rb") as file:
-        while data := file.read(PIECE):
+        while data := file.read(CHUNK_BYTES):
             yield data
 
 
-def _joined_parquet(before: Path | SourceFile, file: SourceFile, path: Path) -> int:
+def _join_parquet(before: Path | SourceFile, file: SourceFile, path: Path) -> int:
     """Both files as one; answers the number of the first row of the second."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -235,7 +237,7 @@ def _joined_parquet(before: Path | SourceFile, file: SourceFile, path: Path) -> 
     return tables[0].num_rows + 1
 
 
-def _joined_csv(before: Path | SourceFile, file: SourceFile, path: Path) -> int:
+def _join_csv(before: Path | SourceFile, file: SourceFile, path: Path) -> int:
     """The lines of both under one head; answers the number of the first line of the second."""
     lines, last = 0, b"\n"
     with path.open("wb") as joined:
@@ -246,7 +248,7 @@ def _joined_csv(before: Path | SourceFile, file: SourceFile, path: Path) -> int:
         if last != b"\n":
             joined.write(b"\n")
             lines += 1
-        rest = _bytes_of(file, unpacked=file.kind.endswith(".gz"))
+        rest = _read_bytes(file, unpacked=file.kind.endswith(".gz"))
         head = b""
         while b"\n" not in head and (data := next(rest, b"")):
             head += data

@@ -44,7 +44,7 @@ _READS = frozenset({Action.READ, Action.EXPORT, Action.INVOKE_QUERY})
 _WRITES = _READS | {Action.CHANGE, Action.BRANCH_CREATE, Action.BRANCH_DELETE, Action.BRANCH_MERGE}
 ROLE_ACTIONS = {"read": _READS, "write": _WRITES, "admin": frozenset(Action)}
 
-_WORDS = {
+_DESCRIPTIONS = {
     Action.READ: "reading",
     Action.EXPORT: "exporting",
     Action.INVOKE_QUERY: "stored queries",
@@ -57,7 +57,7 @@ _WORDS = {
 }
 
 
-def fits(pattern: str, name: str) -> bool:
+def matches(pattern: str, name: str) -> bool:
     """Whether a name is of a pattern, in which `*` is any text and everything else stands for itself."""
     first, *others = pattern.split(ANY)
     if not others:
@@ -78,21 +78,21 @@ def allows(principal: Principal, action: Action, graph: str, branch: str | None)
     """Whether somebody may do this on a branch; None stands for the whole graph, whatever its branches."""
     return any(
         action in ROLE_ACTIONS[grant.role]
-        and fits(grant.graph, graph)
-        and (grant.branch == ANY if branch is None else fits(grant.branch, branch))
+        and matches(grant.graph, graph)
+        and (grant.branch == ANY if branch is None else matches(grant.branch, branch))
         for grant in principal.grants
     )
 
 
-def knows(principal: Principal, graph: str) -> bool:
+def has_access(principal: Principal, graph: str) -> bool:
     """Whether the graph is anything to somebody at all."""
-    return any(fits(grant.graph, graph) for grant in principal.grants)
+    return any(matches(grant.graph, graph) for grant in principal.grants)
 
 
 def require(principal: Principal, action: Action, graph: str, branch: str | None) -> None:
     if not allows(principal, action, graph, branch):
         where = f"the graph {graph!r}" if branch is None else f"branch {branch!r} of the graph {graph!r}"
-        raise Forbidden(f"{_WORDS[action]} on {where}")
+        raise Forbidden(f"{_DESCRIPTIONS[action]} on {where}")
 
 
 def sees_everything(principal: Principal, graph: str) -> bool:
@@ -177,6 +177,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def widest(grants: tuple[Grant, ...], graph: str) -> list[str]:
+def roles_on(grants: tuple[Grant, ...], graph: str) -> list[str]:
     """The roles that somebody has on a graph, for `GET /graphs`."""
-    return sorted({grant.role for grant in grants if fits(grant.graph, graph)})
+    return sorted({grant.role for grant in grants if matches(grant.graph, graph)})

@@ -100,7 +100,7 @@ def create_token(path: Path, actor: str, grants: Sequence[Grant], now: datetime)
     if not grants:
         raise BadRequest("A token without a grant may do nothing: give at least one, such as read.")
     text = PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
-    with _locked(path):
+    with _lock(path):
         known = read_tokens(path) if path.exists() else ()
         token = StoredToken(_new_id(known), actor, _hash(text), tuple(grants), iso_time(now))
         _write(path, (*known, token))
@@ -113,7 +113,7 @@ def _new_id(known: Sequence[StoredToken]) -> str:
 
 
 def revoke_token(path: Path, token_id: str) -> StoredToken:
-    with _locked(path):
+    with _lock(path):
         known = read_tokens(path)
         gone = next((one for one in known if one.id == token_id), None)
         if gone is None:
@@ -162,7 +162,7 @@ def _write(path: Path, tokens: Sequence[StoredToken]) -> None:
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             json.dump({"format": FORMAT, "tokens": entries}, file, indent=2)
             file.flush()
-            _as_before(path, file.fileno())
+            _keep_owner_and_mode(path, file.fileno())
             os.fsync(file.fileno())
         partial.replace(path)
     except OSError as error:
@@ -171,7 +171,7 @@ def _write(path: Path, tokens: Sequence[StoredToken]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _as_before(path: Path, descriptor: int) -> None:
+def _keep_owner_and_mode(path: Path, descriptor: int) -> None:
     """A server that runs as another user must be able to read the file after a change as before it."""
     try:
         before = path.stat()
@@ -183,7 +183,7 @@ def _as_before(path: Path, descriptor: int) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     """Two commands that change the file at once must not undo one another."""
     try:
         path = path.resolve()

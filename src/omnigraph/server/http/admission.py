@@ -38,7 +38,7 @@ class Admission:
         return len(self._line)
 
     @asynccontextmanager
-    async def place(self, actor: str) -> AsyncIterator[None]:
+    async def slot(self, actor: str) -> AsyncIterator[None]:
         await self.enter(actor)
         try:
             yield
@@ -53,7 +53,7 @@ class Admission:
             raise TooManyRequests("The line of waiting requests is full", self._retry_after())
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._line.append((actor, mine))
-        self._call_next()
+        self._admit_next()
         try:
             await asyncio.wait_for(asyncio.shield(mine), self._limits.waiting_s)
         except (TimeoutError, asyncio.CancelledError) as error:
@@ -72,13 +72,13 @@ class Admission:
         self._running[actor] -= 1
         if not self._running[actor]:
             del self._running[actor]
-        self._call_next()
+        self._admit_next()
 
     def _has_room(self, actor: str) -> bool:
         limits = self._limits
         return self.running < limits.running and self._running[actor] < limits.running_per_actor
 
-    def _call_next(self) -> None:
+    def _admit_next(self) -> None:
         """In order, but for those whose actor has all that one may have: they don't hold up the others."""
         passed: list[tuple[str, asyncio.Future[None]]] = []
         while self._line and self.running < self._limits.running:
@@ -135,7 +135,7 @@ class Workers:
             self._admission.leave(actor)
             raise
         future.add_done_callback(lambda _: self._admission.leave(actor))
-        future.add_done_callback(_heard)
+        future.add_done_callback(_retrieve_exception)
         if deadline_s is None:
             return await asyncio.shield(future)
         late = Stopped(f"it ran longer than {deadline_s:g} s", "ask for less, or allow more time")
@@ -153,7 +153,7 @@ class Workers:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _heard(future: "asyncio.Future[T]") -> None:
+def _retrieve_exception(future: "asyncio.Future[T]") -> None:
     """Whoever waits hears its error; where nobody does any more, it is nobody's."""
     if not future.cancelled():
         future.exception()

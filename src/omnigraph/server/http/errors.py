@@ -14,8 +14,8 @@ from omnigraph.errors import AccessDenied, BadRequest, NotAGraph, OmnigraphError
 
 ERRORS_SHOWN_MAX = 20
 PLACE_SHOWN_MAX = 200  # a name that is not known may be as long as a body
-_OF_THE_STORE = (Unavailable, AccessDenied, NotAGraph)
-_UNTOLD = {"what": "this graph", "reason": "the server's log has more", "uri": "this graph"}
+_STORE_ERRORS = (Unavailable, AccessDenied, NotAGraph)
+_HIDDEN_DETAILS = {"what": "this graph", "reason": "the server's log has more", "uri": "this graph"}
 SECRET_LENGTH_MIN = 4  # a shorter option such as "true" is no secret, and hiding it would garble sentences
 
 
@@ -120,7 +120,7 @@ class Redaction:
     def hide(self, text: str, instead: str) -> None:
         self._hidden.append((text, instead))
 
-    def also(self, text: str, instead: str) -> "Redaction":
+    def hiding(self, text: str, instead: str) -> "Redaction":
         """Another one, that hides this too."""
         return Redaction([*self._hidden, (text, instead)])
 
@@ -171,8 +171,8 @@ def error_body(error: OmnigraphError, redaction: Redaction) -> dict[str, Any]:
         body["error"] = "The store denies the server access to this graph: its operator has to look at the credentials."
     elif isinstance(error, NotAGraph):
         body["error"] = "There is no graph where this server looks for it: its operator has to look at the address."
-    if isinstance(error, _OF_THE_STORE):
-        body["details"] = {name: _UNTOLD.get(name, value) for name, value in body["details"].items()}
+    if isinstance(error, _STORE_ERRORS):
+        body["details"] = {name: _HIDDEN_DETAILS.get(name, value) for name, value in body["details"].items()}
     return {name: redaction.document(value) for name, value in body.items()}
 
 

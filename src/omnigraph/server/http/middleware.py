@@ -53,10 +53,10 @@ class RequestInfo:
 
     def hide(self, text: str, instead: str) -> None:
         """For this request alone."""
-        self.redaction = self.redaction.also(text, instead)
+        self.redaction = self.redaction.hiding(text, instead)
 
 
-class Edge:
+class Middleware:
     """ASGI middleware around everything."""
 
     def __init__(
@@ -78,9 +78,9 @@ class Edge:
         scope.setdefault("state", {})["info"] = info
         started = self._runtime.clock.monotonic()
         with self._tracing.request(scope["method"], headers) as span:
-            await self._answer(scope, receive, send, info)
+            await self._respond(scope, receive, send, info)
             seconds = self._runtime.clock.monotonic() - started
-            self._told(scope, info, seconds)
+            self._log_request(scope, info, seconds)
             attributes = {
                 "http.request.method": scope["method"],
                 "http.route": info.route,
@@ -90,7 +90,7 @@ class Edge:
             }
             finish(span, f"{scope['method']} {info.route}", attributes, info.cost)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, info: RequestInfo) -> None:
+    async def _respond(self, scope: Scope, receive: Receive, send: Send, info: RequestInfo) -> None:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 info.status = message["status"]
@@ -116,7 +116,7 @@ class Edge:
             if not info.status:
                 await error_response(bug, info.redaction)(scope, receive, sending)
 
-    def _told(self, scope: Scope, info: RequestInfo, seconds: float) -> None:
+    def _log_request(self, scope: Scope, info: RequestInfo, seconds: float) -> None:
         self._metrics.request_ended(scope["method"], info.route, info.status, seconds)
         if info.error is not None:
             self._metrics.failed(info.error)

@@ -12,8 +12,8 @@ from typing import Any
 
 from omnigraph.cancellation import Stopped, StopToken
 
-PIECE = 64 * 1024
-PIECES = 8
+CHUNK_BYTES = 64 * 1024
+CHUNKS_MAX = 8
 
 
 class Pipe:
@@ -21,7 +21,7 @@ class Pipe:
 
     def __init__(self, stop: StopToken, stall_s: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(PIECES)
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(CHUNKS_MAX)
         self._stop = stop
         self._stall_s = stall_s
         self._held: list[bytes] = []
@@ -35,7 +35,7 @@ class Pipe:
         """Takes what it is given; blocks while the reader is behind."""
         self._held.append(bytes(data))
         self._size += len(data)
-        if self._size >= PIECE:
+        if self._size >= CHUNK_BYTES:
             self.flush()
         return len(data)
 
@@ -96,13 +96,13 @@ class Pipe:
         return None
 
 
-def written(pipe: Pipe, produce: Callable[[Pipe], None]) -> None:
+def write_to_pipe(pipe: Pipe, produce: Callable[[Pipe], None]) -> None:
     """Run a producer to its end, or let its error be the stream's."""
     produce(pipe)
     pipe.end()
 
 
-def heard(work: "asyncio.Future[None]") -> None:
+def retrieve_exception(work: "asyncio.Future[None]") -> None:
     """Take note of how work ended that perhaps nobody waits for any more: asyncio would call that forgotten."""
     if not work.cancelled():
         work.exception()

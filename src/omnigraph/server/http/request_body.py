@@ -21,12 +21,12 @@ from omnigraph.errors import BadRequest, OmnigraphError
 from omnigraph.server.http.errors import BodyRefused, TooLarge
 from omnigraph.server.settings import Limits
 
-PIECE = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 NAME_SHOWN_MAX = 100
 _REMEDY = "send less at once"
 
 
-async def unpacked(request: Request, limit: int, stall_s: float) -> AsyncIterator[bytes]:
+async def read_body(request: Request, limit: int, stall_s: float) -> AsyncIterator[bytes]:
     """The pieces of a body, gunzipped where it says that it is packed, and never more than the limit."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip"):
@@ -34,16 +34,16 @@ async def unpacked(request: Request, limit: int, stall_s: float) -> AsyncIterato
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > limit:
         raise TooLarge("The body", limit, "bytes", _REMEDY)
-    pieces = _received(request, stall_s)
+    pieces = _receive(request, stall_s)
     size = 0
-    async for piece in _gunzipped(pieces) if encoding == "gzip" else pieces:
+    async for piece in _gunzip(pieces) if encoding == "gzip" else pieces:
         size += len(piece)
         if size > limit:
             raise TooLarge("The body", limit, "bytes", _REMEDY)
         yield piece
 
 
-async def _received(request: Request, stall_s: float) -> AsyncIterator[bytes]:
+async def _receive(request: Request, stall_s: float) -> AsyncIterator[bytes]:
     stream = request.stream()
     while True:
         try:
@@ -58,7 +58,7 @@ async def _received(request: Request, stall_s: float) -> AsyncIterator[bytes]:
             yield piece
 
 
-async def _gunzipped(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _gunzip(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """A bounded piece at a time, so that what a few bytes unfold to is counted while it unfolds."""
     unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
     try:
@@ -66,13 +66,13 @@ async def _gunzipped(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             while packed:
                 if unpacker.eof:  # several members, as gzip allows
                     unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
-                plain = unpacker.decompress(packed, PIECE)
+                plain = unpacker.decompress(packed, CHUNK_BYTES)
                 packed = unpacker.unconsumed_tail or unpacker.unused_data
                 if plain:
                     yield plain
                     await asyncio.sleep(0)  # others are served meanwhile
         while not unpacker.eof:
-            plain = unpacker.decompress(unpacker.unconsumed_tail, PIECE)
+            plain = unpacker.decompress(unpacker.unconsumed_tail, CHUNK_BYTES)
             if not plain:
                 raise BadRequest("The gzipped body ends too early: send all of it.")
             yield plain
@@ -84,14 +84,16 @@ def parse_json(data: bytes, depth_max: int) -> Any:
     """A JSON value as the standard has it, not deeper than allowed."""
     try:
         text = data.decode("utf-8")
-        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_without_twins)
+        value = json.loads(
+            text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_refuse_duplicates
+        )
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode("utf-8")  # half a character, written as an escape
     except UnicodeError:
         raise BadRequest("The body holds what is no text in UTF-8: send whole characters.") from None
     except RecursionError:
         raise _too_deep(depth_max) from None
-    except _Twins as error:
+    except _DuplicateKey as error:
         raise BadRequest(f"The body has {str(error)!r} twice in one object: leave one of them out.") from None
     except ValueError as error:
         place = f" at character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
@@ -111,15 +113,15 @@ def _finite(text: str) -> float:
     return number
 
 
-class _Twins(ValueError):
+class _DuplicateKey(ValueError):
     """A name that an object has twice. Who reads the first and who reads the last would see different requests."""
 
 
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         seen: set[str] = set()
-        raise _Twins(next(name for name, _ in pairs if name in seen or seen.add(name))[:NAME_SHOWN_MAX])  # type: ignore[func-returns-value]
+        raise _DuplicateKey(next(name for name, _ in pairs if name in seen or seen.add(name))[:NAME_SHOWN_MAX])  # type: ignore[func-returns-value]
     return found
 
 
@@ -151,7 +153,7 @@ class StrictRequest(Request):
         if not hasattr(self, "_body"):
             try:
                 async with asyncio.timeout(self.limits.body_s):
-                    pieces = [piece async for piece in unpacked(self, self.limits.json_bytes, self.limits.stall_s)]
+                    pieces = [piece async for piece in read_body(self, self.limits.json_bytes, self.limits.stall_s)]
             except TimeoutError as error:  # a byte now and then is not enough for a body that fits into memory
                 late = Stopped(f"its body did not come within {self.limits.body_s:g} s", "send it again")
                 raise BodyRefused(late) from error

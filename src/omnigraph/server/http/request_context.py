@@ -18,7 +18,7 @@ from omnigraph.server.auth import access
 from omnigraph.server.auth.access import Action
 from omnigraph.server.auth.tokens import Principal
 from omnigraph.server.http.errors import TooLarge, json_response
-from omnigraph.server.http.pipe import Pipe, heard, written
+from omnigraph.server.http.pipe import Pipe, retrieve_exception, write_to_pipe
 from omnigraph.server.jobs import Job
 from omnigraph.server.metrics import REQUEST
 from omnigraph.storage import meter
@@ -37,7 +37,7 @@ _SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?\Z")
 _WAIT = re.compile(r"\bwait\s*=\s*([0-9]{1,4})\b")
 
 
-class Call:
+class RequestContext:
     """What a route needs. Made after somebody was identified, so there is no call without a principal."""
 
     def __init__(self, request: Request) -> None:
@@ -86,7 +86,7 @@ class Call:
         """Run something that changes nothing: it ends at the deadline, and when its caller goes away."""
         deadline_s = self.deadline_s
         stop = StopToken()
-        gone = asyncio.ensure_future(_gone(self.request, stop))
+        gone = asyncio.ensure_future(_stop_on_disconnect(self.request, stop))
         try:
             return await self._run(work, stop=stop, deadline_s=deadline_s)
         finally:
@@ -143,9 +143,9 @@ class Call:
         pipe = Pipe(stop, self.service.settings.limits.stall_s)
         late = Stopped(f"nothing came for {self.deadline_s:g} s", "ask for less, or allow more time")
         timer = asyncio.get_running_loop().call_later(self.deadline_s, stop.set, late)
-        gone = asyncio.ensure_future(_gone(self.request, stop))
-        work = asyncio.ensure_future(self._run(lambda graph: written(pipe, lambda to: produce(graph, to)), stop))
-        work.add_done_callback(heard)  # its error is told by the pieces, unless nobody reads them any more
+        gone = asyncio.ensure_future(_stop_on_disconnect(self.request, stop))
+        work = asyncio.ensure_future(self._run(lambda graph: write_to_pipe(pipe, lambda to: produce(graph, to)), stop))
+        work.add_done_callback(retrieve_exception)  # its error is told by the pieces, unless nobody reads them any more
         pieces = pipe.pieces(work)
         try:
             first = await anext(pieces, b"")
@@ -156,16 +156,18 @@ class Call:
             timer.cancel()
             gone.cancel()
         told = headers() if callable(headers) else headers
-        return Streamed(_checked(first, pieces, self.info), pieces, headers=dict(told), media_type=media_type)
+        return StreamedResponse(
+            _with_failures(first, pieces, self.info), pieces, headers=dict(told), media_type=media_type
+        )
 
-    def answer_text(self, text: bytes) -> Response:
+    def respond_text(self, text: bytes) -> Response:
         """A document that is text already."""
         response = Response(text, media_type="application/json")
         if self.info.cost is not None:
             response.headers[COST_HEADER] = cost_header(self.info.cost)
         return response
 
-    def answer(
+    def respond(
         self, document: Any, status: int = 200, headers: Mapping[str, str] | None = None, *, bounded: bool = False
     ) -> Response:
         """A document as it is. Only a read is `bounded`: what was committed is reported, however long that is."""
@@ -179,7 +181,7 @@ class Call:
 
     # Jobs
 
-    async def job(self, kind: str, work: "Callable[[Graph, Job], Document]", job: Job | None = None) -> Response:
+    async def run_job(self, kind: str, work: "Callable[[Graph, Job], Document]", job: Job | None = None) -> Response:
         """Run as a job: 202 and where to ask, unless `Prefer: wait=N` and it ends in that time."""
         jobs = self.service.jobs
         made = jobs.new(kind, self.graph_id, self.principal.actor) if job is None else job
@@ -187,15 +189,15 @@ class Call:
         jobs.submit(made, lambda running: work(self.service.hosted.open(self.graph_id), running))
         self.info.facts["job"] = made.id
         wait_s = self.wait_s
-        if await made.ends_within(wait_s):
+        if await made.wait_for_end(wait_s):
             self.info.cost = made.cost
             if made.failure is not None:
                 raise made.failure
-            return self.answer(made.result)
-        return self.accepted(made)
+            return self.respond(made.result)
+        return self.respond_accepted(made)
 
-    def accepted(self, job: Job) -> Response:
-        return self.answer(job.to_json(), 202, {"Location": f"/graphs/{self.graph_id}/jobs/{job.id}"})
+    def respond_accepted(self, job: Job) -> Response:
+        return self.respond(job.to_json(), 202, {"Location": f"/graphs/{self.graph_id}/jobs/{job.id}"})
 
     @property
     def wait_s(self) -> float:
@@ -208,7 +210,7 @@ class Call:
         return "respond-async" in self.request.headers.get("prefer", "")
 
 
-class Streamed(StreamingResponse):
+class StreamedResponse(StreamingResponse):
     """A stream whose work ends with its answer, also where the reader went away before anything was sent."""
 
     def __init__(self, content: AsyncIterator[bytes], pieces: AsyncGenerator[bytes, None], **about: Any) -> None:
@@ -226,7 +228,7 @@ def cost_header(cost: Cost) -> str:
     return f"requests={cost.requests}, stages={cost.stages}, bytes={cost.bytes}, retries={cost.retries}"
 
 
-async def _gone(request: Request, stop: StopToken) -> None:
+async def _stop_on_disconnect(request: Request, stop: StopToken) -> None:
     """Set the stop once the caller has hung up. The body has been read, so nothing else can come."""
     receive: Callable[[], Awaitable[Any]] = request.receive
     while (await receive())["type"] != "http.disconnect":
@@ -234,7 +236,9 @@ async def _gone(request: Request, stop: StopToken) -> None:
     stop.set(Stopped("the client went away", "ask again"))
 
 
-async def _checked(first: bytes, pieces: AsyncGenerator[bytes, None], info: "RequestInfo") -> AsyncIterator[bytes]:
+async def _with_failures(
+    first: bytes, pieces: AsyncGenerator[bytes, None], info: "RequestInfo"
+) -> AsyncIterator[bytes]:
     """The error of a stream that has begun goes on to the edge, which cuts the connection."""
     try:
         if first:
@@ -248,9 +252,9 @@ async def _checked(first: bytes, pieces: AsyncGenerator[bytes, None], info: "Req
         await pieces.aclose()
 
 
-async def call_for(request: Request) -> Call:
+async def request_context(request: Request) -> RequestContext:
     """Asynchronous, because FastAPI would send anything else to a thread first."""
-    return Call(request)
+    return RequestContext(request)
 
 
-TheCall = Annotated[Call, Depends(call_for)]
+Context = Annotated[RequestContext, Depends(request_context)]

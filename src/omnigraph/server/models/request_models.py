@@ -10,7 +10,7 @@ BranchName = Annotated[str, Field(min_length=1, max_length=200, description="A b
 Reference = Annotated[
     str, Field(min_length=1, max_length=300, description="A commit id, a tag, or a time such as 2026-01-31T12:00Z.")
 ]
-Text = Annotated[str, Field(max_length=4_000_000)]
+SourceText = Annotated[str, Field(max_length=4_000_000)]
 Names = Annotated[list[Annotated[str, Field(min_length=1, max_length=300)]], Field(max_length=1000)]
 
 
@@ -19,7 +19,7 @@ class Request(BaseModel):
 
 
 class QueryRequest(Request):
-    query: Text = Field(description="The text of a .gq file.")
+    query: SourceText = Field(description="The text of a .gq file.")
     name: str | None = Field(None, max_length=300, description="Which query of the text; needed if there are several.")
     params: dict[str, Any] = Field(default_factory=dict, description="Values of the query's parameters.")
     branch: BranchName = "main"
@@ -29,7 +29,7 @@ class QueryRequest(Request):
 
 
 class MutateRequest(Request):
-    query: Text = Field(description="The text of a .gq file.")
+    query: SourceText = Field(description="The text of a .gq file.")
     name: str | None = Field(None, max_length=300)
     params: dict[str, Any] = Field(default_factory=dict)
     branch: BranchName = "main"
@@ -53,7 +53,7 @@ class ExportRequest(Request):
 
 
 class LintRequest(Request):
-    query: Text
+    query: SourceText
     name: str = Field("query", max_length=300, description="What the text is called in the findings.")
     branch: BranchName = "main"
     at: Reference | None = None
@@ -85,7 +85,7 @@ class RevertRequest(Request):
 
 
 class SchemaPlanRequest(Request):
-    schema_: Annotated[Text, Field(alias="schema", description="The wanted schema, the text of a .pg file.")]
+    schema_: Annotated[SourceText, Field(alias="schema", description="The wanted schema, the text of a .pg file.")]
     branch: BranchName = "main"
     name: str = Field("schema.pg", max_length=300, description="What the text is called in errors.")
 

@@ -20,11 +20,11 @@ from omnigraph.pipeline.progress import Progress
 from omnigraph.server import scratch as files
 from omnigraph.server.auth.access import Action
 from omnigraph.server.http.pipe import Pipe
-from omnigraph.server.http.request_body import unpacked
-from omnigraph.server.http.request_context import Call, TheCall
+from omnigraph.server.http.request_body import read_body
+from omnigraph.server.http.request_context import Context, RequestContext
 from omnigraph.server.jobs import Job
 from omnigraph.server.models.request_models import ExportRequest
-from omnigraph.server.routes.shared import NDJSON, IfCommit, TxnId, described, graph_router
+from omnigraph.server.routes.shared import NDJSON, IfCommitHeader, TxnIdHeader, describe_responses, graph_router
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
 
@@ -34,7 +34,7 @@ QUARANTINE = "quarantine"
 EXPORT = "export"
 MEMORY_BYTES = 16 * 1024 * 1024  # from which on nothing is loaded by way of memory, but split by split
 SPARK_BYTES = 64 * 1024 * 1024  # from which on `auto` may take Spark
-LINES_TOLD = 1000  # at once
+REPORT_ROWS = 1000  # at once
 _MEDIA = {"jsonl": NDJSON, "csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 _TAR = "application/x-tar"
 _BODY = {
@@ -54,9 +54,9 @@ _STREAMED = {
 }
 
 
-@router.post("/load", responses=described(LoadAnswer, writes=True, job=True), openapi_extra=_BODY, name="load")
+@router.post("/load", responses=describe_responses(LoadAnswer, writes=True, job=True), openapi_extra=_BODY, name="load")
 async def load(
-    call: TheCall,
+    context: Context,
     mode: Literal["append", "merge", "overwrite"] = "append",
     branch: Annotated[str, Query(max_length=200)] = "main",
     from_: Annotated[str | None, Query(alias="from", max_length=200)] = None,
@@ -65,22 +65,22 @@ async def load(
     max_errors: Annotated[int | None, Query(ge=0, le=10**12)] = None,
     engine: Engine = "auto",
     job_id: Annotated[str | None, Query(max_length=200)] = None,
-    if_commit: IfCommit = None,
-    txn_id: TxnId = None,
+    if_commit: IfCommitHeader = None,
+    txn_id: TxnIdHeader = None,
 ) -> Response:
     """Load nodes and edges as one atomic commit. The body is spooled as it comes, so it may be of any size.
 
     `Prefer: respond-async` answers 202 as soon as the body is here. What a quarantine took is a file of the job that
     `quarantine` names.
     """
-    call.require(Action.CHANGE, branch)
+    context.require(Action.CHANGE, branch)
     if from_ is not None:
-        call.require(Action.READ, from_)
-        call.require(Action.BRANCH_CREATE, branch)
+        context.require(Action.READ, from_)
+        context.require(Action.BRANCH_CREATE, branch)
     if max_errors is not None and on_error == "fail":
         raise BadRequest("max_errors bounds what on_error=quarantine leaves out: give that too.")
-    loading = _Loading(
-        call,
+    loading = _Load(
+        context,
         engine,
         {
             "mode": mode,
@@ -90,65 +90,65 @@ async def load(
             "type": type_,
             "job_id": job_id,
             "max_errors": max_errors,
-            "actor": call.principal.actor,
+            "actor": context.principal.actor,
             "if_commit": if_commit,
             "txn_id": txn_id,
         },
     )
-    return await loading.answer()
+    return await loading.respond()
 
 
 @dataclass(frozen=True, slots=True)
-class _Loading:
+class _Load:
     """A load on its way from the socket through a file into the graph."""
 
-    call: Call
+    context: RequestContext
     engine: Engine
     options: Mapping[str, Any]
 
-    async def answer(self) -> Response:
+    async def respond(self) -> Response:
         """What came in goes when it was loaded, unless a job is left that needs it."""
-        call, jobs = self.call, self.call.service.jobs
-        folder = call.service.scratch.new_folder()
+        context, jobs = self.context, self.context.service.jobs
+        folder = context.service.scratch.new_folder()
         kept = False
         try:
-            path = await self._spooled(folder)
-            job = jobs.new("load", call.graph_id, call.principal.actor, folder)
-            if call.wants_job:
-                response = await call.job("load", lambda graph, running: self._load(graph, path, running), job)
+            path = await self._spool(folder)
+            job = jobs.new("load", context.graph_id, context.principal.actor, folder)
+            if context.wants_job:
+                response = await context.run_job("load", lambda graph, running: self._load(graph, path, running), job)
                 kept = True
                 return response
-            document = await call.write(lambda graph: self._load(graph, path, job))
+            document = await context.write(lambda graph: self._load(graph, path, job))
             if job.files:
-                job.grants = call.principal.grants
-                jobs.keep(job, document)
+                job.grants = context.principal.grants
+                jobs.add_finished(job, document)
                 kept = True
-            return call.answer(document)
+            return context.respond(document)
         finally:
             if not kept:
                 files.remove_folder(folder)
 
-    async def _spooled(self, folder: Path) -> Path:
-        limits, request = self.call.service.settings.limits, self.call.request
+    async def _spool(self, folder: Path) -> Path:
+        limits, request = self.context.service.settings.limits, self.context.request
         self._hide(folder)
         ending = files.ending_for(request.headers.get("content-type", ""))
-        return await files.spooled(unpacked(request, limits.load_bytes, limits.stall_s), folder, ending)
+        return await files.spool(read_body(request, limits.load_bytes, limits.stall_s), folder, ending)
 
     def _hide(self, folder: Path) -> None:
         """Messages name files as the caller does."""
         for place in (f"{folder}/files/", f"{folder}/"):
-            self.call.info.hide(place, "")
+            self.context.info.hide(place, "")
 
     def _name(self) -> str | None:
         """What tells this load from all others, also after the server was killed: see `Scratch.under_name`."""
         for kind in ("job_id", "txn_id"):
             if self.options[kind] is not None:
-                return f"{self.call.graph_id}/{kind}/{self.options[kind]}"
+                return f"{self.context.graph_id}/{kind}/{self.options[kind]}"
         return None
 
     def _load(self, graph: Graph, path: Path, job: Job) -> Document:
         sources = files.sources_of(path)
-        size, engine = _size(sources), self.call.engine(self.engine)
+        size, engine = _size(sources), self.context.engine(self.engine)
         if engine == "auto" and size < SPARK_BYTES:
             engine = "local"  # of many rows too: starting Spark for so few bytes takes longer
         job.progress.stage("loading")
@@ -159,8 +159,8 @@ class _Loading:
             result = into(sources, progress=job.progress, **self.options)
         else:
             # A job is refused while it runs; a key that comes again is the same request, and gets the same answer.
-            wait_s = 0.0 if self.options["job_id"] is not None else self.call.service.settings.limits.deadline_s
-            with self.call.service.scratch.under_name(folder, name, wait_s) as named:
+            wait_s = 0.0 if self.options["job_id"] is not None else self.context.service.settings.limits.deadline_s
+            with self.context.service.scratch.claim_name(folder, name, wait_s) as named:
                 self._hide(named)
                 job.hidden.append(named)
                 moved = [str(named / Path(source).relative_to(folder)) for source in sources]
@@ -170,8 +170,8 @@ class _Loading:
         document = dict(LoadAnswer.encode(result))
         if result.quarantine is not None:
             job.files[QUARANTINE] = result.quarantine
-            document["quarantine"] = f"/graphs/{self.call.graph_id}/jobs/{job.id}/{QUARANTINE}"
-        told: Document = self.call.info.redaction.document(document)
+            document["quarantine"] = f"/graphs/{self.context.graph_id}/jobs/{job.id}/{QUARANTINE}"
+        told: Document = self.context.info.redaction.document(document)
         return told
 
 
@@ -191,54 +191,55 @@ def _size(sources: list[str]) -> int:
 
 @router.post(
     "/export",
-    responses=described(None, job=True) | {200: {"description": "The entities, one a line.", "content": _STREAMED}},
+    responses=describe_responses(None, job=True)
+    | {200: {"description": "The entities, one a line.", "content": _STREAMED}},
     response_class=Response,
     name="export",
 )
-async def export(call: TheCall, body: ExportRequest) -> Response:
+async def export(context: Context, body: ExportRequest) -> Response:
     """Stream nodes and edges by type and id: loading that gives the same graph.
 
     CSV and Parquet have one type, unless `directory` asks for a tar. `Prefer: respond-async` makes it a job, whose
     file `export` can be fetched when it is done.
     """
-    call.require(Action.EXPORT, body.branch)
-    if call.wants_job:
-        return await _export_job(call, body)
+    context.require(Action.EXPORT, body.branch)
+    if context.wants_job:
+        return await _export_job(context, body)
     if body.directory:
-        return await call.stream(lambda graph, pipe: _write_tar(call, graph, body, pipe), _TAR)
+        return await context.stream(lambda graph, pipe: _write_tar(context, graph, body, pipe), _TAR)
 
     def produce(graph: Graph, pipe: Pipe) -> None:
-        call.require_state(graph, body.branch, body.at)
+        context.require_state(graph, body.branch, body.at)
         graph.export(pipe, body.branch, body.at, body.types, "local", format=body.format)  # type: ignore[arg-type]
 
-    return await call.stream(produce, _MEDIA[body.format])
+    return await context.stream(produce, _MEDIA[body.format])
 
 
-async def _export_job(call: Call, body: ExportRequest) -> Response:
-    folder = call.service.scratch.new_folder()
-    job = call.service.jobs.new("export", call.graph_id, call.principal.actor, folder)
+async def _export_job(context: RequestContext, body: ExportRequest) -> Response:
+    folder = context.service.scratch.new_folder()
+    job = context.service.jobs.new("export", context.graph_id, context.principal.actor, folder)
     ending = "tar" if body.directory else body.format
 
     def work(graph: Graph, running: Job) -> Document:
-        call.require_state(graph, body.branch, body.at)
+        context.require_state(graph, body.branch, body.at)
         path = folder / f"{EXPORT}.{ending}"
         if body.directory:
             with path.open("wb") as file:
-                document = _tarred(call, graph, body, folder, file, running)
+                document = _write_directory(context, graph, body, folder, file, running)
         else:
             with path.open("wb") as file:
-                counted = _Counted(file, running, graph, body)
+                counted = _CountingFile(file, running, graph, body)
                 to = cast(IO[bytes], counted)
                 done = graph.export(to, body.branch, body.at, body.types, "local", format=body.format)
-                counted.told()
+                counted.report()
             document = ExportAnswer.encode(done, out=path.name, **SINGLE_FILE)
         running.files[EXPORT] = path
         return document
 
-    return await call.job("export", work, job)
+    return await context.run_job("export", work, job)
 
 
-class _Counted(io.RawIOBase):
+class _CountingFile(io.RawIOBase):
     """A file that is written, and tells a job how far that is: of lines it is known how many there will be."""
 
     def __init__(self, file: BinaryIO, job: Job, graph: Graph, body: ExportRequest) -> None:
@@ -254,27 +255,29 @@ class _Counted(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         self._rows += self._counts  # a line at a time
-        if self._rows == LINES_TOLD or not self._counts:
-            self.told()
+        if self._rows == REPORT_ROWS or not self._counts:
+            self.report()
         return self._file.write(data)
 
-    def told(self) -> None:
+    def report(self) -> None:
         rows, self._rows = self._rows, 0
         self._job.progress.done(rows, rows)
 
 
-def _write_tar(call: Call, graph: Graph, body: ExportRequest, pipe: Pipe) -> None:
-    folder = call.service.scratch.new_folder()
+def _write_tar(context: RequestContext, graph: Graph, body: ExportRequest, pipe: Pipe) -> None:
+    folder = context.service.scratch.new_folder()
     try:
-        call.require_state(graph, body.branch, body.at)
-        _tarred(call, graph, body, folder, pipe, None)
+        context.require_state(graph, body.branch, body.at)
+        _write_directory(context, graph, body, folder, pipe, None)
     finally:
         files.remove_folder(folder)
 
 
-def _tarred(call: Call, graph: Graph, body: ExportRequest, folder: Path, file: object, running: Job | None) -> Document:
+def _write_directory(
+    context: RequestContext, graph: Graph, body: ExportRequest, folder: Path, file: object, running: Job | None
+) -> Document:
     """A directory as `export --format` writes it, as one stream."""
-    engine = call.engine(body.engine)
+    engine = context.engine(body.engine)
     place = folder / "files"
     progress = None if running is None else running.progress
     done = graph.export(place, body.branch, body.at, body.types, engine, format=body.format, progress=progress)

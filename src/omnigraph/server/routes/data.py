@@ -17,61 +17,61 @@ from omnigraph.read.result import QueryResult
 from omnigraph.server.auth.access import Action
 from omnigraph.server.http.errors import TooLarge
 from omnigraph.server.http.pipe import Pipe
-from omnigraph.server.http.request_context import COST_HEADER, Call, TheCall, cost_header
+from omnigraph.server.http.request_context import COST_HEADER, Context, RequestContext, cost_header
 from omnigraph.server.metrics import REQUEST
 from omnigraph.server.models.request_models import MutateRequest, QueryRequest, StoredRequest
-from omnigraph.server.routes.shared import ARROW, NDJSON, IfCommit, TxnId, described, graph_router
+from omnigraph.server.routes.shared import ARROW, NDJSON, IfCommitHeader, TxnIdHeader, describe_responses, graph_router
 from omnigraph.storage import meter
 
 router = graph_router("data")
 
 
-@router.post("/query", responses=described(QueryAnswer, NDJSON, ARROW), name="query")
-async def query(call: TheCall, body: QueryRequest) -> Response:
+@router.post("/query", responses=describe_responses(QueryAnswer, NDJSON, ARROW), name="query")
+async def query(context: Context, body: QueryRequest) -> Response:
     """Run a read query at one pinned state.
 
     `Accept: application/x-ndjson` streams the rows, `application/vnd.apache.arrow.stream` streams Arrow batches; the
     headers then say what a JSON document says before its rows.
     """
-    call.require(Action.READ, body.branch)
+    context.require(Action.READ, body.branch)
 
     def run(graph: Graph) -> QueryResult:
-        call.require_state(graph, body.branch, body.at)
+        context.require_state(graph, body.branch, body.at)
         # What outgrows its room is refused: only who asks for Spark gets it.
-        engine = "local" if body.engine == "auto" else call.engine(body.engine)
+        engine = "local" if body.engine == "auto" else context.engine(body.engine)
         return graph.query(
             body.query, body.name, body.params, body.branch, body.at, explain=body.explain, engine=engine
         )
 
-    return await answer_query(call, run)
+    return await respond_to_query(context, run)
 
 
-async def answer_query(call: Call, run: "Callable[[Graph], QueryResult]") -> Response:
+async def respond_to_query(context: RequestContext, run: "Callable[[Graph], QueryResult]") -> Response:
     """The result of a read in the form that the caller accepts."""
-    accepted = call.request.headers.get("accept", "")
+    accepted = context.request.headers.get("accept", "")
     if ARROW in accepted:
-        return await _streamed(call, run, ARROW, _write_arrow)
+        return await _stream(context, run, ARROW, _write_arrow)
     if NDJSON in accepted:
-        return await _streamed(call, run, NDJSON, _write_ndjson)
+        return await _stream(context, run, NDJSON, _write_ndjson)
 
     def work(graph: Graph) -> bytes:
-        result = bounded(call, run(graph))
+        result = require_bounded(context, run(graph))
         head = QueryHead.encode(result)
         if result.plan is not None:
             head["plan"] = result.plan.to_json()
-        return _document(head, result, call.service.settings.limits.result_bytes)
+        return _json_body(head, result, context.service.settings.limits.result_bytes)
 
-    return call.answer_text(await call.read(work))
+    return context.respond_text(await context.read(work))
 
 
-def bounded(call: Call, result: QueryResult) -> QueryResult:
-    limit = call.service.settings.limits.result_rows
+def require_bounded(context: RequestContext, result: QueryResult) -> QueryResult:
+    limit = context.service.settings.limits.result_rows
     if len(result) > limit:
         raise TooLarge("The result", limit, "rows", "ask for fewer with limit, or page through it")
     return result
 
 
-def _document(head: Mapping[str, Any], result: QueryResult, limit: int) -> bytes:
+def _json_body(head: Mapping[str, Any], result: QueryResult, limit: int) -> bytes:
     """The text of the answer, made in the thread of the query; given up as soon as it does not fit any more."""
     parts, size = [], 0
     for batch in result.json_batches():
@@ -84,8 +84,8 @@ def _document(head: Mapping[str, Any], result: QueryResult, limit: int) -> bytes
     return b'%s,"rows":[%s]}' % (start, b",".join(part for part in parts if part))
 
 
-async def _streamed(
-    call: Call,
+async def _stream(
+    context: RequestContext,
     run: "Callable[[Graph], QueryResult]",
     media_type: str,
     write: "Callable[[QueryResult, Pipe], None]",
@@ -93,7 +93,7 @@ async def _streamed(
     told: dict[str, str] = {}
 
     def produce(graph: Graph, pipe: Pipe) -> None:
-        result = bounded(call, run(graph))
+        result = require_bounded(context, run(graph))
         told["Omnigraph-Query"] = result.query
         told["Omnigraph-Branch"] = result.branch
         told["Omnigraph-Commit"] = result.commit_id
@@ -104,7 +104,7 @@ async def _streamed(
     def headers() -> Mapping[str, str]:
         return told
 
-    return await call.stream(produce, media_type, headers)
+    return await context.stream(produce, media_type, headers)
 
 
 def _write_ndjson(result: QueryResult, pipe: Pipe) -> None:
@@ -121,10 +121,12 @@ def _write_arrow(result: QueryResult, pipe: Pipe) -> None:
             writer.write_batch(batch)
 
 
-@router.post("/mutate", responses=described(WriteAnswer, writes=True), name="mutate")
-async def mutate(call: TheCall, body: MutateRequest, if_commit: IfCommit = None, txn_id: TxnId = None) -> Response:
+@router.post("/mutate", responses=describe_responses(WriteAnswer, writes=True), name="mutate")
+async def mutate(
+    context: Context, body: MutateRequest, if_commit: IfCommitHeader = None, txn_id: TxnIdHeader = None
+) -> Response:
     """Run a mutation as one atomic commit; `commit` is null where it changes nothing."""
-    call.require(Action.CHANGE, body.branch)
+    context.require(Action.CHANGE, body.branch)
 
     def run(graph: Graph) -> PublishedCommit | None:
         return graph.mutate(
@@ -132,72 +134,74 @@ async def mutate(call: TheCall, body: MutateRequest, if_commit: IfCommit = None,
             body.name,
             body.params,
             body.branch,
-            call.principal.actor,
+            context.principal.actor,
             if_commit,
             body.on_conflict,
             txn_id=txn_id,
         )
 
-    return await answer_mutation(call, run)
+    return await respond_to_mutation(context, run)
 
 
-async def answer_mutation(call: Call, run: "Callable[[Graph], PublishedCommit | None]") -> Response:
+async def respond_to_mutation(context: RequestContext, run: "Callable[[Graph], PublishedCommit | None]") -> Response:
     def work(graph: Graph) -> Document:
         with meter.operation(REQUEST) as operation:
             commit = run(graph)
         return WriteAnswer.encode(commit=commit, cost=operation.cost if commit is None else commit.cost)
 
-    return call.answer(await call.write(work))
+    return context.respond(await context.write(work))
 
 
 stored_router = graph_router("stored queries")
 
 
-@stored_router.get("/queries", responses=described(StoredAnswer), name="list_queries")
-async def list_queries(call: TheCall, branch: Annotated[str, Query(max_length=200)] = "main") -> Response:
+@stored_router.get("/queries", responses=describe_responses(StoredAnswer), name="list_queries")
+async def list_queries(context: Context, branch: Annotated[str, Query(max_length=200)] = "main") -> Response:
     """The stored queries, reads and writes, checked against the schema that the branch has now."""
-    call.require(Action.INVOKE_QUERY, branch)
-    stored = call.service.stored
+    context.require(Action.INVOKE_QUERY, branch)
+    stored = context.service.stored
 
     def work(graph: Graph) -> object:
-        errors = stored.errors(call.graph_id, graph.repository.snapshot(branch))
-        known = sorted(stored.of(call.graph_id).items())
+        errors = stored.errors(context.graph_id, graph.repository.snapshot(branch))
+        known = sorted(stored.of_graph(context.graph_id).items())
         reasons = {name: str(error) for name, error in errors.items()}
         return {"queries": [StoredEntry.encode(query, error=reasons.get(name)) for name, query in known]}
 
-    return call.answer(await call.read(work))
+    return context.respond(await context.read(work))
 
 
 @stored_router.post(
-    "/queries/{name}", responses=described(QueryAnswer | WriteAnswer, NDJSON, ARROW, writes=True), name="invoke_query"
+    "/queries/{name}",
+    responses=describe_responses(QueryAnswer | WriteAnswer, NDJSON, ARROW, writes=True),
+    name="invoke_query",
 )
 async def invoke_query(
-    call: TheCall,
+    context: Context,
     name: Annotated[str, Path(max_length=300)],
     body: StoredRequest,
-    if_commit: IfCommit = None,
-    txn_id: TxnId = None,
+    if_commit: IfCommitHeader = None,
+    txn_id: TxnIdHeader = None,
 ) -> Response:
     """Run one. A read answers as `query` does and a write as `mutate`; a write needs a token that may write."""
-    call.require(Action.INVOKE_QUERY, body.branch)
-    stored = call.service.stored
-    query = stored.find(call.graph_id, name)
+    context.require(Action.INVOKE_QUERY, body.branch)
+    stored = context.service.stored
+    query = stored.find(context.graph_id, name)
     if query.writes:
-        call.require(Action.CHANGE, body.branch)
+        context.require(Action.CHANGE, body.branch)
         if body.at is not None:
             raise BadRequest(f"{name} writes, and history can't be written: leave out at.")
 
         def change(graph: Graph) -> PublishedCommit | None:
-            stored.require(call.graph_id, query, graph.repository.snapshot(body.branch))
+            stored.require(context.graph_id, query, graph.repository.snapshot(body.branch))
             return graph.mutate(
-                query.text, name, body.params, body.branch, call.principal.actor, if_commit, txn_id=txn_id
+                query.text, name, body.params, body.branch, context.principal.actor, if_commit, txn_id=txn_id
             )
 
-        return await answer_mutation(call, change)
+        return await respond_to_mutation(context, change)
 
     def read(graph: Graph) -> QueryResult:
-        call.require_state(graph, body.branch, body.at)
-        stored.require(call.graph_id, query, graph.repository.snapshot(body.branch, body.at))
+        context.require_state(graph, body.branch, body.at)
+        stored.require(context.graph_id, query, graph.repository.snapshot(body.branch, body.at))
         return graph.query(query.text, name, body.params, body.branch, body.at)
 
-    return await answer_query(call, read)
+    return await respond_to_query(context, read)

@@ -17,9 +17,9 @@ from omnigraph.manifest.model.manifest import Commit
 from omnigraph.server.auth import access
 from omnigraph.server.auth.access import Action
 from omnigraph.server.http.pipe import Pipe
-from omnigraph.server.http.request_context import Call, TheCall
+from omnigraph.server.http.request_context import Context, RequestContext
 from omnigraph.server.models.request_models import Reference
-from omnigraph.server.routes.shared import described, graph_router
+from omnigraph.server.routes.shared import describe_responses, graph_router
 
 router = graph_router("history")
 
@@ -31,9 +31,9 @@ PageToken = Annotated[str | None, Query(max_length=10_000)]
 Limit = Annotated[int | None, Query(ge=1, le=10**9)]
 
 
-@router.get("/commits", responses=described(CommitsAnswer), name="list_commits")
+@router.get("/commits", responses=describe_responses(CommitsAnswer), name="list_commits")
 async def list_commits(
-    call: TheCall,
+    context: Context,
     branch: Annotated[str | None, Query(max_length=200)] = None,
     limit: Annotated[int, Query(ge=0, le=10**9)] = 50,
     actor: Annotated[str | None, Query(max_length=200)] = None,
@@ -47,44 +47,46 @@ async def list_commits(
 
     Where there are more, `Link` has the address of the next page.
     """
-    wanted = min(limit, call.service.settings.limits.commits)
+    wanted = min(limit, context.service.settings.limits.commits)
     if drawn:
         if actor is not None or kind is not None or types or at is not None:
             raise BadRequest("graph shows every commit: leave out actor, kind, type and at.")
-        return await _graph(call, branch, wanted, all_)
+        return await _graph(context, branch, wanted, all_)
     name = "main" if branch is None else branch
-    call.require(Action.READ, name)
+    context.require(Action.READ, name)
 
     def work(graph: Graph) -> list[Commit]:
-        call.require_state(graph, name, at)
+        context.require_state(graph, name, at)
         return graph.commits(name, wanted + 1, actor, kind=kind, types=types or (), maintenance=all_, at=at)
 
-    found = await call.read(work)
+    found = await context.read(work)
     headers = {}
     if len(found) > wanted > 0:
-        given = [(key, value) for key, value in call.request.query_params.multi_items() if key not in ("at", "limit")]
+        given = [
+            (key, value) for key, value in context.request.query_params.multi_items() if key not in ("at", "limit")
+        ]
         following = urlencode([*given, ("limit", wanted), ("at", found[wanted].id)])
-        headers["Link"] = f'</graphs/{call.graph_id}/commits?{following}>; rel="next"'
-    return call.answer(CommitsAnswer.encode(commits=found[:wanted]), headers=headers)
+        headers["Link"] = f'</graphs/{context.graph_id}/commits?{following}>; rel="next"'
+    return context.respond(CommitsAnswer.encode(commits=found[:wanted]), headers=headers)
 
 
-async def _graph(call: Call, branch: str | None, limit: int, maintenance: bool) -> Response:
+async def _graph(context: RequestContext, branch: str | None, limit: int, maintenance: bool) -> Response:
     if branch is not None:
-        call.require(Action.READ, branch)
+        context.require(Action.READ, branch)
 
     def work(graph: Graph) -> object:
-        everything = branch is None and access.sees_everything(call.principal, call.graph_id)
-        names = [branch] if branch is not None else access.readable_branches(call.principal, call.graph_id, graph)
+        everything = branch is None and access.sees_everything(context.principal, context.graph_id)
+        names = [branch] if branch is not None else access.readable_branches(context.principal, context.graph_id, graph)
         return CommitGraphAnswer.encode(
             commits=graph.commit_graph(None if everything else names, limit, maintenance=maintenance)
         )
 
-    return call.answer(await call.read(work))
+    return context.respond(await context.read(work))
 
 
-@router.get("/commits/{commit:path}/changes", responses=described(ChangesAnswer), name="commit_changes")
+@router.get("/commits/{commit:path}/changes", responses=describe_responses(ChangesAnswer), name="commit_changes")
 async def commit_changes(
-    call: TheCall,
+    context: Context,
     commit: Annotated[str, Path(max_length=300)],
     kinds: Kinds = None,
     types: Types = None,
@@ -96,28 +98,30 @@ async def commit_changes(
     """What one commit changed. With a limit, `next_page` is the `page` to ask for next."""
 
     def found(graph: Graph) -> GraphChanges:
-        call.require_commit(graph, commit)
-        return _visible(
-            call, graph, graph.commit_changes(commit, kinds, types, operations, limit=_bounded(call, limit), page=page)
+        context.require_commit(graph, commit)
+        return _require_states(
+            context,
+            graph,
+            graph.commit_changes(commit, kinds, types, operations, limit=_bound_limit(context, limit), page=page),
         )
 
-    return await _streamed(call, found, explain)
+    return await _stream_changes(context, found, explain)
 
 
-@router.get("/commits/{commit:path}", responses=described(CommitAnswer), name="show_commit")
-async def show_commit(call: TheCall, commit: Annotated[str, Path(max_length=300)]) -> Response:
+@router.get("/commits/{commit:path}", responses=describe_responses(CommitAnswer), name="show_commit")
+async def show_commit(context: Context, commit: Annotated[str, Path(max_length=300)]) -> Response:
     """One commit, by its id or a tag, on whatever branch it is."""
 
     def work(graph: Graph) -> object:
-        call.require_commit(graph, commit)
+        context.require_commit(graph, commit)
         return CommitAnswer.encode(graph.commit_details(commit))
 
-    return call.answer(await call.read(work))
+    return context.respond(await context.read(work))
 
 
-@router.get("/changes", responses=described(ChangesAnswer | FeedAnswer), name="changes")
+@router.get("/changes", responses=describe_responses(ChangesAnswer | FeedAnswer), name="changes")
 async def changes(
-    call: TheCall,
+    context: Context,
     a: Reference | None = None,
     b: Reference | None = None,
     branch: Annotated[str | None, Query(max_length=200)] = None,
@@ -136,50 +140,54 @@ async def changes(
     if a is None or b is None:
         if kinds or types or operations or page is not None or explain:
             raise BadRequest("The feed tells every change: kind, type, operation, page and explain are for a and b.")
-        return await _feed(call, branch, cursor, start, limit)
+        return await _feed(context, branch, cursor, start, limit)
     if cursor is not None or start is not None:
         raise BadRequest("cursor and start are for the feed: leave them out, or leave out a and b.")
     older, newer, name = a, b, "main" if branch is None else branch
 
     def found(graph: Graph) -> GraphChanges:
-        call.require_named(graph, older, name)
-        call.require_named(graph, newer, name)
-        return _visible(
-            call,
+        context.require_named(graph, older, name)
+        context.require_named(graph, newer, name)
+        return _require_states(
+            context,
             graph,
-            graph.changes(older, newer, kinds, types, operations, limit=_bounded(call, limit), page=page, branch=name),
+            graph.changes(
+                older, newer, kinds, types, operations, limit=_bound_limit(context, limit), page=page, branch=name
+            ),
         )
 
-    return await _streamed(call, found, explain)
+    return await _stream_changes(context, found, explain)
 
 
-async def _feed(call: Call, branch: str | None, cursor: str | None, start: str | None, limit: int | None) -> Response:
-    call.require(Action.READ, branch or (None if cursor is None else Cursor.decode(cursor).branch) or "main")
-    wanted = min(1000 if limit is None else limit, call.service.settings.limits.changes)
+async def _feed(
+    context: RequestContext, branch: str | None, cursor: str | None, start: str | None, limit: int | None
+) -> Response:
+    context.require(Action.READ, branch or (None if cursor is None else Cursor.decode(cursor).branch) or "main")
+    wanted = min(1000 if limit is None else limit, context.service.settings.limits.changes)
 
     def work(graph: Graph) -> object:
         if start is not None and start not in ("now", "beginning"):
-            call.require_commit(graph, start)
+            context.require_commit(graph, start)
         return FeedAnswer.encode(graph.poll_changes(cursor, start, wanted, branch))
 
-    return call.answer(await call.read(work), bounded=True)
+    return context.respond(await context.read(work), bounded=True)
 
 
-def _visible(call: Call, graph: Graph, found: GraphChanges) -> GraphChanges:
+def _require_states(context: RequestContext, graph: Graph, found: GraphChanges) -> GraphChanges:
     """A page token says which states are compared, and anybody can write one: so these are asked about as well."""
-    call.require_entry(graph, found.older.manifest)
-    call.require_entry(graph, found.newer.manifest)
+    context.require_entry(graph, found.older.manifest)
+    context.require_entry(graph, found.newer.manifest)
     return found
 
 
-def _bounded(call: Call, limit: int | None) -> int | None:
+def _bound_limit(context: RequestContext, limit: int | None) -> int | None:
     """A caller that sets a limit pages; it gets no more at once than the server allows."""
-    return None if limit is None else min(limit, call.service.settings.limits.changes)
+    return None if limit is None else min(limit, context.service.settings.limits.changes)
 
 
-async def _streamed(call: Call, found: Callable[[Graph], GraphChanges], explain: bool) -> Response:
+async def _stream_changes(context: RequestContext, found: Callable[[Graph], GraphChanges], explain: bool) -> Response:
     def produce(graph: Graph, pipe: Pipe) -> None:
         for piece in changes_text(found(graph), explain=explain):
             pipe.write(piece.encode())
 
-    return await call.stream(produce, "application/json")
+    return await context.stream(produce, "application/json")

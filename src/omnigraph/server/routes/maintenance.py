@@ -13,8 +13,8 @@ from omnigraph.errors import BadRequest, NotFound
 from omnigraph.graph.graph import Graph
 from omnigraph.server.auth import access
 from omnigraph.server.auth.access import Action
-from omnigraph.server.http.request_context import Call, TheCall
-from omnigraph.server.jobs import Job, no_job
+from omnigraph.server.http.request_context import Context, RequestContext
+from omnigraph.server.jobs import Job, job_not_found
 from omnigraph.server.models.request_models import (
     AnalyzeRequest,
     CleanupRequest,
@@ -23,33 +23,33 @@ from omnigraph.server.models.request_models import (
     RecoverRequest,
     VerifyRequest,
 )
-from omnigraph.server.routes.shared import IfCommit, TxnId, described, graph_router
+from omnigraph.server.routes.shared import IfCommitHeader, TxnIdHeader, describe_responses, graph_router
 
 router = graph_router("maintenance")
 
 
-def _job(model: Any) -> dict[Any, Any]:
+def _job_responses(model: Any) -> dict[Any, Any]:
     """202, or the answer itself for who waits and sees the end."""
-    return described(model, writes=True, job=True)
+    return describe_responses(model, writes=True, job=True)
 
 
-@router.post("/optimize", responses=_job(OptimizeAnswer), status_code=202, name="optimize")
-async def optimize(call: TheCall, body: OptimizeRequest) -> Response:
+@router.post("/optimize", responses=_job_responses(OptimizeAnswer), status_code=202, name="optimize")
+async def optimize(context: Context, body: OptimizeRequest) -> Response:
     """Fold, compact and index the tables of a branch; the content stays as it is."""
-    call.require(Action.MAINTAIN, body.branch)
+    context.require(Action.MAINTAIN, body.branch)
 
     def work(graph: Graph, _job: Job) -> Document:
         return OptimizeAnswer.encode(
-            graph.optimize(body.branch, body.types, call.engine(body.engine), actor=call.principal.actor)
+            graph.optimize(body.branch, body.types, context.engine(body.engine), actor=context.principal.actor)
         )
 
-    return await call.job("optimize", work)
+    return await context.run_job("optimize", work)
 
 
-@router.post("/cleanup", responses=_job(CleanupAnswer), status_code=202, name="cleanup")
-async def cleanup(call: TheCall, body: CleanupRequest) -> Response:
+@router.post("/cleanup", responses=_job_responses(CleanupAnswer), status_code=202, name="cleanup")
+async def cleanup(context: Context, body: CleanupRequest) -> Response:
     """Expire old history on all branches and delete what nothing needs; without `confirm`, only say what would go."""
-    call.require(Action.MAINTAIN, None)
+    context.require(Action.MAINTAIN, None)
 
     def work(graph: Graph, _job: Job) -> Document:
         done = graph.cleanup(
@@ -57,57 +57,59 @@ async def cleanup(call: TheCall, body: CleanupRequest) -> Response:
             body.keep,
             not body.confirm,
             intent_ttl=body.intent_ttl,
-            actor=call.principal.actor,
+            actor=context.principal.actor,
         )
         return CleanupAnswer.encode(done)
 
-    return await call.job("cleanup", work)
+    return await context.run_job("cleanup", work)
 
 
-@router.post("/verify", responses=_job(VerifyAnswer), status_code=202, name="verify")
-async def verify(call: TheCall, body: VerifyRequest) -> Response:
+@router.post("/verify", responses=_job_responses(VerifyAnswer), status_code=202, name="verify")
+async def verify(context: Context, body: VerifyRequest) -> Response:
     """Look whether everything stored exists, reads back and agrees; changes nothing."""
-    call.require(Action.MAINTAIN, body.branch)
+    context.require(Action.MAINTAIN, body.branch)
 
     def work(graph: Graph, job: Job) -> Document:
         report = graph.verify(body.branch, full=body.full, seed=body.seed)
         job.stop.check()  # what was stopped on the way may look like damage: then there is no report
         return VerifyAnswer.encode(report)
 
-    return await call.job("verify", work)
+    return await context.run_job("verify", work)
 
 
-@router.post("/recover", responses=described(RecoverAnswer, writes=True), name="recover")
-async def recover(call: TheCall, body: RecoverRequest) -> Response:
+@router.post("/recover", responses=describe_responses(RecoverAnswer, writes=True), name="recover")
+async def recover(context: Context, body: RecoverRequest) -> Response:
     """List the bulk writes that have not ended, after completing or discarding dead ones."""
-    call.require(Action.MAINTAIN, None)
+    context.require(Action.MAINTAIN, None)
     if body.all and (body.complete or body.discard):
         raise BadRequest("all ends every dead job: leave out complete and discard.")
 
     def work(graph: Graph) -> Document:
         return RecoverAnswer.encode(graph.recover(body.complete, body.discard, all=body.all))
 
-    return call.answer(await call.write(work))
+    return context.respond(await context.write(work))
 
 
-@router.post("/analyze", responses=_job(AnalyzeAnswer), status_code=202, name="analyze")
-async def analyze(call: TheCall, body: AnalyzeRequest, if_commit: IfCommit = None, txn_id: TxnId = None) -> Response:
+@router.post("/analyze", responses=_job_responses(AnalyzeAnswer), status_code=202, name="analyze")
+async def analyze(
+    context: Context, body: AnalyzeRequest, if_commit: IfCommitHeader = None, txn_id: TxnIdHeader = None
+) -> Response:
     """PageRank, components, degrees or triangles; with `write` every row gets its value, as one commit."""
-    call.require(Action.READ, body.branch)
+    context.require(Action.READ, body.branch)
     if body.write is not None:
-        call.require(Action.CHANGE, body.branch)
+        context.require(Action.CHANGE, body.branch)
     elif if_commit is not None or txn_id is not None:
         raise BadRequest("If-Graph-Commit and Idempotency-Key are about a commit: give write too.")
 
-    most = call.service.settings.limits.result_rows
+    most = context.service.settings.limits.result_rows
 
     def work(graph: Graph, _job: Job) -> Document:
-        call.require_state(graph, body.branch, body.at)
+        context.require_state(graph, body.branch, body.at)
         found = graph.analyze(
             body.algorithm,
             body.edges,
             body.write,
-            call.engine(body.engine),
+            context.engine(body.engine),
             direction=body.direction,
             damping=body.damping,
             tolerance=body.tolerance,
@@ -115,20 +117,20 @@ async def analyze(call: TheCall, body: AnalyzeRequest, if_commit: IfCommit = Non
             branch=body.branch,
             at=body.at,
             limit=min(body.limit, most) if body.limit is not None else most,
-            actor=call.principal.actor,
+            actor=context.principal.actor,
             if_commit=if_commit,
             txn_id=txn_id,
         )
         rows = [finite(row) for row in found.table.to_pylist()]
         return AnalyzeAnswer.encode(found, rows=rows)
 
-    return await call.job("analyze", work)
+    return await context.run_job("analyze", work)
 
 
-@router.post("/embed", responses=_job(EmbedAnswer), status_code=202, name="embed")
-async def embed(call: TheCall, body: EmbedRequest) -> Response:
+@router.post("/embed", responses=_job_responses(EmbedAnswer), status_code=202, name="embed")
+async def embed(context: Context, body: EmbedRequest) -> Response:
     """Fill vectors declared with `@embed` in the rows that lack them; the server's own provider is asked."""
-    call.require(Action.READ if body.dry_run else Action.CHANGE, body.branch)
+    context.require(Action.READ if body.dry_run else Action.CHANGE, body.branch)
 
     def work(graph: Graph, job: Job) -> Document:
         def told(done: int, total: int) -> None:
@@ -146,12 +148,12 @@ async def embed(call: TheCall, body: EmbedRequest) -> Response:
             concurrency=body.concurrency,
             dry_run=body.dry_run,
             price_per_1k=body.price_per_1k,
-            actor=call.principal.actor,
+            actor=context.principal.actor,
             on_progress=told,
         )
         return EmbedAnswer.encode(result)
 
-    return await call.job("embed", work)
+    return await context.run_job("embed", work)
 
 
 jobs_router = graph_router("jobs")
@@ -159,42 +161,44 @@ jobs_router = graph_router("jobs")
 JobId = Annotated[str, Path(max_length=100)]
 
 
-def _may_see(call: Call, job: Job) -> bool:
+def _may_see(context: RequestContext, job: Job) -> bool:
     """One's own, begun with a token of the same grants; or everybody's for who maintains the graph."""
-    own = job.actor == call.principal.actor and job.grants == call.principal.grants
-    return own or access.allows(call.principal, Action.MAINTAIN, call.graph_id, None)
+    own = job.actor == context.principal.actor and job.grants == context.principal.grants
+    return own or access.allows(context.principal, Action.MAINTAIN, context.graph_id, None)
 
 
-def _visible_job(call: Call, job_id: str) -> Job:
+def _visible_job(context: RequestContext, job_id: str) -> Job:
     """One that may not be seen is as one that is not there."""
-    job = call.service.jobs.find(call.graph_id, job_id)
-    if not _may_see(call, job):
-        raise no_job(job_id)
+    job = context.service.jobs.find(context.graph_id, job_id)
+    if not _may_see(context, job):
+        raise job_not_found(job_id)
     return job
 
 
-@jobs_router.get("/jobs", responses=described(JobsAnswer), name="list_jobs")
-async def list_jobs(call: TheCall) -> Response:
+@jobs_router.get("/jobs", responses=describe_responses(JobsAnswer), name="list_jobs")
+async def list_jobs(context: Context) -> Response:
     """The jobs of this server on the graph, the oldest first."""
-    call.service.hosted.hosted(call.graph_id)
-    jobs = [job for job in call.service.jobs.of(call.graph_id) if _may_see(call, job)]
-    return call.answer({"jobs": [job.to_json() for job in jobs]})
+    context.service.hosted.find(context.graph_id)
+    jobs = [job for job in context.service.jobs.of_graph(context.graph_id) if _may_see(context, job)]
+    return context.respond({"jobs": [job.to_json() for job in jobs]})
 
 
-@jobs_router.get("/jobs/{job}", responses=described(JobAnswer), name="show_job")
-async def show_job(call: TheCall, job: JobId) -> Response:
+@jobs_router.get("/jobs/{job}", responses=describe_responses(JobAnswer), name="show_job")
+async def show_job(context: Context, job: JobId) -> Response:
     """How far a job is; `Prefer: wait=N` answers when it ends, or after N seconds."""
-    found = _visible_job(call, job)
-    await found.ends_within(call.wait_s)
-    return call.answer(found.to_json())
+    found = _visible_job(context, job)
+    await found.wait_for_end(context.wait_s)
+    return context.respond(found.to_json())
 
 
-@jobs_router.delete("/jobs/{job}", responses=described(JobAnswer, status=202), status_code=202, name="cancel_job")
-async def cancel_job(call: TheCall, job: JobId) -> Response:
+@jobs_router.delete(
+    "/jobs/{job}", responses=describe_responses(JobAnswer, status=202), status_code=202, name="cancel_job"
+)
+async def cancel_job(context: Context, job: JobId) -> Response:
     """End a job. What it has committed stays; what it was about to commit is not."""
-    found = _visible_job(call, job)
-    call.service.jobs.cancel(found)
-    return call.answer(found.to_json(), 202)
+    found = _visible_job(context, job)
+    context.service.jobs.cancel(found)
+    return context.respond(found.to_json(), 202)
 
 
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
@@ -202,11 +206,11 @@ _FILE = {200: {"description": "The file.", "content": {"application/octet-stream
 
 
 @jobs_router.get(
-    "/jobs/{job}/{file}", responses=described(None) | _FILE, response_class=Response, name="fetch_job_file"
+    "/jobs/{job}/{file}", responses=describe_responses(None) | _FILE, response_class=Response, name="fetch_job_file"
 )
-async def fetch_job_file(call: TheCall, job: JobId, file: Annotated[str, Path(max_length=100)]) -> Response:
+async def fetch_job_file(context: Context, job: JobId, file: Annotated[str, Path(max_length=100)]) -> Response:
     """What a job left: `export` of an export, `quarantine` of a load."""
-    found = _visible_job(call, job)
+    found = _visible_job(context, job)
     path = found.files.get(file) if found.ended.is_set() else None
     if path is None:
         raise NotFound(f"The job {job!r} has no file {file!r}, or not yet: see its files.")

@@ -30,7 +30,7 @@ _WRITE_ERRORS = {
 NDJSON = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 
-IfCommit = Annotated[
+IfCommitHeader = Annotated[
     str | None,
     Header(alias="If-Graph-Commit", max_length=200, description="Only if this is the branch's newest commit."),
 ]
@@ -52,14 +52,16 @@ async def _txn_id(key: _Key = None, seen: _KeyAfter = None) -> str | None:
     return key if key is None or seen is None else FreshTxnId(key, seen)
 
 
-TxnId = Annotated[str | None, Depends(_txn_id)]
+TxnIdHeader = Annotated[str | None, Depends(_txn_id)]
 
 
 def graph_router(tag: str) -> APIRouter:
     return APIRouter(prefix="/graphs/{graph}", route_class=GraphRoute, tags=[tag])
 
 
-def described(model: Any, *streams: str, writes: bool = False, job: bool = False, status: int = 200) -> dict[Any, Any]:
+def describe_responses(
+    model: Any, *streams: str, writes: bool = False, job: bool = False, status: int = 200
+) -> dict[Any, Any]:
     """The answers of a route for OpenAPI; `streams` are media types that it can answer in beside JSON."""
     errors = _ERRORS | (_WRITE_ERRORS if writes else {})
     found: dict[Any, Any] = {
