@@ -26,7 +26,7 @@ from omnigraph.schema.catalog import Catalog, Schema
 from omnigraph.schema.definitions import TypeDef
 from omnigraph.schema.evolve.migration import column_fills
 from omnigraph.schema.evolve.schema_merge import merge_schemas, renamed_tables
-from omnigraph.storage.table.tables import StagedVersion, Tables, TableVersion
+from omnigraph.storage.table.tables import DetachedVersion, Tables, TableVersion
 from omnigraph.storage.util.parallel import gather
 from omnigraph.storage.util.runner import Runner
 from omnigraph.write.delta import TableDelta
@@ -322,7 +322,7 @@ def _widen_with_delta(
         return _widen(tables, ids, state, wanted, schema)
     assert state.ref is not None, "a type without a table has nothing to widen"
     at = add_missing_columns(tables, _fold_tail(tables, ids, state), state.definition, wanted).at
-    staged: StagedVersion | None = None
+    staged: DetachedVersion | None = None
     if delta.removed:
         staged = tables.delete(at, delta.removed)
     if delta.rows.num_rows:

@@ -36,7 +36,7 @@ from omnigraph.schema.indexes import declared_indexes
 from omnigraph.storage.table.index.segments import INDEXED_ROWS_MIN
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.table_content import TableContent, VersionWithTail, make_content
-from omnigraph.storage.table.tables import StagedVersion, Tables, TableVersion
+from omnigraph.storage.table.tables import DetachedVersion, Tables, TableVersion
 from omnigraph.storage.util.parallel import gather
 from omnigraph.write.delta import texts
 from omnigraph.write.inline_plan import fits, has_only_new_ids, inline_tables, rebase_inline, small_actions
@@ -172,7 +172,7 @@ class Stager:
         since = made.base if made.base is not None and made.base.table_id == made.at.table_id else None
         return replace(made, at=self._tables.index_new_rows(made.at, since, declared_indexes(txn.catalog.type_of(key))))
 
-    def _apply(self, at: TableContent | None, action: TableAction, schema: "pa.Schema") -> StagedVersion | None:
+    def _apply(self, at: TableContent | None, action: TableAction, schema: "pa.Schema") -> DetachedVersion | None:
         tables, fresh_id = self._tables, self._ids.short_id
         match action:
             case Delete(_, ids):

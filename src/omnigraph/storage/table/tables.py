@@ -29,7 +29,7 @@ from omnigraph.storage.table.read.search import SearchHits
 from omnigraph.storage.table.table_content import TableContent, Tail, TailReader, VersionWithTail
 from omnigraph.storage.table.view import VIEWS_MAX, ViewCache
 from omnigraph.storage.table.write import detached_commit, schema_evolution
-from omnigraph.storage.table.write.detached_commit import AppendedFragments, StagedVersion
+from omnigraph.storage.table.write.detached_commit import AppendedFragments, DetachedVersion
 from omnigraph.storage.table.write.schema_evolution import FilledColumn
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AppendedFragments",
+    "DetachedVersion",
     "Difference",
     "DifferingIds",
     "Overlay",
     "SearchHits",
-    "StagedVersion",
     "TableVersion",
     "Tables",
 ]
@@ -75,35 +75,35 @@ class Tables:
 
     # Changes: each creates a new version, durable when the call returns, which nothing refers to yet.
 
-    def create(self, table_id: str, rows: "pa.Table") -> StagedVersion:
+    def create(self, table_id: str, rows: "pa.Table") -> DetachedVersion:
         """Create a table; `table_id` must be unused. Rows may be empty: their schema is the table's."""
         return detached_commit.create(self._handles, table_id, rows)
 
-    def append(self, at: TableVersion, rows: "pa.Table") -> StagedVersion:
+    def append(self, at: TableVersion, rows: "pa.Table") -> DetachedVersion:
         """Append rows whose ids the caller knows to be new."""
         return detached_commit.append(self._handles, at, rows)
 
-    def upsert(self, at: TableVersion, rows: "pa.Table") -> StagedVersion:
+    def upsert(self, at: TableVersion, rows: "pa.Table") -> DetachedVersion:
         """Replace whole rows by id; add those that are not there."""
         return detached_commit.upsert(self._handles, at, rows)
 
-    def delete(self, at: TableVersion, ids: Iterable[str]) -> StagedVersion:
+    def delete(self, at: TableVersion, ids: Iterable[str]) -> DetachedVersion:
         """Remove rows by id; returns `at` itself if there is nothing to remove."""
         return detached_commit.delete(self._handles, at, ids)
 
-    def overwrite(self, at: TableVersion, rows: "pa.Table") -> StagedVersion:
+    def overwrite(self, at: TableVersion, rows: "pa.Table") -> DetachedVersion:
         """Replace all rows, and the schema by that of `rows`."""
         return detached_commit.overwrite(self._handles, at, rows)
 
-    def add_columns(self, at: TableVersion, fields: "Sequence[pa.Field[Any]]") -> StagedVersion:
+    def add_columns(self, at: TableVersion, fields: "Sequence[pa.Field[Any]]") -> DetachedVersion:
         """Add nullable columns; writes no data."""
         return detached_commit.add_columns(self._handles, at, fields)
 
-    def fill_columns(self, at: TableVersion, columns: Sequence[FilledColumn]) -> StagedVersion:
+    def fill_columns(self, at: TableVersion, columns: Sequence[FilledColumn]) -> DetachedVersion:
         """Add columns with values; writes only these."""
         return schema_evolution.fill_columns(self._handles, at, columns)
 
-    def copy_columns(self, at: TableVersion, table_id: str, columns: Sequence[str]) -> StagedVersion:
+    def copy_columns(self, at: TableVersion, table_id: str, columns: Sequence[str]) -> DetachedVersion:
         """Another table with the same rows in only these columns, without indexes; `table_id` must be unused."""
         return schema_evolution.copy_columns(self._handles, at, table_id, columns)
 
@@ -111,7 +111,7 @@ class Tables:
         """Drop the indexes named `stale` and build these over all rows; `at` itself if there is nothing to do."""
         return schema_evolution.reindex(self._handles, at, stale, indexes)
 
-    def append_fragments(self, at: TableVersion, appended: AppendedFragments) -> StagedVersion:
+    def append_fragments(self, at: TableVersion, appended: AppendedFragments) -> DetachedVersion:
         """Add fragments that were appended to another version of this table; their ids must not be in `at`."""
         return detached_commit.append_fragments(self._handles, at, appended)
 
@@ -121,7 +121,7 @@ class Tables:
         """A version with index segments over the rows that `since` lacks; `at` itself if they are few."""
         return index_segments.add_segments(self._handles, at, since, indexes)
 
-    def commit_operation(self, at: TableVersion, operation: Any) -> StagedVersion:
+    def commit_operation(self, at: TableVersion, operation: Any) -> DetachedVersion:
         """Commit a `LanceOperation` whose files are written, such as a rewrite or a new index."""
         return detached_commit.commit(self._handles, at, self.open(at), operation)
 
@@ -131,7 +131,7 @@ class Tables:
         changes: Overlay,
         new_table_id: str,
         schema: "pa.Schema | None" = None,
-    ) -> StagedVersion:
+    ) -> DetachedVersion:
         """A stored version with all rows of the content and these changes: one more detached commit.
 
         The version itself if there is nothing to do; a new table `new_table_id` if nothing is stored.
@@ -146,7 +146,7 @@ class Tables:
         """Note that `other` was made from `at` with the same rows, in other fragments or with other indexes."""
         self._handles.lookup_cache.add_same(at, other)
 
-    def fold_tail(self, content: TableContent, new_table_id: str, schema: "pa.Schema | None" = None) -> StagedVersion:
+    def fold_tail(self, content: TableContent, new_table_id: str, schema: "pa.Schema | None" = None) -> DetachedVersion:
         """A stored version with all rows of the content; see `fold`."""
         return self.fold(content, Overlay.EMPTY, new_table_id, schema)
 

@@ -15,7 +15,7 @@ from omnigraph.storage.table import fsync
 from omnigraph.storage.table.handles import TableVersion, handles_of, lance_module
 from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.write import detached_commit
-from omnigraph.storage.table.write.detached_commit import StagedVersion
+from omnigraph.storage.table.write.detached_commit import DetachedVersion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +98,7 @@ def update_fragment(
     return UpdatedFragment(document, wanted.num_rows, tuple(int(field) for field in modified))
 
 
-def commit_updates(location: Location, at: TableVersion, updates: Iterable[UpdatedFragment]) -> StagedVersion:
+def commit_updates(location: Location, at: TableVersion, updates: Iterable[UpdatedFragment]) -> DetachedVersion:
     """Commit what the tasks wrote as a new version; `at` itself if they wrote nothing."""
     handles = handles_of(location)
     dataset = handles.open(at)

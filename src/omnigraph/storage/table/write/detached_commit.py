@@ -50,7 +50,7 @@ class AppendedFragments:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedVersion:
+class DetachedVersion:
     """A committed table version and its number of live rows."""
 
     at: TableVersion
@@ -58,7 +58,7 @@ class StagedVersion:
     appended: AppendedFragments | None = None
 
 
-def create(handles: Handles, table_id: str, rows: "pa.Table") -> StagedVersion:
+def create(handles: Handles, table_id: str, rows: "pa.Table") -> DetachedVersion:
     """Create the table. Its first version, 1, is the only one on its mainline."""
     unique_ids(rows)
     at = TableVersion(table_id, 1)
@@ -83,7 +83,7 @@ def create(handles: Handles, table_id: str, rows: "pa.Table") -> StagedVersion:
         fsync.sync_created(path, made_above)
     record_created(handles, at, dataset)
     handles.add(at, dataset)
-    return StagedVersion(at, rows.num_rows)
+    return DetachedVersion(at, rows.num_rows)
 
 
 def record_created(handles: Handles, at: TableVersion, dataset: "LanceDataset") -> None:
@@ -97,7 +97,7 @@ def record_created(handles: Handles, at: TableVersion, dataset: "LanceDataset") 
     handles.files.add_version(at.table_id, None, at.table_version, written)
 
 
-def append(handles: Handles, at: TableVersion, rows: "pa.Table") -> StagedVersion:
+def append(handles: Handles, at: TableVersion, rows: "pa.Table") -> DetachedVersion:
     """Append rows whose ids the caller knows to be new."""
     ids = unique_ids(rows)
     dataset = handles.open(at)
@@ -107,7 +107,7 @@ def append(handles: Handles, at: TableVersion, rows: "pa.Table") -> StagedVersio
     return _commit_append(handles, at, dataset, _write_beside_indexes(handles, at, dataset, aligned), ids)
 
 
-def upsert(handles: Handles, at: TableVersion, rows: "pa.Table") -> StagedVersion:
+def upsert(handles: Handles, at: TableVersion, rows: "pa.Table") -> DetachedVersion:
     """Replace whole rows by id; add those that do not exist."""
     ids = unique_ids(rows)
     dataset = handles.open(at)
@@ -121,7 +121,7 @@ def upsert(handles: Handles, at: TableVersion, rows: "pa.Table") -> StagedVersio
     return _commit_replacement(handles, at, dataset, replaced, aligned)
 
 
-def delete(handles: Handles, at: TableVersion, ids: Iterable[str]) -> StagedVersion:
+def delete(handles: Handles, at: TableVersion, ids: Iterable[str]) -> DetachedVersion:
     """Remove the rows with these ids; `at` itself if there are none."""
     dataset = handles.open(at)
     with translate_errors(str(at)):
@@ -131,7 +131,7 @@ def delete(handles: Handles, at: TableVersion, ids: Iterable[str]) -> StagedVers
 
 def fold(
     handles: Handles, at: TableVersion | None, overlay: Overlay, table_id: str, schema: "pa.Schema | None"
-) -> StagedVersion:
+) -> DetachedVersion:
     """Fold an overlay into the stored version: one commit, or a new table if nothing is stored.
 
     Columns that only the overlay's rows or `schema` have are added first, as a version that is never published.
@@ -158,7 +158,7 @@ def fold(
     return _commit_replacement(handles, at, dataset, replaced, aligned)
 
 
-def overwrite(handles: Handles, at: TableVersion, rows: "pa.Table") -> StagedVersion:
+def overwrite(handles: Handles, at: TableVersion, rows: "pa.Table") -> DetachedVersion:
     """Replace all rows, and the schema by that of `rows`. Indexes are dropped."""
     unique_ids(rows)
     dataset = handles.open(at)
@@ -166,7 +166,7 @@ def overwrite(handles: Handles, at: TableVersion, rows: "pa.Table") -> StagedVer
     return commit(handles, at, dataset, lance_module().LanceOperation.Overwrite(rows.schema, fragments))
 
 
-def add_columns(handles: Handles, at: TableVersion, fields: Sequence["pa.Field[Any]"]) -> StagedVersion:
+def add_columns(handles: Handles, at: TableVersion, fields: Sequence["pa.Field[Any]"]) -> DetachedVersion:
     """Add nullable columns at the end; all rows have null there. No data file is touched."""
     dataset = handles.open(at)
     schema = dataset.schema
@@ -183,7 +183,7 @@ def add_columns(handles: Handles, at: TableVersion, fields: Sequence["pa.Field[A
     return commit(handles, at, dataset, operation)
 
 
-def append_fragments(handles: Handles, at: TableVersion, appended: AppendedFragments) -> StagedVersion:
+def append_fragments(handles: Handles, at: TableVersion, appended: AppendedFragments) -> DetachedVersion:
     """Add fragments that were appended to another version of this table: a commit without writing data."""
     if appended.table_id != at.table_id:
         raise BadRequest(f"rows written for table {appended.table_id} can't be carried to {at}: stage them again.")
@@ -192,10 +192,10 @@ def append_fragments(handles: Handles, at: TableVersion, appended: AppendedFragm
         raise BadRequest(f"rows written with other columns than those of {at} can't be carried: stage them again.")
     operation = lance_module().LanceOperation.Append(list(appended.fragments))
     staged = commit(handles, at, dataset, operation)
-    return StagedVersion(staged.at, staged.rows, appended)
+    return DetachedVersion(staged.at, staged.rows, appended)
 
 
-def commit(handles: Handles, at: TableVersion, dataset: "LanceDataset", operation: Any) -> StagedVersion:
+def commit(handles: Handles, at: TableVersion, dataset: "LanceDataset", operation: Any) -> DetachedVersion:
     """One detached commit of `operation` on `at`, durable when this returns unless syncing is deferred."""
     transaction = lance_module("lance.dataset").Transaction(read_version=at.table_version, operation=operation)
     written = files_written_by(operation, dataset)
@@ -212,7 +212,7 @@ def commit(handles: Handles, at: TableVersion, dataset: "LanceDataset", operatio
     fsync.sync_committed(handles.location, at, transaction.uuid, operation, committed.version)
     staged = TableVersion(at.table_id, committed.version)
     handles.files.add_version(at.table_id, at.table_version, committed.version, written, inside)
-    return StagedVersion(staged, handles.add(staged, committed).count_rows())
+    return DetachedVersion(staged, handles.add(staged, committed).count_rows())
 
 
 def _upload(handles: Handles, at: TableVersion, rows: "pa.Table", storage_version: str) -> list[Any]:
@@ -252,8 +252,8 @@ def _commit_stages(made: int) -> int:
     return COMMIT_STAGES if made <= COMMIT_STAGES else COMMIT_STAGES + 1
 
 
-def unchanged(at: TableVersion, dataset: "LanceDataset") -> StagedVersion:
-    return StagedVersion(at, dataset.count_rows())
+def unchanged(at: TableVersion, dataset: "LanceDataset") -> DetachedVersion:
+    return DetachedVersion(at, dataset.count_rows())
 
 
 def write_deletion_files(
@@ -301,9 +301,9 @@ def _column_types(dataset: "LanceDataset") -> frozenset[tuple[int, str, str]]:
 
 def _commit_append(
     handles: Handles, at: TableVersion, dataset: "LanceDataset", fragments: list[Any], ids: Iterable[str]
-) -> StagedVersion:
+) -> DetachedVersion:
     staged = commit(handles, at, dataset, lance_module().LanceOperation.Append(fragments))
-    return StagedVersion(
+    return DetachedVersion(
         staged.at,
         staged.rows,
         AppendedFragments(at.table_id, tuple(fragments), _column_types(dataset), frozenset(ids)),
@@ -312,7 +312,7 @@ def _commit_append(
 
 def _commit_replacement(
     handles: Handles, at: TableVersion, dataset: "LanceDataset", gone: dict[int, list[int]], rows: "pa.Table"
-) -> StagedVersion:
+) -> DetachedVersion:
     """Replace rows by others in one commit."""
     fragments, (updated, removed) = gather(
         [lambda: _write(handles, at, dataset, rows), lambda: write_deletion_files(at, dataset, gone)]
@@ -325,7 +325,7 @@ def _commit_replacement(
 
 def _commit_deletion(
     handles: Handles, at: TableVersion, dataset: "LanceDataset", gone: dict[int, list[int]]
-) -> StagedVersion:
+) -> DetachedVersion:
     if not gone:
         return unchanged(at, dataset)
     updated, removed = write_deletion_files(at, dataset, gone)

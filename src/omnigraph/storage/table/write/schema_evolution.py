@@ -17,7 +17,7 @@ from omnigraph.storage.table.index.metadata import segments
 from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.lance_io_stats import Origin
 from omnigraph.storage.table.write import detached_commit
-from omnigraph.storage.table.write.detached_commit import StagedVersion
+from omnigraph.storage.table.write.detached_commit import DetachedVersion
 from omnigraph.storage.util.parallel import gather
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class FilledColumn:
         return every
 
 
-def fill_columns(handles: Handles, at: TableVersion, columns: Sequence[FilledColumn]) -> StagedVersion:
+def fill_columns(handles: Handles, at: TableVersion, columns: Sequence[FilledColumn]) -> DetachedVersion:
     """Add columns with values at the end; fragments in parallel, each in batches."""
     import pyarrow as pa
 
@@ -79,7 +79,7 @@ def fill_columns(handles: Handles, at: TableVersion, columns: Sequence[FilledCol
     return detached_commit.commit(handles, at, dataset, operation)
 
 
-def copy_columns(handles: Handles, at: TableVersion, table_id: str, columns: Sequence[str]) -> StagedVersion:
+def copy_columns(handles: Handles, at: TableVersion, table_id: str, columns: Sequence[str]) -> DetachedVersion:
     """Another table with the same rows in only these columns; `table_id` must be unused. Indexes are not copied."""
     dataset = handles.open(at)
     path = fsync.path_to_sync(handles.location, table_id)
@@ -102,7 +102,7 @@ def copy_columns(handles: Handles, at: TableVersion, table_id: str, columns: Seq
     if path is not None:
         fsync.sync_created(path, made_above)
     detached_commit.record_created(handles, made, copied)
-    return StagedVersion(made, handles.add(made, copied).count_rows())
+    return DetachedVersion(made, handles.add(made, copied).count_rows())
 
 
 def reindex(
