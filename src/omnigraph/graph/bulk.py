@@ -1,4 +1,4 @@
-"""The part of the façade that moves whole tables: load, export, analytics, embedding."""
+"""Methods of the façade for whole tables: load, export, analyze, embed."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class BulkCommands:
-    """What `Graph` can do with data of any size."""
+    """Methods of `Graph` for data of any size."""
 
     repository: Repository
 
@@ -54,8 +54,8 @@ class BulkCommands:
 
         `source` is a path, glob or URI (.jsonl, .csv, .parquet, directories too), a list of them, entity dicts, or a
         dict of type → table: Arrow, pandas, or a Spark DataFrame. `type` is the type of rows in CSV and Parquet files
-        that are not named after theirs. `engine="auto"` loads here what is small and the rest on Spark; a load with a
-        `job_id` can be started again after a crash and goes on where it stood.
+        that are not named after theirs. `engine="auto"` loads small inputs in this process and others on Spark; a
+        load with a `job_id` can be started again after a crash and resumes.
         """
         from omnigraph.pipeline.bulk.dispatch import load_with
         from omnigraph.write.load.load_options import LoadOptions
@@ -172,10 +172,10 @@ class BulkCommands:
         embedder: "Embedder | None" = None,
         on_progress: "Callable[[int, int], None] | None" = None,
     ) -> "EmbedResult":
-        """Fill vectors declared with `@embed` in the rows that lack them; a run that ended early is just run again.
+        """Fill vectors declared with `@embed` in the rows that lack them; run it again to resume.
 
         `rate_limit` is in requests a minute, `commit_every` in batches (None: one commit at the end). With `dry_run`
-        nothing is asked and nothing written: the answer says how many rows, tokens and requests it would take.
+        nothing is requested or written: the result says how many rows, tokens and requests it would take.
         """
         from omnigraph.pipeline.embedding.embed import embed
 

@@ -1,4 +1,4 @@
-"""The public façade: `init`, `open`, `Graph`. Every capability in one place, every verb metered."""
+"""The public façade: `init`, `open` and `Graph`. Every operation is metered."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ def init(
     actor: str | None = None,
     settings: Settings | None = None,
 ) -> "Graph":
-    """Make a graph from the text of a schema, or a catalog; refuses a place that holds one."""
+    """Create a graph from the text of a schema, or from a catalog; AlreadyExists if there is one at this URI."""
     wanted = compile_schema(schema) if isinstance(schema, str) else Schema(_catalog(schema))
     with meter.operation("init") as operation:
         repository = init_repository(os.fspath(uri), wanted, storage_options, actor=actor, settings=settings)
@@ -79,9 +79,9 @@ def open(
     *,
     settings: Settings | None = None,
 ) -> "Graph":
-    """Open a graph. Nothing is written and nothing needs repair, however its last writer ended.
+    """Open a graph. Nothing is written, and nothing needs repair, however its last writer ended.
 
-    Without `settings` those of the environment count, such as `OMNIGRAPH_INLINE_ROWS`.
+    Without `settings` those of the environment apply, such as `OMNIGRAPH_INLINE_ROWS`.
     """
     with meter.operation("open") as operation:
         repository = open_repository(os.fspath(uri), storage_options, read_only=read_only, settings=settings)
@@ -90,7 +90,7 @@ def open(
 
 @dataclass(frozen=True, slots=True)
 class TypeSummary:
-    """What a snapshot knows of one type without reading its rows."""
+    """The facts about one type that a snapshot has without reading rows."""
 
     type_name: str
     kind: str
@@ -157,9 +157,9 @@ class BranchCommands:
         actor: str | None = None,
         txn_id: TxnId | None = None,
     ) -> Cost:
-        """Fork a branch: nothing is copied, whatever the size. Answers what it cost.
+        """Fork a branch from the head of another, or `at` an older state of it; returns the cost. Nothing is copied.
 
-        From the head of a branch or, as `at` says, an older state of it; `from_` may also be a commit or a tag.
+        `from_` may also be a commit or a tag.
         """
         self._repository.require_writable("Creating a branch")
         with meter.operation("branch_create") as operation:
@@ -196,7 +196,7 @@ class BranchCommands:
         spark: "SparkSession | None" = None,
         master: str | None = None,
     ) -> "MergeResult":
-        """Merge a branch into another as one atomic commit; conflicts come all together, and nothing changes."""
+        """Merge a branch into another as one atomic commit, or raise all conflicts at once and change nothing."""
         from omnigraph.merge.merge import merge
 
         with SparkProvider(ComputeOptions(engine, spark, master)) as provider:
@@ -221,13 +221,13 @@ class SchemaCommands:
         self._repository = repository
 
     def show(self, branch: str = MAIN, at: str | datetime | None = None) -> str:
-        """The schema as text: as it was given, or printed from the catalog that was."""
+        """The schema as text: the text that was applied, or one printed from the catalog."""
         with meter.operation("schema_show"):
             schema = self._repository.snapshot(branch, at).schema
         return schema.source or print_schema(schema.catalog)
 
     def plan(self, text: str, branch: str = MAIN, *, name: str = "schema.pg") -> "MigrationPlan":
-        """The steps from the branch's schema to a wanted one, decided with the rows that are there; changes nothing."""
+        """The steps from the branch's schema to another one, checked against the stored rows; changes nothing."""
         from omnigraph.write.migrate.migrate import plan_schema
 
         return plan_schema(self._repository, _schema_text(text), branch=branch, name=name)
@@ -243,7 +243,7 @@ class SchemaCommands:
         txn_id: TxnId | None = None,
         name: str = "schema.pg",
     ) -> "SchemaApplied":
-        """Make a schema the branch's as one atomic commit; none where there is nothing to change."""
+        """Change the branch's schema as one atomic commit; without a commit if nothing changes."""
         from omnigraph.write.migrate.migrate import apply_schema
 
         return apply_schema(
@@ -259,7 +259,10 @@ class SchemaCommands:
 
 
 class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
-    """An open graph. Usable from threads; opening it again elsewhere is as good as sharing it."""
+    """An open graph, usable from several threads.
+
+    Its methods are in this class and in three bases that share no names and only use `repository`.
+    """
 
     def __init__(self, repository: Repository, cost: Cost) -> None:
         self.repository = repository
@@ -276,7 +279,7 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         return self.repository.location.uri
 
     def snapshot(self, branch: str = MAIN, at: str | datetime | None = None) -> GraphSnapshot:
-        """What is there: at the head of a branch, or `at` a commit id or a time."""
+        """A pinned state: the head of a branch, or its state `at` a commit id or a time."""
         with meter.operation("snapshot") as operation:
             pinned = self.repository.snapshot(branch, at)
         return GraphSnapshot(pinned, self.repository, operation.cost)
@@ -325,7 +328,7 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         *,
         txn_id: TxnId | None = None,
     ) -> PublishedCommit | None:
-        """Run a mutation as one atomic commit; None where it changes nothing."""
+        """Run a mutation as one atomic commit; None if it changes nothing."""
         _require_text(gq)
         from omnigraph.write.mutate.mutate import Mutation, MutationText
 
@@ -341,11 +344,11 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
 
     @property
     def cache_counts(self) -> "CacheCounts":
-        """What the memory of reads did so far, and what it holds."""
+        """Hits, misses and sizes of the read caches."""
         return self._read_caches.counts
 
     def begin(self, branch: str = MAIN) -> WriteTxn:
-        """Hold a base: what is written with it lands only if nothing it touches has changed since."""
+        """Pin a base: a write with it is committed only if nothing that it touches has changed since."""
         self.repository.require_writable("Writing")
         with meter.operation("begin"):
             return self.repository.open_txn(branch)
@@ -362,7 +365,7 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         txn_id: TxnId | None = None,
         on_conflict: OnConflict = "retry",
     ) -> PublishedCommit | None:
-        """Change rows of any number of types in one atomic commit; None where nothing changes."""
+        """Change rows of any number of types in one atomic commit; None if nothing changes."""
         planned = Changes(tuple(changes), tuple(checks)) if isinstance(changes, Sequence) else changes
         options = CommitOptions(branch, actor, if_commit, txn_id, on_conflict)
         return PlannedWrite(self.repository, planned, options, txn=txn).commit()

@@ -1,4 +1,4 @@
-"""The part of the façade that looks at history: commits, changes, the feed, tags, revert."""
+"""Methods of the façade for history: commits, changes, the feed, tags, revert."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from omnigraph.diff.changes import GraphChanges
     from omnigraph.diff.feed import FeedChange, FeedPage
 
-OWN_ACTORS = "omnigraph:"  # what the graph does by itself
+OWN_ACTORS = "omnigraph:"  # of background maintenance
 MAINTENANCE_KINDS = ("fold", "optimize", "cleanup", "recovery")
 
 
 @dataclass(frozen=True, slots=True)
 class CommitDetails:
-    """A commit with what its manifest and the one before it say about it."""
+    """A commit with what its manifest and the one before it record about it."""
 
     commit: Commit
     branch: str
@@ -66,7 +66,7 @@ class TagCommands:
             return self._repository.tags.create(name, chosen, actor, txn_id)
 
     def _require_no_branch(self, name: str) -> None:
-        """A branch that is made later may have the name all the same; then `tag:NAME` is the tag."""
+        """A branch created later may still get the name; then `tag:NAME` is the tag."""
         with suppress(BranchNotFound):
             self._repository.branches.find(name)
             raise AlreadyExists(f"A branch {name!r}", "choose a name for the tag that no branch has")
@@ -76,14 +76,14 @@ class TagCommands:
             return self._repository.tags.all()
 
     def delete(self, name: str) -> None:
-        """Remove a tag; its commit is as any other then."""
+        """Delete a tag; its commit is no longer protected."""
         self._repository.require_writable("Deleting a tag")
         with meter.operation("tag_delete"):
             self._repository.tags.delete(name)
 
 
 class HistoryCommands:
-    """What `Graph` can say about its history."""
+    """Methods of `Graph` that read or revert history."""
 
     repository: Repository
 
@@ -100,7 +100,7 @@ class HistoryCommands:
     ) -> list[Commit]:
         """The commits of a branch, newest first, on through its fork point: by an actor, of a kind, touching types.
 
-        Maintenance is left out unless it is asked for, which who asks for one of its actors or kinds does.
+        Maintenance commits are left out unless `maintenance` is set, or one of their actors or kinds is named.
         """
         wanted = _limit(limit)
         maintenance = maintenance or (actor or "").startswith(OWN_ACTORS) or kind in MAINTENANCE_KINDS
@@ -134,7 +134,7 @@ class HistoryCommands:
             return find_commit(self.repository.manifests, self.repository.find_commit_id(commit_id))[1]
 
     def commit_details(self, commit_id: CommitId) -> CommitDetails:
-        """The same, with its place, and whether it changed the schema."""
+        """A commit with its branch and manifest, and whether it changed the schema."""
         with meter.operation("commit_show"):
             entry, commit = find_commit(self.repository.manifests, self.repository.find_commit_id(commit_id))
             changed = self._schema_changed(entry)
@@ -201,7 +201,7 @@ class HistoryCommands:
         if_commit: CommitId | None = None,
         txn_id: TxnId | None = None,
     ) -> PublishedCommit | None:
-        """Undo one commit by a new one; None where nothing of it is left to undo."""
+        """Undo one commit by a new one; None if nothing of it is left to undo."""
         from omnigraph.merge.revert import revert
 
         return revert(self.repository, commit_id, branch=branch, actor=actor, if_commit=if_commit, txn_id=txn_id)

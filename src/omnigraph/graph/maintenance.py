@@ -1,4 +1,4 @@
-"""The part of the façade that keeps a graph well: it changes how the graph is stored, never what it says."""
+"""Methods of the façade for maintenance, which changes how a graph is stored and never its content."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class MaintenanceCommands:
-    """What `Graph` can do for its own storage."""
+    """Methods of `Graph` that maintain its storage."""
 
     repository: Repository
 
@@ -53,7 +53,7 @@ class MaintenanceCommands:
         intent_ttl: "str | timedelta" = "7d",
         actor: str | None = None,
     ) -> "Cleaned":
-        """Expire history and delete what nothing refers to; unless `dry_run` is False, only say what would go.
+        """Expire history and delete what nothing refers to; unless `dry_run` is False, only report what would go.
 
         Every branch keeps the states of the last `older_than`, and its last `keep` commits whatever their age. What
         tags, other branches and jobs that are under way need stays too. Jobs that died longer than `intent_ttl` ago
@@ -79,9 +79,9 @@ class MaintenanceCommands:
         return recover(self.repository, completers, to_complete=named[0], to_discard=named[1], everything=all)
 
     def verify(self, branch: str | None = None, *, full: bool = False, seed: int = 0) -> "VerifyReport":
-        """Look whether everything exists, reads back and agrees: on one branch or everywhere, by samples or in `full`.
+        """Check that everything exists, can be read and is consistent: one branch or all, by samples or in `full`.
 
-        Changes nothing. The report says what was looked at and what is damaged; the same seed takes the same samples.
+        Changes nothing. The report says what was checked and what is damaged; the same seed takes the same samples.
         """
         from omnigraph.verify.verify import verify
 

@@ -1,6 +1,6 @@
-"""How far a bulk job is: which stage, how many rows, how fast, and for how long still.
+"""Progress of a long operation: its stage, rows, rate and time left.
 
-The job counts here; whoever has a terminal draws `line()` on it, as often as it likes (`cli/progress.py`).
+The operation counts here; a terminal shows `line()` as often as it likes (`cli/progress.py`).
 """
 
 import threading
@@ -20,7 +20,7 @@ LEFT_SHOWN_AFTER_S = 1.0  # an earlier guess is a bad one
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """A stage so far. `tasks` is None where nobody knows how many there are."""
+    """The state of a stage. `tasks` is None if their number is unknown."""
 
     stage: str = ""
     tasks: int | None = None
@@ -71,7 +71,7 @@ class Progress:
 
 
 class ProgressRunner:
-    """A runner that tells a progress what its tasks do. An answer that has `rows`, a number, is counted with them."""
+    """A runner that counts its tasks in a `Progress`, and the rows of results that have `rows`."""
 
     def __init__(self, runner: Runner, progress: Progress) -> None:
         self._runner = runner
@@ -95,13 +95,13 @@ class ProgressRunner:
     ) -> list[R]:
         self._progress.stage(stage, len(items))
 
-        def heard(answer: R) -> None:
+        def report(answer: R) -> None:
             rows = getattr(answer, "rows", 0)
             self._progress.done(rows=rows if isinstance(rows, int) else 0)
             if on_done is not None:
                 on_done(answer)
 
-        return self._runner.run(task, items, stage=stage, on_done=heard)
+        return self._runner.run(task, items, stage=stage, on_done=report)
 
 
 def format_bar(share: float) -> str:

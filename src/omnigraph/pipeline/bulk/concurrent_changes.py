@@ -1,8 +1,8 @@
-"""What came to a graph's tables while a load was on its way, and whether what was verified holds beside it.
+"""Changes of concurrent commits to the tables of a load, and whether the load's verification still holds.
 
-Where small commits land all the time, a load that verified itself anew for each of them would never get through. So
-it looks at what came, a few rows, and not at the tables again: unless a row of the load meets one of those, or misses
-one that is gone, everything that was found true of it still is. Where it might not be, the whole is verified again.
+Where small commits arrive all the time, a load that verified itself again for each of them would never be published.
+So only the rows that changed are compared with the load: unless a row of the load matches one of them, or refers to one
+that was removed, the verification still holds. Otherwise the whole load is verified again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,16 +28,16 @@ from omnigraph.write.delta import texts
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CHANGED_ROWS_MAX = 50_000  # that may have come to one table; of more the load is verified as a whole
+CHANGED_ROWS_MAX = 50_000  # of one table that are compared; if more changed, the whole load is verified again
 
 
 @dataclass(frozen=True, eq=False)
 class TableChanges:
-    """What became of one table."""
+    """The changes of one table between two bases."""
 
-    rows: "pa.Table"  # that are new or others than before, as they are now
+    rows: "pa.Table"  # that were inserted or updated, as they are now
     removed: frozenset[str]
-    replaced: bool  # whether some that were there are gone or others now
+    replaced: bool  # whether stored rows were updated or removed
 
     @property
     def ids(self) -> frozenset[str]:
@@ -47,7 +47,7 @@ class TableChanges:
 def changes_between_bases(
     tables: Tables, before: WriteTxn, now: WriteTxn, keys: Iterable[TableKey]
 ) -> dict[TableKey, TableChanges] | None:
-    """What came to these tables between two bases with the same schema; None if it is too much to look at."""
+    """The changes of these tables between two bases with the same schema; None if they are too many to compare."""
     found: dict[TableKey, TableChanges] = {}
     for key in sorted(keys):
         if changed_at(before.base, key) != changed_at(now.base, key):
@@ -59,7 +59,7 @@ def changes_between_bases(
 
 
 def can_publish_on(staged: StagedTable, ref: TableRef | None) -> bool:
-    """Whether a staged version can be published here, with what came since on top (`whole-tail`, `rebase`)."""
+    """Whether a staged version can be published here, below the inline rows written since (`whole-tail`, `rebase`)."""
     return staged.base == (None if ref is None else ref.stored) and is_tail_prefix(staged.folded, ref)
 
 
@@ -88,7 +88,7 @@ def _rows_of(overlay: Overlay, schema: "pa.Schema") -> "pa.Table":
 
 @dataclass(frozen=True)
 class VerifiedLoad:
-    """A load that was verified, to be asked whether it meets anything that came."""
+    """A verified load, which is compared with concurrent changes."""
 
     engine: SqlEngine
     location: Location
@@ -97,7 +97,7 @@ class VerifiedLoad:
     unchanged: Callable[[TableKey], "pa.Table | None"]  # rows of a merge that are stored exactly as it has them
 
     def is_affected_by(self, came: Mapping[TableKey, TableChanges]) -> bool:
-        """Whether something of it may not hold any more; a yes may be wrong, a no never is."""
+        """Whether the verification may no longer hold. True may be a false alarm, False never is one."""
         return any(self._is_table_affected(key, arrival) for key, arrival in came.items())
 
     def _is_table_affected(self, key: TableKey, arrival: TableChanges) -> bool:
@@ -125,7 +125,7 @@ class VerifiedLoad:
         return rows is not None and not arrival.ids.isdisjoint(texts(rows, "id"))
 
     def _edges_orphaned(self, key: TableKey, arrival: TableChanges) -> Iterator[bool]:
-        """Edges of the load to nodes that are gone."""
+        """Whether the load has edges to nodes that were removed."""
         if not arrival.removed:
             return
         gone = _ids(arrival.removed).rename_columns(["k0"])

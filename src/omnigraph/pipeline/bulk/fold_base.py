@@ -1,4 +1,4 @@
-"""What a bulk load stands on: table versions that have all rows of their types, those in manifests too.
+"""The base of a bulk load: table versions with all rows of their types, inline rows of manifests included.
 
 Its tasks and its SQL know stored rows only, so the rows of small commits are written into one more version first, which
 nobody but the load is told of (`whole-tail`). There are a few hundred of them at most, however large the table is.
@@ -16,7 +16,7 @@ FOLDED_MAX = 4096
 
 
 class FoldedBases:
-    """Settles tables, each state of one once."""
+    """Folds inline rows into table versions, once for each state of a table."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository

@@ -1,4 +1,4 @@
-"""What the tasks of a bulk load are told, and what they answer: values that can be pickled or written as JSON."""
+"""Inputs and results of the tasks of a bulk load: values that can be pickled or written as JSON."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -82,7 +82,7 @@ class TableResult:
 
 @dataclass(frozen=True)
 class SplitResult:
-    """What became of one split."""
+    """The result of one split."""
 
     split: int
     lines: int  # of the input that it went over

@@ -1,13 +1,13 @@
 """Bulk load: any amount of input as one atomic commit, by tasks that run here or on Spark.
 
-    stage     tasks parse their split, write Lance fragments, answer a few lines of JSON        (stage.py)
-    assemble  the driver makes detached versions of the fragments                               (assemble.py)
-    verify    SQL over key columns of those versions and of the base                            (verify.py)
-    publish   one put; after a lost race, if what came has to do with the load, verified again on the new head, a merge
-              staged again                                                                      (arrivals.py)
+    stage     tasks parse their split, write Lance fragments and return a small JSON document
+    assemble  the driver makes detached versions of the fragments
+    verify    SQL over key columns of those versions and of the base
+    publish   one put; after a conflict, if the concurrent commits affect the load, it is verified again on the new
+              head, and a merge staged again
 
-Nothing is visible before the put. An intent keeps cleanup from the files meanwhile, and tells a later run with the
-same job id what is done.
+Nothing is visible before the put. An intent protects the files from cleanup until then, and records for a later run
+with the same job id what is done.
 """
 
 from collections.abc import Mapping
@@ -62,12 +62,12 @@ from omnigraph.write.load.quarantine import default_quarantine_path
 
 @dataclass(frozen=True, slots=True)
 class BulkSettings:
-    """What is rarely set by hand."""
+    """Settings of a bulk load that are rarely changed."""
 
     split_bytes: int | None = None  # None: by the size of the input
     spark_keys_min: int = 100_000_000  # rows whose keys are verified by Spark SQL, where there is Spark
     memory_mb: int | None = None  # of DuckDB's verification; None: a share of what is free
-    publish_s: float = 3600.0  # how long races may be lost; each one lost costs a verification
+    publish_s: float = 3600.0  # how long to retry after conflicts; each costs a verification
 
 
 def bulk_load(
@@ -81,8 +81,8 @@ def bulk_load(
 ) -> LoadResult:
     """Load files of any size as one commit; everything or nothing, or with a quarantine everything that can be taken.
 
-    With a job id the load can be started again after a crash: it goes on where it stood, and one that has landed
-    is answered by its commit.
+    With a job id the load can be started again after a crash: it resumes, and if it is committed already its commit is
+    returned.
     """
     options = options or LoadOptions()
     options.check()
@@ -165,9 +165,9 @@ class BulkLoad(WriteOp):
             return self.repository.open_txn(self.options.from_)
 
     def _fork(self, txn: WriteTxn, plan: PublishPlan) -> tuple[WriteTxn, PublishPlan]:
-        """The branch is made when it is known that the input can be loaded there, and for no start that has ended."""
+        """Create the branch, once it is known that the input can be loaded there, unless this start has ended."""
         self._guard(txn).check(self.repository.manifests.refresh_head(txn.base))
-        with suppress(AlreadyExists):  # somebody else has just made it: as good
+        with suppress(AlreadyExists):  # another process has just created it
             self.repository.branches.create(self.options.branch, txn.base, self.options.actor)
         there = self.repository.open_txn(self.options.branch)
         same = there.base.tables == txn.base.tables and there.base.schema == txn.base.schema
@@ -189,7 +189,7 @@ class BulkLoad(WriteOp):
         return plan_splits(self._files, split_bytes, self.repository.location.options)
 
     def _fingerprint(self) -> str:
-        """Of the input, for the intent. Needed only where there may be another start of the same job."""
+        """The fingerprint of the input, for the intent. Needed only if the same job may be started again."""
         if self._spooled is not None:
             self._input = fingerprint_of_rows(self._spooled.rows, self.options.mode, self.options.branch)
             return self._spooled.fingerprint
@@ -203,7 +203,7 @@ class BulkLoad(WriteOp):
         return self._input
 
     def _find_earlier_commit(self, base: WriteTxn, held: OwnedIntent) -> PublishedCommit | None:
-        """What an earlier start committed; raises where this one has been discarded or taken over by now."""
+        """The commit of an earlier start; raises if this one was discarded or taken over meanwhile."""
         if not held.resumed:
             return None
         entry = self._guard(base).check(self.repository.manifests.refresh_head(base.base))
@@ -223,7 +223,7 @@ class BulkLoad(WriteOp):
             return self.repository.publisher.publish(txn, plan, self, time_limit_s=self.settings.publish_s)
 
     def plan(self, txn: WriteTxn) -> PublishPlan:
-        """The load on this base: as it was verified on another, if that holds here, otherwise verified now."""
+        """The load on this base: with an earlier verification if that still holds, otherwise verified now."""
         assert self._intent is not None
         self._intent.add_tables(stored_tables(txn))
         planned = self._keep_verified(txn) or self._verify(txn)
@@ -243,7 +243,7 @@ class BulkLoad(WriteOp):
         )
 
     def _keep_verified(self, txn: WriteTxn) -> PlannedLoad | None:
-        """What was verified on an earlier base, if nothing that came since has to do with it."""
+        """The plan of an earlier base, unless commits since then affect its verification."""
         before, planned = self._verified_base, self._planned
         if (
             self._planner is None
@@ -261,7 +261,7 @@ class BulkLoad(WriteOp):
         return None if staged is None else replace(planned, staged=staged)
 
     def _verify(self, txn: WriteTxn) -> PlannedLoad:
-        """Staged before, if that can be used here, otherwise now."""
+        """Stage, unless what was staged before can be used here, and verify."""
         staged = self._stage(txn)
         watched = ProgressRunner(self.runner, self.progress)
         self._planner = LoadPlanner(
@@ -272,7 +272,7 @@ class BulkLoad(WriteOp):
             return self._planner.plan(txn)
 
     def restage(self, txn: WriteTxn, plan: PublishPlan, tables: frozenset[TableKey], from_scratch: bool) -> PublishPlan:
-        if from_scratch:  # a cleanup passed that did not know of us
+        if from_scratch:  # a cleanup passed that did not honour the intent
             self._pass = None
             return plan.with_staged(self.plan(txn).staged)
         assert self._intent is not None
@@ -292,7 +292,7 @@ class BulkLoad(WriteOp):
     # Staging.
 
     def _stage(self, txn: WriteTxn) -> StagedPass:
-        """The input staged on this base, or on an older one that serves as well."""
+        """The input staged on this base, or on an older one whose fragments are usable here."""
         assert self._intent is not None
         assert self._details is not None
         if self._pass is None and self._intent.resumed:
@@ -325,7 +325,7 @@ class BulkLoad(WriteOp):
         return StagedPass(txn, job, self._splits, list(found.values()))
 
     def _is_usable_on(self, staged: StagedPass, txn: WriteTxn) -> bool:
-        """Whether fragments staged on one base may be used on another."""
+        """Whether fragments staged on one base can be used on another."""
         before, now = staged.txn.base, txn.base
         if before.schema != now.schema or not self._is_unswept(before, now):
             return False
@@ -357,7 +357,7 @@ class BulkLoad(WriteOp):
     # Results.
 
     def _earlier_result(self, commit: PublishedCommit) -> LoadResult:
-        """The commit of another start: answered with what that loaded, and refused if it was given another input."""
+        """The result of an earlier start that committed; JobInputDiffers if its input was another."""
         job, loaded = self.options.job_id or str(self.options.txn_id), commit.commit.input
         if None not in (loaded, self._input) and loaded != self._input:
             raise JobInputDiffers(job, commit.id, str(loaded), str(self._input))
@@ -365,7 +365,7 @@ class BulkLoad(WriteOp):
             key.partition(":")[2]: touch.get("inserted", 0) + touch.get("updated", 0)
             for key, touch in commit.touched.items()
         }
-        if self.options.txn_id is None:  # only its own intent tells of it, so that it is this very input
+        if self.options.txn_id is None:  # found through its own intent, so the input is the same
             note = (
                 f"Another process has completed the load {commit.commit.txn_id} meanwhile: its input is loaded, once."
             )

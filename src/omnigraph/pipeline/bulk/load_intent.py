@@ -1,4 +1,4 @@
-"""The intent of one bulk load: a new one, or that of an earlier start; and what becomes of it in the end."""
+"""The intent of a bulk load: created or taken over from an earlier start, and finished, kept or discarded at the end."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +23,7 @@ from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.bulk.resume import LoadDetails, writable_tables
 from omnigraph.write.load.load_options import LoadOptions
 
-_DISCARDS_COMPLETED_MAX = 3  # discards that a start ends before it begins
+_DISCARDS_COMPLETED_MAX = 3  # unfinished discards that a start completes first
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def new_details(
 def take_load_intent(
     repository: Repository, txn_id: TxnId, base: WriteTxn, details: LoadDetails, actor: str | None, *, named: bool
 ) -> OwnedIntent:
-    """The intent of a start that begins: a new one, or, of a load that has a name, that of an earlier start."""
+    """Take the intent of a load that begins: a new one or, if the load has an id, that of an earlier start."""
     intents, tables = repository.intents, writable_tables(details, base)
 
     def take() -> OwnedIntent:
@@ -94,7 +94,7 @@ def take_load_intent(
 
 
 def take_after_discard(repository: Repository, txn_id: TxnId, take: Callable[[], OwnedIntent]) -> OwnedIntent:
-    """Take an intent; a discard of the job that has begun is completed first, by the process that began it or here."""
+    """Take an intent. If the job is being discarded, complete that first, whichever process began it."""
     for _ in range(_DISCARDS_COMPLETED_MAX):
         with suppress(JobEnding):
             return take()
@@ -105,7 +105,7 @@ def take_after_discard(repository: Repository, txn_id: TxnId, take: Callable[[],
 
 
 def remove_leftovers(repository: Repository, own_id: TxnId, branch: str, branch_id: BranchId) -> None:
-    """What a start has left that was killed after its commit on this branch. A job of another branch is not touched."""
+    """Remove what a start left that was killed after its commit on this branch; not that of another branch's job."""
     with suppress(OmnigraphError):  # another has it: it will find the commit too
         seen = repository.intents.read(own_id)
         if seen is not None and not seen.ended and seen.intent.is_for(branch, branch_id):
@@ -124,9 +124,9 @@ def _is_lost(held: OwnedIntent) -> bool:
 def _discard_unless_resumable(
     repository: Repository, options: LoadOptions, held: OwnedIntent, error: BaseException
 ) -> None:
-    """A job that was named, and may succeed when it is started again, keeps what it has; others leave nothing."""
+    """Discard what was staged, unless the job has an id and may succeed when it is started again."""
     if isinstance(error, OutcomeUnknown):
-        return  # it may be committed: the next call with its id will know
+        return  # it may be committed: the next call with its id finds out
     if isinstance(error, JobDiscarded | JobLost):
         return  # what is there, if anything, belongs to another start
     lasting = isinstance(error, OmnigraphError) and not isinstance(error, ConflictError | Unavailable)

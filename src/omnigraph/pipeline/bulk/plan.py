@@ -1,8 +1,8 @@
-"""From staged splits to a plan: versions assembled on a base, verified there, without what can't be taken.
+"""From staged splits to a plan: versions assembled on a base, verified there, without rejected rows.
 
 Everything here is derived from the split results and the base, so it can be derived again on another base: nothing
 is parsed or written a second time but deletion files. Where what came to that base meets nothing of the load, nothing
-need be verified again either (`arrivals.py`).
+need be verified again either (`concurrent_changes.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -72,7 +72,7 @@ class StagedPass:
 
 @dataclass
 class PlannedLoad:
-    """What a load comes to on one base."""
+    """The plan of a load on one base."""
 
     staged: dict[TableKey, StagedTable] = field(default_factory=dict)
     rows: dict[TableKey, StagedRows] = field(default_factory=dict)  # what the load brings to each
@@ -80,7 +80,7 @@ class PlannedLoad:
     rejects: LoadRejects | None = None
     counts: dict[str, int] = field(default_factory=dict)
     reports: list[str] = field(default_factory=list)
-    summary: tuple[Rejection, ...] = ()  # told now: what it is told from goes with the intent
+    summary: tuple[Rejection, ...] = ()  # computed now: its sources are deleted with the intent
 
 
 class LoadPlanner:
@@ -109,7 +109,7 @@ class LoadPlanner:
         self._seen = sum_by_table(staged.results, "seen")
 
     def plan(self, txn: WriteTxn) -> PlannedLoad:
-        """Assemble, verify, leave out, and put together; raises what can't be taken."""
+        """Assemble and verify; remove rejected rows, or raise them as an error."""
         round_ = _Verification(self, txn, self._assemble_all(txn))
         round_.reject_duplicate_ids()
         rejects = round_.rejects
@@ -140,7 +140,7 @@ class LoadPlanner:
         return {**planned.staged, **self.rebase(now, planned, moved)}
 
     def rebase(self, txn: WriteTxn, planned: PlannedLoad, keys: frozenset[TableKey]) -> dict[TableKey, StagedTable]:
-        """The same rows of these tables on other versions of theirs: nothing was changed in them but files."""
+        """The same rows on other versions of these tables, in which only files have changed."""
         gone = {} if planned.rejects is None else planned.rejects.positions()
         parts = gather([partial(self._rebase_table, txn, key, gone.get(key)) for key in sorted(keys)])
         return dict(zip(sorted(keys), parts, strict=True))
@@ -152,7 +152,7 @@ class LoadPlanner:
         return self.finish(txn, key, table, self._verifier(txn, {key: table}))
 
     def _assemble_all(self, txn: WriteTxn) -> "dict[TableKey, _AssembledTable]":
-        """In the order in which every write speaks of its tables."""
+        """Assemble all tables, in the order in which every write names its tables."""
         if self._job.mode == "overwrite":
             keys = [
                 key for key in sorted(self._seen) if self._pieces.get(key) or (not self._seen[key] and txn.table(key))
@@ -236,7 +236,7 @@ class _Verification:
         self._reads: set[TableKey] = set()
 
     def find(self) -> list[Finding]:
-        """What does not hold now."""
+        """The constraints that are broken now."""
         verifier = self._planner._verifier(self._txn, self._tables)
         self._findings = verifier.findings(self._flawed)
         self._reads |= verifier.reads
@@ -248,7 +248,7 @@ class _Verification:
         return self._findings
 
     def remove_found(self) -> None:
-        """Go on without the rows that were found; an error that no row of the load is to blame for ends it."""
+        """Remove the rows that were found; raise a violation that no row of the load has caused."""
         by_table: dict[TableKey, list[Any]] = {}
         for finding in self._findings:
             if len(finding.rows):
@@ -260,7 +260,7 @@ class _Verification:
         self._flawed = {}
 
     def reject_duplicate_ids(self) -> None:
-        """Rows whose id came before: nothing else is asked about them."""
+        """Reject rows whose id occurred before; they are not checked further."""
         by_table: dict[TableKey, list[Any]] = {}
         for key, table in self._tables.items():
             two, addresses = self._duplicate_ids(key, table)
@@ -277,7 +277,7 @@ class _Verification:
                 self._flawed[key] = np.setdiff1d(self._flawed[key], rows[0])
 
     def result(self) -> PlannedLoad:
-        """What is left, as versions that can be published."""
+        """The plan of the rows that are left."""
         verifier = self._planner._verifier(self._txn, self._tables)
         tables = {
             key: self._planner.finish(self._txn, key, table, verifier)

@@ -1,8 +1,8 @@
-"""Completing a load whose process is gone: everything was staged, so its commit can be made without its input.
+"""Completes a load whose process is gone: everything was staged, so it can be committed without its input.
 
 It is one more start of the same load, with a token of its own, under the same transaction id and from the first base
-of its intent on; it obeys fences, loses races and finds that it was committed or discarded like the writer would. Only
-its input is not read again: where what was staged can't be used any more, completing is refused.
+of its intent on; it honours fences, handles conflicts and detects an earlier commit or discard as the writer would.
+Only its input is not read again: if what was staged can't be used any more, completing is refused.
 """
 
 from dataclasses import replace
@@ -31,7 +31,7 @@ def can_complete(repository: Repository, seen: StoredIntent) -> bool:
 
 
 def complete(repository: Repository, held: OwnedIntent, whose: Recovered) -> PublishedCommit | None:
-    """The commit of a load that somebody else staged; None where it changes nothing."""
+    """Commit a load that another process staged; None if it changes nothing."""
     details = LoadDetails.from_json(held.intent.details, f"the intent of {held.txn_id}")
     staged = read_staged_load(repository.store, held.intent, details.staged_on)
     if staged is None:

@@ -1,4 +1,4 @@
-"""A bulk load that can be gone on with: what its intent says about it, and what is left of an earlier run."""
+"""Resuming a bulk load: what its intent records about it, and what an earlier run has staged."""
 
 import hashlib
 import re
@@ -28,7 +28,7 @@ _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
 @dataclass(frozen=True, slots=True)
 class LoadDetails:
-    """What an intent keeps of a load: enough to tell whether another run may go on with it, and how."""
+    """The part of an intent that describes a load: whether another run may resume it, and how."""
 
     fingerprint: str
     salt: str
@@ -73,7 +73,7 @@ def txn_id_of_job(job_id: str) -> TxnId:
 
 
 def fingerprint_of(files: Sequence[tuple[str, int, str]], mode: Mode, branch: str, type_name: str | None) -> str:
-    """What makes two starts the same load, and how people recognise it: files (name, size, tag), mode and branch."""
+    """What makes two starts the same load, in readable form: files (name, size, tag), mode and branch."""
     size = sum(size for _, size, _ in files)
     shown = f"{len(files):,} file{'s' if len(files) != 1 else ''} of {size:,} bytes, {mode}"
     return f"{shown}, {_digest((sorted(files), mode, branch, type_name))}"
@@ -112,7 +112,7 @@ def create_job(
     options: Mapping[str, str],
     settled: FoldedBases | None = None,
 ) -> BulkJob:
-    """What tasks are told when the input is staged on this base."""
+    """The job that tasks run when the input is staged on this base."""
     point = txn.base.point
     keys = [definition.table_key for definition in txn.catalog.types]
     target = partial(_target, settled or FoldedBases(repository), txn, mode, details.salt)

@@ -1,4 +1,4 @@
-"""The note beside a staged load that says that all of it is staged, and how it is to be published.
+"""The marker `complete.json` of a load that is fully staged, with the options to publish it.
 
 With it another process can make the commit without the input (`recover.py`).
 """
@@ -22,7 +22,7 @@ _NAME = "complete.json"
 
 @dataclass(frozen=True, slots=True)
 class StagedLoad:
-    """How a load that is staged is to be published: all that a commit needs but the input itself."""
+    """A fully staged load: everything that its commit needs but the input."""
 
     options: LoadOptions
     splits: tuple[Split, ...]
@@ -30,7 +30,7 @@ class StagedLoad:
 
 
 def note_complete(store: ObjectStore, job: BulkJob, staged: StagedLoad) -> None:
-    """To be put after the answers of all splits."""
+    """Write the marker, after the results of all splits."""
     options = staged.options
     document = {
         "mode": options.mode,
@@ -51,7 +51,7 @@ def is_complete(store: ObjectStore, intent: Intent, staged_on: Point) -> bool:
 
 
 def read_staged_load(store: ObjectStore, intent: Intent, staged_on: Point) -> StagedLoad | None:
-    """None where not everything was staged on that base."""
+    """None unless everything was staged on that base."""
     stored = store.get(_key(intent, staged_on))
     if stored is None:
         return None

@@ -44,7 +44,7 @@ _FINGERPRINT = "spooled"
 
 @dataclass(frozen=True)
 class Spool:
-    """What tasks are told: the load they stage for, and where their files go."""
+    """The input of tasks: the load they stage for, and where their files go."""
 
     intent: Intent  # of this start, as it began
     job: BulkJob
@@ -76,7 +76,7 @@ class SpooledRows:
 
 @dataclass(frozen=True, slots=True)
 class SpooledPart:
-    """What a task has spooled, of one type; `rows` are for the progress, and tell one input from another."""
+    """What a task has spooled of one type; `rows` are for the progress, and distinguish one input from another."""
 
     splits: tuple[Split, ...]
     rows: int
@@ -118,7 +118,7 @@ def _begin(repository: Repository, options: LoadOptions) -> tuple[Spool, OwnedIn
 
 
 def discard_spool(repository: Repository, spool: Spool) -> None:
-    """The rows will not come: leave nothing. What another start has by now is left to that."""
+    """Discard a spool whose rows will not come, unless another start has taken it over."""
     held = repository.intents.resume(spool.intent)
     if held.discard():
         repository.intents.delete_job_objects(held.intent)

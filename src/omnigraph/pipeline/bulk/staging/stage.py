@@ -1,7 +1,7 @@
-"""The task of a bulk load: parse one split, write its rows as fragments, say what was written.
+"""The task of a bulk load: parse one split, write its rows as fragments, return what was written.
 
-The answer is put on the store under the split's number, by create-if-absent: of two tasks for the same split (a
-speculative copy, a second run of the job) the first decides, and the other's fragments are garbage.
+The result is put into the store under the split's number, by create-if-absent: of two tasks for the same split (a
+speculative copy, a second run of the job) the first one counts, and the other's fragments are garbage.
 """
 
 import json
@@ -63,7 +63,7 @@ def stage_parsed(job: BulkJob, number: int, stretches: Iterable[ParsedBlock], st
 
 
 def _put_result(store: ObjectStore, key: str, result: SplitResult) -> SplitResult:
-    """The answer that the store has, which is ours or that of whoever was first."""
+    """The result that the store has: this one, or that of another task that was first."""
     for _ in range(PUT_ATTEMPTS_MAX):
         if store.create(key, result.encode()).outcome is PutOutcome.CREATED:
             return result

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Upserts:
-    """Rows as they will be, in the order of the input, and how each stands to the stored ones."""
+    """Rows as they will be stored, in the order of the input, and how each relates to the stored ones."""
 
     rows: "pa.Table"
     stored: "Mask"  # an id that is there

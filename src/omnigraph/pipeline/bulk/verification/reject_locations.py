@@ -1,4 +1,4 @@
-"""Where rows of a load stand in the input, and what they said there: asked only about rows that are rejected.
+"""File, line and text of rows in the input: looked up only for rows that are rejected.
 
 Nothing of it is kept in the good case. The split is parsed again, which gives the same rows in the same order, and
 the lines are read a second time for their text.
@@ -31,7 +31,7 @@ BY_LINE = 2  # a "stretch" of rows that were never written: their ordinals are n
 
 @dataclass(frozen=True)
 class RowQuery:
-    """Rows of one split that somebody asks about, by table, stretch and ordinal."""
+    """Rows of one split to look up, by table, stretch and ordinal."""
 
     split: Split
     rows: Mapping[tuple[TableKey, int], tuple[int, ...]]
@@ -40,7 +40,7 @@ class RowQuery:
 
 @dataclass
 class RowLocations:
-    """What was found: the number of the line of each row, and the text of lines."""
+    """The line number of each row, and the text of lines."""
 
     split: int
     numbers: dict[tuple[TableKey, int, int], int] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class RowLocations:
 
 
 class RowLocator:
-    """Asks about rows of one load."""
+    """Looks up rows of one load in its input."""
 
     def __init__(self, runner: Runner, job: BulkJob, splits: Sequence[Split], results: Sequence[SplitResult]) -> None:
         self._runner = runner
@@ -58,7 +58,7 @@ class RowLocator:
         self._before = _lines_before(splits, results)
 
     def locate(self, rows: Mapping[TableKey, Positions], *, texts: bool = False) -> dict[int, RowLocations]:
-        """What there is to say about these rows, by split."""
+        """The locations of these rows, by split."""
         wanted: dict[int, dict[tuple[TableKey, int], set[int]]] = {}
         for key, positions in rows.items():
             every = zip(
@@ -79,14 +79,14 @@ class RowLocator:
         return InputPlace(of.shown, "row" if of.kind == "parquet" else "line", self._before[split] + number)
 
     def places(self, key: TableKey, positions: Positions) -> list[InputPlace]:
-        """Where these rows stand, in their order."""
+        """The places of these rows in the input, in their order."""
         told = self.locate({key: positions})
         every = zip(positions.splits.tolist(), positions.stretches.tolist(), positions.ordinals.tolist(), strict=True)
         return [self.place(split, told[split].numbers[key, stretch, ordinal]) for split, stretch, ordinal in every]
 
 
 def locate_rows(job: BulkJob, wanted: RowQuery) -> RowLocations:
-    """The task: parse the split again, and find the rows that are asked about."""
+    """The task: parse the split again and find the rows of a query."""
     told = RowLocations(wanted.split.number)
     finding = {key: _RowCounter(job, key, wanted, told) for key, _ in wanted.rows}
     if any(stretch != BY_LINE for _, stretch in wanted.rows):

@@ -1,7 +1,7 @@
-"""What a bulk load can't take: told as every write tells it, or left out and written to a file, with places.
+"""Rejected rows of a bulk load: as an error, or left out and written to a quarantine file, with their places.
 
-Rows are known by their positions in the input until somebody wants to see them; then the splits they came from are
-asked (`describe.py`). Counts are of all of them, names and places of the first.
+Rows are known by their positions in the staged splits; lines and texts are looked up in the input only when they are
+reported (`reject_locations.py`). Counts include all rows, ids and places only the first ones.
 """
 
 import json
@@ -32,7 +32,7 @@ from omnigraph.write.load.parse.parsed import RejectedLine
 from omnigraph.write.load.quarantine import PROBLEMS_SHOWN_MAX, original_to_json, rejection_reason
 from omnigraph.write.validate.violations import combine_violations, truncate_violations
 
-DUPLICATES_LISTED_MAX = 10_000  # rows whose id occurred before, of which each is told with its place and the other's
+DUPLICATES_LISTED_MAX = 10_000  # rows whose id occurred before that are listed, each with both places
 SPLITS_AT_A_TIME = 64
 
 
@@ -69,7 +69,7 @@ class DuplicateIds:
 
 @dataclass
 class LoadRejects:
-    """Everything that is wrong with a load, as far as it is known."""
+    """All rows of a load that are rejected so far."""
 
     store: ObjectStore
     job: BulkJob
@@ -106,7 +106,7 @@ class LoadRejects:
         return found
 
     def error(self) -> InvalidInput | ConstraintViolation:
-        """All of it as one error: lines that are no rows at all make it the input's fault."""
+        """All of it as one error: InvalidInput if some lines are not rows at all."""
         return self._invalid_input() if self.misformed else self.violation()
 
     def summary(self) -> tuple[Rejection, ...]:
@@ -287,7 +287,7 @@ class _ViolationGroups:
             group[-1] = replace(last, more_ids=last.more_ids + len(new), more_rows=rows)
 
     def add_unlisted(self, two: DuplicateIds, told: int) -> None:
-        """Rows beyond those that are told one by one."""
+        """Count rows beyond those that are listed one by one."""
         rest = len(two.positions) - told
         if rest > 0:
             self._more.update(hash((two.key, *where)) for where in _each(two.firsts.take(slice(told, None))))

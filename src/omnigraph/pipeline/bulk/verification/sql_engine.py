@@ -1,7 +1,7 @@
 """Where the SQL of verification runs: DuckDB in this process, or Spark SQL when the keys outgrow one machine.
 
-The texts are the same (`questions.py`), written in what both engines read alike. A query names its inputs; each may be
-named once in it, because here an input is a stream.
+The texts are the same (`verification_sql.py`), in the SQL that both engines read alike. A query names its inputs, each
+of them once, because in DuckDB an input is a stream.
 """
 
 import re
@@ -41,7 +41,7 @@ Inputs: TypeAlias = "Mapping[str, KeyColumns | pa.Table]"
 
 
 class SqlEngine(Protocol):
-    """Answers a query over named inputs."""
+    """Runs a query over named inputs."""
 
     name: str
 

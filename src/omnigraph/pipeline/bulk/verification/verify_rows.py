@@ -1,8 +1,7 @@
 """Verification of staged rows: constraints between rows, and between them and the graph, by SQL over key columns.
 
-The constraint values are those of every other write and so are the violations, word for word; only the way to find
-them is another. Everything is asked so that a load without flaws needs one pass a question; what is said about flaws
-costs more, and only the first of them are named.
+Constraints and violations are those of every other write, word for word; only the way to find them differs. A load
+without violations needs one pass for each check; describing violations costs more, and only the first are named.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,14 +66,14 @@ class Finding:
 
 @dataclass
 class Verifier:
-    """All questions about one load on one base."""
+    """Checks one load on one base."""
 
     engine: SqlEngine
     location: Location
     constraints: Constraints
     tables: Mapping[TableKey, StagedRows]
     stored: BaseVersion
-    reads: set[TableKey] = field(default_factory=set)  # stored tables that were asked
+    reads: set[TableKey] = field(default_factory=set)  # stored tables that were read
 
     def later_rows(self, key: TableKey) -> "pa.Table":
         """Rows whose id another row of the load had before them: `rowaddr`, `first_at`."""
@@ -90,7 +89,7 @@ class Verifier:
         return self.engine.rows(questions.LATER_ROWS_OF_ID, {"n": self._rows(table, "id"), "d": found})
 
     def findings(self, flawed: "Mapping[TableKey, Addresses]") -> list[Finding]:
-        """What does not hold, in the order in which every write tells it; `flawed` rows break something alone."""
+        """Broken constraints, in the order in which every write reports them; `flawed` rows break one by themselves."""
         found = [one for key in self.tables for one in self._own(key, flawed.get(key))]
         ends: dict[TableKey, list[Finding]] = {}
         for key, table in self.tables.items():
@@ -115,7 +114,7 @@ class Verifier:
         inputs = {"n": self._rows(replace(table, fragments=tuple(fragments)), "id"), "o": stored}
         return _numbers(self.engine.rows(questions.ADDRESS_OF_STORED, inputs), "rowaddr")
 
-    # Each question.
+    # One method for each check.
 
     def _own(self, key: TableKey, flawed: "Addresses | None") -> Iterator[Finding]:
         table = self.tables[key]
@@ -127,7 +126,7 @@ class Verifier:
                 yield by_constraint[constraint.name]
 
     def _flaws(self, table: StagedRows, flawed: "Addresses") -> dict[str, Finding]:
-        """Rows that a task found flawed, asked again by the function that judges all rows of every write."""
+        """Rows that a task found flawed, checked again by the function that checks rows of every write."""
         import numpy as np
 
         own = [one for one in self.constraints.of(table.key) if not isinstance(one, Unique)]
@@ -267,7 +266,7 @@ class Verifier:
             for violation in dangling_edges(endpoint, nodes)
         ]
 
-    # Inputs and answers.
+    # Inputs and results.
 
     def _rows(self, table: StagedRows, *columns: str) -> KeyColumns:
         return KeyColumns(self.location, table.at, aliases(columns), table.fragments)
@@ -289,7 +288,7 @@ class Verifier:
 
 
 def _combine_findings(parts: "Sequence[tuple[Violation, Any]]") -> Finding:
-    """What was found in several helpings, told by the first."""
+    """Violations of several batches as one finding."""
     import numpy as np
 
     rows = np.concatenate([bad for _, bad in parts])
