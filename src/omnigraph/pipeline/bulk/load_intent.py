@@ -1,4 +1,4 @@
-"""The intent of a bulk load: created or taken over from an earlier start, and finished, kept or discarded at the end."""
+"""The intent of a bulk load: created or taken over from an earlier start; finished, kept or discarded at the end."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
