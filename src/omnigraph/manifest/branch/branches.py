@@ -29,8 +29,8 @@ from omnigraph.runtime import Runtime
 from omnigraph.storage.util.parallel import gather
 
 RESERVE_ATTEMPTS_MAX = 16
-SAME_KEY_ATTEMPTS_MAX = 6  # how often a creation under a key meets another one under the same key
-LIVES_SEARCHED_MAX = 16  # how many lives of a name are looked through for an idempotency key
+SAME_KEY_ATTEMPTS_MAX = 6  # creations under one idempotency key that run at the same time
+LIVES_SEARCHED_MAX = 16  # of one name, newest first, for an idempotency key
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Branches:
         self._publisher = publisher
         self._runtime = runtime
         self._tags = tags
-        self._lives: dict[str, int] = {}  # names this process has found alive; a dead life is dead for ever
+        self._lives: dict[str, int] = {}  # of branches that this process found alive; a deleted life stays deleted
 
     def find(self, name: str) -> Branch:
         """The branch with its head confirmed in this call."""
@@ -82,7 +82,7 @@ class Branches:
         return branch
 
     def cached_head(self, name: str) -> Manifest | None:
-        """The newest manifest of a living branch that this process knows of, without a request."""
+        """The newest manifest of a branch that is in memory, without a request; None for a deleted branch."""
         life = self._lives.get(check_branch_name(name))
         if name != MAIN and life is None:
             return None
@@ -91,7 +91,7 @@ class Branches:
         return None if head is None or head.tombstone is not None else head
 
     def names(self) -> list[str]:
-        """All living branches; the marker spares a look at the dead ones, the tombstone decides."""
+        """All branches. A death marker saves reading the head of a deleted one; only a tombstone decides."""
         candidates = [
             (name, life.life) for name, life in self._refs.all_names().items() if name != MAIN and not life.marked_dead
         ]
@@ -109,7 +109,7 @@ class Branches:
             try:
                 return self.create(name, fork(), actor, txn_id)
             except ConflictError:
-                # Perhaps with the same write, asked for twice at once: then one of the two gets through.
+                # The other creation may be the same request, sent twice at once: then one of the two succeeds.
                 if txn_id is None or attempt == SAME_KEY_ATTEMPTS_MAX - 1 or not self._is_reserved_by(name, txn_id):
                     raise
             self._runtime.clock.sleep(self._runtime.jitter(0.05 * 2.0**attempt))
@@ -118,7 +118,7 @@ class Branches:
     def create(self, name: str, fork: Manifest, actor: str | None = None, txn_id: TxnId | None = None) -> Manifest:
         """`branch-create`. `fork` is what the branch starts from; its branch's head was confirmed in this call.
 
-        Manifest 1 is the moment of creation: a ref without it is a branch for nobody.
+        The branch exists from manifest 1 on: a ref without one is not a branch yet.
         """
         check_branch_name(name)
         if name == MAIN:
@@ -129,18 +129,20 @@ class Branches:
         try:
             self._require_source(fork)
         except OmnigraphError:
-            with suppress(OmnigraphError):  # without it the unfinished ref stays a pin for cleanup, no more
+            with suppress(OmnigraphError):  # otherwise the unfinished ref only keeps its fork point from cleanup
                 self._end_unfinished(unborn, ref)
             raise
         plan = self._plan(CreateBranch(name, fork.schema, fork), ConflictPolicy.CONSTRUCTIVE, actor)
         born = self._publisher.create_branch(unborn, plan)
         if born is None:
-            raise ConflictError(f"The branch {name!r} was taken by somebody else meanwhile: look, and try again.")
+            raise ConflictError(
+                f"The branch {name!r} was created by another process meanwhile: check it, and try again."
+            )
         self._lives[name] = ref.life
         return born
 
     def delete(self, name: str, actor: str | None = None, txn_id: TxnId | None = None) -> None:
-        """The tombstone decides; the marker after it may fail and is only a kindness.
+        """The tombstone deletes the branch; the marker after it only saves others a read, and may fail.
 
         Under a key whose tombstone is there already nothing is deleted, though the name may live again.
         """
@@ -152,7 +154,7 @@ class Branches:
         try:
             self._delete(name, actor, txn_id)
         except BranchNotFound:
-            if txn_id is None or not self._was_deleted_by(name, txn_id):  # by the same write, asked for twice at once
+            if txn_id is None or not self._was_deleted_by(name, txn_id):  # by the same request, sent twice at once
                 raise
 
     def _delete(self, name: str, actor: str | None, txn_id: TxnId | None) -> None:
@@ -192,7 +194,7 @@ class Branches:
         return True
 
     def _was_created_by(self, name: str, txn_id: TxnId) -> bool:
-        """Whether a life of a name came to be under this key; one that ended unfinished is as if it had not."""
+        """Whether a life of the name was created under this key; one that was ended unfinished does not count."""
         heads = (self._manifests.read_head(ref.branch_id) for ref in self._read_lives(name) if ref.txn_id == txn_id)
         return any(head and (head.tombstone is None or head.manifest_version > 1) for head in heads)
 
@@ -208,7 +210,7 @@ class Branches:
         newest = self._refs.newest_life(name)
         last = 0 if newest is None else newest.life
         for life in range(last, max(0, last - LIVES_SEARCHED_MAX), -1):
-            with suppress(BranchNotFound):  # of another name that the file system does not tell from this one
+            with suppress(BranchNotFound):  # a name that differs in case only, on a file system that ignores case
                 yield self._refs.read(name, life)
 
     def _reserve(self, name: str, fork: Manifest, txn_id: TxnId | None) -> Ref:
@@ -223,7 +225,7 @@ class Branches:
             if newest is not None and not newest.marked_dead and not self._end_or_is_over(name, life):
                 raise AlreadyExists(f"The branch {name!r}", "choose another name, or delete it first")
             life += 1
-        raise ConflictError(f"Others keep taking the name {name!r}: nothing was created, try again.")
+        raise ConflictError(f"Other processes keep creating branches named {name!r}: nothing was created, try again.")
 
     def _end_or_is_over(self, name: str, life: int) -> bool:
         """Whether that life is over, after ending it if its creator never finished."""
@@ -242,7 +244,7 @@ class Branches:
         return True
 
     def _refuse_deleted_branch(self, fork: Manifest) -> None:
-        """A commit whose branch is known to be over is kept by nobody, unless a tag has it."""
+        """Nothing keeps the commits of a deleted branch from cleanup, except tags."""
         known = self._manifests.cached_head(fork.branch_id)
         if known is not None and known.tombstone is not None and not self._is_tagged(fork):
             if commit_position(fork.logical_head)[0] != fork.branch_id:
@@ -268,7 +270,7 @@ class Branches:
         )
 
     def _is_alive(self, name: str, life: int) -> bool:
-        """A branch whose head can't be read is there all the same: it must not vanish from the list."""
+        """A branch whose head can't be read is listed too."""
         try:
             return self._find_living(name, life) is not None
         except (Damaged, UnsupportedFormat):

@@ -27,7 +27,7 @@ from omnigraph.storage.table.table_content import TailEntry
 
 
 class Pins(Protocol):
-    """What keeps single manifests from cleanup."""
+    """Tells which single manifests cleanup must keep, besides those that their branch retains."""
 
     def protect(self, point: Point) -> bool: ...
 
@@ -132,7 +132,7 @@ def state_at_commit(manifests: Manifests, commit: CommitId, tags: Pins | None = 
 
 
 def state_before(manifests: Manifests, commit: CommitId, tags: Pins | None = None) -> Manifest | None:
-    """The state that a commit was made on; None for `init`, which came out of nothing."""
+    """The state that a commit was made on; None for `init`."""
     entry, found = find_commit(manifests, commit)
     manifest = require_retained(manifests, entry, commit, tags)
     place = manifest.commits.index(found)

@@ -28,7 +28,7 @@ class LoggedCommit:
 
 @dataclass(slots=True)
 class _Line:
-    """A line of history with its newest commit that has not been told; the rest of it comes when asked for."""
+    """A line of history: its newest commit that was not yielded yet, and an iterator over the rest."""
 
     entry: Entry
     commit: Commit
@@ -43,8 +43,8 @@ def read_log_graph(
     frontier: dict[CommitId, _Line] = {}
     ranks = count()
 
-    def meet(line: _Line | None, rank: int) -> CommitId | None:
-        """Lines that run together go on as one."""
+    def add(line: _Line | None, rank: int) -> CommitId | None:
+        """Add a line to the frontier; lines that reach the same commit become one."""
         if line is None:
             return None
         known = frontier.setdefault(line.commit.id, line)
@@ -52,12 +52,12 @@ def read_log_graph(
         return line.commit.id
 
     for head in heads:
-        meet(_next(read_log(manifests, head, maintenance=maintenance)), next(ranks))
+        add(_next(read_log(manifests, head, maintenance=maintenance)), next(ranks))
     while frontier:
         line = frontier.pop(_pick_newest(frontier))
-        parents = [meet(_next(line.below), line.rank)]
+        parents = [add(_next(line.below), line.rank)]
         if line.commit.merged_parent is not None:
-            parents.append(meet(_line_from(manifests, line.commit.merged_parent, maintenance), next(ranks)))
+            parents.append(add(_line_from(manifests, line.commit.merged_parent, maintenance), next(ranks)))
         known = tuple(dict.fromkeys(parent for parent in parents if parent is not None))
         yield LoggedCommit(line.commit, line.entry.branch, known)
 

@@ -10,10 +10,9 @@
 An intent is not a lock: two processes that believe they own it do no harm, because every put is preceded by a search of
 the log and a read of the intent (`guard.py`). It names the files that are not garbage, and saves work done twice.
 
-Its object is a register that is changed by compare-and-swap only: nothing → open → (closed →) ended → open … An ended
-intent stays, for a new start to replace or for cleanup to delete when it is old: not every store can delete an object
-on the condition that it is unchanged, and a late deletion could hit the next start's intent. (It would stop that start
-before its put, and do no other harm.) Only the intent of an id that can't be used again is deleted at once.
+Its object is changed by compare-and-swap only: nothing → open → (closed →) ended → open … An ended intent stays, for a
+new start to replace or for cleanup to delete when it is old: not every store has a conditional delete, and a late one
+could hit the next start's intent. Only the intent of an id that can't be used again is deleted at once.
 """
 
 import threading
@@ -419,10 +418,9 @@ class Intents:
         return True
 
     def delete_ended(self, seen: StoredIntent) -> None:
-        """Delete the object of an ended intent, unless it has changed since it was seen: a new start may have it.
+        """Delete the object of an ended intent, unless it has changed since it was read: a new start may have it.
 
-        It is read just before, because not every store can delete on a condition: what such a start puts in between is
-        lost, and stops that start before its put.
+        Not every store has a conditional delete: what such a start puts in between is lost, and it stops before its put.
         """
         key = intent_key(seen.intent.txn_id)
         stored = self._store.get(key)
@@ -443,10 +441,7 @@ class Intents:
         on_lost: Callable[[], None] | None = None,
         every_s: float = REFRESH_EVERY_S,
     ) -> Iterator[OwnedIntent]:
-        """Refresh in the background; `on_lost` is called (in that thread) if another takes the intent.
-
-        After an error the intent is released, so that the next start can take it over at once.
-        """
+        """Refresh in the background, where `on_lost` is called if another start takes the intent; release on an error."""
         over = threading.Event()
         keeper = threading.Thread(
             target=_refresh_periodically, args=(held, over, on_lost, every_s), name="intent keeper", daemon=True

@@ -1,7 +1,7 @@
-"""Which process works on a long write, and whether it still does.
+"""The process that owns a long write, and whether it is alive.
 
-A driver that was killed can't say so, and its intent would look alive for a quarter of an hour. On the machine where it
-ran one can see that the process is gone, and go on at once.
+A driver that was killed leaves an intent that looks alive for a quarter of an hour. A process on the same machine can
+see that the owner is gone, and take the job over at once.
 """
 
 import os
@@ -13,11 +13,11 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    token: str  # fresh for every taking of an intent: how one's own is recognised
+    token: str  # new each time an intent is acquired, so that an owner recognises its own
     host: str  # for people
-    machine: str  # tells one boot of one machine, and one container in it, from all others
+    machine: str  # identifies one boot of one machine, and one container in it
     pid: int
-    started: str  # process numbers come again; a process's number and start don't
+    started: str  # process ids are reused, but not with the same start time
 
 
 def this_process(token: str) -> Owner:
@@ -26,7 +26,7 @@ def this_process(token: str) -> Owner:
 
 
 def is_gone(owner: Owner) -> bool:
-    """Whether the process is certainly no more. Of another machine's processes nothing is known here."""
+    """Whether the process has certainly ended. Nothing is known about processes on other machines."""
     if not owner.machine or owner.machine != _machine():
         return False
     started = _start_time(owner.pid)
@@ -35,7 +35,7 @@ def is_gone(owner: Owner) -> bool:
 
 @cache
 def _machine() -> str:
-    """Empty where the system does not tell it: then only time says that an owner is dead."""
+    """Empty where the system does not provide it: then only a timeout shows that an owner is dead."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{socket.gethostname()}/{boot}/{os.readlink('/proc/self/ns/pid')}"

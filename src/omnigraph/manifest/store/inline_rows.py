@@ -1,7 +1,7 @@
-"""The rows that small commits left in manifests, added up: what lies on top of a stored table version.
+"""The rows of small commits, decoded from manifests and cached: what lies on top of a stored table version.
 
-Manifests are immutable while a tail names them, so whatever was decoded once is kept: a reader that has seen a tail
-asks the store only for the commits that came since.
+Manifests are immutable while a tail names them, so a decoded overlay stays valid. A reader that has read a tail fetches
+only the manifests of later commits.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -21,7 +21,7 @@ OVERLAYS_MAX = 1024
 
 
 class _TailKey:
-    """A tail as the name of what it adds up to. It is looked up often, and all of it need not be hashed for that."""
+    """A tail as a cache key. It is looked up often, so its hash covers only the ends of the tail."""
 
     __slots__ = ("_hash", "_tail")
 

@@ -27,7 +27,7 @@ class StubIndex:
         return tuple(sorted((*self.states, *self.rows)))
 
     def merge(self, other: "StubIndex") -> "StubIndex":
-        """What both say together."""
+        """The later state of each manifest that either index knows."""
         states = [number for number in {*self.states, *other.states} if self._state(number) and other._state(number)]
         whole = [number for number in {*self.whole, *other.whole} if self._whole(number) and other._whole(number)]
         rows = {*whole}.difference(states)
