@@ -420,7 +420,7 @@ class Intents:
     def delete_ended(self, seen: StoredIntent) -> None:
         """Delete the object of an ended intent, unless it has changed since it was read: a new start may have it.
 
-        Not every store has a conditional delete: what such a start puts in between is lost, and it stops before its put.
+        Not all stores have a conditional delete: what such a start puts in between is lost, and stops it before its put.
         """
         key = intent_key(seen.intent.txn_id)
         stored = self._store.get(key)
@@ -441,7 +441,7 @@ class Intents:
         on_lost: Callable[[], None] | None = None,
         every_s: float = REFRESH_EVERY_S,
     ) -> Iterator[OwnedIntent]:
-        """Refresh in the background, where `on_lost` is called if another start takes the intent; release on an error."""
+        """Refresh in a thread, which calls `on_lost` if another start takes the intent; release on an error."""
         over = threading.Event()
         keeper = threading.Thread(
             target=_refresh_periodically, args=(held, over, on_lost, every_s), name="intent keeper", daemon=True
