@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -163,3 +164,12 @@ def test_a_name_is_imported_on_first_use() -> None:
 
 def test_importing_every_name_needs_no_spark() -> None:
     assert "pyspark" not in loaded_by("from omnigraph import *")
+
+
+def test_the_bases_of_the_facade_share_no_names() -> None:
+    """So their order does not matter: nothing of one overrides anything of another."""
+    names = [set(vars(base)) - set(vars(object)) - {"__annotations__", "__dict__", "__weakref__", "__module__"}
+             for base in (*omnigraph.Graph.__bases__, omnigraph.Graph)]  # fmt: skip
+    counts = Counter(name for some in names for name in some if not name.startswith("__"))
+
+    assert [name for name, count in counts.items() if count > 1] == []

@@ -39,7 +39,7 @@ _FROM, _VIA, _TO = "s", "u", "w"
 
 
 @dataclass(frozen=True, slots=True)
-class BoundVariable:
+class VariableColumns:
     """A variable of a row: the columns of its id, and of what is wanted of it."""
 
     table_key: str
@@ -60,11 +60,11 @@ class QueryContext:
     held: HeldFrames = field(default_factory=HeldFrames)
     variables: int = 0
 
-    def bound(self, table_key: str, wanted: Sequence[ColumnSpec]) -> BoundVariable:
+    def bound(self, table_key: str, wanted: Sequence[ColumnSpec]) -> VariableColumns:
         """Columns for a new variable."""
         number, self.variables = self.variables, self.variables + 1
         columns = {one: f"v{number}c{place}" for place, one in enumerate(wanted)}
-        return BoundVariable(table_key, f"v{number}", columns)
+        return VariableColumns(table_key, f"v{number}", columns)
 
 
 Uses = dict[str, dict[ColumnSpec, None]]  # what is wanted of each variable, in a stable order
@@ -97,18 +97,18 @@ def match_pattern(
     context: QueryContext,
     pattern: Pattern,
     uses: Uses,
-    outer: Mapping[str, BoundVariable] | None = None,
+    outer: Mapping[str, VariableColumns] | None = None,
     seeds: DataFrame | None = None,
     exists: bool = False,
-) -> tuple[DataFrame, dict[str, BoundVariable]]:
+) -> tuple[DataFrame, dict[str, VariableColumns]]:
     """The rows of a pattern and its variables. With `exists`, equal rows may come more than once."""
-    match = _PatternMatch(context, pattern, uses, dict(outer or {}), exists)
+    match = _PatternJoins(context, pattern, uses, dict(outer or {}), exists)
     return match.run(seeds), match.bound
 
 
-class _PatternMatch:
+class _PatternJoins:
     def __init__(
-        self, context: QueryContext, pattern: Pattern, uses: Uses, outer: dict[str, BoundVariable], exists: bool
+        self, context: QueryContext, pattern: Pattern, uses: Uses, outer: dict[str, VariableColumns], exists: bool
     ) -> None:
         self.context = context
         self.frames = context.frames
@@ -166,7 +166,7 @@ class _PatternMatch:
             self.context.plan.add(f"{verb} {bound.table_key} {var}{describe_filters(filters)}", expected)
         return self._searched(var, self._read(bound, filters))
 
-    def _read(self, bound: BoundVariable, filters: Sequence[Filter]) -> DataFrame:
+    def _read(self, bound: VariableColumns, filters: Sequence[Filter]) -> DataFrame:
         plain = [condition for condition in filters if not isinstance(condition, TextSearch)]
         readable = [(one, name) for one, name in bound.columns.items() if not _is_search(one)]
         return self._with_searches(
@@ -180,7 +180,7 @@ class _PatternMatch:
                 frame = frame.join(self._found(condition, self.bound[var].id), on=self.bound[var].id, how="left_semi")
         return frame
 
-    def _with_searches(self, bound: BoundVariable, frame: DataFrame) -> DataFrame:
+    def _with_searches(self, bound: VariableColumns, frame: DataFrame) -> DataFrame:
         """With a column for each text search that is asked later."""
         for one, name in bound.columns.items():
             if isinstance(one, FilterResult) and isinstance(one.condition, TextSearch):

@@ -23,7 +23,7 @@ from pyspark.sql import functions as sf
 from omnigraph.cancellation import interruptible
 from omnigraph.errors import BadRequest
 from omnigraph.pipeline.querying.expressions import AggregateArgument, Grouping, is_float_sum
-from omnigraph.pipeline.querying.match import BoundVariable, QueryContext, Uses, columns_used, match_pattern
+from omnigraph.pipeline.querying.match import QueryContext, Uses, VariableColumns, columns_used, match_pattern
 from omnigraph.pipeline.querying.scan import FloatPart, Frames, StoredColumn, from_carrier
 from omnigraph.pipeline.spark.runner import translate_error
 from omnigraph.pipeline.spark.session import create_second_session
@@ -152,7 +152,7 @@ class _QueryFrame:
         self.query = query
         self.reader = context.frames.reader
         self.is_late = not query.grouped and query.limit is not None and query.limit <= LATE_ROWS_MAX
-        self.bound: dict[str, BoundVariable] = {}
+        self.bound: dict[str, VariableColumns] = {}
         self.names: dict[Any, str] = {}  # of expressions; of (variable, stored column)
 
     def result(self) -> DataFrame:

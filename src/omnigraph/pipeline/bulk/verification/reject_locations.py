@@ -88,7 +88,7 @@ class RowLocator:
 def locate_rows(job: BulkJob, wanted: RowQuery) -> RowLocations:
     """The task: parse the split again and find the rows of a query."""
     told = RowLocations(wanted.split.number)
-    finding = {key: _RowCounter(job, key, wanted, told) for key, _ in wanted.rows}
+    finding = {key: _RejectFinder(job, key, wanted, told) for key, _ in wanted.rows}
     if any(stretch != BY_LINE for _, stretch in wanted.rows):
         for parsed in parse_split(wanted.split, job.catalog, job.source_options, job.minter):
             for key, rows in parsed.types.items():
@@ -102,7 +102,7 @@ def locate_rows(job: BulkJob, wanted: RowQuery) -> RowLocations:
     return told
 
 
-class _RowCounter:
+class _RejectFinder:
     """Counts the rows of one table as staging did."""
 
     def __init__(self, job: BulkJob, key: TableKey, wanted: RowQuery, told: RowLocations) -> None:
