@@ -109,20 +109,20 @@ class Overlay:
             return self
         if not self.parts and not self.hidden_ids:
             return later
-        met = self.ids & later.decided_ids
-        kept = self.parts
-        if met and (rows := self.rows) is not None:
-            kept = (without_ids(rows, met),)
-        shadowed = self.hidden_ids | later.hidden_ids
-        if met:
+        overwritten = self.ids & later.decided_ids
+        parts = self.parts
+        if overwritten and (rows := self.rows) is not None:
+            parts = (without_ids(rows, overwritten),)
+        hidden = self.hidden_ids | later.hidden_ids
+        if overwritten:
             # A row that was new here replaces nothing stored, however often it is written again. A removed one stays
             # hidden, so that it is not looked up in the store; so does one that is marked new a second time.
-            shadowed -= (met & later.hidden_ids & later.ids) - self.hidden_ids
-            shadowed |= met - later.hidden_ids
+            hidden -= (overwritten & later.hidden_ids & later.ids) - self.hidden_ids
+            hidden |= overwritten - later.hidden_ids
         schemas, own = self.schemas, later.schemas
         new = [one for one in own if not schemas or (one is not schemas[-1] and not one.equals(schemas[-1]))]
-        ids = (self.ids - met) | later.ids
-        return Overlay(_on_top(kept, later.parts), shadowed, ids, (*schemas, *new) if new else schemas)
+        ids = (self.ids - overwritten) | later.ids
+        return Overlay(_on_top(parts, later.parts), hidden, ids, (*schemas, *new) if new else schemas)
 
     def rows_of(self, ids: Iterable[str]) -> "pa.Table | None":
         """The row images among `ids`."""
@@ -230,8 +230,8 @@ def _fingerprint(overlay: Overlay) -> str:
     import pyarrow as pa
 
     digest = hashlib.sha256()
-    for shadowed in sorted(overlay.hidden_ids):
-        encoded = shadowed.encode("utf-8", "surrogatepass")
+    for hidden_id in sorted(overlay.hidden_ids):
+        encoded = hidden_id.encode("utf-8", "surrogatepass")
         digest.update(len(encoded).to_bytes(8, "little") + encoded)
     if overlay.rows is not None:
         sink = pa.BufferOutputStream()

@@ -121,8 +121,8 @@ class _ViewBuilder:
     def build(self, overlay: Overlay, wanted: "pa.Schema | None") -> "LanceDataset":
         schema = widen_schema(overlay.widen(self._stored.schema), wanted)
         view = self._with_indexes(self._with_stored_fragments(schema))
-        shadowed = cached_row_addresses(self._handles, self._at, overlay.hidden_ids)
-        updated, removed = write_deletion_files(self._at, view, shadowed, stages=0)  # on scratch
+        hidden = cached_row_addresses(self._handles, self._at, overlay.hidden_ids)
+        updated, removed = write_deletion_files(self._at, view, hidden, stages=0)  # on scratch
         added = []
         if overlay.rows is not None and overlay.rows.num_rows:
             rows = align_table(overlay.rows, schema)
