@@ -340,7 +340,7 @@ def test_an_error_behind_the_first_byte_cuts_the_connection(busy: Served, monkey
 
         return lines
 
-    monkeypatch.setattr(module, "line_maker", breaking)
+    monkeypatch.setattr(module, "line_encoder", breaking)
     with busy.client() as client, pytest.raises(httpx.RemoteProtocolError):
         client.post("/graphs/g/export", json={})
     assert idle(busy)

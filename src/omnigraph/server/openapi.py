@@ -17,25 +17,25 @@ _GRAPH = {
     "name": "graph",
     "in": "path",
     "required": True,
-    "description": "The id of a graph, as GET /graphs tells it.",
+    "description": "The id of a graph, from GET /graphs.",
     "schema": {"type": "string", "maxLength": 200},
 }
 _TIMEOUT = {
     "name": "Request-Timeout",
     "in": "header",
     "required": False,
-    "description": "Seconds; what has not ended then is stopped, a write only before its commit is sent.",
+    "description": "A deadline in seconds. Work that has not ended by then is stopped, a write only before its commit is sent.",
     "schema": {"type": "string", "pattern": r"^[0-9]{1,6}(\.[0-9]{1,3})?$"},
 }
 _PREFER = {
     "name": "Prefer",
     "in": "header",
     "required": False,
-    "description": "`respond-async` for a job, `wait=SECONDS` for its end.",
+    "description": "`respond-async` starts a job, `wait=SECONDS` waits for its end.",
     "schema": {"type": "string", "examples": ["respond-async", "wait=10"]},
 }
 _REQUEST_ID = {
-    "description": "Under which the log has the request.",
+    "description": "The id of the request in the log.",
     "required": True,
     "schema": {"type": "string"},
 }

@@ -42,7 +42,7 @@ class Forbidden(OmnigraphError):
 
 
 class NotFromHere(OmnigraphError):
-    """A request that a browser may have been talked into, to a server that knows nobody."""
+    """A cross-site request, which a browser may send unasked, to a server without tokens."""
 
     code = "forbidden"
 
@@ -89,7 +89,7 @@ class TooManyRequests(OmnigraphError):
 
 
 class Internal(OmnigraphError):
-    """A bug of ours; the log has what is needed to find it."""
+    """A bug in the server; the log has the traceback."""
 
     def __init__(self, request_id: str) -> None:
         super().__init__(request_id)
@@ -112,7 +112,7 @@ class BodyRefused(HTTPException):
 
 
 class Redaction:
-    """What must not leave the server, and what is said instead: addresses, options of stores, paths of spools."""
+    """Secrets, and what replaces them in messages: addresses and options of stores, paths of temporary files."""
 
     def __init__(self, hidden: Iterable[tuple[str, str]] = ()) -> None:
         self._hidden = [pair for pair in hidden if pair[0]]
@@ -121,7 +121,7 @@ class Redaction:
         self._hidden.append((text, instead))
 
     def hiding(self, text: str, instead: str) -> "Redaction":
-        """Another one, that hides this too."""
+        """A copy that hides this too."""
         return Redaction([*self._hidden, (text, instead)])
 
     def hide_store(self, name: str, uri: str, options: Mapping[str, str]) -> None:
@@ -151,7 +151,7 @@ class Redaction:
 
 
 def _credentials_in(uri: str) -> list[str]:
-    """What some put before the host of an address or behind its question mark, as written and as meant."""
+    """The user, password and query of an address, as written and decoded."""
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -163,7 +163,7 @@ def _credentials_in(uri: str) -> list[str]:
 
 
 def error_body(error: OmnigraphError, redaction: Redaction) -> dict[str, Any]:
-    """What a client is told. What a store said in its own words stays in the log."""
+    """The body of an error response. The store's own words stay in the log."""
     body = error.to_json()
     if type(error) in (Unavailable, StorageFull):
         body["error"] = f"The store did not serve: {_effect(error)}, try again later."
@@ -190,14 +190,14 @@ def error_response(error: OmnigraphError, redaction: Redaction) -> Response:
 
 
 def json_response(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Text that was stored with half a character in it must not make an answer impossible."""
+    """Lone surrogates in stored text are escaped, so that the response can be encoded."""
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     data = text.encode("utf-8", "backslashreplace")
     return Response(data, status, {} if headers is None else dict(headers), media_type="application/json")
 
 
 def validation_error(errors: Sequence[Any]) -> BadRequest:
-    """What a model refused, place by place; what was given is not repeated."""
+    """The errors of a request model by place, without the values that were given."""
     listed = [
         {"place": ".".join(str(part) for part in error["loc"])[:PLACE_SHOWN_MAX], "error": str(error["msg"])}
         for error in errors[:ERRORS_SHOWN_MAX]
@@ -250,7 +250,7 @@ class WrongMethod(BadRequest):
 
 
 def install(app: FastAPI) -> None:
-    """One way from any exception to an answer."""
+    """Handle every exception in one way."""
 
     async def ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, OmnigraphError)

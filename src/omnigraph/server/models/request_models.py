@@ -1,4 +1,4 @@
-"""Requests as OpenAPI describes them. They are strict: what is not known is refused, and nothing is converted."""
+"""Requests as OpenAPI describes them. They are strict: unknown members are refused, and no value is converted."""
 
 from typing import Annotated, Any, Literal
 
@@ -54,7 +54,7 @@ class ExportRequest(Request):
 
 class LintRequest(Request):
     query: SourceText
-    name: str = Field("query", max_length=300, description="What the text is called in the findings.")
+    name: str = Field("query", max_length=300, description="The name of the text in the findings.")
     branch: BranchName = "main"
     at: Reference | None = None
 
@@ -87,7 +87,7 @@ class RevertRequest(Request):
 class SchemaPlanRequest(Request):
     schema_: Annotated[SourceText, Field(alias="schema", description="The wanted schema, the text of a .pg file.")]
     branch: BranchName = "main"
-    name: str = Field("schema.pg", max_length=300, description="What the text is called in errors.")
+    name: str = Field("schema.pg", max_length=300, description="The name of the text in errors.")
 
 
 class SchemaApplyRequest(SchemaPlanRequest):
@@ -104,7 +104,9 @@ class CleanupRequest(Request):
     older_than: Annotated[str, Field(max_length=50)] = "7d"
     keep: int = Field(10, ge=1, le=10**9)
     intent_ttl: Annotated[str, Field(max_length=50)] = "7d"
-    confirm: bool = Field(False, description="Do it. Without this, only say what would go.")
+    confirm: bool = Field(
+        False, description="Without this, nothing is changed: the response says what would be deleted."
+    )
 
 
 class VerifyRequest(Request):

@@ -140,7 +140,7 @@ class _Load:
             self.context.info.hide(place, "")
 
     def _name(self) -> str | None:
-        """What tells this load from all others, also after the server was killed: see `Scratch.under_name`."""
+        """What tells this load from all others, also after the server was killed: see `Scratch.claim_name`."""
         for kind in ("job_id", "txn_id"):
             if self.options[kind] is not None:
                 return f"{self.context.graph_id}/{kind}/{self.options[kind]}"

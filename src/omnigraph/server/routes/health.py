@@ -70,5 +70,5 @@ async def metrics(request: Request) -> Response:
         raise Forbidden("watching the server, which tells of every graph")
     service.metrics.running.set(service.admission.running)
     service.metrics.waiting.set(service.admission.waiting)
-    exposed = await asyncio.to_thread(service.metrics.exposed)
+    exposed = await asyncio.to_thread(service.metrics.render)
     return Response(exposed, headers={"Content-Type": CONTENT_TYPE})

@@ -1,4 +1,4 @@
-"""What the routes share: how they are described, and the headers that they know."""
+"""What the routes share: descriptions of responses, and headers."""
 
 from typing import Annotated, Any
 
@@ -43,7 +43,7 @@ _KeyAfter = Annotated[
     Header(
         alias="Omnigraph-Key-After",
         max_length=200,
-        description="A commit of the branch that was there before the key was made: nobody looks for it further back.",
+        description="A commit of the branch that is older than the key: the key is not searched for before it.",
     ),
 ]
 
