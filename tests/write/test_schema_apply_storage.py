@@ -15,7 +15,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage.table.tables import TableVersion
-from omnigraph.write.migrate.migration_checks import IDS_REPORTED_MAX
+from omnigraph.write.migrate.migrate import IDS_REPORTED_MAX
 from support.s3 import S3Location
 
 ROWS = 12_000  # enough for index segments

@@ -5,7 +5,6 @@ load/           loads in this process
 migrate/        schema changes
 delta.py        what a write changes, as values
 validate/       checks of a delta against the schema
-commit.py       the whole path: open, check, stage, publish
-stage.py        detached table versions, all tables at once
-inline_plan.py  rows of a small commit for the manifest
+commit.py       the whole path: open, plan, check, stage, publish
+stage.py        rows in the manifest, or detached table versions
 """

@@ -1,6 +1,5 @@
 """Schema changes applied to the stored rows.
 
-migrate.py           schema plan, schema apply
-migration_checks.py  checks of a schema change that depend on data
-reshape.py           a table in the columns of another definition
+migrate.py  schema plan, schema apply, and their checks against the stored rows
+reshape.py  a table in the columns of another definition
 """
