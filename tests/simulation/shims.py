@@ -269,7 +269,7 @@ def _processes(world: World) -> dict[str, Any]:
 
     return {
         "_machine": machine,
-        "_started": started,
+        "_start_time": started,
         "os": SimpleNamespace(getpid=pid),
         "socket": SimpleNamespace(gethostname=machine),
     }
