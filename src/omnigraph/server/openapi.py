@@ -24,7 +24,7 @@ _TIMEOUT = {
     "name": "Request-Timeout",
     "in": "header",
     "required": False,
-    "description": "A deadline in seconds. Work that has not ended by then is stopped, a write only before its commit is sent.",
+    "description": "Seconds until the work is stopped; a write is stopped only before its commit is sent.",
     "schema": {"type": "string", "pattern": r"^[0-9]{1,6}(\.[0-9]{1,3})?$"},
 }
 _PREFER = {
