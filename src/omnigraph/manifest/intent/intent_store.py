@@ -420,7 +420,7 @@ class Intents:
     def delete_ended(self, seen: StoredIntent) -> None:
         """Delete the object of an ended intent, unless it has changed since it was read: a new start may have it.
 
-        Not all stores can delete on a condition: what such a start puts in between is lost, and stops it before its put.
+        Not all stores can delete on a condition: what such a start puts in between is lost, and stops it at its put.
         """
         key = intent_key(seen.intent.txn_id)
         stored = self._store.get(key)
