@@ -28,7 +28,7 @@ class Found:
 FOUND: Mapping[str, Found] = {
     "jobs": Found(67, "jobs", frozenset({"discard"})),
     "positions": Found(82, "groups", frozenset({"refusal"})),
-    "columns": Found(103, "schemas", frozenset({"readable"})),
+    "columns": Found(201, "schemas", frozenset({"readable"})),
     "listings": Found(21, "branches", frozenset({"list"})),
     "clocks": Found(22, "clocks", frozenset({"refusal", "readable"})),
     "merges": Found(636, "groups", frozenset({"merged-twice"})),
