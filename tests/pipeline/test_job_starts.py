@@ -27,7 +27,9 @@ from omnigraph.manifest.model.manifest import Manifest
 from omnigraph.manifest.model.paths import intent_key
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.load import bulk_load
+from omnigraph.pipeline.bulk.staging import stage
 from omnigraph.pipeline.progress import Progress
+from omnigraph.storage.table.write.fragments import write_rows
 from omnigraph.storage.util.runner import LocalRunner
 from omnigraph.write.load.load import LoadResult
 from omnigraph.write.load.load_options import LoadOptions
@@ -295,6 +297,41 @@ def test_a_start_that_was_discarded_before_it_makes_its_branch_does_not_make_it(
 
     assert (ended.outcome, ended.branch) == ("discarded", "main")
     assert "draft" not in fresh(graph).branches.list()
+
+
+# First tables, which all starts of a job derive alike
+
+
+def test_a_start_stages_rows_in_a_first_table_that_an_earlier_start_made_meanwhile(
+    graph: Graph, given: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The earlier start does not know yet that it has lost its job: it stages its rows and commits the table."""
+    with stalled(graph, given, "before its checks", until="loading") as first:
+
+        def late(*args: Any, **options: Any) -> Any:
+            monkeypatch.setattr(f"{stage.__name__}.write_rows", write_rows)
+            with pytest.raises(JobLost):
+                first.wake()
+            return write_rows(*args, **options)
+
+        monkeypatch.setattr(f"{stage.__name__}.write_rows", late)
+        assert start(released(graph), given).counts == {"Person": 2, "Note": 2}
+
+    assert notes(graph) == ["n1", "n2"]
+    assert_sound(fresh(graph))
+
+
+def test_a_start_that_stages_its_rows_after_another_has_committed_them_is_answered_by_that_commit(
+    graph: Graph, given: Path
+) -> None:
+    with stalled(graph, given, "before its checks", until="loading") as first:
+        committed = start(released(graph), given).commit
+        answered = first.wake().commit
+
+    assert committed is not None
+    assert answered is not None
+    assert answered.id == committed.id
+    assert notes(graph) == ["n1", "n2"]
 
 
 # A branch that was deleted and made again

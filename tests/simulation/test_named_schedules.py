@@ -270,6 +270,14 @@ def test_a_job_that_finds_its_files_swept_says_that_it_was_discarded_and_not_tha
         assert refused.error == "JobLost"
 
 
+def test_a_job_whose_first_tables_another_start_has_made_is_answered_by_the_commit_of_that_start() -> None:
+    """`intent-tokens`: it slept before it staged its rows. All starts of a job stage them in the same tables."""
+    scripts: dict[str, Sequence[Step]] = {"p0.t0": [job("a", "b")], "p1.t0": [job("a", "b")]}
+    directives = (Let("p0.t0", "get __recovery/load-j/"), Elapse(LONG), Let("p1.t0"), Let("p0.t0"))
+    with played(scripts, directives, stored=True) as outcomes:
+        assert committed(outcomes["p0.t0.0"]) == committed(outcomes["p1.t0.0"])
+
+
 def test_another_input_under_the_id_of_a_job_that_landed_is_refused() -> None:
     """`intent-tokens`: the commit names a digest of the input."""
     scripts: dict[str, Sequence[Step]] = {"p0.t0": [job("a", "bad"), job("a", "good"), job("a", "bad")]}

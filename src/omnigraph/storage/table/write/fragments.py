@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Addresses = np.ndarray[Any, np.dtype[np.int64]]
 
 ROW_ADDRESS = "rowaddr"
+FIRST_VERSION = 1  # of a table that `ensure_table` made
 # By default Lance reads ahead by up to 2 GiB; this bounds the driver's memory for tables of any size.
 READ_AHEAD_BYTES, BATCHES_AHEAD, FRAGMENTS_AHEAD = 32 * 2**20, 2, 1
 ROWS_A_BATCH = 131_072  # of key columns
@@ -71,20 +72,28 @@ def write_rows(
     location: Location, target: TargetTable, rows: "pa.Table", *, replaces_all: bool = False
 ) -> list[WrittenFragment]:
     """Write rows, in order, to be added to the target or to replace all its rows."""
-    handles = handles_of(location)
-    at = target.at
-    where: Any = handles.uri(target.table_id)
-    options: dict[str, Any] = {"mode": "create", "storage_options": handles.options, "session": handles.session}
-    if at is not None:
-        where = handles.open(at)
-        mode = "overwrite" if replaces_all else "append"
-        options = {"mode": mode, "data_storage_version": where.data_storage_version}
-        rows = rows if replaces_all else align_table(rows, where.schema)
-    with translate_errors(f"table {target.table_id}"):
+    handles, at = handles_of(location), target.at
+    if at is None:
+        try:
+            options = {"mode": "create", "storage_options": handles.options, "session": handles.session}
+            return _write(handles, target.table_id, handles.uri(target.table_id), rows, options)
+        except AlreadyExists:  # another start of the same job has made the table meanwhile, empty: see `ensure_table`
+            return write_rows(location, TargetTable(target.table_id, FIRST_VERSION), rows)
+    dataset = handles.open(at)
+    mode = "overwrite" if replaces_all else "append"
+    rows = rows if replaces_all else align_table(rows, dataset.schema)
+    options = {"mode": mode, "data_storage_version": dataset.data_storage_version}
+    return _write(handles, at.table_id, dataset, rows, options)
+
+
+def _write(
+    handles: Handles, table_id: str, where: "str | LanceDataset", rows: "pa.Table", options: Mapping[str, Any]
+) -> list[WrittenFragment]:
+    with translate_errors(f"table {table_id}"):
         written = lance_module("lance.fragment").write_fragments(
             rows, where, schema=rows.schema, max_rows_per_file=ROWS_MAX, max_bytes_per_file=BYTES_MAX, **options
         )
-    return [_describe(handles, target.table_id, one) for one in written]
+    return [_describe(handles, table_id, one) for one in written]
 
 
 def _describe(handles: Handles, table_id: str, fragment: Any) -> WrittenFragment:
@@ -214,7 +223,7 @@ def ensure_table(location: Location, table_id: str, schema: "pa.Schema") -> Tabl
     handles = handles_of(location)
     with suppress(AlreadyExists):
         detached_commit.create(handles, table_id, schema.empty_table())
-    return TableVersion(table_id, 1)
+    return TableVersion(table_id, FIRST_VERSION)
 
 
 def commit_append(
