@@ -75,7 +75,7 @@ class Run:
     def digest(self) -> str:
         """Of everything that happened, byte for byte as far as the names that Lance makes up don't come into it."""
         parts: list[object] = [sorted(self.decisions.switches.items()), sorted(self.decisions.faults.items(), key=repr)]
-        parts += [self.world.step, self.world.now_us]
+        parts += [self.world.step, self.world.now_us, *self.world.requests]
         parts += [(call.name, call.start, call.end) for call in self.history.calls.values()]
         self.bucket.files.stamp()  # mixes that are meant to be inline store a table now and then: by a merge, say
         if not self.bucket.files.were_there:

@@ -124,6 +124,9 @@ class World:
     tasks: list[Task] = field(default_factory=list)
     processes: list[Process] = field(default_factory=list)
     trace: list[tuple[int, str, int, str]] = field(default_factory=list)
+    requests: list[tuple[str, str, str]] = field(
+        default_factory=list
+    )  # thread, verb, key; not the names of table files
     failure: BaseException | None = None
     on_time: Callable[[], None] | None = None  # before a moment passes that matters: see `Files.stamp`
     on_fault: Callable[[int, str, str], object] | None = None  # told the step, the process that it concerns, the kind
@@ -221,6 +224,8 @@ class World:
         task.at = what
         if self.tracing:
             self.trace.append((self.step, task.name, task.operation, what))
+        if verb:
+            self.requests.append((task.name, verb, "" if key.startswith("tables/") else key))
         fault = self.faults.time_fault(task.place, verb, key, task.work_kind)
         if self.on_time is not None and (fault is not None or verb in NOTICED):
             self.on_time()

@@ -135,7 +135,7 @@ def _compose(parts: Sequence[Difference], definition: TypeDef) -> Difference:
         was = _row_numbers(part.before, at_before)
         now = _row_numbers(part.after, at_after)
         at_before, at_after = at_before + part.before.num_rows, at_after + part.after.num_rows
-        for entity in was.keys() | now.keys():
+        for entity in {**was, **now}:
             first.setdefault(entity, was.get(entity))
             last[entity] = now.get(entity)
     before = befores.take(pa.array([row for row in first.values() if row is not None], pa.int64()))

@@ -260,7 +260,7 @@ class _Cleanup:
             is_new = branch_id not in start.heads
             mark_branch(marks, manifests, head, head.oldest_retained if is_new else oldest[branch_id])
         mark_pinned(marks, manifests, pins, start.heads)
-        pinned = [entry for pin in set(pins) if isinstance(entry := manifests.read(pin), Manifest)]
+        pinned = [entry for pin in dict.fromkeys(pins) if isinstance(entry := manifests.read(pin), Manifest)]
         states = [*branches.heads.values(), *(entry for entry in pinned if entry.tombstone is None)]
         mark_merge_bases(marks, manifests, states, start.heads, (self._repository.stamp.main_id,))
 

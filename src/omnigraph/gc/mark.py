@@ -157,7 +157,7 @@ def mark_merge_bases(
 
     A base that had expired before the start is gone, and its merge is refused.
     """
-    todo = list(common_vectors([state.ancestry for state in states]))
+    todo = sorted(common_vectors([state.ancestry for state in states]), key=sorted)
     seen = set(todo)
     while todo:
         bases = find_maximal_positions(manifests, dict(todo.pop()), first)
@@ -226,7 +226,7 @@ def find_prunable_branches(marks: Marks, manifests: Manifests, swept: Iterable[B
     kept = {point.branch_id for point in marks.manifests} | marks.logical_head_branches
     dead = {branch for branch in swept if branch not in kept}
     return frozenset(
-        branch for branch in dead if _is_covered(manifests, branch, marks.descendants.get(branch, {}), dead)
+        branch for branch in sorted(dead) if _is_covered(manifests, branch, marks.descendants.get(branch, {}), dead)
     )
 
 

@@ -225,7 +225,7 @@ class Manifests:
         """For each branch that this process knows of, the highest number that it knows to have been used."""
         with self._lock:
             branches = {*self._heads, *(branch_id for branch_id, _ in self._referenced.items())}
-        uses = {branch_id: self._highest_use(branch_id) for branch_id in branches}
+        uses = {branch_id: self._highest_use(branch_id) for branch_id in sorted(branches)}
         return {branch_id: used for branch_id, used in uses.items() if used is not None}
 
     def read_head(self, branch_id: BranchId) -> Manifest | None:
