@@ -12,8 +12,7 @@ from omnigraph.errors import CommitNotFound, CursorRefused, Damaged, HeadLost
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.model.document import encode_document
 from omnigraph.manifest.model.paths import hint_key
-from omnigraph.manifest.store.hint import Hint, decode_hint, encode_hint
-from omnigraph.manifest.store.manifest_store import HEAD_UNSEEN_MAX_S, HINT_EVERY
+from omnigraph.manifest.store.manifest_store import HEAD_UNSEEN_MAX_S, HINT_EVERY, Hint, decode_hint, encode_hint
 from support.catalogs import PERSON, person_rows
 from support.lost_heads import bring_back, lose, lose_hint, lose_newest, numbers
 

@@ -13,7 +13,7 @@ from omnigraph.api.models import MergeAnswer
 from omnigraph.errors import BadRequest, BranchNotFound, MergeConflicts, PreconditionFailed, ReadOnly
 from omnigraph.manifest.commit.plan import ConflictPolicy, PublishPlan, RaiseFence
 from omnigraph.manifest.model.manifest import Position
-from omnigraph.merge import virtual_base
+from omnigraph.merge import plan as merge_plan
 from omnigraph.merge.plan import MergeOutcome
 from omnigraph.storage.table.tables import Tables
 from support.merge import Merging, knows, make_merging
@@ -412,7 +412,7 @@ def test_a_criss_cross_has_its_bases_merged_first(graph: Merging) -> None:
     graph.change("main", Person={"ada": {"age": 11}})
     graph.change("b", Person={"bob": {"age": 21}})
 
-    with mock.patch.object(virtual_base, "_merge_states", wraps=virtual_base._merge_states) as merged:
+    with mock.patch.object(merge_plan, "_merge_states", wraps=merge_plan._merge_states) as merged:
         assert graph.merge().outcome is MergeOutcome.MERGED
 
     assert merged.called

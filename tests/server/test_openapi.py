@@ -11,7 +11,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from omnigraph.errors import HTTP_STATUS
-from omnigraph.server.app import create_app
+from omnigraph.server.run import create_app
 from omnigraph.server.settings import ServerSettings
 from support.server import token
 

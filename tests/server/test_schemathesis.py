@@ -17,7 +17,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from omnigraph.server.app import create_app
+from omnigraph.server.run import create_app
 from omnigraph.server.settings import Limits, ServerSettings
 from support.server import ADD, PEOPLE, SCHEMA, Served, people_graph, served
 

@@ -15,9 +15,9 @@ import pytest
 
 from omnigraph.errors import AccessDenied, Unavailable
 from omnigraph.runtime import Runtime
-from omnigraph.server.graph_registry import GraphRegistry
 from omnigraph.server.http.errors import Redaction, error_body
 from omnigraph.server.run import log_to
+from omnigraph.server.service import GraphRegistry
 from omnigraph.server.settings import GraphSource, ServerSettings
 from support.server import ADD, QUICK, people_graph, served, token
 

@@ -10,8 +10,8 @@ import pytest
 
 from omnigraph.errors import BadRequest, OmnigraphError
 from omnigraph.graph.graph import Graph
+from omnigraph.server.service import StoredQueries
 from omnigraph.server.settings import ServerSettings
-from omnigraph.server.stored_queries import StoredQueries
 from support.server import ADD, SCHEMA, ServerProcess, served
 
 OLDER_THAN = """\

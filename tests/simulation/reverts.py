@@ -25,7 +25,7 @@ from omnigraph.gc.cleanup import BranchInventory, IntentInventory
 from omnigraph.gc.mark import Marks, mark_branch, mark_pinned
 from omnigraph.gc.sweep import JobProtection, Sweeper, SweepPlan
 from omnigraph.manifest.commit import conflicts
-from omnigraph.manifest.commit.commit_batch import CommitBatch
+from omnigraph.manifest.commit.commit_queue import CommitBatch
 from omnigraph.manifest.commit.plan import PublishPlan
 from omnigraph.manifest.commit.publish import Publisher
 from omnigraph.manifest.commit.rebase import Rebaser
@@ -39,7 +39,6 @@ from omnigraph.manifest.model.paths import parse_commit_id
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.merge import plan as merge_plan
-from omnigraph.merge import virtual_base
 from omnigraph.pipeline.bulk.load import BulkLoad
 from omnigraph.storage.objects import object_store as objects
 from omnigraph.storage.objects.object_store import ObjectInfo, ObjectStore
@@ -155,7 +154,7 @@ def _base_state(repository: Repository, ours: Manifest, theirs: Manifest) -> Gra
     def united_state(bases: Iterable[GraphState]) -> GraphState:
         whole, *others = bases
         for another in others:
-            whole = virtual_base._merge_states(repository.tables, between(whole, another), whole, another)
+            whole = merge_plan._merge_states(repository.tables, between(whole, another), whole, another)
         return whole
 
     bases = _find_older_bases(manifests, ours.ancestry, theirs.ancestry, (ours.branch_id, theirs.branch_id))

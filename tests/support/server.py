@@ -19,9 +19,8 @@ import httpx
 
 import omnigraph
 from omnigraph.graph.graph import Graph
-from omnigraph.server.app import create_app
 from omnigraph.server.auth.tokens import create_token, parse_grant
-from omnigraph.server.run import Bind, GracefulServer, listen
+from omnigraph.server.run import Bind, GracefulServer, create_app, listen
 from omnigraph.server.service import Service
 from omnigraph.server.settings import GraphSource, ServerSettings
 from omnigraph.server.tracing import Tracing

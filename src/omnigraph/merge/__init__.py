@@ -1,10 +1,9 @@
 """Three-way merge of branches, and revert.
 
-merge.py         branch merge: the verb
-plan.py          the merge plan: adopted tables, row deltas, conflicts
-virtual_base.py  the merge base as a state; after a criss-cross, several bases merged into one
-table_merge.py   merges one table that both sides changed
-row_merge.py     the three-way merge of rows: the decision about each row, vectorised
-constraints.py   constraint violations that only the merged graph has
-revert.py        undoes a commit by a three-way merge
+merge.py        branch merge: the verb
+plan.py         the merge plan: base, adopted tables, row deltas, conflicts
+table_merge.py  merges one table that both sides changed
+row_merge.py    the three-way merge of rows: the decision about each row, vectorised
+constraints.py  constraint violations that only the merged graph has
+revert.py       undoes a commit by a three-way merge
 """

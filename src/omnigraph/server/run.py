@@ -4,6 +4,7 @@ A server ends by a signal: it stops listening, answers what is in flight, lets j
 has one grace; what is not done then is cut off, which is safe at any moment. A second signal waits for nothing.
 """
 
+import asyncio
 import json
 import logging
 import os
@@ -13,8 +14,8 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,13 +24,91 @@ from typing import Any, TextIO
 
 import uvicorn
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 
+from omnigraph import __version__
 from omnigraph.errors import BadRequest
-from omnigraph.server.app import create_app
+from omnigraph.runtime import Runtime
 from omnigraph.server.auth.access import is_loopback
+from omnigraph.server.http import errors
 from omnigraph.server.http.errors import Redaction
+from omnigraph.server.http.middleware import Middleware
+from omnigraph.server.openapi import openapi_document
+from omnigraph.server.routes import (
+    branches,
+    bulk,
+    data,
+    graphs,
+    health,
+    history,
+    maintenance,
+)
 from omnigraph.server.service import Service
 from omnigraph.server.settings import GraphSource, ServerSettings
+from omnigraph.server.tracing import Tracing, configure
+
+ROUTERS = (
+    health.router,
+    health.metrics_router,
+    graphs.all_router,
+    graphs.router,
+    data.router,
+    bulk.router,
+    data.stored_router,
+    branches.router,
+    history.router,
+    graphs.schema_router,
+    maintenance.router,
+    maintenance.jobs_router,
+)
+_DESCRIPTION = "A typed property graph that lives in object storage. Every error is `{error, code, details}`."
+
+
+def create_app(
+    graphs: Mapping[str, GraphSource],
+    settings: ServerSettings | None = None,
+    *,
+    runtime: Runtime | None = None,
+    tracing: Tracing | None = None,
+) -> FastAPI:
+    """The application for these graphs, by their ids. They are opened when it starts."""
+    settings, runtime = settings or ServerSettings(), runtime or Runtime()
+    service = Service(graphs, settings, runtime)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await asyncio.to_thread(service.start)
+        yield
+        await asyncio.to_thread(service.close)
+
+    app = FastAPI(
+        title="Omnigraph",
+        version=__version__,
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,  # pages that load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=_operation_id,
+    )
+    app.state.service = service
+    errors.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    app.openapi = lambda: openapi_document(app, secured=settings.tokens is not None)  # type: ignore[method-assign]
+    app.add_middleware(
+        Middleware,
+        runtime=runtime,
+        metrics=service.metrics,
+        redaction=service.hosted.redaction,
+        tracing=configure() if tracing is None else tracing,
+    )
+    return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
+
 
 BIND_DEFAULT = "127.0.0.1:8080"
 KEEP_ALIVE_S = 30

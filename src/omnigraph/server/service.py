@@ -1,27 +1,262 @@
-"""Everything that the requests of one server share."""
+"""Everything that the requests of one server share.
+
+A graph that can't be opened is reported and opened again later; the others are not affected.
+
+Stored queries are the `.gq` files of a directory, by name. Files in the directory itself are for every graph, those in a
+subdirectory named like a graph for that one. They are parsed when the server starts and checked against each graph's
+schema then, and again whenever that has another hash; a query that no longer fits is listed with the reason, and refused
+by name. What a query may do is decided by its text once and for all: a read can't become a write.
+"""
 
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
-from omnigraph.errors import OmnigraphError
+from omnigraph.errors import BadRequest, NotFound, OmnigraphError, Unavailable
+from omnigraph.query import ast
+from omnigraph.query.compile import compile_queries
+from omnigraph.query.parser import parse
 from omnigraph.runtime import Runtime
 from omnigraph.server.auth import access
 from omnigraph.server.auth.access import require_no_browser
 from omnigraph.server.auth.tokens import EVERYBODY, Principal, TokenFile
-from omnigraph.server.graph_registry import GraphRegistry
 from omnigraph.server.http.admission import Admission, Workers
-from omnigraph.server.http.errors import Forbidden, Unauthorized
+from omnigraph.server.http.errors import Forbidden, NoSuchGraph, Redaction, Unauthorized, error_body
 from omnigraph.server.jobs import Jobs
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.scratch import Scratch
 from omnigraph.server.settings import GraphSource, ServerSettings
-from omnigraph.server.stored_queries import StoredQueries
+from omnigraph.storage.location import parse_location
+from omnigraph.storage.util.parallel import gather
 
 if TYPE_CHECKING:
     from omnigraph.graph.graph import Graph
+    from omnigraph.manifest.commit.txn import Snapshot
+
+
+SUFFIX = ".gq"
+SCHEMAS_KEPT_MAX = 16
+
+_log = logging.getLogger("omnigraph.server")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQueryFile:
+    """A query as it was written, and what its text alone says about it."""
+
+    name: str
+    file: str
+    text: str
+    writes: bool
+    description: str | None
+    params: tuple[tuple[str, str, bool], ...]  # name, type, whether it may be left out
+
+
+def read_queries(folder: Path) -> dict[str, StoredQueryFile]:
+    """All queries of the files in one folder; a name that is there twice is an error of the operator's."""
+    found: dict[str, StoredQueryFile] = {}
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        for query in _queries_of(path):
+            if query.name in found:
+                raise BadRequest(
+                    f"The query {query.name} is in {found[query.name].file} and in {query.file}: rename one of them."
+                )
+            found[query.name] = query
+    return found
+
+
+def _queries_of(path: Path) -> Iterator[StoredQueryFile]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadRequest(f"{path} can't be read ({type(error).__name__}): take it away, or correct it.") from error
+    for declaration in parse(text, path.name).queries:
+        yield StoredQueryFile(
+            declaration.name,
+            path.name,
+            text,
+            isinstance(declaration.body, ast.MutationBody),
+            declaration.description,
+            tuple((param.name, str(param.type), param.optional) for param in declaration.params),
+        )
+
+
+class StoredQueries:
+    """The queries of all graphs, with what the schemas seen so far make of them."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._shared: dict[str, StoredQueryFile] = {}
+        self._own: dict[str, Mapping[str, StoredQueryFile]] = {}
+        self._errors: dict[tuple[str, str], Mapping[str, OmnigraphError]] = {}
+        self._lock = threading.Lock()
+        if folder is None:
+            return
+        if not folder.is_dir():
+            raise BadRequest(f"{folder} is no directory: name one that holds {SUFFIX} files.")
+        self._shared = read_queries(folder)
+        for child in sorted(path for path in folder.iterdir() if path.is_dir()):
+            self._own[child.name] = read_queries(child)
+
+    def of_graph(self, graph_id: str) -> Mapping[str, StoredQueryFile]:
+        """A graph's own go before those that are for all."""
+        return {**self._shared, **self._own.get(graph_id, {})}
+
+    def find(self, graph_id: str, name: str) -> StoredQueryFile:
+        query = self.of_graph(graph_id).get(name)
+        if query is None:
+            raise NotFound(f"There is no stored query {name!r} for this graph: see GET /graphs/{graph_id}/queries.")
+        return query
+
+    def errors(self, graph_id: str, snapshot: "Snapshot") -> Mapping[str, OmnigraphError]:
+        """What the checker says about them with this schema, by name; asked once for each schema."""
+        key = (graph_id, snapshot.manifest.schema)
+        with self._lock:
+            known = self._errors.get(key)
+        if known is not None:
+            return known
+        found: dict[str, OmnigraphError] = {}
+        for query in self.of_graph(graph_id).values():
+            try:
+                compile_queries(
+                    query.text,
+                    snapshot.catalog,
+                    query.name,
+                    schema_hash=snapshot.manifest.schema,
+                    source_name=query.file,
+                )
+            except OmnigraphError as error:
+                found[query.name] = error
+        for name, problem in found.items():
+            fields = {"graph": graph_id, "query": name, "error": str(problem)}
+            _log.warning("A stored query does not fit the schema.", extra={"fields": fields})
+        with self._lock:
+            while len(self._errors) >= SCHEMAS_KEPT_MAX:
+                del self._errors[next(iter(self._errors))]
+            self._errors[key] = found
+        return found
+
+    def require(self, graph_id: str, query: StoredQueryFile, snapshot: "Snapshot") -> None:
+        """Refuse one that does not fit the schema it would run on."""
+        error = self.errors(graph_id, snapshot).get(query.name)
+        if error is not None:
+            raise error
+
+
+_log = logging.getLogger("omnigraph.server")
+
+
+@dataclass(slots=True, eq=False)
+class HostedGraph:
+    """One of them: open, or why not."""
+
+    id: str
+    source: GraphSource
+    redaction: Redaction
+    graph: "Graph | None" = None
+    error: OmnigraphError | None = None
+    tried_at: float = 0.0
+    opening: threading.Lock = field(default_factory=threading.Lock)
+
+    def error_body(self) -> dict[str, Any] | None:
+        return None if self.error is None else error_body(self.error, self.redaction)
+
+
+def _location_of(source: GraphSource) -> tuple[str, Mapping[str, str]]:
+    """The address in full and all options, those of the environment too: what an error may tell by accident."""
+    try:
+        found = parse_location(source.uri, source.storage_options)
+    except OmnigraphError:
+        return source.uri, source.storage_options
+    return found.uri, {**source.storage_options, **found.options}
+
+
+class NotOpen(Unavailable):
+    """A graph that is served, but could not be opened so far."""
+
+    def __str__(self) -> str:
+        return f"The graph {self.what!r} can't be opened at the moment ({self.reason}): try again later."
+
+
+class GraphRegistry:
+    """All of them, by their ids."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, GraphSource],
+        runtime: Runtime,
+        reopen_s: float,
+        on_open: "Callable[[str, Graph], None]",
+    ) -> None:
+        self._runtime = runtime
+        self._reopen_s = reopen_s
+        self._on_open = on_open
+        self.redaction = Redaction()
+        for name, source in sources.items():
+            self.redaction.hide_store(name, *_location_of(source))
+        self.graphs = {name: HostedGraph(name, source, self.redaction) for name, source in sources.items()}
+
+    def find(self, name: str) -> HostedGraph:
+        found = self.graphs.get(name)
+        if found is None:
+            raise NoSuchGraph(name)
+        return found
+
+    def open_all(self) -> None:
+        """At the start: each is tried, none holds up the server."""
+        gather([partial(self._try_open, hosted) for hosted in self.graphs.values()])
+
+    def _try_open(self, hosted: HostedGraph) -> None:
+        try:
+            self.open(hosted.id)
+        except OmnigraphError as error:
+            reason = self.redaction.text(str(hosted.error or error))
+            _log.error("A graph can't be opened.", extra={"fields": {"graph": hosted.id, "error": reason}})
+
+    def open(self, name: str) -> "Graph":
+        """The graph, opened now if it was not; after a failure not before a while has passed."""
+        from omnigraph.graph.graph import open as open_graph
+
+        hosted = self.find(name)
+        if hosted.graph is not None:
+            return hosted.graph
+        with hosted.opening:
+            if hosted.graph is not None:
+                return hosted.graph
+            now = self._runtime.clock.monotonic()
+            if hosted.error is not None and now - hosted.tried_at < self._reopen_s:
+                raise NotOpen(name, hosted.error.code)
+            try:
+                source = hosted.source
+                graph = open_graph(source.uri, source.storage_options or None, source.read_only)
+                self._on_open(name, graph)
+            except OmnigraphError as error:
+                hosted.error, hosted.tried_at = error, now
+                raise NotOpen(name, error.code) from error
+            hosted.graph, hosted.error = graph, None
+            return graph
+
+    def all_open(self) -> "list[tuple[str, Graph]]":
+        return [(hosted.id, hosted.graph) for hosted in self.graphs.values() if hosted.graph is not None]
+
+    def stop_maintenance(self) -> None:
+        """The server ends: what maintenance has not begun is left to whoever writes next."""
+        for _, graph in self.all_open():
+            graph.maintenance.close(0)
+
+    def close(self, grace_s: float) -> bool:
+        """Let the maintenance that is under way end; False if it takes longer."""
+        clock = self._runtime.clock
+        ends_at = clock.monotonic() + grace_s
+        ended = [graph.maintenance.close(max(0.0, ends_at - clock.monotonic())) for _, graph in self.all_open()]
+        return all(ended)
+
 
 _log = logging.getLogger("omnigraph.server")
 _BEARER = "bearer "

@@ -25,9 +25,8 @@ from omnigraph.manifest.repository import Repository
 from omnigraph.storage import meter
 from omnigraph.storage.table.maintain.inspect import fresh_session
 from omnigraph.storage.table.tables import Tables
-from omnigraph.verify.branches import BranchChecks, find_ref
+from omnigraph.verify.branches import BranchChecks, LostHeads, find_ref
 from omnigraph.verify.duckdb_scratch import open_scratch
-from omnigraph.verify.lost_heads import LostHeads
 from omnigraph.verify.report import Checked, Findings, VerifyProblem, VerifyReport
 from omnigraph.verify.snapshot_checks import SnapshotChecks
 

@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from omnigraph.cancellation import checkpoint
 from omnigraph.errors import OmnigraphError, OutcomeUnknown, PreconditionFailed, RetriesExhausted
-from omnigraph.manifest.commit.commit_batch import CommitBatch
 from omnigraph.manifest.commit.commit_queue import (
+    CommitBatch,
     CommitQueue,
     Committed,
     Conflicted,

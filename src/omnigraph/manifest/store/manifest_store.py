@@ -8,19 +8,23 @@ process that knows of a number above the head that it finds neither serves that 
 (`HeadLost`). It knows what it has read or written, and what manifests and tags that it has read name. A hint above the
 head stops writers only. This takes no request, except that a head in memory that was not seen for a minute is looked
 up before it is relied on (`HEAD_UNSEEN_MAX_S`).
+
+The hint beside a branch's manifests is a number that was the head once, written after the manifest of that number. A
+hint whose checksum holds therefore proves that its number was used. The plain numbers that format 1 wrote prove nothing,
+since a flipped bit makes another number of them: they only say where to begin to look.
 """
 
 import threading
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from omnigraph.errors import Damaged, HeadLost, OmnigraphError, Unavailable
+from omnigraph.errors import Damaged, HeadLost, OmnigraphError, Unavailable, UnsupportedFormat
 from omnigraph.fork_safety import renew_after_fork
 from omnigraph.lru_cache import LruCache
 from omnigraph.manifest.model.ancestry import all_ancestors
 from omnigraph.manifest.model.codec import NO_TEXTS, TableTexts, decode_entry, encode_after, encode_entry
-from omnigraph.manifest.model.document import is_format_1
+from omnigraph.manifest.model.document import decode_document, encode_document, is_format_1
 from omnigraph.manifest.model.manifest import BranchId, CommitClass, Entry, Manifest, Point, Stub, stub_of
 from omnigraph.manifest.model.paths import (
     commit_position,
@@ -31,13 +35,44 @@ from omnigraph.manifest.model.paths import (
     stubs_key,
 )
 from omnigraph.manifest.store.clock_check import ClockCheck
-from omnigraph.manifest.store.hint import Hint, decode_hint, encode_hint
 from omnigraph.manifest.store.stub_index import StubIndex, decode_stub_index, encode_stub_index
 from omnigraph.manifest.store.used_numbers import UsedNumber, UsedNumbers
 from omnigraph.runtime import Clock, SystemClock
 from omnigraph.storage.objects.dir_pool import BLOCK
 from omnigraph.storage.objects.object_store import EXISTS, ObjectStore, PutOutcome, PutResult, ReplaceOutcome
 from omnigraph.storage.util.parallel import gather
+
+_NUMBER_MAX = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    number: int
+    is_proof: bool  # whether the number has a checksum that holds
+
+
+def encode_hint(branch_id: BranchId, number: int) -> bytes:
+    return encode_document({"branch_id": branch_id, "manifest_version": number})
+
+
+def decode_hint(data: bytes, branch_id: BranchId) -> Hint | None:
+    """What a stored hint says; None for one that can't be used, which is as good as none."""
+    if data.isdigit():
+        return _hint(int(data), is_proof=False) if len(data) < 20 else None
+    try:
+        document = decode_document(data, f"the hint of branch id {branch_id}")
+    except (Damaged, UnsupportedFormat):
+        return None
+    if document.get("branch_id") != branch_id:
+        return None
+    return _hint(document.get("manifest_version"), is_proof="checksum" in document)
+
+
+def _hint(number: object, *, is_proof: bool) -> Hint | None:
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < _NUMBER_MAX:
+        return None
+    return Hint(number, is_proof)
+
 
 CACHE_BYTES_MAX = 32 * 2**20
 _OBJECT_BYTES = 2048  # about what the parts of a manifest take in memory beside what it is written as

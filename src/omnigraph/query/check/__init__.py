@@ -1,9 +1,8 @@
 """The type checker: from AST to IR.
 
-checker.py     the entry
+checker.py     the entry; insert, update, delete
 scope.py       names: variables, parameters, types, properties, edges
 type_rules.py  which types may be compared or assigned
 patterns.py    match and not
 projection.py  return, order, limit
-mutations.py   insert, update, delete
 """

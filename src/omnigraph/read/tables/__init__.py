@@ -1,8 +1,7 @@
 """Tables as a query sees them: in memory or fetched on demand, and the cache of derived values.
 
-table_access.py    chooses resident or lazy access by cost
+table_access.py    resident or lazy access, by cost; rows fetched on demand
 resident_table.py  a table in memory, rows numbered
-lazy_table.py      rows fetched on demand
 column_store.py    columns of one stored version
 id_index.py        hash index from id to row number
 scan.py            rows of one type as Arrow tables

@@ -1,5 +1,4 @@
 """Mutations in the query language.
 
-mutate.py        a bound mutation as a delta
-table_buffer.py  write buffer of one table, and the rows of a `where` in it
+mutate.py  a bound mutation as a delta; the write buffer of each table
 """
