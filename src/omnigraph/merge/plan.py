@@ -1,12 +1,12 @@
 """The plan of a three-way merge, complete before anything is written.
 
-A table that only one side changed is taken from that side. A table that both changed is merged row by row. Usually the
-two heads and their base decide everything else, and no table is opened.
+A table that only one side changed is taken from that side. A table that both changed is merged row by row. Usually
+the two heads and their base decide everything else, and no table is opened.
 
-`manifest/branch/merge_base.py` finds the positions of the merge base. After a criss-cross (two branches were merged into
-each other) there are several, and none of them alone is what both sides started from. They are merged first, in a fixed
-order, into a virtual base that exists in memory only, as in a recursive merge. Where the bases conflict with each other,
-their own base counts: either the sides agree by now, or the conflict is real.
+`manifest/branch/merge_base.py` finds the positions of the merge base. After a criss-cross (two branches were merged
+into each other) there are several, and none of them alone is what both sides started from. They are merged first, in
+a fixed order, into a virtual base that exists in memory only, as in a recursive merge. Where the bases conflict with
+each other, their own base counts: either the sides agree by now, or the conflict is real.
 """
 
 from collections.abc import Callable, Iterable, Mapping

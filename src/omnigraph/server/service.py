@@ -2,10 +2,10 @@
 
 A graph that can't be opened is reported and opened again later; the others are not affected.
 
-Stored queries are the `.gq` files of a directory, by name. Files in the directory itself are for every graph, those in a
-subdirectory named like a graph for that one. They are parsed when the server starts and checked against each graph's
-schema then, and again whenever that has another hash; a query that no longer fits is listed with the reason, and refused
-by name. What a query may do is decided by its text once and for all: a read can't become a write.
+Stored queries are the `.gq` files of a directory, by name. Files in the directory itself are for every graph, those
+in a subdirectory named like a graph for that one. They are parsed when the server starts and checked against each
+graph's schema then, and again whenever that has another hash; a query that no longer fits is listed with the reason,
+and refused by name. What a query may do is decided by its text once and for all: a read can't become a write.
 """
 
 import logging

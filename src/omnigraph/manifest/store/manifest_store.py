@@ -5,13 +5,13 @@ it. Manifests are immutable until cleanup makes them stubs, so what was read onc
 
 A store may lose its newest manifests all the same, when an old copy is restored or a lifecycle rule deletes them. A
 process that knows of a number above the head that it finds neither serves that head nor uses the number again
-(`HeadLost`). It knows what it has read or written, and what manifests and tags that it has read name. A hint above the
-head stops writers only. This takes no request, except that a head in memory that was not seen for a minute is looked
-up before it is relied on (`HEAD_UNSEEN_MAX_S`).
+(`HeadLost`). It knows what it has read or written, and what manifests and tags that it has read name. A hint above
+the head stops writers only. This takes no request, except that a head in memory that was not seen for a minute is
+looked up before it is relied on (`HEAD_UNSEEN_MAX_S`).
 
 The hint beside a branch's manifests is a number that was the head once, written after the manifest of that number. A
-hint whose checksum holds therefore proves that its number was used. The plain numbers that format 1 wrote prove nothing,
-since a flipped bit makes another number of them: they only say where to begin to look.
+hint whose checksum holds therefore proves that its number was used. The plain numbers that format 1 wrote prove
+nothing, since a flipped bit makes another number of them: they only say where to begin to look.
 """
 
 import threading
