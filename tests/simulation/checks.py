@@ -31,7 +31,7 @@ from simulation.ops import (
     Refused,
     Unknown,
 )
-from simulation.reader import LogCommit, Number, Unreadable
+from simulation.reader import Document, LogCommit, Number, Unreadable
 from simulation.reads import Reads
 from simulation.refusals import Refusals
 from simulation.replay import Replay, Violation, target_of
@@ -337,25 +337,23 @@ class Checker:
         """Cleanup keeps the merge bases of every two living branches, if they were there when both had been made."""
         replay, view = self.replay, self.replay.view
         living = sorted(view.living().values(), key=lambda life: life.branch_id)
-        heads = {
-            life.branch_id: view.manifests[life.branch_id, view.heads[life.branch_id]].logical_head for life in living
-        }
+        heads = {life.branch_id: view.manifests[life.branch_id, view.heads[life.branch_id]] for life in living}
         for place, one in enumerate(living):
             for other in living[place + 1 :]:
-                pair = [replay.ancestors[heads[life.branch_id]] for life in (one, other)]
-                for base in replay.bases(*pair):
-                    self._check_base(
-                        base, max(one.created or 0, other.created or 0), f"{one.name!r} and {other.name!r}"
-                    )
+                pair = heads[one.branch_id], heads[other.branch_id]
+                since = max(one.created or 0, other.created or 0)
+                for base in replay.bases(*(replay.ancestors[head.logical_head] for head in pair)):
+                    self._check_base(base, since, pair, f"{one.name!r} and {other.name!r}")
 
-    def _check_base(self, base: str, since: int, whose: str) -> None:
+    def _check_base(self, base: str, since: int, pair: tuple[Document, Document], whose: str) -> None:
         view = self.replay.view
         shown = [
             document
             for document in view.manifests.values()
             if not document.is_tombstone and self._shows(document.number, base)
         ]
-        if self._refusals.must_keep(base, since) and all(view.current[one.number].is_stub for one in shown):
+        sides = [[head] for head in pair]
+        if self._refusals.must_keep(base, since, sides) and all(view.current[one.number].is_stub for one in shown):
             self.replay.report("bases", f"cleanup has swept {base}, the merge base of {whose}", view.step)
 
     def _shows(self, number: tuple[str, int], commit_id: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -26,6 +26,7 @@ from simulation.ops import (
     Revert,
     WriteHeld,
 )
+from simulation.reader import Document
 from simulation.replay import WRITES, Replay, target_of
 
 Rule: TypeAlias = Callable[[Call, Refused], "str | None"]  # why a refusal is wrong
@@ -290,31 +291,51 @@ class Refusals:
                         and life.created is not None
                         and _overlaps(life.created, life.ended, call)
                     )
+                    sides = self._showing(verb.into, head), self._showing(verb.source, source)
                     bases = replay.bases(replay.ancestors[head], replay.ancestors[source])
-                    if any(not self.must_keep(base, since) for base in bases):
+                    if any(not self.must_keep(base, since, sides) for base in bases):
                         return None
         return "the merge base of the two branches must be there"
 
-    def must_keep(self, commit_id: str, since: int) -> bool:
-        """Whether a state could be read when the later of two branches was made, of which it is a merge base."""
+    def _showing(self, branch: str, commit_id: str) -> list[Document]:
+        """The manifests of a branch while this commit was its head."""
         view = self._replay.view
-        if view.commits[commit_id].step > since:
+        found = [
+            document
+            for (branch_id, _), document in view.manifests.items()
+            if not document.is_tombstone and document.logical_head == commit_id and view.lives[branch_id].name == branch
+        ]
+        return found or [view.manifests[view.commits[commit_id].position[:2]]]
+
+    def must_keep(self, base: str, since: int, sides: Sequence[Sequence[Document]]) -> bool:
+        """Whether a merge base of two branches could be read when the later one was made.
+
+        What counts is the newest manifest with its state that both branches descend from: a fork has the state of the
+        commit that it was forked from too, but for those that do not come from the fork it is no merge base.
+        """
+        view = self._replay.view
+        if view.commits[base].step > since:
             return True
-        if any(
-            self._replay.shown.get(tag.commit) == commit_id
+        common = [
+            document
+            for document in view.manifests.values()
+            if not document.is_tombstone
+            and document.logical_head == base
+            and all(any(_descends(one, document) for one in side) for side in sides)
+        ]
+        if not common:
+            return False
+        newest = max(common, key=lambda document: document.step)
+        branch_id, number = newest.number
+        if newest.step > since or any(
+            view.commits[tag.commit].position[:2] == newest.number
             and tag.created <= since
             and (tag.ended is None or tag.ended > since)
             for tag in view.tags
+            if tag.commit in view.commits
         ):
             return True
-        return any(
-            not document.is_tombstone
-            and document.logical_head == commit_id
-            and document.step <= since
-            and view.lives[document.number[0]].is_alive(since)
-            and document.number[1] >= self._oldest_retained(document.number[0], since)
-            for document in view.manifests.values()
-        )
+        return view.lives[branch_id].is_alive(since) and number >= self._oldest_retained(branch_id, since)
 
     def _oldest_retained(self, branch_id: str, step: int) -> int:
         view = self._replay.view
@@ -340,6 +361,15 @@ def _same_conflicts(refusal: Refusal, refused: Refused) -> bool:
     named = {tuple(one) for one in refused.fields["conflicts"]}
     wanted = {one for one in refusal.conflicts if one[0] in ROW_CONFLICTS - {"OrphanEdge"}}
     return {one for one in named if one[0] in ROW_CONFLICTS - {"OrphanEdge"}} == wanted
+
+
+def _descends(document: Document, other: Document) -> bool:
+    """Whether a manifest is another one, or has all its commits among its ancestors."""
+    (branch_id, number), (other_id, other_number) = document.number, other.number
+    if branch_id == other_id:
+        return number >= other_number
+    reached, count = document.ancestry.get(other_id, (0, None))
+    return other_number < reached or (other_number == reached and (count is None or count >= len(other.commits)))
 
 
 def _overlaps(created: int, ended: int | None, call: Call) -> bool:

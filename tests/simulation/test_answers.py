@@ -390,3 +390,29 @@ def test_what_a_cleanup_has_swept_is_reported_at_once(tmp_path: Path) -> None:
     serial.checker.after_cleanup()
 
     assert {violation.check for violation in serial.checker.violations} == {"retained"}
+
+
+# Merge bases that a cleanup has expired.
+
+
+def test_a_merge_that_is_refused_for_a_base_that_is_there_is_reported(branched: Serial) -> None:
+    assert "refusal" in answer(branched, ops.Merge("b0", "main"), error("MergeBaseExpired", base=None))
+
+
+def test_a_base_may_be_gone_if_it_had_expired_before_its_branch_was_forked_from_an_old_commit(serial: Serial) -> None:
+    """The old commit is retained on b0, whose first manifest has the state of the base. But main has not merged b0, so
+    what it has in common with a fork of that commit is the base on main itself (seed 3304 of the run of 20,000)."""
+    serial.commit(mutate(person("ada")))
+    serial.call(ops.CreateBranch("b0"))
+    old = serial.commit(mutate(person("bob"), branch="b0"))
+    for number in range(3):
+        serial.commit(mutate(person(f"p{number}")))
+    serial.commit(ops.Merge("main", "b0"))
+    serial.call(ops.Maintain("cleanup", keep=3))
+    serial.call(ops.CreateBranch("b1", old))
+
+    refused = serial.call(ops.Merge("b1", "main")).outcome
+
+    assert isinstance(refused, ops.Refused)
+    assert refused.error == "MergeBaseExpired"
+    assert found(serial.history) == set()
