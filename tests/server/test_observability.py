@@ -1,4 +1,4 @@
-"""What can be watched: metrics, logs, spans."""
+"""Monitoring: metrics, logs, spans."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_every_metric_that_is_promised_is_there(server: Served, http: httpx.Clie
         text = client.get("/metrics").text
     told = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
 
-    promised = (Path(__file__).parents[2] / "docs" / "server.md").read_text().partition("## What can be watched")[2]
+    promised = (Path(__file__).parents[2] / "docs" / "server.md").read_text().partition("## Monitoring")[2]
     named = set(re.findall(r"`([a-z_]+)`", promised.partition("The log on stderr")[0])) - {"omnigraph_"}
     assert {f"omnigraph_{name}" for name in named} - told == set()
 
