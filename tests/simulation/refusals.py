@@ -59,6 +59,7 @@ class Refusals:
             "Unavailable": self.circumstances.unavailable,
             "RetriesExhausted": self.circumstances.too_busy,
             "ClockAhead": self.circumstances.clock_ahead,
+            "Damaged": self._damaged,
             "JobInputDiffers": self._jobs.input_differs,
             "JobRunning": self._jobs.running,
             "JobEnding": self._jobs.closed_by_another,
@@ -247,6 +248,29 @@ class Refusals:
             return False
         oldest = self._oldest_retained(branch_id, end)
         return number - 1 >= oldest or number == oldest == 1
+
+    def _damaged(self, call: Call, refused: Refused) -> str | None:
+        """Right only for a reader that outlived the retention of what it reads: a cleanup passed during the call."""
+        verb, view = call.verb, self._replay.view
+        end = view.step if call.end is None else call.end
+        cleaned = any("fence" in one.json and call.start < one.step <= end for one in view.manifests.values())
+        if not isinstance(verb, Read | Diff | Poll) or not cleaned:
+            return f"unexpected {refused.error}: {refused.message}"
+        if isinstance(verb, Poll):
+            return None
+        named = [verb.a, verb.b] if isinstance(verb, Diff) else [verb.at or verb.branch]
+        read = {
+            commit
+            for name in named
+            for commit in (
+                *self._replay.resolve(name, end, call.start),
+                *self._replay.candidates(name, call.start, end),
+            )
+            if commit is not None
+        }
+        if read and all(self.is_retained(commit, call) for commit in read):  # none: it named a time
+            return f"what it read could be read during the whole call: {refused.message}"
+        return None
 
     def _cursor(self, call: Call, refused: Refused) -> str | None:
         """A cleanup passed on the branch or below it, or the branch is another one by now."""

@@ -416,3 +416,21 @@ def test_a_base_may_be_gone_if_it_had_expired_before_its_branch_was_forked_from_
     assert isinstance(refused, ops.Refused)
     assert refused.error == "MergeBaseExpired"
     assert found(serial.history) == set()
+
+
+@pytest.mark.parametrize(("kept", "wrong"), [(1, set[str]()), (9, {"refusal"})], ids=["expired", "retained"])
+def test_a_read_may_find_files_missing_only_if_a_cleanup_has_expired_its_state_meanwhile(
+    branched: Serial, kept: int, wrong: set[str]
+) -> None:
+    """A diff that sleeps for longer than its states are retained (seed 9687 of the run of 20,000)."""
+    first = branched.history.calls["c1"].outcome
+    assert isinstance(first, ops.Committed)
+    start = branched.call(ops.Read("main")).start
+    end = branched.call(ops.Maintain("cleanup", keep=kept)).end
+    assert end is not None
+
+    diff = ops.Diff(first.commit_id, "main")
+    assert answer(branched, diff, error("Damaged"), start=start, end=end) == wrong
+    assert answer(branched, ops.Read("main", first.commit_id), error("Damaged"), start=start, end=end) == wrong
+    assert "refusal" in answer(branched, diff, error("Damaged"))
+    assert "refusal" in answer(branched, mutate(person("dan")), error("Damaged"), start=start, end=end)
