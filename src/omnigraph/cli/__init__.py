@@ -6,8 +6,6 @@ inputs.py    schema and query texts and parameters, from files, stdin or argumen
 output.py    results to stdout as text or JSON, everything else to stderr
 progress.py  progress on a terminal
 demo.py      `demo`: a sample graph and a walk-through
-data/        commands that read and write data and schemas
-history/     commands for branches, commits, changes and tags
-operate/     commands that operate a graph or a server
+commands/    the commands
 render/      rendering of results as text
 """

@@ -7,24 +7,24 @@ from collections.abc import Sequence
 
 import click
 
-from omnigraph.cli.data.analyze import analyze
-from omnigraph.cli.data.embed import embed
-from omnigraph.cli.data.load_export import export, load
-from omnigraph.cli.data.query import lint, mutate, query
-from omnigraph.cli.data.schema import init, schema
-from omnigraph.cli.data.snapshot import snapshot, version
+from omnigraph.cli.commands.analyze import analyze
+from omnigraph.cli.commands.branches import branch
+from omnigraph.cli.commands.bulk import export, load
+from omnigraph.cli.commands.changes import changes
+from omnigraph.cli.commands.embed import embed
+from omnigraph.cli.commands.history import commit
+from omnigraph.cli.commands.maintenance import cleanup
+from omnigraph.cli.commands.optimize import optimize
+from omnigraph.cli.commands.query import lint, mutate, query
+from omnigraph.cli.commands.recover import recover
+from omnigraph.cli.commands.schema import init, schema
+from omnigraph.cli.commands.serve import serve
+from omnigraph.cli.commands.server import jobs
+from omnigraph.cli.commands.snapshot import snapshot, version
+from omnigraph.cli.commands.tag import revert, tag
+from omnigraph.cli.commands.token import token
+from omnigraph.cli.commands.verify import verify
 from omnigraph.cli.demo import demo
-from omnigraph.cli.history.branch import branch
-from omnigraph.cli.history.changes import changes
-from omnigraph.cli.history.commit import commit
-from omnigraph.cli.history.tag import revert, tag
-from omnigraph.cli.operate.cleanup import cleanup
-from omnigraph.cli.operate.jobs import jobs
-from omnigraph.cli.operate.optimize import optimize
-from omnigraph.cli.operate.recover import recover
-from omnigraph.cli.operate.serve import serve
-from omnigraph.cli.operate.token import token
-from omnigraph.cli.operate.verify import verify
 from omnigraph.cli.options import Settings, common_options, refuse_server
 from omnigraph.cli.output import OutputLost, flush_stdout
 from omnigraph.errors import BadRequest, OmnigraphError
