@@ -49,7 +49,7 @@ def test_a_rank_that_did_not_settle_is_said(cli: Cli, people: str) -> None:
     run = cli("analyze", "pagerank", people, "--iterations", "1", "--tolerance", "1e-12")
 
     assert run.code == 0
-    assert "Not settled after 1 iterations" in run.err
+    assert "Not converged after 1 iterations" in run.err
 
 
 def test_a_second_run_says_that_nothing_changed(cli: Cli, people: str) -> None:

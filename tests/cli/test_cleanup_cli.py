@@ -57,7 +57,7 @@ def test_without_confirm_cleanup_shows_what_would_go(cli: Cli, made: str, no_flo
     assert run.code == 0
     assert run.out.startswith("Would delete ")
     assert "Would keep " in run.out
-    assert run.err == "Nothing was changed: run it again with --confirm to do it.\n"
+    assert run.err == "Nothing was changed: run it again with --confirm to delete.\n"
     assert files(made) == before
     assert run_json(cli, "commit", "list", made, "--all")["commits"][0]["kind"] == "mutation"
 
@@ -149,7 +149,7 @@ def job(made: str, tmp_path: Path) -> str:
 
 def test_nothing_unfinished_is_said_so(cli: Cli, made: str) -> None:
     run = cli("recover", made)
-    assert (run.code, run.out, run.err) == (0, "", "No job is unfinished.\n")
+    assert (run.code, run.out, run.err) == (0, "", "There are no unfinished jobs.\n")
     assert run_json(cli, "recover", made) == {"jobs": [], "ended": [], "left": []}
 
 
@@ -176,7 +176,7 @@ def test_a_job_is_discarded_and_the_note_is_found(cli: Cli, made: str, job: str)
     run = cli("recover", "--store", made, "--discard", job)
 
     assert run.code == 0
-    assert run.out.startswith("Discarded load-nightly, noted as ")
+    assert run.out.startswith("Discarded load-nightly, recorded as ")
     (found,) = run_json(cli, "commit", "list", made, "--filter", "actor=omnigraph:recovery")["commits"]
     assert (found["kind"], found["class"], found["recovered"]["outcome"]) == ("recovery", "maintenance", "discarded")
 

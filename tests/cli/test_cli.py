@@ -397,7 +397,7 @@ def test_a_stamp_that_cant_be_read_is_named(stamp: bytes, words: str, graph: Gra
         ([], "Usage: omnigraph"),
         (["nope"], "No such command 'nope'"),
         (["snapshot"], "OMNIGRAPH_STORE"),
-        (["snapshot", "a", "--store", "b"], "named twice"),
+        (["snapshot", "a", "--store", "b"], "given twice"),
         (["snapshot", "a", "--nope"], "--nope"),
         (["branch", "create", "--store", "a"], "NAME"),
         (["commit", "list", "a", "--limit", "many"], "--limit"),

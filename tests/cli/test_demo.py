@@ -43,7 +43,7 @@ def test_the_demo_shows_the_main_job(tour: tuple[Path, str]) -> None:
     _, said = tour
 
     for words in (
-        "Made a graph at ",
+        "Created a graph at ",
         "Note +7, Person +8, Team +3, Cites +4, Knows +7, WorksIn +6, Wrote +7",
         "Bob     engineer   41  2019-03-01",
         "Hana  engineer",
@@ -58,7 +58,7 @@ def test_the_demo_shows_the_main_job(tour: tuple[Path, str]) -> None:
 
 def test_the_commands_it_ends_with_work(tour: tuple[Path, str], cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     place, said = tour
-    cd, export, *rest = [line.strip() for line in said.partition("Go on")[2].splitlines() if line.startswith("  ")]
+    cd, export, *rest = [line.strip() for line in said.partition(". Continue\n")[2].splitlines() if line.startswith("  ")]
     commands = [line for line in rest if line.startswith("omnigraph ")]
     environment = dict(word.split("=") for word in shlex.split(export)[1:])
 

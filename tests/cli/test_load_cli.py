@@ -233,7 +233,7 @@ def test_quarantine_loads_the_rest_and_tells_where_the_others_are(
     run = cli("load", "--data", data, "--store", store, "--on-error", "quarantine")
     (path,) = tmp_path.glob("a.rejected-*")
 
-    assert (run.code, run.err) == (0, f"2 rows left out: see {path}.\n")
+    assert (run.code, run.err) == (0, f"2 rows rejected: see {path}.\n")
     assert [json.loads(line)["place"] for line in path.read_text().splitlines()] == ["a.jsonl line 2", "a.jsonl line 3"]
     assert rows(graph) == {"Person": 1}
 

@@ -78,7 +78,7 @@ def test_a_dry_run_lists_conflicts_and_changes_nothing(diverged: Merging, cli: C
     body = cli("branch", "merge", "b", "--dry-run", "--json", "--store", diverged.graph.uri)
 
     assert (text.code, body.code) == (0, 0)
-    assert "would be refused, with 1 conflict" in text.out
+    assert "would fail with 1 conflict" in text.out
     assert [one["kind"] for one in body.json["conflicts"]] == ["DivergentUpdate"]
     assert (body.json["commit"], body.json["outcome"]) == (None, "merged")
     assert diverged.head() == head

@@ -52,7 +52,7 @@ def test_where_nothing_is_due_there_is_no_commit(cli: Cli, people: str) -> None:
     cli("optimize", people)
 
     assert cli("optimize", people, "--json").json["commit"] is None
-    assert cli("optimize", people).out.startswith("Every table of main is as it should be")
+    assert cli("optimize", people).out.startswith("Nothing to optimize on main (")
 
 
 def test_only_the_types_that_are_named(cli: Cli, people: str) -> None:

@@ -413,7 +413,7 @@ def test_what_cant_be_run_is_refused_by_name(
         (["query", "-e", EVERYONE, "--query", "x.gq"], "--query FILE or -e"),
         (["query", "-e", EVERYONE], "OMNIGRAPH_STORE"),
         (["query", "-e", EVERYONE, "--store", "a", "--params", '{"a":'], "--params"),
-        (["query", "-e", EVERYONE, "--store", "a", "--params", "[1]"], "no JSON object"),
+        (["query", "-e", EVERYONE, "--store", "a", "--params", "[1]"], "not a JSON object"),
         (["query", "-e", EVERYONE, "--store", "a", "--params", '{"a": 1, "a": 2}'], "'a' is given twice"),
         (["query", "-e", EVERYONE, "--store", "a", "--params", '{"a": NaN}'], "NaN"),
         (["query", "-e", EVERYONE, "--store", "a", "--params", "[" * 100_000], "nested"),
@@ -424,7 +424,7 @@ def test_what_cant_be_run_is_refused_by_name(
         (["lint"], "FILE"),
         (["lint", "x.gq"], "OMNIGRAPH_STORE"),
         (["lint", "x.gq", "--schema", "x.pg", "--store", "a"], "one of them"),
-        (["lint", "x.gq", "--schema", "x.pg", "--at", "2026-01-31"], "for a graph"),
+        (["lint", "x.gq", "--schema", "x.pg", "--at", "2026-01-31"], "applies to a graph"),
         (["init", "a"], "--schema"),
     ],
 )
@@ -562,7 +562,7 @@ def test_init_makes_a_graph_once(store: str, tmp_path: Path, cli: Cli) -> None:
     again = cli("init", "--schema", f"{tmp_path}/people.pg", "--store", store, "--json")
 
     assert run.code == 0
-    assert run.out.startswith(f"Made a graph at {store} with 1 node type and 1 edge type in ")
+    assert run.out.startswith(f"Created a graph at {store} with 1 node type and 1 edge type in ")
     assert (again.code, again.error["code"]) == (3, "conflict")
     assert cli("schema", "show", store).out == SCHEMA
     assert cli("schema", "show", store, "--json").json == {"schema": SCHEMA}

@@ -70,7 +70,10 @@ def test_a_plan_that_is_not_supported_exits_with_0(graph: Graph, store: str, cli
 def test_a_plan_of_what_is_there_says_so(graph: Graph, store: str, cli: Cli, wanted: Path) -> None:
     wanted.write_text(BASE)
 
-    assert cli("schema", "plan", "--schema", str(wanted), store).out == "Nothing to change: the schema is as wanted.\n"
+    assert (
+        cli("schema", "plan", "--schema", str(wanted), store).out
+        == "Nothing to change: the schema is already in place.\n"
+    )
     answer = cli("schema", "plan", "--schema", str(wanted), store, "--json").json
     assert answer == {"supported": True, "step_count": 0, "steps": []}
 
@@ -105,7 +108,7 @@ def test_apply_json_adds_the_commit_to_the_plan(graph: Graph, store: str, cli: C
     again = cli("schema", "apply", "--schema", str(wanted), store, "--json").json
     assert (again["applied"], again["commit"], again["step_count"]) == (False, None, 0)
     text = cli("schema", "apply", "--schema", str(wanted), store)
-    assert text.out == "Nothing to change: the schema is as wanted, so there is no commit.\n"
+    assert text.out == "Nothing to change: the schema is already in place, so there is no commit.\n"
     assert graph.commits(limit=1)[0].id == head.id
 
 

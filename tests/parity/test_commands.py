@@ -392,6 +392,6 @@ def test_what_is_of_servers_says_so(command: tuple[str, ...], pair: Pair, capsys
     names = [] if command[-1] == "list" else ["nope"]
     code, out, err = run([*command, *names, *pair.here], capsys)
     assert (code, out) == (2, "")
-    assert "Jobs are of a server" in err
+    assert "Only servers have jobs" in err
     code, _, err = run([*command, *names, *pair.there], capsys)
     assert (code, "nope" in err) == ((1, True) if names else (0, False))

@@ -82,10 +82,10 @@ class TestWatching:
 
 SCRIPT = """
 import time
-from omnigraph.cli.progress import working
+from omnigraph.cli.progress import progress_bar
 from omnigraph.pipeline.progress import Progress
 progress = Progress()
-with working("Loading", "people", progress=progress):
+with progress_bar("Loading", "people", progress=progress):
     time.sleep(0.6)
     progress.stage("staging", 2)
     progress.done(rows=1000)

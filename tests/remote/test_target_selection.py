@@ -64,9 +64,9 @@ def test_a_server_on_the_line_counts_more_than_a_store_in_the_environment(
 def test_two_of_the_same_rank_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, err = run("branch", "list", "--server", "http://127.0.0.1:1", "--store", "x")
     assert (code, out) == (2, "")
-    assert "name one of them" in err
+    assert "choose one" in err
     code, _, err = run("branch", "list", "x", "--server", "http://127.0.0.1:1")
-    assert (code, "name one of them" in err) == (2, True)
+    assert (code, "choose one" in err) == (2, True)
     monkeypatch.setenv("OMNIGRAPH_SERVER", "http://127.0.0.1:1")
     monkeypatch.setenv("OMNIGRAPH_STORE", "x")
     code, _, err = run("branch", "list")

@@ -1,4 +1,4 @@
-"""The `omnigraph` command: what a run prints and how it exits, whatever happens."""
+"""The `omnigraph` command: runs a command line, reports errors and returns the exit code."""
 
 import os
 import sys
@@ -7,25 +7,15 @@ from collections.abc import Sequence
 
 import click
 
-from omnigraph.cli.commands.analyze import analyze
-from omnigraph.cli.commands.branches import branch
-from omnigraph.cli.commands.bulk import export, load
-from omnigraph.cli.commands.changes import changes
-from omnigraph.cli.commands.embed import embed
-from omnigraph.cli.commands.history import commit
-from omnigraph.cli.commands.maintenance import cleanup
-from omnigraph.cli.commands.optimize import optimize
+from omnigraph.cli.commands.branches import branch, revert, tag
+from omnigraph.cli.commands.bulk import analyze, embed, export, load
+from omnigraph.cli.commands.history import changes, commit
+from omnigraph.cli.commands.maintenance import cleanup, optimize, recover, verify
 from omnigraph.cli.commands.query import lint, mutate, query
-from omnigraph.cli.commands.recover import recover
-from omnigraph.cli.commands.schema import init, schema
-from omnigraph.cli.commands.serve import serve
-from omnigraph.cli.commands.server import jobs
-from omnigraph.cli.commands.snapshot import snapshot, version
-from omnigraph.cli.commands.tag import revert, tag
-from omnigraph.cli.commands.token import token
-from omnigraph.cli.commands.verify import verify
+from omnigraph.cli.commands.schema import init, schema, snapshot, version
+from omnigraph.cli.commands.server import jobs, serve, token
 from omnigraph.cli.demo import demo
-from omnigraph.cli.options import Settings, common_options, refuse_server
+from omnigraph.cli.options import CliSettings, common_options, reject_server
 from omnigraph.cli.output import OutputLost, flush_stdout
 from omnigraph.errors import BadRequest, OmnigraphError
 
@@ -33,23 +23,23 @@ EXIT_ERROR, EXIT_USAGE = 1, 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE: the reader of our output went away
 
-HELP = """A typed property graph that lives in object storage.
+HELP = """A typed property graph in object storage.
 
-The graph is named by --store, by $OMNIGRAPH_STORE, or as the first argument of commands that take no other; or it is
-one that a server serves, --server URL and --graph ID. The common flags go before or after the command's name.
+Name the graph with --store, with $OMNIGRAPH_STORE, or as the argument of commands that take no other; or name one on
+a server with --server URL and --graph ID. The common flags go before or after the command's name.
 
-Data goes to stdout, everything else to stderr. With --json a run prints one JSON document: the answer to stdout, or
-the error as {"error", "code", "details"} to stderr (its last line), with stdout left empty.
+Data goes to stdout, everything else to stderr. With --json a run prints one JSON document: the result to stdout, or
+the error as {"error", "code", "details"} to stderr (its last line), with nothing on stdout.
 
 \b
 Exit codes:
   0  done
   1  error
-  2  usage: the command line itself is wrong
-  3  conflict: somebody else was first, nothing was written
+  2  usage: the command line is wrong
+  3  conflict with a concurrent write, nothing was written
   4  precondition failed, nothing was written
-  5  a constraint would be violated, nothing was written
-  6  outcome unknown: the write may have landed, ask again
+  5  constraint violated, nothing was written
+  6  outcome unknown: the write may be committed, check before repeating it
 """
 
 
@@ -57,8 +47,8 @@ Exit codes:
 @common_options
 @click.pass_context
 def cli(context: click.Context) -> None:
-    if context.ensure_object(Settings).server is not None:
-        refuse_server(context.invoked_subcommand)
+    if context.ensure_object(CliSettings).server is not None:
+        reject_server(context.invoked_subcommand)
 
 
 for command in (
@@ -91,9 +81,9 @@ for command in (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; answers its exit code. Nothing but an exit code leaves this function."""
+    """Run one command line and return its exit code. Raises nothing."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    settings = Settings()
+    settings = CliSettings()
     try:
         code = _run(arguments, settings)
         flush_stdout()
@@ -105,12 +95,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             return EXIT_BROKEN_PIPE
         reason = lost.cause.strerror or str(lost.cause)
         _report(
-            settings, BadRequest(f"The answer can't be written ({reason}): make room for it, or send it elsewhere.")
+            settings, BadRequest(f"The output can't be written ({reason}): free some space, or write it elsewhere.")
         )
         return EXIT_ERROR
 
 
-def _run(arguments: list[str], settings: Settings) -> int:
+def _run(arguments: list[str], settings: CliSettings) -> int:
     try:
         # Not standalone: click would print errors and choose exit codes its own way.
         result = cli.main(arguments, prog_name="omnigraph", standalone_mode=False, obj=settings)
@@ -120,7 +110,7 @@ def _run(arguments: list[str], settings: Settings) -> int:
         return EXIT_USAGE
     except click.UsageError as error:
         settings.json = settings.json or "--json" in arguments
-        _report(settings, BadRequest(_usage_sentence(error)))
+        _report(settings, BadRequest(_usage_message(error)))
         return EXIT_USAGE
     except click.Abort:
         if not settings.quiet:
@@ -137,30 +127,30 @@ def _run(arguments: list[str], settings: Settings) -> int:
 
 
 class _Bug(OmnigraphError):
-    """Anything that is not one of our errors."""
+    """An exception that is not one of ours."""
 
     def __str__(self) -> str:
-        return f"Something went wrong that should not ({self.args[0]}): run it again with --debug, and report that."
+        return f"Internal error ({self.args[0]}): run it again with --debug, and report the output."
 
 
-def _report(settings: Settings, error: OmnigraphError) -> None:
+def _report(settings: CliSettings, error: OmnigraphError) -> None:
     if settings.debug and sys.exc_info()[0] is not None:
         traceback.print_exc()
     settings.output.error(error)
 
 
-def _usage_sentence(error: click.UsageError) -> str:
+def _usage_message(error: click.UsageError) -> str:
     where = error.ctx.command_path if error.ctx is not None else "omnigraph"
     message = error.format_message()
     return f"{message}{'' if message.endswith(('.', '?')) else '.'} See `{where} --help`."
 
 
 def _abandon_stdout() -> None:
-    """Nobody reads on: what is still buffered goes nowhere, instead of failing once more at exit."""
+    """Discard what is still buffered: nobody reads it, and flushing it at exit would fail again."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(devnull, sys.stdout.fileno())
     except OSError:
-        pass  # a stdout that is no file
+        pass  # stdout is not a file
     finally:
         os.close(devnull)

@@ -1,4 +1,4 @@
-"""Answers as text or as JSON. Data goes to stdout; notes and errors go to stderr, so that a pipe gets data only."""
+"""Results as text or as JSON. Data goes to stdout, notes and errors to stderr, so that a pipe contains only data."""
 
 import json
 import os
@@ -25,24 +25,24 @@ _BOLD, _RED, _RESET = "\x1b[1m", "\x1b[31m", "\x1b[0m"
 
 
 @dataclass(frozen=True, slots=True)
-class Paint:
-    """Colours where a person reads, plain text everywhere else."""
+class Style:
+    """Colours on a terminal, plain text everywhere else."""
 
-    on: bool = False
+    colored: bool = False
 
     def heading(self, text: str) -> str:
-        return f"{_BOLD}{text}{_RESET}" if self.on else text
+        return f"{_BOLD}{text}{_RESET}" if self.colored else text
 
-    def alarm(self, text: str) -> str:
-        return f"{_RED}{text}{_RESET}" if self.on else text
+    def error(self, text: str) -> str:
+        return f"{_RED}{text}{_RESET}" if self.colored else text
 
 
-Text: TypeAlias = Callable[[Paint], Iterable[str]]  # the lines of an answer, for a person
-Data: TypeAlias = Document | Sequence[Document]
+RenderLines: TypeAlias = Callable[[Style], Iterable[str]]  # renders a result as lines of text
+JsonData: TypeAlias = Document | Sequence[Document]
 
 
 class OutputLost(Exception):
-    """The answer could not be written: the reader of a pipe went away, or a disk is full."""
+    """The output could not be written: the reader of a pipe exited, or a disk is full."""
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(cause)
@@ -50,31 +50,31 @@ class OutputLost(Exception):
 
 
 class Output(ABC):
-    """What a command may say. It gives its answer in both forms; the output chooses one."""
+    """Where a command prints. It passes its result as JSON and as text; the output chooses one."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
 
     @abstractmethod
-    def data(self, document: Data, text: Text) -> None:
-        """The answer itself."""
+    def data(self, document: JsonData, render: RenderLines) -> None:
+        """Print the result."""
 
     @abstractmethod
     def done(self, document: Document, sentence: str) -> None:
-        """The answer of a command that changed something: the exit code says the same."""
+        """Print the result of a command that changed something; `--quiet` hides it, as the exit code says the same."""
 
     @abstractmethod
     def note(self, sentence: str) -> None:
-        """Something worth knowing that is no part of the answer."""
+        """Print a message to stderr that is not part of the result."""
 
     @abstractmethod
     def error(self, error: OmnigraphError) -> None:
-        """Why there is no answer."""
+        """Print an error to stderr."""
 
 
 class TextOutput(Output):
-    def data(self, document: Data, text: Text) -> None:
-        for line in text(paint_for(sys.stdout)):
+    def data(self, document: JsonData, render: RenderLines) -> None:
+        for line in render(style_for(sys.stdout)):
             _write(sys.stdout, line)
 
     def done(self, document: Document, sentence: str) -> None:
@@ -86,15 +86,15 @@ class TextOutput(Output):
             _write(sys.stderr, sentence)
 
     def error(self, error: OmnigraphError) -> None:
-        _write(sys.stderr, f"{paint_for(sys.stderr).alarm('error:')} {printable(str(error))}")
-        for line in _below(error):
+        _write(sys.stderr, f"{style_for(sys.stderr).error('error:')} {escape_control(str(error))}")
+        for line in _detail_lines(error):
             _write(sys.stderr, line)
 
 
 class JsonOutput(Output):
-    """One document on stdout, or the error body on stderr; never both, never anything else."""
+    """One document on stdout, or the error body on stderr; never both, and nothing else."""
 
-    def data(self, document: Data, text: Text) -> None:
+    def data(self, document: JsonData, render: RenderLines) -> None:
         _write(sys.stdout, _dump(document, sys.stdout, indent=2 if sys.stdout.isatty() else None))
 
     def done(self, document: Document, sentence: str) -> None:
@@ -107,55 +107,55 @@ class JsonOutput(Output):
         _write(sys.stderr, _dump(error.to_json(), sys.stderr))
 
 
-def _below(error: OmnigraphError) -> Iterable[str]:
-    """What stands below an error's sentence: the place it is about, or what else is wrong."""
+def _detail_lines(error: OmnigraphError) -> Iterable[str]:
+    """The lines below an error's message: an excerpt of the text, or further problems."""
     if isinstance(error, LanguageError):
         yield from excerpt_lines(error.excerpt)
     elif isinstance(error, InvalidInput):
-        yield from (printable(f"  {place}: {problem}.") for place, problem in error.problems[1:])
+        yield from (escape_control(f"  {place}: {problem}.") for place, problem in error.problems[1:])
     elif isinstance(error, SchemaChangeRefused):
         from omnigraph.cli.render.migration import plan_lines
 
-        yield from (f"  {line}" for line in plan_lines(error.plan, Paint()))
+        yield from (f"  {line}" for line in plan_lines(error.plan, Style()))
     elif isinstance(error, MergeConflicts):
-        yield from (printable(f"  {conflict.kind}: {conflict.message}") for conflict in error.conflicts)
+        yield from (escape_control(f"  {conflict.kind}: {conflict.message}") for conflict in error.conflicts)
     elif isinstance(error, ConstraintViolation) and error.violations:
         first, *others = error.violations[:VIOLATIONS_SHOWN_MAX]
         if len(first.places) > 1:
-            yield printable(f"  {first.constraint}: also {_listed(first.places[1:])}.")
-        yield from (printable(f"  {_brief(violation)}.") for violation in others)
+            yield escape_control(f"  {first.constraint}: also {_join_names(first.places[1:])}.")
+        yield from (escape_control(f"  {_violation_text(violation)}.") for violation in others)
 
 
-def _brief(violation: Violation) -> str:
-    subject = " ".join(part for part in (violation.type_name, _listed([*map(repr, violation.entity_ids)])) if part)
-    place = f"{_listed(violation.places)}: " if violation.places else ""
+def _violation_text(violation: Violation) -> str:
+    subject = " ".join(part for part in (violation.type_name, _join_names([*map(repr, violation.entity_ids)])) if part)
+    place = f"{_join_names(violation.places)}: " if violation.places else ""
     return f"{place}{subject} {violation.problem}: {violation.remedy}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = len(names) - NAMES_SHOWN_MAX
     return ", ".join(names[:NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def excerpt_lines(excerpt: str) -> Iterable[str]:
-    """Every character as wide as any other, so that the caret stays below its place."""
+    """Each character is printed as one cell, so that the caret stays below its position."""
     for line in excerpt.split("\n"):
         yield "".join(c if c.isprintable() else " " if c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in line)
 
 
-def counted(number: int, what: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """`1 row`, `2,000 rows`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def paint_for(stream: TextIO) -> Paint:
+def style_for(stream: TextIO) -> Style:
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return Paint(stream.isatty() and not plain)
+    return Style(stream.isatty() and not plain)
 
 
-def table(paint: Paint, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterable[str]:
+def format_table(style: Style, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterable[str]:
     """Aligned columns: numbers to the right, everything else to the left."""
-    cells = [[printable(_cell(value)) for value in row] for row in rows]
+    cells = [[escape_control(_cell_text(value)) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
     right = [bool(rows) and all(isinstance(row[i], int) for row in rows) for i in range(len(headings))]
 
@@ -163,46 +163,46 @@ def table(paint: Paint, headings: Sequence[str], rows: Sequence[Sequence[object]
         pairs = zip(values, widths, right, strict=True)
         return "  ".join(v.rjust(width) if r else v.ljust(width) for v, width, r in pairs).rstrip()
 
-    yield paint.heading(line(headings))
+    yield style.heading(line(headings))
     for row in cells:
         yield line(row)
 
 
-def fields(pairs: Iterable[tuple[str, object]]) -> Iterable[str]:
-    """`name  value` lines, the values below one another."""
-    known = [(name, printable(_cell(value))) for name, value in pairs]
-    width = max(len(name) for name, _ in known)
-    for name, value in known:
+def format_fields(pairs: Iterable[tuple[str, object]]) -> Iterable[str]:
+    """`name  value` lines with aligned values."""
+    texts = [(name, escape_control(_cell_text(value))) for name, value in pairs]
+    width = max(len(name) for name, _ in texts)
+    for name, value in texts:
         yield f"{name.ljust(width)}  {value}"
 
 
-def printable(text: str) -> str:
-    """Names come from anybody who may write: they must not steer the reader's terminal."""
+def escape_control(text: str) -> str:
+    """Escape unprintable characters: any writer chooses names, and they must not control the reader's terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
-def _cell(value: object) -> str:
+def _cell_text(value: object) -> str:
     return "-" if value is None else str(value)
 
 
-def _dump(document: Data, stream: TextIO, indent: int | None = None) -> str:
-    text = json.dumps(document, ensure_ascii=not takes_unicode(stream), indent=indent)
+def _dump(document: JsonData, stream: TextIO, indent: int | None = None) -> str:
+    text = json.dumps(document, ensure_ascii=not supports_unicode(stream), indent=indent)
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def takes_unicode(stream: TextIO) -> bool:
+def supports_unicode(stream: TextIO) -> bool:
     return (getattr(stream, "encoding", None) or "utf-8").lower().startswith("utf")
 
 
 def write_text(text: str) -> None:
-    """Data to stdout as it is, line ends included: for answers that are written piece by piece."""
+    """Write to stdout as it is, line ends included: for results that are streamed."""
     _write(sys.stdout, text, end="")
 
 
 def write_bytes(data: bytes) -> None:
-    """Data to stdout that is UTF-8 whatever the locale says."""
+    """Write UTF-8 to stdout, whatever the locale is."""
     try:
         binary = getattr(sys.stdout, "buffer", None)
         if binary is None:

@@ -1,4 +1,4 @@
-"""A sign of life on a terminal while something takes long."""
+"""A progress bar on the terminal for operations that take long."""
 
 import shutil
 import sys
@@ -18,16 +18,16 @@ _CLEAR_LINE = "\r\x1b[K"
 
 
 @contextmanager
-def working(verb: str, what: str, *, quiet: bool = False, progress: "Progress | None" = None) -> Iterator[None]:
-    """A bar on stderr, if that is a terminal.
+def progress_bar(verb: str, subject: str, *, quiet: bool = False, progress: "Progress | None" = None) -> Iterator[None]:
+    """Show a progress bar on stderr, if that is a terminal.
 
-    It moves to and fro to show that something happens; once `progress` knows of a stage, it shows how far that is.
+    It bounces until `progress` has a stage, and then shows the stage's progress.
     """
     if quiet or not sys.stderr.isatty():
         yield
         return
     done = threading.Event()
-    thread = threading.Thread(target=_draw, args=(f"{verb} {what}", done, progress), daemon=True)
+    thread = threading.Thread(target=_draw, args=(f"{verb} {subject}", done, progress), daemon=True)
     thread.start()
     try:
         yield
@@ -45,17 +45,17 @@ def _draw(label: str, done: threading.Event, progress: "Progress | None") -> Non
             text = f"{label} {_bar(frame)} {seconds:.0f} s"
             if progress is not None and progress.state.stage:
                 text = f"{label}: {progress.line()}"
-            width = shutil.get_terminal_size().columns - 1  # a longer line would wrap, and could not be cleared
+            width = shutil.get_terminal_size().columns - 1  # a line that wraps could not be cleared
             print(f"{_CLEAR_LINE}{text[:width]}", end="", file=sys.stderr, flush=True)
             if done.wait(FRAME_S):
                 break
         print(_CLEAR_LINE, end="", file=sys.stderr, flush=True)
     except OSError:
-        pass  # nobody looks
+        pass  # the terminal is gone
 
 
 def _bar(frame: int) -> str:
-    """A block that walks to and fro."""
-    at = frame % (2 * WIDTH)
-    at = at if at < WIDTH else 2 * WIDTH - 1 - at
-    return f"[{'·' * at}█{'·' * (WIDTH - 1 - at)}]"
+    """A block that moves to the right and back."""
+    position = frame % (2 * WIDTH)
+    position = position if position < WIDTH else 2 * WIDTH - 1 - position
+    return f"[{'·' * position}█{'·' * (WIDTH - 1 - position)}]"

@@ -1,20 +1,10 @@
-"""The commands, grouped as the methods of a graph are.
+"""The commands. The groups follow those of a graph's methods.
 
-bulk.py         load, export
+schema.py       init, schema show, plan and apply, snapshot, version
 query.py        query, mutate, lint
-schema.py       init, schema show, plan, apply
-branches.py     branch create, list, delete, merge
-history.py      commit list, show, changes
-maintenance.py  cleanup
-server.py       jobs
-snapshot.py     snapshot, version
-analyze.py      analyze
-embed.py        embed
-changes.py      changes, feed
-tag.py          tag, revert
-optimize.py     optimize
-recover.py      recover
-serve.py        serve
-token.py        token
-verify.py       verify
+bulk.py         load, export, analyze, embed
+branches.py     branch, tag, revert
+history.py      commit, changes
+maintenance.py  optimize, cleanup, verify, recover
+server.py       serve, token, jobs
 """

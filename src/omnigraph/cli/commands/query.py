@@ -1,15 +1,23 @@
-"""`query`, `mutate`: run a query of a text. `lint`: check all of them without running any."""
+"""`query`, `mutate`: run a query of a text. `lint`: check all queries without running them."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from omnigraph.api.models import LintFinding, QueryHead, WriteAnswer
-from omnigraph.cli.inputs import Params, SourceText, read_source
-from omnigraph.cli.options import Settings, at_option, common_options, if_commit_option, pass_settings, txn_id_option
-from omnigraph.cli.output import Paint, counted, excerpt_lines, printable
-from omnigraph.cli.progress import working
+from omnigraph.cli.inputs import NamedSource, ParamsType, read_source
+from omnigraph.cli.options import (
+    CliSettings,
+    CommandFunction,
+    at_option,
+    common_options,
+    if_commit_option,
+    pass_settings,
+    txn_id_option,
+)
+from omnigraph.cli.output import Style, escape_control, excerpt_lines, pluralize
+from omnigraph.cli.progress import progress_bar
 from omnigraph.cli.render.commit import commit_sentence
 from omnigraph.cli.render.formats import FORMATS, write_result
 from omnigraph.engine import ENGINES, Engine
@@ -19,15 +27,14 @@ if TYPE_CHECKING:
     from omnigraph.query.lint import LintIssue
     from omnigraph.schema.catalog import Catalog
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 NO_PARAMS: Mapping[str, Any] = {}
 
 
-def text_options(command: Command) -> Command:
-    """Which query of which text with which parameters: the same for reads and mutations."""
+def query_options(command: CommandFunction) -> CommandFunction:
+    """The flags of reads and mutations: the text, the name of a query in it, and its parameters."""
     for option in (
         click.option(
-            "--params", type=Params(), default=NO_PARAMS, help="Values for the parameters: an object; @- is stdin."
+            "--params", type=ParamsType(), default=NO_PARAMS, help="The parameters, as a JSON object; @- is stdin."
         ),
         click.option("-e", "text", metavar="GQ", help="The text itself: 'query q() { match { … } return { … } }'."),
         click.option("--query", "path", metavar="FILE", help="A file of queries, .gq; - is stdin."),
@@ -38,21 +45,21 @@ def text_options(command: Command) -> Command:
 
 
 @click.command()
-@text_options
+@query_options
 @at_option
 @click.option("--format", "format_", type=click.Choice(FORMATS), help="How to print rows.  [default: table]")
 @click.option(
     "--engine",
     type=click.Choice(ENGINES),
     default="auto",
-    help="Where to run: auto is here, and on Spark what outgrows this process.",
+    help="Where to run: auto uses Spark for queries that are too large for this process.",
 )
 @click.option("--master", metavar="URL", help="The Spark master of --engine spark.  [default: a local session]")
-@click.option("--explain", is_flag=True, help="Run it and print the plan, with estimated and actual rows.")
+@click.option("--explain", is_flag=True, help="Run the query and print its plan, with estimated and actual rows.")
 @common_options
 @pass_settings
 def query(
-    settings: Settings,
+    settings: CliSettings,
     name: str | None,
     path: str | None,
     text: str | None,
@@ -63,16 +70,16 @@ def query(
     master: str | None,
     explain: bool,
 ) -> None:
-    """Run the read query NAME of a text; NAME may be left out where there is only one.
+    """Run the read query NAME of a text; NAME is optional if there is only one.
 
-    The formats: an aligned table; json, one document; jsonl, one object a line; csv; kv, one "column: value" a line.
-    All values but those of tables and kv are complete and exact.
+    The formats: an aligned table; json, one document; jsonl, one object per line; csv; kv, one "column: value" per
+    line. Values are complete and exact in all formats except table and kv.
     """
-    format_ = _format(settings, format_)
-    source, name = _chosen(name, path, text)
+    format_ = _resolve_format(settings, format_)
+    source, name = _select_query(name, path, text)
     graph = settings.open_graph(read_only=True)
     progress, quiet = Progress(), settings.quiet or settings.json
-    with source.named_in_errors(), working("Running", name, quiet=quiet, progress=progress):
+    with source.relabel_errors(), progress_bar("Running", name, quiet=quiet, progress=progress):
         result = graph.query(
             source.text,
             name,
@@ -86,23 +93,23 @@ def query(
         )
     head = QueryHead.encode(result, query=name, branch=settings.branch_or_main)
     if explain and format_ != "json":
-        settings.output.data({}, lambda _: map(printable, str(result.plan).split("\n")))
+        settings.output.data({}, lambda _: map(escape_control, str(result.plan).split("\n")))
         return
     if explain and result.plan is not None:
         head["plan"] = result.plan.to_json()
     rows = write_result(format_, result, head)
     if format_ in ("table", "kv"):
-        settings.output.note(f"{counted(rows, 'row')} at commit {result.commit_id}")
+        settings.output.note(f"{pluralize(rows, 'row')} at commit {result.commit_id}")
 
 
 @click.command()
-@text_options
+@query_options
 @if_commit_option
 @txn_id_option
 @common_options
 @pass_settings
 def mutate(
-    settings: Settings,
+    settings: CliSettings,
     name: str | None,
     path: str | None,
     text: str | None,
@@ -110,12 +117,12 @@ def mutate(
     if_commit: str | None,
     txn_id: str | None,
 ) -> None:
-    """Run the mutation NAME of a text as one atomic commit; NAME may be left out where there is only one."""
+    """Run the mutation NAME of a text as one atomic commit; NAME is optional if there is only one."""
     from omnigraph.storage import meter
 
-    source, name = _chosen(name, path, text)
+    source, name = _select_query(name, path, text)
     graph = settings.open_graph()
-    with source.named_in_errors(), meter.operation("mutate") as operation:
+    with source.relabel_errors(), meter.operation("mutate") as operation:
         commit = graph.mutate(
             source.text,
             name,
@@ -135,10 +142,10 @@ def mutate(
 @at_option
 @common_options
 @pass_settings
-def lint(settings: Settings, path: str, schema_path: str | None, at: str | None) -> int:
-    """Check every query of FILE against a schema file or a graph (--store), without running anything.
+def lint(settings: CliSettings, path: str, schema_path: str | None, at: str | None) -> int:
+    """Check every query of FILE against a schema file or a graph (--store), without running them.
 
-    Exits with 1 where there are errors; warnings alone are fine.
+    Exits with 1 if there are errors, and with 0 if there are only warnings.
     """
     from omnigraph.query.lint import lint as lint_queries
 
@@ -146,17 +153,17 @@ def lint(settings: Settings, path: str, schema_path: str | None, at: str | None)
         given = "--store" if settings.store is not None else "--server"
         raise click.UsageError(f"Both --schema and {given} are given: check against one of them.")
     if schema_path is not None and at is not None:
-        raise click.UsageError("Both --schema and --at are given: --at is for a graph.")
+        raise click.UsageError("Both --schema and --at are given: --at applies to a graph.")
     source = read_source(path)
-    found = lint_queries(source.text, _catalog(settings, schema_path, at), source.name)
-    settings.output.data([LintFinding.encode(issue) for issue in found], lambda paint: _lines(found, paint))
-    errors = sum(issue.severity == "error" for issue in found)
-    warnings = len(found) - errors
-    settings.output.note(f"{source.name}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
+    issues = lint_queries(source.text, _load_catalog(settings, schema_path, at), source.name)
+    settings.output.data([LintFinding.encode(issue) for issue in issues], lambda style: _lint_lines(issues, style))
+    errors = sum(issue.severity == "error" for issue in issues)
+    warnings = len(issues) - errors
+    settings.output.note(f"{source.name}: {pluralize(errors, 'error')}, {pluralize(warnings, 'warning')}")
     return 1 if errors else 0
 
 
-def _format(settings: Settings, format_: str | None) -> str:
+def _resolve_format(settings: CliSettings, format_: str | None) -> str:
     """`--json` and `--format json` are the same."""
     if settings.json and format_ not in (None, "json"):
         raise click.UsageError(f"Both --json and --format {format_} are given: choose one of them.")
@@ -164,18 +171,18 @@ def _format(settings: Settings, format_: str | None) -> str:
     return "json" if settings.json else format_ or "table"
 
 
-def _chosen(name: str | None, path: str | None, text: str | None) -> tuple[SourceText, str]:
-    """The text, and the name of the query in it. What can be wrong with them is found before a store is opened."""
+def _select_query(name: str | None, path: str | None, text: str | None) -> tuple[NamedSource, str]:
+    """The text, and the name of the query in it. Errors in them are reported before a store is opened."""
     from omnigraph.query.compile import choose_query
     from omnigraph.query.parser import parse
 
     if (path is None) == (text is None):
         raise click.UsageError("Give the text of the query: either --query FILE or -e 'query …'.")
-    source = SourceText(text, "-e") if text is not None else read_source(path or "")
+    source = NamedSource(text, "-e") if text is not None else read_source(path or "")
     return source, choose_query(parse(source.text, source.name), name).name
 
 
-def _catalog(settings: Settings, schema_path: str | None, at: str | None) -> "Catalog":
+def _load_catalog(settings: CliSettings, schema_path: str | None, at: str | None) -> "Catalog":
     from omnigraph.schema.lang.compile import compile_schema
 
     if schema_path is None:
@@ -185,8 +192,8 @@ def _catalog(settings: Settings, schema_path: str | None, at: str | None) -> "Ca
     return compile_schema(schema.text, name=schema.name).catalog
 
 
-def _lines(found: Iterable["LintIssue"], paint: Paint) -> Iterable[str]:
-    for issue in found:
-        text = printable(str(issue))
-        yield paint.alarm(text) if issue.severity == "error" else text
+def _lint_lines(issues: Iterable["LintIssue"], style: Style) -> Iterable[str]:
+    for issue in issues:
+        text = escape_control(str(issue))
+        yield style.error(text) if issue.severity == "error" else text
         yield from excerpt_lines(issue.excerpt)

@@ -1,9 +1,7 @@
-"""Rendering of results as text.
+"""Rendering of results as text, as far as commands share it or it is a subject of its own.
 
-formats.py    rows of a query as table, json, jsonl, csv or kv
-commit.py     a published commit
-changes.py    entity changes, streamed
-merge.py      the result of a merge
+formats.py    the rows of a query as table, json, jsonl, csv or kv
+commit.py     a published commit, row counts and costs
 migration.py  the steps of a schema change
 log_graph.py  the commit graph in ASCII
 """

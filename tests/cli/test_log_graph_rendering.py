@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from omnigraph.cli.render.log_graph import draw
+from omnigraph.cli.render.log_graph import draw_commits
 from omnigraph.manifest.history.log_graph import LoggedCommit
 from omnigraph.manifest.model.manifest import Commit, CommitClass
 
@@ -71,7 +71,7 @@ CUT_SHORT = (["b:a x"], "\n*  b\n|\\\n")
 )
 def test_a_history_is_drawn(history: list[str], drawing: str) -> None:
     lines = [
-        line if commit is None else f"{line}  {commit.commit.id}" for line, commit in draw(logged(h) for h in history)
+        line if commit is None else f"{line}  {commit.commit.id}" for line, commit in draw_commits(map(logged, history))
     ]
 
     assert "\n" + "\n".join(lines) + "\n" == drawing
