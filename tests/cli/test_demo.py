@@ -58,7 +58,8 @@ def test_the_demo_shows_the_main_job(tour: tuple[Path, str]) -> None:
 
 def test_the_commands_it_ends_with_work(tour: tuple[Path, str], cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     place, said = tour
-    cd, export, *rest = [line.strip() for line in said.partition(". Continue\n")[2].splitlines() if line.startswith("  ")]
+    _, _, ending = said.partition(". Continue\n")
+    cd, export, *rest = [line.strip() for line in ending.splitlines() if line.startswith("  ")]
     commands = [line for line in rest if line.startswith("omnigraph ")]
     environment = dict(word.split("=") for word in shlex.split(export)[1:])
 
