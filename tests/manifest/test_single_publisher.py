@@ -29,7 +29,7 @@ MAY_COMPOSE_MANIFESTS = {
 }  # the last: a swept grave
 MAY_MAKE_COMPOSED = {  # call compose_manifest; the others for publish
     "manifest/commit/publish.py",
-    "manifest/commit/commit_batch.py",
+    "manifest/commit/commit_queue.py",
     "manifest/commit/rebase.py",
 }
 MAY_NAME_MANIFESTS = {"manifest/model/paths.py", "verify/branches.py"}  # the latter asks which are there
