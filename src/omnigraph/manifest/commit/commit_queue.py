@@ -157,15 +157,31 @@ class CommitQueue:
             if write.leads and not write.batch:
                 write.batch = (write,)
             yield write.batch
-            self._release(branch_id, write)
-            self._promote_next(branch_id, write)
+            self.leave(write)
         except BaseException as error:  # interrupted, perhaps while it waited: no other write may wait for it in turn
             if isinstance(error, OmnigraphError):
                 for other in write.batch:
                     if other.outcome is None and other is not write:
                         other.outcome = copy(error)  # it concerns all of them, but each raises its own
-            self._withdraw(branch_id, write)
+            self.leave(write)
             raise
+
+    def leave(self, write: PendingCommit) -> None:
+        """End the turn of a write, or its wait for one; if that is over, nothing happens.
+
+        A caller that fails calls this too: an interrupt can hit the context manager itself, outside of `turn`.
+        """
+        branch_id = write.txn.base.branch_id
+        if write.exclusive:  # it was tried: a leader that waits for its reservation goes on
+            self._end_reservation(branch_id, write.plan.txn_id)
+        if write.exclusive or write.outcome is None:  # perhaps it is still in the queue
+            with self._lock:
+                queue = self._waiting.get(branch_id, ())
+                if write in queue:  # it was interrupted, or `reserve_for` was, after it had woken this one
+                    assert isinstance(queue, deque)
+                    queue.remove(write)
+        self._promote_next(branch_id, write)
+        write.ack_previous()
 
     @contextmanager
     def reserve_for(self, branch_id: BranchId, txn_id: TxnId) -> Iterator[Callable[[], bool]]:
@@ -213,21 +229,6 @@ class CommitQueue:
                     break
                 room -= queue[0].size
                 batch.append(queue.popleft())
-
-    def _release(self, branch_id: BranchId, write: PendingCommit) -> None:
-        """The write was tried: a leader that waits for its reservation goes on."""
-        if write.exclusive:
-            self._end_reservation(branch_id, write.plan.txn_id)
-
-    def _withdraw(self, branch_id: BranchId, write: PendingCommit) -> None:
-        self._release(branch_id, write)
-        with self._lock:
-            queue = self._waiting.get(branch_id, ())
-            if write in queue:
-                assert isinstance(queue, deque)
-                queue.remove(write)
-        self._promote_next(branch_id, write)
-        write.ack_previous()
 
     def _promote_next(self, branch_id: BranchId, leader: PendingCommit) -> None:
         """The next write in the queue leads. Writes that the leader leaves without an outcome go to the front, unless

@@ -156,12 +156,16 @@ class Publisher:
 
     def _commit(self, write: PendingCommit) -> Entry | None:
         """The entry with the write in it, which this call or the leader of another batch has put."""
-        if write.exclusive:
-            self._run((write,))
-        else:
-            with self._queue.turn(write) as batch:
-                if batch:
-                    self._run(batch)
+        try:
+            if write.exclusive:
+                self._run((write,))
+            else:
+                with self._queue.turn(write) as batch:
+                    if batch:
+                        self._run(batch)
+        except BaseException:
+            self._queue.leave(write)
+            raise
         match write.outcome:
             case Committed(entry):
                 return entry
