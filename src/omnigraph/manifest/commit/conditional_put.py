@@ -1,5 +1,6 @@
 """The conditional put by which a manifest comes to be, and how its outcome is settled."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from omnigraph.errors import Damaged, OmnigraphError, OutcomeUnknown, UnsupportedFormat
@@ -40,12 +41,14 @@ class ConditionalPut:
         self._contention.on_latency(self._runtime.clock.monotonic() - before)
         return result
 
-    def put(self, manifest: Manifest, txn_id: TxnId, deadline: float) -> Entry:
+    def put(
+        self, manifest: Manifest, txn_id: TxnId, deadline: float, before_retry: Callable[[], None] | None = None
+    ) -> Entry:
         """`settle-by-reading`: create; unless the response is "created", read the number.
 
         Returns what is there: the manifest itself, another entry with its transactions, or the winner of the race.
         Absent after a lost response means that the put may still take effect, so the same body goes to the same number
-        again until some object is there. Giving up then is `OutcomeUnknown`.
+        again until some object is there. Giving up then is `OutcomeUnknown`. `before_retry` is called before each wait.
         """
         may_have_landed = False
         for attempt in range(1, 1 << 30):
@@ -74,6 +77,8 @@ class ConditionalPut:
             meter.record_retry()
             if self._runtime.clock.monotonic() > deadline:
                 raise OutcomeUnknown(txn_id, manifest.branch, manifest.manifest_version) from refusal
+            if before_retry is not None:
+                before_retry()
             self._runtime.clock.sleep(self._runtime.jitter(self._policy.ceiling_s(attempt)))
         raise AssertionError("unreachable")
 

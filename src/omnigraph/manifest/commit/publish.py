@@ -195,7 +195,7 @@ class Publisher:
             for write in waiting:
                 write.losses += 1
                 write.context.run(meter.record_retry)
-            if losses == 1 or clock.monotonic() > leader.deadline:
+            if losses == 1 or clock.monotonic() > max(write.deadline for write in waiting):
                 base = self._read_head(winner)
             else:
                 base = self._back_off_and_refresh(winner, waiting[0].plan, losses, attempt_s)
