@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from omnigraph.cancellation import checkpoint
@@ -304,7 +305,9 @@ class Publisher:
         manifest = compose_manifest(txn.base, plan, self._runtime.clock.now())
         self._rebaser.require_columns(txn.base, plan, manifest)
         rows = {key: made.overlay for key, made in plan.inline.items() if made.counts}
-        result = self._put(manifest, plan.txn_id, write.deadline, losses, rows)
+        # The outcome may be unknown for as long as the store is down, and for up to the time limit of a bulk load.
+        before_retry = partial(self._queue.leave, write) if write.exclusive else None
+        result = self._put(manifest, plan.txn_id, write.deadline, losses, rows, before_retry)
         if isinstance(result, Conflicted):
             return result.winner
         write.outcome = result
@@ -363,9 +366,15 @@ class Publisher:
         return None
 
     def _put(
-        self, manifest: Manifest, txn_id: TxnId, deadline: float, losses: int, rows: dict[TableKey, Overlay]
+        self,
+        manifest: Manifest,
+        txn_id: TxnId,
+        deadline: float,
+        losses: int,
+        rows: dict[TableKey, Overlay],
+        before_retry: Callable[[], None] | None = None,
     ) -> Committed | Conflicted:
-        entry = self._conditional_put.put(manifest, txn_id, deadline)
+        entry = self._conditional_put.put(manifest, txn_id, deadline, before_retry)
         if not is_committed(entry, manifest):
             self._contention.on_conflict(entry)
             return Conflicted(entry)
