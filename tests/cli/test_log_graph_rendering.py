@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from omnigraph.cli.render.log_graph import draw_commits
+from omnigraph.cli.commands.history import draw_commits
 from omnigraph.manifest.history.log_graph import LoggedCommit
 from omnigraph.manifest.model.manifest import Commit, CommitClass
 

@@ -243,7 +243,7 @@ def test_numbers_are_exact_in_every_format(format_: str, things: Graph, store: s
 
 
 def test_what_json_has_no_number_for_is_null(monkeypatch: pytest.MonkeyPatch) -> None:
-    from omnigraph.cli.render.formats import write_result
+    from omnigraph.cli.commands.query import write_result
 
     class Result:
         columns = ("a", "b")

@@ -43,12 +43,6 @@ class TypeChange:
         return self.before.table_key != self.after.table_key
 
     @property
-    def dropped_columns(self) -> tuple[str, ...]:
-        """Columns that are no longer read, those of widened properties included."""
-        stay = {prop.column for prop in self.after.properties}
-        return tuple(prop.column for prop in self.before.properties if prop.column not in stay)
-
-    @property
     def drops_properties(self) -> bool:
         """Whether a property is dropped."""
         stay = {prop.id for prop in self.after.properties}
