@@ -82,7 +82,7 @@ def test_a_load_that_would_fail_on_the_fork_point_makes_no_branch(graph: Graph) 
 
 @pytest.mark.parametrize("dest", [".", "/", ""])
 def test_an_export_needs_the_name_of_a_file(graph: Graph, dest: str) -> None:
-    with pytest.raises(BadRequest, match="no file to write to"):
+    with pytest.raises(BadRequest, match="not a file to write to"):
         graph.export(dest)
 
 

@@ -232,7 +232,7 @@ def test_a_job_of_a_server_that_was_killed_is_not_known_to_the_next(graph: Graph
     assert len(graph.commits()) == 3
 
 
-SLOW_LOADS = "import time; import omnigraph.server.routes.bulk as bulk; bulk._Loading._load = lambda *_: time.sleep(60)"
+SLOW_LOADS = "import time; import omnigraph.server.routes.bulk as bulk; bulk._Load._load = lambda *_: time.sleep(60)"
 
 
 def test_a_client_whose_job_went_with_its_server_hears_that_and_is_served_once_by_the_next(

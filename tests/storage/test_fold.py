@@ -13,7 +13,7 @@ from omnigraph.storage.table import fsync
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.table_content import VersionWithTail
 from omnigraph.storage.table.tables import Tables, TableVersion
-from support.proxy import Proxy
+from support.proxy import Delay, Proxy, puts
 from support.s3 import S3Location
 from support.tails import Tails
 
@@ -185,6 +185,7 @@ def test_folding_replaced_rows_finds_them_then_writes_side_by_side(proxy: Proxy,
     at = counted.append(counted.create("t", people("ada", "bob")).at, people("eve", "zoe")).at
     content = VersionWithTail(at, tails.tail(Overlay.of(people("ada", "new")), Overlay.of(None, ["eve"])))
 
+    proxy.on(puts("_versions/"), Delay(0.3))  # so that a busy processor has sent the HEADs before it ends
     with proxy.recording() as log, meter.operation("test") as operation:
         counted.fold_tail(content, "unused")
 

@@ -19,7 +19,7 @@ from omnigraph.storage.table.read.row_addresses import FILTER_IDS_MAX
 from omnigraph.storage.table.tables import Tables, TableVersion
 from omnigraph.storage.util.parallel import gather
 from support.fsync_log import Synced
-from support.proxy import Action, Answer, ApplyThenDrop, Drop, Log, Proxy, anything, error_body, puts
+from support.proxy import Action, Answer, ApplyThenDrop, Delay, Drop, Log, Proxy, anything, error_body, puts
 from support.s3 import S3Location
 
 ODD_IDS = [
@@ -540,6 +540,7 @@ def test_adding_a_column_costs_2_requests(proxy: Proxy, counted: Tables) -> None
 
 def test_an_upsert_finds_rows_then_writes_side_by_side_then_commits(proxy: Proxy, counted: Tables) -> None:
     at = counted.append(counted.create("t1", people("ada", "bob")).at, people("eve", "zoe")).at
+    proxy.on(puts("_versions/"), Delay(0.3))  # so that a busy processor has sent the HEADs before it ends
 
     with proxy.recording() as log, meter.operation("test") as operation:
         counted.upsert(at, people("ada", "eve", "new"))
