@@ -104,7 +104,7 @@ def slowly(graph, *words, **named):
     return verify(graph, *words, **named)
 Graph.verify = slowly
 import omnigraph.server.jobs as jobs
-jobs.STOP_S = 0.2
+jobs.STOP_WAIT_S = 0.2
 """
 
 

@@ -149,9 +149,6 @@ class StoredQueries:
             raise error
 
 
-_log = logging.getLogger("omnigraph.server")
-
-
 @dataclass(slots=True, eq=False)
 class HostedGraph:
     """One of them: open, or why not."""
@@ -258,7 +255,6 @@ class GraphRegistry:
         return all(ended)
 
 
-_log = logging.getLogger("omnigraph.server")
 _BEARER = "bearer "
 
 
