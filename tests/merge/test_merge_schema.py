@@ -271,3 +271,26 @@ def test_rows_of_a_dropped_type_that_the_other_side_only_removed_or_left_as_they
 
     assert graph.merge().outcome is MergeOutcome.MERGED
     assert [entry.type_name for entry in graph.graph.snapshot().types] == ["Person"]
+
+
+def test_a_property_that_replaced_another_one_has_none_of_its_values_though_both_have_one_id(graph: Merging) -> None:
+    """Branches number new properties independently, and a merge numbers some anew: city of main and rank of b get p6."""
+
+    def schema(properties: str) -> str:
+        return BEFORE.replace("age: I32?", f"age: I32?  {properties}")
+
+    graph.graph.schema.apply(schema("email: String?"))
+    graph.graph.schema.apply(schema("city: I32?  email: String?"), branch="b")
+    graph.merge()
+    graph.graph.schema.apply(schema("email: String?  rank: I32?"), branch="b", allow_data_loss=True)
+    ids = {
+        prop.name: prop.id
+        for branch in ("main", "b")
+        for prop in graph.graph.repository.open_txn(branch).catalog.by_name["Person"].properties
+    }
+    assert ids["city"] == ids["rank"]
+    graph.change("main", Person={"ada": {"city": 5}})
+
+    assert graph.merge().outcome is MergeOutcome.MERGED
+
+    assert [(row["id"], row["rank"]) for row in graph.rows("Person")] == [("ada", None), ("bob", None)]

@@ -107,8 +107,9 @@ def _combine(base: Schema, whole: Schema, part: Schema, *, swapped: bool = False
     for entry in whole.catalog.types:
         other = parts.get((entry.kind, entry.id))
         if other is not None:
-            _refuse_revival(entry, other, known.get((entry.kind, entry.id)), swapped)
-            entry = _with_used_ids(entry, other)
+            before = known.get((entry.kind, entry.id))
+            _refuse_revival(entry, other, before, swapped)
+            entry = _with_used_ids(entry, other, before)
         types.append(entry)
     catalog = replace(whole.catalog, types=tuple(types), type_ids=max(whole.catalog.type_ids, part.catalog.type_ids))
     return whole if catalog_to_json(catalog) == catalog_to_json(whole.catalog) else Schema(catalog, whole.source)
@@ -125,15 +126,22 @@ def _refuse_revival(entry: TypeDef, other: TypeDef, base: TypeDef | None, swappe
             raise SchemasDiverged(*(reversed(messages) if swapped else messages))
 
 
-def _with_used_ids(entry: TypeDef, other: TypeDef) -> TypeDef:
-    """With the columns and ids that the other side used; an id of another property there is replaced."""
+def _with_used_ids(entry: TypeDef, other: TypeDef, base: TypeDef | None) -> TypeDef:
+    """With the columns and ids that the other side used; an id of another property there is replaced.
+
+    A property keeps its id when its values move to a new column, and retires the old one. Where both sides have
+    assigned an id since their base, that is not enough to be the same property: they number independently.
+    """
     retired = (column for column in other.retired_columns if column not in entry.retired_columns)
     columns = (*entry.retired_columns, *sorted(retired))
     count = max(entry.property_ids, other.property_ids)
-    theirs = {prop.id: prop.column for prop in other.properties}
+    theirs = {prop.id: prop for prop in other.properties}
+    shared = {prop.id for prop in base.properties} if base else set()
     properties = []
     for prop in entry.properties:
-        if theirs.get(prop.id, prop.column) != prop.column and theirs[prop.id] not in columns:
+        twin = theirs.get(prop.id, prop)
+        is_another = twin.column not in columns or (prop.id not in shared and twin.name != prop.name)
+        if twin.column != prop.column and is_another:
             count += 1
             prop = replace(prop, id=f"p{count}")
         properties.append(prop)
