@@ -274,7 +274,7 @@ def test_rows_of_a_dropped_type_that_the_other_side_only_removed_or_left_as_they
 
 
 def test_a_property_that_replaced_another_one_has_none_of_its_values_though_both_have_one_id(graph: Merging) -> None:
-    """Branches number new properties independently, and a merge numbers some anew: city of main and rank of b get p6."""
+    """Branches number new properties independently, and a merge numbers some anew: here both city and rank are p6."""
 
     def schema(properties: str) -> str:
         return BEFORE.replace("age: I32?", f"age: I32?  {properties}")

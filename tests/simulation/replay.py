@@ -282,7 +282,13 @@ class Replay:
             raise Refusal(model.INVALID, f"{target} can't be undone")
         if not self.ancestors[head] & self.bits[target]:
             raise Refusal(model.INVALID, f"{target} is not in the history")
+        if self.schema_name(parent) != self.schema_name(target):  # a merge may do no more than number properties anew
+            raise Refusal(model.INVALID, f"{target} changed the schema")
         return model.revert(self.states[parent], self.states[target], before)
+
+    def schema_name(self, commit: str) -> str:
+        branch_id, number, _ = self.view.commits[commit].position
+        return str(self.view.manifests[branch_id, number].json["schema"])
 
     # Histories.
 

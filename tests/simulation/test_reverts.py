@@ -28,11 +28,11 @@ class Found:
 FOUND: Mapping[str, Found] = {
     "jobs": Found(67, "jobs", frozenset({"discard"})),
     "positions": Found(82, "groups", frozenset({"refusal"})),
-    "columns": Found(201, "schemas", frozenset({"readable"})),
-    "listings": Found(21, "branches", frozenset({"list"})),
-    "clocks": Found(22, "clocks", frozenset({"refusal", "readable"})),
-    "merges": Found(636, "groups", frozenset({"merged-twice"})),
-    "ids": Found(239, "groups", frozenset({"refusal"})),
+    "columns": Found(5, "schemas", frozenset({"readable"})),
+    "listings": Found(7, "branches", frozenset({"refusal"})),
+    "clocks": Found(8, "clocks", frozenset({"refusal", "readable"})),
+    "merges": Found(197, "groups", frozenset({"merged-twice"})),
+    "ids": Found(174, "groups", frozenset({"refusal"})),
 }
 
 
