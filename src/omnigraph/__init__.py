@@ -27,7 +27,8 @@ cancellation.py  deadlines and cancellation
 engine.py        where an operation runs: auto, local or spark
 runtime.py       clock, random numbers and ids, as arguments
 fork_safety.py   locks and caches after a fork
-lru_cache.py     the bounded cache that all in-memory caches are built on
+caches.py        LRU cache, with single-flight construction, and derived values
+threads.py       calls in parallel, and a hook before a thread blocks
 """
 
 from typing import TYPE_CHECKING, Any

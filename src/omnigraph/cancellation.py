@@ -1,7 +1,7 @@
 """Cancellation: a deadline or a caller that went away stops running work.
 
 The caller sets a `StopToken`, which travels in a context variable, into worker threads too (see
-`storage/util/parallel.py`). Work checks it at `checkpoint`s, between short steps. A call that blocks inside a library
+`threads.py`). Work checks it at `checkpoint`s, between short steps. A call that blocks inside a library
 is interrupted from another thread, see `interruptible`. Checkpoints are in code that reads and stages, never between
 the put of a commit and its answer: a write that may have been applied is never reported as stopped.
 """

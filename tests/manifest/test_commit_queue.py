@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import pytest
 
+from omnigraph.caches import LruCache
 from omnigraph.errors import ConflictError
-from omnigraph.lru_cache import LruCache
 from omnigraph.manifest.commit.commit_queue import CommitQueue, NoChange, PendingCommit
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.commit.txn import WriteTxn

@@ -43,7 +43,7 @@ from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.storage.table.index import segments as index_segments
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.read.search import edit_distance, words
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 from support.s3 import S3Location
 
 STORED = Settings(inline_rows=0)  # however few rows there are

@@ -10,13 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from omnigraph.caches import SingleFlightCache
 from omnigraph.storage.location import Location, parse_location
 from omnigraph.storage.objects.object_store import ObjectStore, content_etag, open_store
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.tables import Tables, TableVersion
-from omnigraph.storage.util.blocking_hook import run_blocking_hook, with_blocking_hook
-from omnigraph.storage.util.parallel import gather
-from omnigraph.storage.util.single_flight_cache import SingleFlightCache
+from omnigraph.threads import gather, run_blocking_hook, with_blocking_hook
 from support.arrow import values_of
 
 

@@ -13,7 +13,7 @@ from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.read.lookup_cache import COMPLETE_IDS_MAX, LOOKUP_VALUES_MAX, LookupCache
 from omnigraph.storage.table.table_content import VersionWithTail
 from omnigraph.storage.table.tables import Tables
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 from support.proxy import Proxy
 from support.s3 import S3Location
 from support.tails import Tails

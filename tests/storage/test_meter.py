@@ -28,7 +28,7 @@ from omnigraph.storage.objects.object_store import (
     StoredObject,
     TransientError,
 )
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 from support.catalogs import COMPANY, PERSON, company_rows, people, person_rows
 
 # Serial stages

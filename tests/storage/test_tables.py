@@ -17,7 +17,7 @@ from omnigraph.storage.table.lance_errors import translate
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.read.row_addresses import FILTER_IDS_MAX
 from omnigraph.storage.table.tables import Tables, TableVersion
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 from support.fsync_log import Synced
 from support.proxy import Action, Answer, ApplyThenDrop, Delay, Drop, Log, Proxy, anything, error_body, puts
 from support.s3 import S3Location

@@ -24,7 +24,7 @@ from omnigraph.manifest.model.paths import commit_id, parse_branch_id, parse_com
 from omnigraph.manifest.repository import Repository
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 CURSOR = "cursor"
 LIMIT_DEFAULT = 1000

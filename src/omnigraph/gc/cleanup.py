@@ -29,7 +29,7 @@ from omnigraph.manifest.repository import Repository
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
 from omnigraph.storage.table.maintain.table_files import table_files
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 FLOOR = timedelta(hours=1)  # a courtesy to running readers: correctness does not depend on it
 INTENT_TTL = timedelta(days=7)

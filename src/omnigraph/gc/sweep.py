@@ -21,7 +21,7 @@ from omnigraph.manifest.store.stub_index import StubIndex
 from omnigraph.storage.objects.object_store import ObjectInfo
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.maintain.table_files import Needed, TableFile, is_needed, needed_by
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 T = TypeVar("T")
 

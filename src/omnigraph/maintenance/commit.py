@@ -34,7 +34,7 @@ from omnigraph.manifest.repository import Repository
 from omnigraph.schema.indexes import declared_indexes
 from omnigraph.storage.table import fsync
 from omnigraph.storage.table.table_content import Tail
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 ATTEMPTS_MAX = 8  # for one table
 FULL_EFFORT_ATTEMPTS = 2  # attempts with full effort; later ones carry over finished work and do little more

@@ -14,7 +14,7 @@ from omnigraph.manifest.model.manifest import MAIN, Manifest, TableKey
 from omnigraph.manifest.repository import Repository
 from omnigraph.schema.definitions import TypeDef
 from omnigraph.storage import meter
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 EDGE_BYTES, NODE_BYTES = 24, 40  # about what a row takes in memory
 

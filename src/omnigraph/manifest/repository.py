@@ -41,7 +41,7 @@ from omnigraph.schema.catalog import Schema
 from omnigraph.storage.location import parse_location
 from omnigraph.storage.objects.object_store import ObjectStore, PutOutcome, StoredObject, open_store
 from omnigraph.storage.table.tables import Tables
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 INIT_LIVES_MAX = 64
 STAMP_ATTEMPTS_MAX = 8

@@ -20,7 +20,7 @@ from omnigraph.schema.definitions import TypeDef
 from omnigraph.storage.table.diff.row_diff import Difference
 from omnigraph.storage.table.overlay import without_ids
 from omnigraph.storage.table.tables import Tables
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 from omnigraph.write.delta import Delta, TableDelta, texts
 from omnigraph.write.validate.graph_checks import (
     CardinalityHolds,

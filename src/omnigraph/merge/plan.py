@@ -33,8 +33,8 @@ from omnigraph.schema.evolve.migration import column_fills
 from omnigraph.schema.evolve.schema_merge import merge_schemas, renamed_tables
 from omnigraph.storage.table.overlay import Overlay, with_ids
 from omnigraph.storage.table.tables import DetachedVersion, Tables, TableVersion
-from omnigraph.storage.util.parallel import gather
 from omnigraph.storage.util.runner import Runner
+from omnigraph.threads import gather
 from omnigraph.write.delta import TableDelta
 from omnigraph.write.migrate.reshape import add_missing_columns
 

@@ -18,8 +18,8 @@ from omnigraph.storage.location import Location
 from omnigraph.storage.table.diff.row_diff import Difference, diff_in_memory
 from omnigraph.storage.table.overlay import without_ids
 from omnigraph.storage.table.tables import Tables
-from omnigraph.storage.util.parallel import gather
 from omnigraph.storage.util.runner import Runner
+from omnigraph.threads import gather
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,9 +9,9 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from threading import Lock
 
+from omnigraph.caches import LruCache
 from omnigraph.errors import BadRequest, NotFound
 from omnigraph.fork_safety import renew_after_fork
-from omnigraph.lru_cache import LruCache
 from omnigraph.query import ast, ir
 from omnigraph.query.bind import bind
 from omnigraph.query.check.checker import check

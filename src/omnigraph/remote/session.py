@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.api.models import CommitAnswer
 from omnigraph.api.wire_model import Document
+from omnigraph.caches import LruCache
 from omnigraph.errors import AnswerLost, BadRequest, Forbidden, NotFound, OmnigraphError, Unauthorized
 from omnigraph.fork_safety import renew_after_fork
-from omnigraph.lru_cache import LruCache
 from omnigraph.remote.transport import (
     IF_COMMIT,
     JOB_WAIT_S,

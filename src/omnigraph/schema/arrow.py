@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from omnigraph.schema.definitions import DerivedCache, TypeDef
+from omnigraph.caches import DerivedCache
+from omnigraph.schema.definitions import TypeDef
 from omnigraph.schema.types import Enumeration, ListOf, PropertyType, Scalar, Vector
 
 _SCALARS: dict[str, pa.DataType] = {

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from omnigraph.caches import DerivedCache
 from omnigraph.errors import BadRequest, Damaged, UnsupportedFormat
 from omnigraph.schema.consistency import InvalidCatalog, check
 from omnigraph.schema.definitions import (
-    DerivedCache,
     EdgeCount,
     Embed,
     InterfaceDef,

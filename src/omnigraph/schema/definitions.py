@@ -3,9 +3,9 @@
 Names refer to names of the same catalog; ids and columns outlive them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 from omnigraph.schema.types import PropertyType
 
@@ -14,8 +14,6 @@ Metric: TypeAlias = Literal["cosine", "l2"]
 SchemaValue: TypeAlias = str | bool | int | float | tuple["SchemaValue", ...]  # as in load data: dates are ISO text
 RangeBound: TypeAlias = int | float | str
 
-T = TypeVar("T")
-V = TypeVar("V")
 DEFAULT_METRIC: Metric = "cosine"
 ID, SOURCE, TARGET = "id", "src", "dst"
 NODE_COLUMNS = (ID,)
@@ -156,25 +154,3 @@ class TypeDef:
 
     def column(self, name: str) -> str:
         return self.columns[name]
-
-
-class DerivedCache(Generic[T, V]):
-    """What is derived from immutable values, once for each, kept beside them.
-
-    By identity, because to compare two types or schemas takes longer than to derive most things from one.
-    """
-
-    def __init__(self, derive: Callable[[T], V], entries_max: int = 4096) -> None:
-        self._derive = derive
-        self._entries_max = entries_max
-        self._known: dict[int, tuple[T, V]] = {}  # with the value, so that its number is not another's
-
-    def of(self, value: T) -> V:
-        known = self._known.get(id(value))
-        if known is not None:
-            return known[1]
-        if len(self._known) >= self._entries_max:
-            self._known.clear()
-        derived = self._derive(value)
-        self._known[id(value)] = (value, derived)
-        return derived

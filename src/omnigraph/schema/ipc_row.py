@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from omnigraph.schema.definitions import DerivedCache, TypeDef
+from omnigraph.caches import DerivedCache
+from omnigraph.schema.definitions import TypeDef
 
 if TYPE_CHECKING:
     import pyarrow as pa

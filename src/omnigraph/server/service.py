@@ -33,7 +33,7 @@ from omnigraph.server.metrics import Metrics
 from omnigraph.server.scratch import Scratch
 from omnigraph.server.settings import GraphSource, ServerSettings
 from omnigraph.storage.location import parse_location
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 if TYPE_CHECKING:
     from omnigraph.graph.graph import Graph

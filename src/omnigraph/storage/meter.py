@@ -1,7 +1,7 @@
 """What an operation cost: requests, serial stages, bytes and retries.
 
 Our own requests are recorded where they are made and attributed exactly: the open accounts travel in a context
-variable, also into worker threads (see `parallel.py`). Lance only counts its requests, per store: an operation is
+variable, also into worker threads (see `threads.py`). Lance only counts its requests, per store: an operation is
 charged the difference of that counter, which is exact while it runs alone in its process; otherwise its cost says
 `shared`.
 """
@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NamedTuple
 
-from omnigraph.storage.util.blocking_hook import run_blocking_hook
 from omnigraph.storage.util.fork_guard import LANCE
+from omnigraph.threads import run_blocking_hook
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from omnigraph.manifest.model.paths import (
 )
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.store.used_numbers import UsedNumber, UsedNumbers
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 from omnigraph.verify.lineage import fork_problems, link_problems, manifest_problems
 from omnigraph.verify.report import NOTICE, RESTORE, REWRITE, Findings
 from omnigraph.verify.snapshot_checks import SnapshotChecks

@@ -21,7 +21,7 @@ from omnigraph.storage.table.maintain import inspect as checking
 from omnigraph.storage.table.maintain.inspect import NamedFile
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.table_content import Tail, TailEntry
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 from omnigraph.verify.report import RESTORE, REWRITE, Findings
 
 FRAGMENTS_SAMPLED = 4  # of each table version that is read

@@ -39,7 +39,7 @@ from omnigraph.storage.table.index.segments import INDEXED_ROWS_MIN
 from omnigraph.storage.table.overlay import Overlay, unique_ids
 from omnigraph.storage.table.table_content import TableContent, VersionWithTail, make_content
 from omnigraph.storage.table.tables import DetachedVersion, Tables, TableVersion
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 from omnigraph.write.delta import texts
 from omnigraph.write.validate.violations import already_exists, raise_violations
 

@@ -26,7 +26,7 @@ from omnigraph.manifest.model.paths import check_branch_name, commit_position
 from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.manifest.store.schemas import Schemas
 from omnigraph.runtime import Runtime
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 RESERVE_ATTEMPTS_MAX = 16
 SAME_KEY_ATTEMPTS_MAX = 6  # creations under one idempotency key that run at the same time

@@ -39,7 +39,7 @@ from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.runtime import Runtime
 from omnigraph.storage.objects.object_store import ETag as ObjectTag
 from omnigraph.storage.objects.object_store import ObjectStore, PutOutcome, ReplaceOutcome, StoredObject
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 PUT_ATTEMPTS_MAX = 8
 FEED_STARTS = NOW, BEGINNING = "now", "beginning"

@@ -20,8 +20,8 @@ share, and one that dies with a reservation costs the others some time.
 import threading
 from dataclasses import dataclass
 
+from omnigraph.caches import LruCache
 from omnigraph.fork_safety import renew_after_fork
-from omnigraph.lru_cache import LruCache
 from omnigraph.manifest.commit.commit_queue import CommitQueue
 from omnigraph.manifest.commit.plan import ConflictPolicy, PublishPlan, Reserve
 from omnigraph.manifest.model.manifest import BranchId, Entry, Manifest, Point, TxnId, txn_ids

@@ -51,7 +51,7 @@ from omnigraph.storage import meter
 from omnigraph.storage.meter import NO_COST, Cost
 from omnigraph.storage.objects.object_store import PutOutcome
 from omnigraph.storage.table.overlay import Overlay
-from omnigraph.storage.util.blocking_hook import with_blocking_hook
+from omnigraph.threads import with_blocking_hook
 
 __all__ = ["CommitListener", "PublishPolicy", "PublishedCommit", "Publisher"]
 

@@ -8,7 +8,7 @@ from omnigraph.errors import CommitNotFound
 from omnigraph.manifest.model.manifest import Entry, FreshTxnId, Manifest, Point, Token, TxnId, txn_ids
 from omnigraph.manifest.model.paths import parse_commit_id
 from omnigraph.manifest.store.manifest_store import Manifests
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 IDEMPOTENCY_WINDOW = timedelta(hours=24)
 READ_AHEAD = 16

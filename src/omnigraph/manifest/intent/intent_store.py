@@ -40,7 +40,7 @@ from omnigraph.manifest.model.manifest import Point, Token, TxnId
 from omnigraph.manifest.model.paths import RECOVERY, intent_key, intent_txn, recovery_folder
 from omnigraph.runtime import Runtime
 from omnigraph.storage.objects.object_store import ETag, ObjectStore, ReplaceOutcome, StoredObject
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 DEAD_AFTER = timedelta(minutes=15)
 REFRESH_EVERY_S = 60.0

@@ -6,6 +6,7 @@ only the manifests of later commits.
 
 from collections.abc import Collection, Iterable, Mapping
 
+from omnigraph.caches import SingleFlightCache
 from omnigraph.errors import BadRequest, Damaged
 from omnigraph.manifest.model.manifest import InlineChange, Manifest, Point, TableKey
 from omnigraph.manifest.model.paths import commit_id
@@ -13,9 +14,8 @@ from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.schema.ipc_row import END
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.table_content import Tail, TailEntry
-from omnigraph.storage.util.parallel import gather
 from omnigraph.storage.util.schema_cache import SchemaCache
-from omnigraph.storage.util.single_flight_cache import SingleFlightCache
+from omnigraph.threads import gather
 
 OVERLAYS_MAX = 1024
 

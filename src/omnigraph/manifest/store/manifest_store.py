@@ -19,9 +19,9 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from omnigraph.caches import LruCache
 from omnigraph.errors import Damaged, HeadLost, OmnigraphError, Unavailable, UnsupportedFormat
 from omnigraph.fork_safety import renew_after_fork
-from omnigraph.lru_cache import LruCache
 from omnigraph.manifest.model.ancestry import all_ancestors
 from omnigraph.manifest.model.codec import NO_TEXTS, TableTexts, decode_entry, encode_after, encode_entry
 from omnigraph.manifest.model.document import decode_document, encode_document, is_format_1
@@ -40,7 +40,7 @@ from omnigraph.manifest.store.used_numbers import UsedNumber, UsedNumbers
 from omnigraph.runtime import Clock, SystemClock
 from omnigraph.storage.objects.dir_pool import BLOCK
 from omnigraph.storage.objects.object_store import EXISTS, ObjectStore, PutOutcome, PutResult, ReplaceOutcome
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 _NUMBER_MAX = 2**63
 

@@ -8,7 +8,7 @@ used a second time.
 import threading
 from typing import NamedTuple
 
-from omnigraph.lru_cache import LruCache
+from omnigraph.caches import LruCache
 from omnigraph.manifest.model.manifest import BranchId, Entry
 
 BRANCHES_MAX = 16_384

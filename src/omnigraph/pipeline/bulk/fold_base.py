@@ -4,13 +4,13 @@ Its tasks and its SQL know stored rows only, so the rows of small commits are wr
 nobody but the load is told of (`whole-tail`). There are a few hundred of them at most, however large the table is.
 """
 
+from omnigraph.caches import SingleFlightCache
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import TableKey, TableRef
 from omnigraph.manifest.repository import Repository
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.table_content import Tail, make_content
 from omnigraph.storage.table.write.fragments import ensure_table
-from omnigraph.storage.util.single_flight_cache import SingleFlightCache
 
 FOLDED_MAX = 4096
 

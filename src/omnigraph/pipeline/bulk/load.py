@@ -51,8 +51,8 @@ from omnigraph.pipeline.bulk.verification.sql_engine import DuckDbEngine, SparkS
 from omnigraph.pipeline.progress import Progress, ProgressRunner
 from omnigraph.storage import meter
 from omnigraph.storage.objects.input_files import content_version, is_remote
-from omnigraph.storage.util.parallel import gather
 from omnigraph.storage.util.runner import Runner
+from omnigraph.threads import gather
 from omnigraph.write.load.input.input_splits import Split, plan_splits, split_size
 from omnigraph.write.load.input.sources import SourceFile, resolve_files
 from omnigraph.write.load.load import LoadResult

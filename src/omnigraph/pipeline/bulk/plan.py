@@ -44,8 +44,8 @@ from omnigraph.pipeline.bulk.verification.sql_engine import KeyColumns, SqlEngin
 from omnigraph.pipeline.bulk.verification.verify_rows import Finding, StagedRows, Verifier
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.write.fragments import new_files, row_count, rows_at
-from omnigraph.storage.util.parallel import gather
 from omnigraph.storage.util.runner import Runner
+from omnigraph.threads import gather
 from omnigraph.write.delta import texts
 from omnigraph.write.load.input.input_splits import Split
 from omnigraph.write.load.load_options import LoadOptions

@@ -18,7 +18,7 @@ from omnigraph.pipeline.bulk.job import BulkJob, SplitResult
 from omnigraph.runtime import SHORT_ID_LENGTH
 from omnigraph.storage.objects.object_store import ObjectStore
 from omnigraph.storage.table.write.fragments import TargetTable
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 from omnigraph.write.load.input.input_splits import Split
 from omnigraph.write.load.load_options import Mode
 from omnigraph.write.load.parse.parsed import IdMinter

@@ -16,7 +16,7 @@ from omnigraph.read.graph.csr import Csr
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray, to_mask
 from omnigraph.read.tables.column_store import ID
 from omnigraph.read.tables.resident_table import ResidentTable
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 SRC, DST = "src", "dst"
 BUILD_S_PER_EDGE = 0.6e-6

@@ -26,9 +26,9 @@ from itertools import pairwise
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from omnigraph.caches import LruCache
 from omnigraph.errors import BadRequest, Unavailable
 from omnigraph.fork_safety import renew_after_fork
-from omnigraph.lru_cache import LruCache
 from omnigraph.runtime import Runtime
 from omnigraph.schema.definitions import Property
 from omnigraph.schema.types import Vector

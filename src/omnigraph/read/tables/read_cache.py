@@ -9,8 +9,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from omnigraph.caches import LruCache
 from omnigraph.fork_safety import keep_inherited, renew_after_fork
-from omnigraph.lru_cache import LruCache
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ import threading
 from contextlib import suppress
 from queue import SimpleQueue
 
+from omnigraph.caches import LruCache
 from omnigraph.fork_safety import renew_after_fork
-from omnigraph.lru_cache import LruCache
 
 DIRS_MAX = 8  # open at once
 SPARES_MAX, SPARES_MIN = 16, 2  # per directory; refilled in one go, so that few commits run beside a refill

@@ -14,7 +14,7 @@ from typing import Any
 from omnigraph.errors import BadRequest
 from omnigraph.storage.location import FSYNC_OPTION, REMOTE_SCHEMES, Location, parse_location
 from omnigraph.storage.objects.object_store import ObjectInfo, ObjectStore, open_store
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 CHECKSUM_BLOCK = 16 * 1024 * 1024
 _READ_BYTES = 1024 * 1024

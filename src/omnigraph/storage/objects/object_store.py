@@ -17,7 +17,7 @@ from omnigraph.errors import ReadOnly, Unavailable
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
 from omnigraph.storage.location import Location
-from omnigraph.storage.util.blocking_hook import run_blocking_hook
+from omnigraph.threads import run_blocking_hook
 
 T = TypeVar("T")
 

@@ -17,13 +17,12 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from omnigraph.caches import LruCache
 from omnigraph.errors import OmnigraphError
 from omnigraph.fork_safety import renew_after_fork
-from omnigraph.lru_cache import LruCache
 from omnigraph.storage.location import Location
 from omnigraph.storage.objects.object_store import ObjectInfo, ObjectStore, open_store
-from omnigraph.storage.util.blocking_hook import run_blocking_hook
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather, run_blocking_hook
 
 SHA256, ETAG = "sha256:", "etag:"
 HASHED_AT_ONCE_BYTES = 1024 * 1024

@@ -16,7 +16,7 @@ from omnigraph.storage.location import Location
 from omnigraph.storage.objects.local import sync_directory
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.lance_errors import translate_errors
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 SERIAL_SYNCS_MAX = 4  # up to here files or directories are synced one after another
 _DELETION_SUFFIX = {"array": "arrow", "bitmap": "bin"}

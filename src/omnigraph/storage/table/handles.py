@@ -16,6 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from omnigraph.caches import SingleFlightCache
 from omnigraph.fork_safety import keep_inherited, renew_after_fork
 from omnigraph.storage import meter
 from omnigraph.storage.location import Location
@@ -23,9 +24,8 @@ from omnigraph.storage.table.file_records import FileLedger, ledger_of
 from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.lance_io_stats import Origin, StoreCounter, counter_of, drop_counter
 from omnigraph.storage.table.read.lookup_cache import LookupCache
-from omnigraph.storage.util.blocking_hook import run_blocking_hook
 from omnigraph.storage.util.fork_guard import LANCE
-from omnigraph.storage.util.single_flight_cache import SingleFlightCache
+from omnigraph.threads import run_blocking_hook
 
 if TYPE_CHECKING:
     from lance import LanceDataset

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.caches import SingleFlightCache
 from omnigraph.storage import meter
 from omnigraph.storage.table.align import align_table, widen_schema
 from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
@@ -23,8 +24,7 @@ from omnigraph.storage.table.lance_io_stats import Origin
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.read.row_addresses import cached_row_addresses
 from omnigraph.storage.table.write.detached_commit import widen_lance_schema, write_deletion_files
-from omnigraph.storage.util.blocking_hook import run_blocking_hook
-from omnigraph.storage.util.single_flight_cache import SingleFlightCache
+from omnigraph.threads import run_blocking_hook
 
 if TYPE_CHECKING:
     import pyarrow as pa

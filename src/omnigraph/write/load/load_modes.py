@@ -12,7 +12,7 @@ from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.constraints import Unique
 from omnigraph.storage.table.overlay import without_ids
 from omnigraph.storage.table.tables import Tables
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 from omnigraph.write.delta import Delta, TableDelta, texts
 from omnigraph.write.load.input.load_input import InputPlace
 from omnigraph.write.load.load_options import Mode

@@ -36,7 +36,7 @@ from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.table_content import TableContent, make_content
 from omnigraph.storage.table.tables import Tables
 from omnigraph.storage.util.duckdb_stream import BatchStreams
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 from omnigraph.write.commit import CommitOptions
 from omnigraph.write.migrate.reshape import filled_column, needs_reshape, reshape
 from omnigraph.write.validate.row_checks import value_violations, violation_of

@@ -35,7 +35,7 @@ from omnigraph.schema.ipc_row import encode_row
 from omnigraph.storage.table.align import align_table
 from omnigraph.storage.table.overlay import Overlay, RowChunk, concat_rows, ids_of, with_ids, without_ids
 from omnigraph.storage.table.tables import Tables
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 from omnigraph.write.commit import Changes, CommitOptions, RowWrite
 from omnigraph.write.delta import Delta, TableDelta
 from omnigraph.write.validate.graph_checks import PrefetchedRows, UniqueInGraph

@@ -14,7 +14,7 @@ from omnigraph.manifest.commit.plan import Check
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.storage.table.tables import Tables
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 from omnigraph.write.validate.violations import already_exists, raise_violations, violations_of
 
 

@@ -9,6 +9,7 @@ from datetime import date, datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.caches import DerivedCache
 from omnigraph.errors import Violation
 from omnigraph.query.values import format_value
 from omnigraph.schema.constraints import (
@@ -22,7 +23,7 @@ from omnigraph.schema.constraints import (
     ValueType,
     type_constraints,
 )
-from omnigraph.schema.definitions import DerivedCache, TypeDef
+from omnigraph.schema.definitions import TypeDef
 from omnigraph.schema.identity import id_of
 from omnigraph.schema.ipc_row import RowValues
 from omnigraph.schema.types import ListOf, Scalar, Vector

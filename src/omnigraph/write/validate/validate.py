@@ -8,13 +8,13 @@ runs them in parallel, and again when a table that they read has changed.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from omnigraph.caches import SingleFlightCache
 from omnigraph.errors import Violation
 from omnigraph.manifest.commit.plan import Check
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.constraints import Cardinality, Constraint, Constraints, Endpoint, Key, Unique, constraints_of
-from omnigraph.storage.util.single_flight_cache import SingleFlightCache
 from omnigraph.write.delta import Delta, TableDelta, values_by_id
 from omnigraph.write.validate.checks import IdsAbsent, KnownViolations
 from omnigraph.write.validate.graph_checks import (

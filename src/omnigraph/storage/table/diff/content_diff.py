@@ -24,7 +24,7 @@ from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.overlay import ID, Overlay, without_ids
 from omnigraph.storage.table.read.point_lookup import exists, lookup
 from omnigraph.storage.table.read.row_addresses import measure_read
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,7 +18,7 @@ from omnigraph.storage.table.handles import Handles, TableVersion, handles_of, l
 from omnigraph.storage.table.index.metadata import has_indexes, segments
 from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.write import detached_commit
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 if TYPE_CHECKING:
     from lance import LanceDataset

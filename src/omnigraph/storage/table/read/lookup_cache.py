@@ -8,8 +8,8 @@ import threading
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from omnigraph.caches import LruCache
 from omnigraph.fork_safety import renew_after_fork
-from omnigraph.lru_cache import LruCache
 from omnigraph.storage.table.overlay import ID, ids_of
 
 if TYPE_CHECKING:

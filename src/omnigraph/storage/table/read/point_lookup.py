@@ -16,8 +16,8 @@ from omnigraph.storage.table.read.lookup_cache import LOOKUP_VALUES_MAX
 from omnigraph.storage.table.read.predicates import ColumnValues, filter_rows, sql_in, value_set
 from omnigraph.storage.table.read.row_addresses import id_batches, id_filter, measure_read
 from omnigraph.storage.table.read.scan import batches, scan
-from omnigraph.storage.util.parallel import gather
 from omnigraph.storage.util.schema_cache import SchemaCache
+from omnigraph.threads import gather
 
 if TYPE_CHECKING:
     import pyarrow as pa

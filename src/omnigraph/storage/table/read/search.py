@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from omnigraph.caches import SingleFlightCache
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage import meter
 from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
@@ -19,7 +20,6 @@ from omnigraph.storage.table.overlay import ID, Overlay
 from omnigraph.storage.table.read.row_addresses import id_filter
 from omnigraph.storage.table.read.row_addresses import measure_read as reading_rows
 from omnigraph.storage.table.view import ViewCache
-from omnigraph.storage.util.single_flight_cache import SingleFlightCache
 
 if TYPE_CHECKING:
     import numpy as np

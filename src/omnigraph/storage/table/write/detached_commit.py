@@ -23,7 +23,7 @@ from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.lance_io_stats import Origin
 from omnigraph.storage.table.overlay import Overlay, unique_ids
 from omnigraph.storage.table.read.row_addresses import cached_row_addresses, row_addresses
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,7 @@ from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.storage.table.lance_io_stats import Origin
 from omnigraph.storage.table.write import detached_commit
 from omnigraph.storage.table.write.detached_commit import DetachedVersion
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 
 if TYPE_CHECKING:
     import pyarrow as pa

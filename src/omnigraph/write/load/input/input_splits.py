@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from omnigraph.storage.util.parallel import gather
+from omnigraph.threads import gather
 from omnigraph.write.load.input.chunks import open_parquet
 from omnigraph.write.load.input.sources import FileKind, SourceFile
 

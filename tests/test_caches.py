@@ -1,6 +1,6 @@
 """The cache that all in-memory caches are built on: bounded, and the least recently used goes first."""
 
-from omnigraph.lru_cache import LruCache
+from omnigraph.caches import LruCache
 
 
 def test_the_least_recently_used_entry_is_evicted_first() -> None:
