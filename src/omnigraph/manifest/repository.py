@@ -32,7 +32,7 @@ from omnigraph.manifest.model.document import decode_document, encode_document
 from omnigraph.manifest.model.manifest import MAIN, BranchId, CommitId, Manifest
 from omnigraph.manifest.model.paths import STAMP, looks_like_commit_id, parse_branch_id, require_name
 from omnigraph.manifest.settings import Settings, settings_from
-from omnigraph.manifest.store.clock_check import ClockCheck
+from omnigraph.manifest.store.clock_check import make_clock_check
 from omnigraph.manifest.store.inline_rows import InlineRows
 from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.manifest.store.schemas import Schemas
@@ -79,7 +79,8 @@ class Repository:
         self.read_only = read_only
         self.store = store
         self.settings = settings_from() if settings is None else settings
-        self.clock_check = ClockCheck(store, runtime, self.settings.clock_ahead_s if self.settings.maintenance else 0)
+        ahead_max_s = self.settings.clock_ahead_s if self.settings.maintenance else 0
+        self.clock_check = make_clock_check(store, runtime, ahead_max_s)
         self.manifests = Manifests(store, clock=runtime.clock, clock_check=self.clock_check)
         self.schemas = Schemas(store)
         self.inline_rows = InlineRows(self.manifests)
@@ -104,11 +105,18 @@ class Repository:
         Unconfirmed it is the newest that this process has seen, without a request: good enough to plan on, because
         the put finds out. What is refused on such a base must be asked again on a confirmed one (`confirmed-head`).
         """
-        self.clock_check.begin()
-        head = None if confirmed else self.branches.cached_head(branch)
+        if self.clock_check is not None:
+            self.clock_check.begin()
+        head = None if confirmed else self.cached_head(branch)
         if head is None or not self.manifests.was_seen_lately(head):
             head = self.branches.find(branch).head
         return WriteTxn(head, self.schemas.read(head.schema))
+
+    def cached_head(self, branch: str) -> Manifest | None:
+        """The newest manifest of a branch that is in memory, without a request; None for a deleted branch."""
+        if branch == MAIN:  # it always lives, under one id
+            return self.manifests.cached_head(self.stamp.main_id)
+        return self.branches.cached_head(branch)
 
     def snapshot(self, branch: str = MAIN, at: str | datetime | None = None) -> Snapshot:
         """Pin what a read sees: the newest commit of a branch, or an older state: of a commit, a tag, a time."""

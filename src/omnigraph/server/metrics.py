@@ -120,7 +120,7 @@ class StoredState:
 
     def collect(self) -> Iterable[Metric]:
         yield from self._caches()
-        head = self._graph.repository.branches.cached_head(MAIN)
+        head = self._graph.repository.cached_head(MAIN)
         if head is None:
             return
         self._refresh(head)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from omnigraph.manifest.commit.conflicts import changed_at
 from omnigraph.manifest.commit.plan import (
     Append,
     Bulk,
@@ -271,7 +270,7 @@ def has_only_new_ids(action: SmallAction) -> bool:
 
 def rebase_inline(txn: WriteTxn, key: TableKey, made: InlineTable) -> InlineTable:
     """The same rows on another base, where they amount to the same."""
-    return InlineTable(made.change, made.overlay, made.counts, changed_at(txn.base, key))
+    return InlineTable(made.change, made.overlay, made.counts, txn.base.changed_at(key))
 
 
 def fits(inline: Mapping[TableKey, InlineTable], settings: Settings) -> bool:
@@ -298,7 +297,7 @@ def _inline(
                 touch = RowCounts(touch.inserted + len(ids) - len(there), touch.updated + len(there), touch.deleted)
                 overlay, present = overlay.compose(_overlay_of(action, ids, new=not there)), present | ids
     change = encode_change(overlay, deletes, new=not touch.updated)
-    return InlineTable(change, overlay, touch, changed_at(txn.base, key))
+    return InlineTable(change, overlay, touch, txn.base.changed_at(key))
 
 
 def _ids(action: SmallAction) -> frozenset[str]:

@@ -82,12 +82,11 @@ class Branches:
         return branch
 
     def cached_head(self, name: str) -> Manifest | None:
-        """The newest manifest of a branch that is in memory, without a request; None for a deleted branch."""
+        """The newest manifest in memory of a branch other than main, without a request; None for a deleted branch."""
         life = self._lives.get(check_branch_name(name))
-        if name != MAIN and life is None:
+        if life is None:
             return None
-        branch_id = self._main_id if life is None else self._refs.read(name, life).branch_id
-        head = self._manifests.cached_head(branch_id)
+        head = self._manifests.cached_head(self._refs.read(name, life).branch_id)
         return None if head is None or head.tombstone is not None else head
 
     def names(self) -> list[str]:

@@ -79,7 +79,7 @@ def decide(
     touched = touched_since(base, head, plan.reads | plan.writes)
     if touched and plan.policy is ConflictPolicy.STRICT:
         key = touched[0]
-        return Refuse(key, changed_at(base, key), changed_at(head, key))
+        return Refuse(key, base.changed_at(key), head.changed_at(key))
     if read := [key for key in touched if key in plan.read_rows and not _spared(plan, base, head, key, came)]:
         return Replan(f"{read[0]} changed, and rows read there went into the plan")
     if isinstance(plan.change, DataChange) and plan.change.merged is not None and _undecided(plan.change, head):
@@ -108,12 +108,6 @@ def _decide_maintenance(plan: PublishPlan, base: Manifest, head: Manifest) -> De
     return Proceed()
 
 
-def changed_at(manifest: Manifest, key: TableKey) -> CommitId | None:
-    """`changed-at`: a type without a table has none."""
-    ref = manifest.tables.get(key)
-    return None if ref is None else ref.changed_at
-
-
 def may_have_removed(before: TableRef | None, after: TableRef | None) -> bool:
     """Whether rows of the older state may be missing in the newer one, told without reading either."""
     if before is None:
@@ -134,7 +128,7 @@ def _same_table(before: TableRef, after: TableRef) -> bool:
 
 def touched_since(base: Manifest, head: Manifest, keys: Iterable[TableKey]) -> list[TableKey]:
     """Which of these tables the winners changed: content, not storage. In name order."""
-    return [key for key in sorted(keys) if changed_at(base, key) != changed_at(head, key)]
+    return [key for key in sorted(keys) if base.changed_at(key) != head.changed_at(key)]
 
 
 def moved(plan: PublishPlan, head: Manifest) -> frozenset[TableKey]:
@@ -147,7 +141,7 @@ def moved(plan: PublishPlan, head: Manifest) -> frozenset[TableKey]:
     if not isinstance(plan.change, DataChange):
         return frozenset()
     origins = plan.change.origins
-    found = {key for key, made in plan.inline.items() if made.changed_at != changed_at(head, key)}
+    found = {key for key, made in plan.inline.items() if made.changed_at != head.changed_at(key)}
     for key, staged in plan.staged.items():
         ref = head.tables.get(origins.get(key, key))
         if staged.base != (None if ref is None else ref.stored) or not is_tail_prefix(staged.folded, ref):

@@ -193,6 +193,11 @@ class Manifest:
     def __post_init__(self) -> None:
         object.__setattr__(self, "point", Point(self.branch_id, self.manifest_version))
 
+    def changed_at(self, key: TableKey) -> CommitId | None:
+        """`changed-at`: the commit that last changed the rows of a type; a type without a table has none."""
+        ref = self.tables.get(key)
+        return None if ref is None else ref.changed_at
+
 
 @dataclass(frozen=True, slots=True)
 class Stub:

@@ -28,6 +28,13 @@ PROBE_KEY = f"{RECOVERY}/_clock"
 _log = logging.getLogger("omnigraph.clock")
 
 
+def make_clock_check(store: ObjectStore, runtime: Runtime, ahead_max_s: int) -> "ClockCheck | None":
+    """None where there is nothing to compare: on a local disk, without a limit, or without the right to write."""
+    if not ahead_max_s or store.location.is_local or store.read_only:
+        return None
+    return ClockCheck(store, runtime, ahead_max_s)
+
+
 class ClockCheck:
     """Compares the clocks every hour, and refuses writes for as long as this process's is too far ahead."""
 
@@ -35,7 +42,6 @@ class ClockCheck:
         self._store = store
         self._runtime = runtime
         self._ahead_max = timedelta(seconds=ahead_max_s)
-        self._off = not ahead_max_s or store.location.is_local or store.read_only
         self._next_s = float("-inf")  # when the clocks are to be compared again
         self._ahead: timedelta | None = None  # as last found, if that is too much
         self._begun = False
@@ -47,13 +53,11 @@ class ClockCheck:
 
     def begin(self) -> None:
         """Compare the clocks if that was not done yet; the first put waits for the answer."""
-        if not self._off and not self._begun:
+        if not self._begun:
             self._begun = self._start(self._probe_quietly)
 
     def before_put(self) -> datetime | None:
         """The time now, if the put that follows is to be compared with it; raises if no put may follow."""
-        if self._off:
-            return None
         if not self._awaited:
             self.begin()
             self.wait()

@@ -97,6 +97,7 @@ class Manifests:
         self._clock = clock or SystemClock()
         self._clock_check = clock_check
         self._fills_blocks = store.location.preallocates_files
+        self._lists_in_name_order = store.location.lists_in_name_order
         self._cache_bytes_max = cache_bytes_max
         self._heads: LruCache[BranchId, Manifest] = LruCache(HEADS_MAX)
         renew_after_fork(self, Manifests._renew)
@@ -192,7 +193,7 @@ class Manifests:
 
         Not the manifest that asks for a turn: the turn would be spent on the hint.
         """
-        if self._store.location.lists_in_name_order:
+        if self._lists_in_name_order:
             return manifest.reservation is None and any(
                 commit.commit_class is CommitClass.MAINTENANCE for commit in manifest.commits
             )
@@ -304,7 +305,7 @@ class Manifests:
     def _is_still_head(self, known: Manifest) -> bool:
         """Look up the head in memory, in one request; True if the response also shows that nothing follows it."""
         branch_id, number = known.branch_id, known.manifest_version
-        lists = self._store.location.lists_in_name_order
+        lists = self._lists_in_name_order
         newest = self._highest_number(branch_id) if lists else None
         if (newest is None or newest < number) and not self._exists(branch_id, number):
             raise self._head_lost(branch_id, UsedNumber(number, _SEEN_HERE), known.branch)
@@ -341,7 +342,7 @@ class Manifests:
 
     def _find_highest_number(self, branch_id: BranchId, used: UsedNumber | None) -> int | None:
         """The highest number; a process that knows nothing of the branch has the hint read beside the listing."""
-        if not self._store.location.lists_in_name_order:
+        if not self._lists_in_name_order:
             return self._gallop(branch_id, 0 if used is None else used.number)
         if used is not None:
             return self._highest_number(branch_id)
@@ -358,7 +359,7 @@ class Manifests:
         return number
 
     def _highest_number(self, branch_id: BranchId) -> int | None:
-        if self._store.location.lists_in_name_order:
+        if self._lists_in_name_order:
             for listed in self._store.list(manifest_folder(branch_id)):
                 number = manifest_number(listed.key)
                 if number is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from omnigraph.manifest.commit.conflicts import changed_at, is_tail_prefix
+from omnigraph.manifest.commit.conflicts import is_tail_prefix
 from omnigraph.manifest.commit.plan import StagedTable
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import TableKey, TableRef
@@ -50,7 +50,7 @@ def changes_between_bases(
     """The changes of these tables between two bases with the same schema; None if they are too many to compare."""
     found: dict[TableKey, TableChanges] = {}
     for key in sorted(keys):
-        if changed_at(before.base, key) != changed_at(now.base, key):
+        if before.base.changed_at(key) != now.base.changed_at(key):
             one = _table_changes(tables, before, now, key)
             if one is None:
                 return None

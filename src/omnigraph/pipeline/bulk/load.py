@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.errors import AlreadyExists, BranchNotFound, JobInputDiffers, PreconditionFailed
-from omnigraph.manifest.commit.conflicts import changed_at
 from omnigraph.manifest.commit.plan import Bulk, ConflictPolicy, DataChange, PublishPlan
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import WriteTxn
@@ -335,7 +334,7 @@ class BulkLoad(WriteOp):
         keys = (
             {key for result in staged.results for key in result.tables} if complete else {*before.tables, *now.tables}
         )
-        return all(changed_at(before, key) == changed_at(now, key) for key in keys)
+        return all(before.changed_at(key) == now.changed_at(key) for key in keys)
 
     def _is_unswept(self, before: Manifest, now: Manifest) -> bool:
         """No cleanup passed that may have swept what was staged; of a branch that was forked since, on either.
