@@ -12,7 +12,8 @@ from omnigraph.errors import CommitNotFound, CursorRefused, Damaged, HeadLost
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.model.document import encode_document
 from omnigraph.manifest.model.paths import hint_key
-from omnigraph.manifest.store.manifest_store import HEAD_UNSEEN_MAX_S, HINT_EVERY, Hint, decode_hint, encode_hint
+from omnigraph.manifest.store.head_search import Hint, decode_hint, encode_hint
+from omnigraph.manifest.store.manifest_store import HEAD_UNSEEN_MAX_S, HINT_EVERY
 from support.catalogs import PERSON, person_rows
 from support.lost_heads import bring_back, lose, lose_hint, lose_newest, numbers
 
@@ -305,16 +306,16 @@ def test_a_hint_that_was_written_after_the_listing_is_no_contradiction(any_world
     """The head is looked for while others go on: whatever the hint says by then, its manifest is there."""
     writer = committed(any_world, "ada")
     cold = any_world.cold_client("cold")
-    original = cold.repository.manifests._highest_number
+    original = cold.repository.manifests._search.highest_number
 
     def overtaken(branch_id: str) -> int | None:
         found = original(branch_id)
-        cold.repository.manifests._highest_number = original  # type: ignore[method-assign]
+        cold.repository.manifests._search.highest_number = original  # type: ignore[method-assign]
         writer.insert("bob")
         put_hint(writer, any_world.main_id, 3)
         return found
 
-    cold.repository.manifests._highest_number = overtaken  # type: ignore[method-assign]
+    cold.repository.manifests._search.highest_number = overtaken  # type: ignore[method-assign]
 
     cold.insert("cyd")
 

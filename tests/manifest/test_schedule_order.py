@@ -19,7 +19,8 @@ from omnigraph.manifest.model.codec import encode_entry
 from omnigraph.manifest.model.manifest import Manifest, Point, Position
 from omnigraph.manifest.model.paths import STAMP, hint_key, manifest_number
 from omnigraph.manifest.repository import Repository, init_repository, open_repository
-from omnigraph.manifest.store.manifest_store import HINT_EVERY, Hint, Manifests, decode_hint
+from omnigraph.manifest.store.head_search import Hint, decode_hint
+from omnigraph.manifest.store.manifest_store import HINT_EVERY, Manifests
 from omnigraph.schema.catalog import Schema
 from omnigraph.storage.objects.object_store import ObjectInfo, StoredObject
 from support.catalogs import people

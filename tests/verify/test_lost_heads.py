@@ -21,7 +21,7 @@ from omnigraph.manifest.model.manifest import MAIN
 from omnigraph.manifest.model.paths import hint_key
 from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.store import manifest_store as store
-from omnigraph.manifest.store.manifest_store import encode_hint
+from omnigraph.manifest.store.head_search import encode_hint
 from omnigraph.storage.location import Location
 from omnigraph.verify.verify import VerifyProblem, VerifyReport
 from support.lost_heads import branch_id_of, lose_hint, lose_newest, numbers

@@ -34,8 +34,7 @@ from omnigraph.manifest.model.paths import STAMP, looks_like_commit_id, parse_br
 from omnigraph.manifest.settings import Settings, settings_from
 from omnigraph.manifest.store.clock_check import make_clock_check
 from omnigraph.manifest.store.inline_rows import InlineRows
-from omnigraph.manifest.store.manifest_store import Manifests
-from omnigraph.manifest.store.schemas import Schemas
+from omnigraph.manifest.store.manifest_store import Manifests, Schemas
 from omnigraph.runtime import Runtime
 from omnigraph.schema.catalog import Schema
 from omnigraph.storage.location import parse_location

@@ -26,7 +26,8 @@ from omnigraph.manifest.model.paths import (
     tag_name,
 )
 from omnigraph.manifest.repository import Repository
-from omnigraph.manifest.store.used_numbers import UsedNumber, UsedNumbers
+from omnigraph.manifest.store.head_search import read_hint
+from omnigraph.manifest.store.manifest_store import UsedNumber, UsedNumbers
 from omnigraph.threads import gather
 from omnigraph.verify.lineage import fork_problems, link_problems, manifest_problems
 from omnigraph.verify.report import NOTICE, RESTORE, REWRITE, Findings
@@ -348,7 +349,7 @@ class LostHeads:
 
     def _collect_branch(self, branch_id: BranchId) -> None:
         with _silent():
-            hint = self._manifests.read_hint(branch_id)
+            hint = read_hint(self._repository.store, branch_id)
             if hint is not None:
                 doubt = "" if hint.is_proof else ", without a checksum: the hint itself may be damaged"
                 self._note(Point(branch_id, hint.number), f"the hint beside its manifests names it{doubt}")

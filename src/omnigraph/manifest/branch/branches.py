@@ -23,8 +23,7 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.history.history import Pins
 from omnigraph.manifest.model.manifest import MAIN, BranchId, Manifest, TxnId
 from omnigraph.manifest.model.paths import check_branch_name, commit_position
-from omnigraph.manifest.store.manifest_store import Manifests
-from omnigraph.manifest.store.schemas import Schemas
+from omnigraph.manifest.store.manifest_store import Manifests, Schemas
 from omnigraph.runtime import Runtime
 from omnigraph.threads import gather
 

@@ -44,8 +44,7 @@ from omnigraph.manifest.model.manifest import Commit, Entry, Manifest, Point, Ta
 from omnigraph.manifest.model.table_columns import TablesLackColumns
 from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.store.inline_rows import InlineRows
-from omnigraph.manifest.store.manifest_store import Manifests
-from omnigraph.manifest.store.schemas import Schemas
+from omnigraph.manifest.store.manifest_store import Manifests, Schemas
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
 from omnigraph.storage.meter import NO_COST, Cost

@@ -16,8 +16,7 @@ from omnigraph.manifest.history.txn_lookup import fences_honour
 from omnigraph.manifest.model.manifest import Manifest, Point, TableKey
 from omnigraph.manifest.model.table_columns import TablesLackColumns, missing_columns
 from omnigraph.manifest.store.inline_rows import InlineRows
-from omnigraph.manifest.store.manifest_store import Manifests
-from omnigraph.manifest.store.schemas import Schemas
+from omnigraph.manifest.store.manifest_store import Manifests, Schemas
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.storage.table.table_content import Tail
 

@@ -1,4 +1,4 @@
-"""Reading and writing single manifests, and finding the newest one.
+"""Reading and writing single manifests and the schemas that they name, and finding the newest manifest.
 
 A manifest's number is never freed, so numbers are contiguous: one that is missing has nothing above
 it. Manifests are immutable until cleanup makes them stubs, so what was read once may be kept.
@@ -8,71 +8,35 @@ process that knows of a number above the head that it finds neither serves that 
 (`HeadLost`). It knows what it has read or written, and what manifests and tags that it has read name. A hint above
 the head stops writers only. This takes no request, except that a head in memory that was not seen for a minute is
 looked up before it is relied on (`HEAD_UNSEEN_MAX_S`).
-
-The hint beside a branch's manifests is a number that was the head once, written after the manifest of that number. A
-hint whose checksum holds therefore proves that its number was used. The plain numbers that format 1 wrote prove
-nothing, since a flipped bit makes another number of them: they only say where to begin to look.
 """
 
 import threading
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from omnigraph.caches import LruCache
-from omnigraph.errors import Damaged, HeadLost, OmnigraphError, Unavailable, UnsupportedFormat
+from omnigraph.errors import Damaged, HeadLost, OmnigraphError, Unavailable
 from omnigraph.fork_safety import renew_after_fork
 from omnigraph.manifest.model.ancestry import all_ancestors
 from omnigraph.manifest.model.codec import NO_TEXTS, TableTexts, decode_entry, encode_after, encode_entry
-from omnigraph.manifest.model.document import decode_document, encode_document, is_format_1
+from omnigraph.manifest.model.document import is_format_1
 from omnigraph.manifest.model.manifest import BranchId, CommitClass, Entry, Manifest, Point, Stub, stub_of
 from omnigraph.manifest.model.paths import (
     commit_position,
     hint_key,
-    manifest_folder,
     manifest_key,
-    manifest_number,
+    schema_key,
     stubs_key,
 )
 from omnigraph.manifest.store.clock_check import ClockCheck
+from omnigraph.manifest.store.head_search import HeadSearch, encode_hint
 from omnigraph.manifest.store.stub_index import StubIndex, decode_stub_index, encode_stub_index
-from omnigraph.manifest.store.used_numbers import UsedNumber, UsedNumbers
 from omnigraph.runtime import Clock, SystemClock
+from omnigraph.schema.catalog import Schema, decode_schema
 from omnigraph.storage.objects.dir_pool import BLOCK
 from omnigraph.storage.objects.object_store import EXISTS, ObjectStore, PutOutcome, PutResult, ReplaceOutcome
-from omnigraph.threads import gather
-
-_NUMBER_MAX = 2**63
-
-
-@dataclass(frozen=True, slots=True)
-class Hint:
-    number: int
-    is_proof: bool  # whether the number has a checksum that holds
-
-
-def encode_hint(branch_id: BranchId, number: int) -> bytes:
-    return encode_document({"branch_id": branch_id, "manifest_version": number})
-
-
-def decode_hint(data: bytes, branch_id: BranchId) -> Hint | None:
-    """What a stored hint says; None for one that can't be used, which is as good as none."""
-    if data.isdigit():
-        return _hint(int(data), is_proof=False) if len(data) < 20 else None
-    try:
-        document = decode_document(data, f"the hint of branch id {branch_id}")
-    except (Damaged, UnsupportedFormat):
-        return None
-    if document.get("branch_id") != branch_id:
-        return None
-    return _hint(document.get("manifest_version"), is_proof="checksum" in document)
-
-
-def _hint(number: object, *, is_proof: bool) -> Hint | None:
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < _NUMBER_MAX:
-        return None
-    return Hint(number, is_proof)
-
 
 CACHE_BYTES_MAX = 32 * 2**20
 _OBJECT_BYTES = 2048  # about what the parts of a manifest take in memory beside what it is written as
@@ -82,7 +46,54 @@ NOTES_MAX = 16  # tries to note what cleanup has made stubs of
 HINT_EVERY = 32
 HEADS_MAX = 4096  # branches whose head this process remembers
 TEXTS_MAX = 64  # branches whose tables this process remembers as they were encoded last
+USED_BRANCHES_MAX = 16_384  # for which this process remembers the highest number that was used
 HEAD_UNSEEN_MAX_S = 60.0  # a head in memory that was not seen for longer is looked for before it is relied on
+
+
+class UsedNumber(NamedTuple):
+    """A number that was used (`unique-numbers`), and how that is known: a clause that follows "because"."""
+
+    number: int
+    evidence: str
+
+
+class UsedNumbers:
+    """For each branch, the highest number that other objects were seen to name. Thread-safe, and bounded.
+
+    Everything that names a manifest was written after that manifest: a newer manifest, a branch that was forked from it
+    or has merged it, a tag. So a number that is named and not there, with nothing above it, was lost, and must not be
+    used a second time.
+    """
+
+    def __init__(self) -> None:
+        self._highest: LruCache[BranchId, UsedNumber] = LruCache(USED_BRANCHES_MAX)
+        self._lock = threading.Lock()
+
+    def highest(self, branch_id: BranchId) -> UsedNumber | None:
+        return self._highest.peek(branch_id)
+
+    def items(self) -> list[tuple[BranchId, UsedNumber]]:
+        with self._lock:
+            return self._highest.items()
+
+    def record(self, branch_id: BranchId, number: int, evidence: str) -> None:
+        with self._lock:
+            self._record(branch_id, number, evidence)
+
+    def record_lineage(self, entry: Entry) -> None:
+        """All branches that a stored manifest, or its stub, has among its ancestors."""
+        with self._lock:
+            for branch_id, position in entry.ancestry.items():
+                known = self._highest.peek(branch_id)
+                if branch_id != entry.branch_id and (known is None or known.number < position.number):
+                    name = f"manifest {entry.manifest_version} of branch {entry.branch!r} descends from it"
+                    self._record(branch_id, position.number, name)
+
+    def _record(self, branch_id: BranchId, number: int, evidence: str) -> None:
+        known = self._highest.peek(branch_id)
+        if number < 1 or (known is not None and known.number >= number):
+            return
+        self._highest.put(branch_id, UsedNumber(number, evidence))
 
 
 class Manifests:
@@ -108,7 +119,7 @@ class Manifests:
         self._texts: LruCache[BranchId, TableTexts] = LruCache(TEXTS_MAX)  # of the newest manifest put on each branch
         self._seen_at: dict[BranchId, float] = {}  # when the head of `_heads` was last known to be there
         self._referenced = UsedNumbers()
-        self._hinted: dict[BranchId, UsedNumber] = {}  # hints above the head that was found
+        self._search = HeadSearch(self._store)
         self._lock = threading.Lock()
 
     def read(self, point: Point, *, cached: bool = True) -> Entry | None:
@@ -165,7 +176,7 @@ class Manifests:
         """
         used = self._highest_use(manifest.branch_id, hints=True)
         if used is not None and used.number >= manifest.manifest_version:
-            if self._exists(manifest.branch_id, manifest.manifest_version):
+            if self._search.exists(manifest.branch_id, manifest.manifest_version):
                 return EXISTS
             raise self._head_lost(manifest.branch_id, used, manifest.branch)
         began = None if self._clock_check is None else self._clock_check.before_put()
@@ -306,8 +317,8 @@ class Manifests:
         """Look up the head in memory, in one request; True if the response also shows that nothing follows it."""
         branch_id, number = known.branch_id, known.manifest_version
         lists = self._lists_in_name_order
-        newest = self._highest_number(branch_id) if lists else None
-        if (newest is None or newest < number) and not self._exists(branch_id, number):
+        newest = self._search.highest_number(branch_id) if lists else None
+        if (newest is None or newest < number) and not self._search.exists(branch_id, number):
             raise self._head_lost(branch_id, UsedNumber(number, _SEEN_HERE), known.branch)
         with self._lock:
             if branch_id in self._heads:
@@ -325,9 +336,9 @@ class Manifests:
     def _find_head(self, branch_id: BranchId, used: UsedNumber | None) -> Manifest | None:
         entry: Entry | None = None
         for _ in range(LISTINGS_MAX):
-            number = self._find_highest_number(branch_id, used)
+            number = self._search.find_highest(branch_id, None if used is None else used.number)
             if used is not None and (number or 0) < used.number:
-                if not self._exists(branch_id, used.number):
+                if not self._search.exists(branch_id, used.number):
                     raise self._head_lost(branch_id, used)
                 continue  # the listing was older than what is known
             if number is None:
@@ -340,73 +351,15 @@ class Manifests:
             # The branch moved on and a cleanup made a stub of it between the two requests.
         raise _stub_is_newest(entry)
 
-    def _find_highest_number(self, branch_id: BranchId, used: UsedNumber | None) -> int | None:
-        """The highest number; a process that knows nothing of the branch has the hint read beside the listing."""
-        if not self._lists_in_name_order:
-            return self._gallop(branch_id, 0 if used is None else used.number)
-        if used is not None:
-            return self._highest_number(branch_id)
-        hint: Hint | None = None
-
-        def read_hint() -> None:
-            nonlocal hint
-            hint = self.read_hint(branch_id)
-
-        number, _ = gather([lambda: self._highest_number(branch_id), read_hint])
-        if hint is not None and hint.number > (number or 0) and self._exists(branch_id, hint.number):
-            return self._highest_number(branch_id)  # it was written after the listing
-        self._compare_hint(branch_id, hint, number)
-        return number
-
-    def _highest_number(self, branch_id: BranchId) -> int | None:
-        if self._lists_in_name_order:
-            for listed in self._store.list(manifest_folder(branch_id)):
-                number = manifest_number(listed.key)
-                if number is not None:
-                    return number
-            return None
-        return self._gallop(branch_id)
-
-    def _gallop(self, branch_id: BranchId, at_least: int = 0) -> int | None:
-        """Steps that double from the hint on, then halving: some requests whatever the depth."""
-        hint = self.read_hint(branch_id)
-        starts = sorted({hint.number if hint else 0, at_least, 1} - {0}, reverse=True)
-        low = next((start for start in starts if self._exists(branch_id, start)), None)
-        if low is None:
-            return None
-        step = 1
-        while self._exists(branch_id, low + step):
-            low, step = low + step, step * 2
-        high = low + step  # missing
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._exists(branch_id, middle):
-                low = middle
-            else:
-                high = middle
-        self._compare_hint(branch_id, hint, low)
-        return low
-
-    def read_hint(self, branch_id: BranchId) -> Hint | None:
-        stored = self._store.get(hint_key(branch_id))
-        return None if stored is None else decode_hint(stored.data, branch_id)
-
-    def _compare_hint(self, branch_id: BranchId, hint: Hint | None, found: int | None) -> None:
-        """Remember a hint whose number is missing, with nothing above it: it was written after that manifest."""
-        if hint is not None and hint.is_proof and found is not None and hint.number > found:
-            self._hinted[branch_id] = UsedNumber(hint.number, "the hint beside its manifests names it")
-        else:
-            self._hinted.pop(branch_id, None)
-
     def _highest_use(self, branch_id: BranchId, *, hints: bool = False) -> UsedNumber | None:
         """The highest number that this process knows to have been used."""
         highest = self._referenced.highest(branch_id)
         head = self._heads.peek(branch_id)
         if head is not None and (highest is None or head.manifest_version >= highest.number):
             highest = UsedNumber(head.manifest_version, _SEEN_HERE)
-        hinted = self._hinted.get(branch_id) if hints else None
-        if hinted is not None and (highest is None or hinted.number > highest.number):
-            return hinted
+        hint = self._search.hints_above.get(branch_id) if hints else None
+        if hint is not None and (highest is None or hint > highest.number):
+            return UsedNumber(hint, "the hint beside its manifests names it")
         return highest
 
     def _keep_texts(self, branch_id: BranchId, texts: TableTexts) -> None:
@@ -423,9 +376,6 @@ class Manifests:
             name, head = lost.branch, lost.head
         return HeadLost(name or f"id {branch_id}", head, used.number, used.evidence)
 
-    def _exists(self, branch_id: BranchId, number: int) -> bool:
-        return self._store.head(manifest_key(Point(branch_id, number))) is not None
-
     def _cached(self, point: Point) -> Manifest | None:
         with self._lock:
             return self._cache.get(point)
@@ -440,6 +390,28 @@ class Manifests:
                 self._seen_at[manifest.branch_id] = self._clock.monotonic()
             # Counted as no more than the whole cache, so that even a larger manifest is cached, by itself.
             self._cache.put(manifest.point, manifest, min(size + _OBJECT_BYTES, self._cache_bytes_max))
+
+
+class Schemas:
+    """Schemas are content-addressed, so a stored one never changes. They are small and few: those read are cached."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._known: dict[str, Schema] = {}
+
+    def read(self, schema_hash: str) -> Schema:
+        known = self._known.get(schema_hash)
+        if known is None:
+            stored = self._store.get(schema_key(schema_hash))
+            if stored is None:
+                raise Damaged(f"schema {schema_hash}", "it is missing")
+            known = self._known[schema_hash] = decode_schema(stored.data, schema_hash)
+        return known
+
+    def write(self, schema: Schema) -> str:
+        self._store.put(schema_key(schema.hash), schema.encoded)
+        self._known[schema.hash] = schema
+        return schema.hash
 
 
 _SEEN_HERE = "this process has read or written it"
