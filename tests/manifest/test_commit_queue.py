@@ -17,8 +17,7 @@ from omnigraph.caches import LruCache
 from omnigraph.errors import ConflictError
 from omnigraph.manifest.commit.commit_queue import CommitQueue, NoChange, PendingCommit
 from omnigraph.manifest.commit.plan import Append
-from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.commit.write_op import WriteOp
+from omnigraph.manifest.commit.txn import WriteOp, WriteTxn
 from omnigraph.manifest.model.manifest import Point
 from omnigraph.manifest.model.paths import manifest_key
 from omnigraph.manifest.settings import Settings

@@ -13,8 +13,7 @@ import pytest
 from omnigraph.manifest.commit.commit_queue import CommitQueue, Committed, PendingCommit
 from omnigraph.manifest.commit.plan import PublishPlan
 from omnigraph.manifest.commit.publish import PublishPolicy
-from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.commit.write_op import WriteOp
+from omnigraph.manifest.commit.txn import WriteOp, WriteTxn
 from omnigraph.manifest.model.manifest import Manifest, TableKey
 from omnigraph.manifest.settings import Settings
 from omnigraph.storage.objects.object_store import PutOutcome, PutResult

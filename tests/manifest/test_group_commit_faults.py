@@ -17,8 +17,7 @@ from omnigraph.manifest.commit import commit_queue as group
 from omnigraph.manifest.commit.commit_queue import CommitQueue, Committed, PendingCommit
 from omnigraph.manifest.commit.plan import Append, ConflictPolicy, DataChange, PublishPlan
 from omnigraph.manifest.commit.publish import PublishPolicy
-from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.commit.write_op import WriteOp
+from omnigraph.manifest.commit.txn import WriteOp, WriteTxn
 from omnigraph.manifest.settings import Settings
 from omnigraph.write.commit import Changes
 from omnigraph.write.stage import Stager

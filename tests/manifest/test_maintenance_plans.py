@@ -19,8 +19,7 @@ from omnigraph.manifest.commit.plan import (
     Rewrite,
     StagedTable,
 )
-from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.commit.write_op import WriteOp
+from omnigraph.manifest.commit.txn import WriteOp, WriteTxn
 from omnigraph.manifest.model.manifest import RowCounts
 from omnigraph.manifest.settings import Settings
 from omnigraph.storage.table.tables import TableVersion

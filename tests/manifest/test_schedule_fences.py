@@ -10,8 +10,7 @@ import pytest
 from omnigraph.errors import ExpectedVersionMismatch
 from omnigraph.manifest.commit.plan import Append, ConflictPolicy, Create, DataChange, Drop, PublishPlan, Upsert
 from omnigraph.manifest.commit.publish import PublishedCommit
-from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.commit.write_op import WriteOp
+from omnigraph.manifest.commit.txn import WriteOp, WriteTxn
 from omnigraph.manifest.model.manifest import Manifest, Stub, TableKey
 from omnigraph.manifest.model.paths import commit_id
 from omnigraph.storage.objects.object_store import PutOutcome

@@ -23,8 +23,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest import repository as repository_module
 from omnigraph.manifest.commit.plan import Append, ConflictPolicy, DataChange, PublishPlan, Upsert
 from omnigraph.manifest.commit.publish import PublishedCommit, PublishPolicy
-from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.commit.write_op import WriteOp
+from omnigraph.manifest.commit.txn import WriteOp, WriteTxn
 from omnigraph.manifest.intent.guard import JobGuard
 from omnigraph.manifest.intent.intent_store import OwnedIntent
 from omnigraph.manifest.model.manifest import Manifest, Point, Stub, TableKey

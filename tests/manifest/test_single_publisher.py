@@ -20,7 +20,7 @@ from omnigraph.storage.objects.object_store import ObjectStore
 SOURCE = Path(omnigraph.__file__).parent
 
 # Who may do what, by the path of a module inside the package.
-MAY_CREATE_MANIFESTS = {"manifest/commit/conditional_put.py"}  # calls Manifests.create
+MAY_CREATE_MANIFESTS = {"manifest/commit/publish.py"}  # calls Manifests.create
 MAY_WRITE_MANIFEST_KEYS = {"manifest/store/manifest_store.py"}  # puts under manifest_key
 MAY_COMPOSE_MANIFESTS = {
     "manifest/commit/compose.py",
@@ -85,7 +85,7 @@ def test_no_module_creates_a_manifest_but_publish() -> None:
 
 
 def test_publish_creates_manifests_in_exactly_one_place() -> None:
-    source = (SOURCE / "manifest/commit/conditional_put.py").read_text()
+    source = (SOURCE / "manifest/commit/publish.py").read_text()
 
     assert list(manifest_creators(ast.parse(source))) == ["ConditionalPut.create"]
 

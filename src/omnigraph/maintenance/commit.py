@@ -27,8 +27,7 @@ from omnigraph.manifest.commit.plan import (
     TableAction,
 )
 from omnigraph.manifest.commit.publish import PublishedCommit
-from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.commit.write_op import WriteOp
+from omnigraph.manifest.commit.txn import WriteOp, WriteTxn
 from omnigraph.manifest.model.manifest import RowCounts, TableKey, TableRef
 from omnigraph.manifest.repository import Repository
 from omnigraph.schema.indexes import declared_indexes

@@ -16,8 +16,7 @@ from omnigraph.errors import BadRequest, MergeConflict, MergeConflicts, Omnigrap
 from omnigraph.manifest.commit.plan import ConflictPolicy, DataChange, Drop, Merged, Move, PublishPlan
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.stale_base import retry_if_base_swept
-from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.commit.write_op import WriteOp
+from omnigraph.manifest.commit.txn import WriteOp, WriteTxn
 from omnigraph.manifest.model.manifest import MAIN, CommitId, Manifest, RowCounts, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.merge.plan import CHANGED_ROWS_LOCAL_MAX, ChooseMergeRunner, MergeOutcome, MergePlan, plan_merge

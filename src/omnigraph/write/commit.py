@@ -20,8 +20,7 @@ from omnigraph.manifest.commit.plan import (
 )
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.stale_base import LOOKS_SWEPT, SweptBaseRetries
-from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.commit.write_op import WriteOp
+from omnigraph.manifest.commit.txn import WriteOp, WriteTxn
 from omnigraph.manifest.model.manifest import MAIN, CommitId, FreshTxnId, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.schema.catalog import Catalog

@@ -27,8 +27,7 @@ from omnigraph.manifest.commit.plan import (
     TableAction,
     Upsert,
 )
-from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.commit.write_op import TooLargeToShare
+from omnigraph.manifest.commit.txn import TooLargeToShare, WriteTxn
 from omnigraph.manifest.model.manifest import RowCounts, TableKey, TableRef
 from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.store.inline_rows import change_size, encode_change

@@ -20,8 +20,7 @@ from omnigraph.errors import ExpectedVersionMismatch, OmnigraphError, OutcomeUnk
 from omnigraph.fork_safety import renew_after_fork
 from omnigraph.manifest.commit.compose import append_commit, compose_manifest, truncate_to_ms
 from omnigraph.manifest.commit.plan import ConflictPolicy, DataChange, PublishPlan
-from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.commit.write_op import TooLargeToShare, WriteOp
+from omnigraph.manifest.commit.txn import TooLargeToShare, WriteOp, WriteTxn
 from omnigraph.manifest.model.manifest import BranchId, CommitId, Entry, Manifest, TableKey, TxnId
 from omnigraph.manifest.model.paths import commit_id
 from omnigraph.manifest.settings import Settings

@@ -50,6 +50,18 @@ POLL_S = 0.02
 _SEEN_MAX = 64
 
 
+@dataclass(frozen=True, slots=True)
+class PublishPolicy:
+    """How long a write that loses races is retried, and how it makes room for others meanwhile."""
+
+    time_limit_s: float = 60.0
+    first_wait_s: float = 0.01  # the unit of waits until the latency of a put is known
+    wait_max_s: float = 1.0
+
+    def ceiling_s(self, attempts: int) -> float:
+        return min(self.wait_max_s, self.first_wait_s * 2.0 ** min(attempts, 16))
+
+
 @dataclass(slots=True)
 class _BranchTraffic:
     streak: int = 2 * UNCONTENDED_STREAK  # own commits since another process was met; none yet, so uncontended

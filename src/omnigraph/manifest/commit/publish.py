@@ -13,7 +13,14 @@ from functools import partial
 from typing import TypeAlias
 
 from omnigraph.cancellation import checkpoint
-from omnigraph.errors import OmnigraphError, OutcomeUnknown, PreconditionFailed, RetriesExhausted
+from omnigraph.errors import (
+    Damaged,
+    OmnigraphError,
+    OutcomeUnknown,
+    PreconditionFailed,
+    RetriesExhausted,
+    UnsupportedFormat,
+)
 from omnigraph.manifest.commit.commit_queue import (
     CommitBatch,
     CommitQueue,
@@ -25,10 +32,10 @@ from omnigraph.manifest.commit.commit_queue import (
     may_share,
 )
 from omnigraph.manifest.commit.compose import compose_manifest
-from omnigraph.manifest.commit.conditional_put import ConditionalPut, PublishPolicy, is_committed
 from omnigraph.manifest.commit.contention import (
     RESERVATION_PUTS_MAX,
     ContentionControl,
+    PublishPolicy,
     Reservations,
     find_stable_head,
     reservation_plan,
@@ -36,11 +43,10 @@ from omnigraph.manifest.commit.contention import (
 )
 from omnigraph.manifest.commit.plan import ConflictPolicy, EmptyBranch, PublishPlan
 from omnigraph.manifest.commit.rebase import Rebaser
-from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.commit.write_op import WriteOp
+from omnigraph.manifest.commit.txn import WriteOp, WriteTxn
 from omnigraph.manifest.history.txn_lookup import find_txn, find_txn_since
 from omnigraph.manifest.model.codec import row_counts_to_json
-from omnigraph.manifest.model.manifest import Commit, Entry, Manifest, Point, TableKey, TxnId
+from omnigraph.manifest.model.manifest import Commit, Entry, Manifest, Point, TableKey, TxnId, is_committed
 from omnigraph.manifest.model.table_columns import TablesLackColumns
 from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.store.inline_rows import InlineRows
@@ -48,7 +54,7 @@ from omnigraph.manifest.store.manifest_store import Manifests, Schemas
 from omnigraph.runtime import Runtime
 from omnigraph.storage import meter
 from omnigraph.storage.meter import NO_COST, Cost
-from omnigraph.storage.objects.object_store import PutOutcome
+from omnigraph.storage.objects.object_store import PutOutcome, PutResult
 from omnigraph.storage.table.overlay import Overlay
 from omnigraph.threads import with_blocking_hook
 
@@ -75,6 +81,67 @@ class PublishedCommit:
     @property
     def touched(self) -> dict[TableKey, dict[str, int]]:
         return {key: row_counts_to_json(touch) for key, touch in self.commit.touched.items()}
+
+
+class ConditionalPut:
+    """The conditional put by which a manifest comes to be, and how its outcome is settled."""
+
+    def __init__(
+        self, manifests: Manifests, contention: ContentionControl, runtime: Runtime, policy: PublishPolicy
+    ) -> None:
+        self._manifests = manifests
+        self._contention = contention
+        self._runtime = runtime
+        self._policy = policy
+
+    def create(self, manifest: Manifest) -> PutResult:
+        """One create-if-absent under the manifest's number. No other code creates manifests."""
+        self._contention.on_put(manifest)
+        before = self._runtime.clock.monotonic()
+        result = self._manifests.create(manifest)
+        self._contention.on_latency(self._runtime.clock.monotonic() - before)
+        return result
+
+    def put(
+        self, manifest: Manifest, txn_id: TxnId, deadline: float, before_retry: Callable[[], None] | None = None
+    ) -> Entry:
+        """`settle-by-reading`: create; unless the response is "created", read the number.
+
+        Returns what is there: the manifest itself, another entry with its transactions, or the winner of the race.
+        Absent after a lost response means that the put may still take effect, so the same body goes to the same number
+        again until some object is there. Giving up then is `OutcomeUnknown`. `before_retry` is called before each wait.
+        """
+        may_have_landed = False
+        for attempt in range(1, 1 << 30):
+            refusal: OmnigraphError | None = None
+            entry: Entry | None = None
+            try:
+                result = self.create(manifest)
+                if result.outcome is PutOutcome.CREATED:
+                    return manifest
+                may_have_landed = may_have_landed or result.outcome is PutOutcome.UNKNOWN
+            except OmnigraphError as error:  # denied or full: this put took no effect, an earlier one may have
+                refusal = error
+            try:
+                entry = self._manifests.read(manifest.point, cached=False)
+            except (Damaged, UnsupportedFormat):
+                raise  # an object is there, and ours would be readable
+            except OmnigraphError as error:
+                may_have_landed = may_have_landed or refusal is None  # "exists" may have been about our own object
+                refusal = refusal or error
+            if entry is not None and is_committed(entry, manifest):
+                return entry
+            if refusal is not None and (entry is not None or not may_have_landed):
+                raise refusal
+            if entry is not None:
+                return entry
+            meter.record_retry()
+            if self._runtime.clock.monotonic() > deadline:
+                raise OutcomeUnknown(txn_id, manifest.branch, manifest.manifest_version) from refusal
+            if before_retry is not None:
+                before_retry()
+            self._runtime.clock.sleep(self._runtime.jitter(self._policy.ceiling_s(attempt)))
+        raise AssertionError("unreachable")
 
 
 class Publisher:
@@ -266,27 +333,11 @@ class Publisher:
             try:
                 with self._queue.turn(write):
                     write.queued_s += clock.monotonic() - before  # waiting in line is no part of the attempt
-                    return self._catch_up(write) or self._put_single(write, losses)
+                    return self._rebaser.catch_up(write) or self._put_single(write, losses)
             except TablesLackColumns as lack:
                 write.txn, write.plan = self._rebaser.rederive_tables(
                     write.txn, write.plan, write.op, lack, clock.now()
                 )
-
-    def _catch_up(self, write: PendingCommit) -> Manifest | None:
-        """Rebase onto what this process has put meanwhile, if that takes no time; otherwise the head that is newer.
-
-        That head was not confirmed in this call, so nothing is refused because of it (`confirmed-head`).
-        """
-        head = self._manifests.cached_head(write.txn.base.branch_id)
-        if head is None or head.manifest_version <= write.txn.base.manifest_version:
-            return None
-        if write.plan.guard is None and not write.plan.idempotent:
-            with suppress(OmnigraphError):
-                rebased = self._rebaser.rebase_without_staging(write.txn, write.plan, head, write.op)
-                if rebased is not None:
-                    write.txn, write.plan = rebased
-                    return None
-        return head
 
     def _put_single(self, write: PendingCommit, losses: int) -> Entry | None:
         """Put one write on its base, with the number to itself."""
@@ -302,7 +353,8 @@ class Publisher:
             write.outcome = Committed(entry)
             return None
         manifest = compose_manifest(txn.base, plan, self._runtime.clock.now())
-        self._rebaser.require_columns(txn.base, plan, manifest)
+        if write.exclusive:  # what may share a manifest has no tables with columns
+            self._rebaser.require_columns(txn.base, plan, manifest)
         rows = {key: made.overlay for key, made in plan.inline.items() if made.counts}
         # The outcome may be unknown for as long as the store is down, and for up to the time limit of a bulk load.
         before_retry = partial(self._queue.leave, write) if write.exclusive else None

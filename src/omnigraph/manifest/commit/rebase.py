@@ -1,17 +1,24 @@
 """What becomes of a plan that lost a race: validated, staged or planned again on the new head, or refused."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
 from omnigraph.cancellation import checkpoint
-from omnigraph.errors import BranchNotFound, ConflictError, ExpectedVersionMismatch, PreconditionFailed
+from omnigraph.errors import (
+    BranchNotFound,
+    ConflictError,
+    ExpectedVersionMismatch,
+    OmnigraphError,
+    PreconditionFailed,
+)
+from omnigraph.manifest.commit.commit_queue import PendingCommit
 from omnigraph.manifest.commit.compose import compose_manifest
 from omnigraph.manifest.commit.conflicts import BranchDeleted, Proceed, Refuse, Replan, decide
 from omnigraph.manifest.commit.plan import DataChange, PublishPlan
-from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.commit.write_op import WriteOp
+from omnigraph.manifest.commit.txn import WriteOp, WriteTxn
 from omnigraph.manifest.history.txn_lookup import fences_honour
 from omnigraph.manifest.model.manifest import Manifest, Point, TableKey
 from omnigraph.manifest.model.table_columns import TablesLackColumns, missing_columns
@@ -55,14 +62,21 @@ class Rebaser:
                     plan = op.restage(txn, plan, restage, from_scratch)
                 return txn, plan
 
-    def rebase_without_staging(
-        self, txn: WriteTxn, plan: PublishPlan, head: Manifest, op: WriteOp
-    ) -> tuple[WriteTxn, PublishPlan] | None:
-        """The same where nothing need be planned or staged again, so that it takes no time; None otherwise."""
-        decision = self.decide(txn, plan, head, can_replan=True)
-        if isinstance(decision, Replan) or decision.restage:
+    def catch_up(self, write: PendingCommit) -> Manifest | None:
+        """Rebase onto what this process has put meanwhile, if that takes no time; otherwise the head that is newer.
+
+        That head was not confirmed in this call, so nothing is refused because of it (`confirmed-head`).
+        """
+        head = self._manifests.cached_head(write.txn.base.branch_id)
+        if head is None or head.manifest_version <= write.txn.base.manifest_version:
             return None
-        return self.rebase(txn, plan, head, op)
+        if write.plan.guard is None and not write.plan.idempotent:
+            with suppress(OmnigraphError):
+                decision = self.decide(write.txn, write.plan, head, can_replan=True)
+                if not isinstance(decision, Replan) and not decision.restage:
+                    write.txn, write.plan = self.rebase(write.txn, write.plan, head, write.op)
+                    return None
+        return head
 
     def rederive_tables(
         self, txn: WriteTxn, plan: PublishPlan, op: WriteOp, lack: TablesLackColumns, now: datetime

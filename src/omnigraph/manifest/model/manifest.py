@@ -240,3 +240,19 @@ def txn_ids(entry: Entry) -> frozenset[TxnId]:
     """Whose put this was: the transactions that the object at this number carries."""
     own = {commit.txn_id for commit in entry.commits}
     return frozenset(own | {entry.tombstone.txn_id} if entry.tombstone else own)
+
+
+def is_committed(entry: Entry, manifest: Manifest) -> bool:
+    """Whether the entry under a manifest's number contains its transactions. The first manifest of a branch has none.
+
+    With a supplied txn id it may be an earlier call's entry, which staged other files: then those count.
+    """
+    if entry is manifest:
+        return True
+    own = txn_ids(manifest)
+    return (bool(own) and own <= txn_ids(entry)) or _is_same_first_manifest(entry, manifest)
+
+
+def _is_same_first_manifest(entry: Entry, manifest: Manifest) -> bool:
+    """Only its creator, who generated the branch id, ever puts a living manifest 1."""
+    return manifest.manifest_version == 1 and entry.tombstone is None and manifest.tombstone is None

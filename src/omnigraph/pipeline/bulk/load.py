@@ -20,8 +20,7 @@ from typing import Any
 from omnigraph.errors import AlreadyExists, BranchNotFound, JobInputDiffers, PreconditionFailed
 from omnigraph.manifest.commit.plan import Bulk, ConflictPolicy, DataChange, PublishPlan
 from omnigraph.manifest.commit.publish import PublishedCommit
-from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.commit.write_op import WriteOp
+from omnigraph.manifest.commit.txn import WriteOp, WriteTxn
 from omnigraph.manifest.history.txn_lookup import fences_honour
 from omnigraph.manifest.intent.guard import JobGuard
 from omnigraph.manifest.intent.intent_store import OwnedIntent

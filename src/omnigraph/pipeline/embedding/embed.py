@@ -16,8 +16,7 @@ from omnigraph.errors import BadRequest, OmnigraphError
 from omnigraph.manifest.commit.plan import ConflictPolicy, DataChange, PublishPlan, Upsert
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.stale_base import retry_if_base_swept
-from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
-from omnigraph.manifest.commit.write_op import WriteOp
+from omnigraph.manifest.commit.txn import Snapshot, WriteOp, WriteTxn
 from omnigraph.manifest.model.manifest import MAIN, Manifest, TableKey
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.compute import ComputeOptions, SparkProvider

@@ -22,8 +22,7 @@ from omnigraph.manifest.commit.plan import (
 )
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.stale_base import retry_if_base_swept
-from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
-from omnigraph.manifest.commit.write_op import WriteOp
+from omnigraph.manifest.commit.txn import Snapshot, WriteOp, WriteTxn
 from omnigraph.manifest.model.manifest import MAIN, CommitId, RowCounts, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.schema.constraints import Cardinality, Constraint, Unique
