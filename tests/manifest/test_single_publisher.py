@@ -32,7 +32,11 @@ MAY_MAKE_COMPOSED = {  # call compose_manifest; the others for publish
     "manifest/commit/commit_queue.py",
     "manifest/commit/rebase.py",
 }
-MAY_NAME_MANIFESTS = {"manifest/model/paths.py", "verify/branches.py"}  # the latter asks which are there
+MAY_NAME_MANIFESTS = {  # ask which are there
+    "manifest/model/paths.py",
+    "manifest/store/head_search.py",
+    "verify/branches.py",
+}
 WRITING_METHODS = {"create", "put"}
 
 
