@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 from unittest import mock
 
+from omnigraph import threads
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest import repository as repository_module
 from omnigraph.manifest.repository import Repository, init_repository
@@ -34,7 +35,6 @@ from omnigraph.schema.catalog import Catalog, Schema
 from omnigraph.storage.location import Location
 from omnigraph.storage.meter import Cost
 from omnigraph.storage.objects.object_store import ETag, ObjectInfo, ObjectStore, PutOutcome, PutResult, StoredObject
-from omnigraph.storage.util import parallel
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -170,7 +170,7 @@ class _OneByOne(Executor):
 
 
 def _one_request_at_a_time() -> AbstractContextManager[object]:
-    return mock.patch.object(parallel, "ThreadPoolExecutor", _OneByOne)
+    return mock.patch.object(threads, "ThreadPoolExecutor", _OneByOne)
 
 
 class _OrderedLocation(Location):

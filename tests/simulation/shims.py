@@ -19,13 +19,13 @@ from typing import Any
 from unittest import mock
 
 import omnigraph
+from omnigraph import threads
 from omnigraph.manifest.intent import process_liveness as owners
 from omnigraph.pipeline.bulk.verification import sql_engine as engines
 from omnigraph.storage.location import Location
 from omnigraph.storage.objects import object_store as objects
 from omnigraph.storage.table import handles
 from omnigraph.storage.table.maintain.inspect import fresh_session
-from omnigraph.storage.util import parallel
 from simulation.world import Process, State, Task, World
 
 # These hold a lock for a moment only, also in threads of Lance.
@@ -209,7 +209,7 @@ class Threading:
 
 
 def gathering(world: World) -> Callable[[Iterable[Callable[[], Any]]], list[Any]]:
-    """`parallel.gather` whose calls run one after the other, in an order of the seed's."""
+    """`threads.gather` whose calls run one after the other, in an order of the seed's."""
 
     def gather(calls: Iterable[Callable[[], Any]]) -> list[Any]:
         todo = list(calls)
@@ -289,7 +289,7 @@ def _sessions(world: World) -> Callable[[], Any]:
     return session
 
 
-real_open_store, real_gather, real_connected = objects.open_store, parallel.gather, engines.connect_duckdb
+real_open_store, real_gather, real_connected = objects.open_store, threads.gather, engines.connect_duckdb
 _duckdb_connections: list[Any] = []
 
 
