@@ -375,10 +375,10 @@ def test_an_index_on_the_property_answers_with_the_new_values(tmp_path: Path) ->
 
 def test_a_commit_in_between_makes_it_look_again(friends: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """`replan-reads`: rows that were read went into the answer."""
-    from omnigraph.pipeline.analytics import write as analytics_write
+    from omnigraph.pipeline.analytics import analyze as analytics
 
     resolve_spec: list[int] = []
-    stage = analytics_write.stage
+    stage = analytics.stage_values
 
     def and_somebody_commits(*args: Any) -> Any:
         staged = stage(*args)
@@ -387,7 +387,7 @@ def test_a_commit_in_between_makes_it_look_again(friends: Graph, monkeypatch: py
         resolve_spec.append(1)
         return staged
 
-    monkeypatch.setattr(analytics_write, "stage", and_somebody_commits)
+    monkeypatch.setattr(analytics, "stage_values", and_somebody_commits)
     friends.analyze("degrees", ["Knows"], "Person.degree")
 
     assert len(resolve_spec) == 2

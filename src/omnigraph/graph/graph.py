@@ -304,7 +304,7 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         """
         compute = ComputeOptions(engine, spark, master, on_start=on_start)
         _require_text(gq)
-        from omnigraph.pipeline.querying.dispatch import run_query_with
+        from omnigraph.pipeline.compute import run_query_with
         from omnigraph.read.reader import SnapshotReader
 
         with meter.operation("query") as operation:

@@ -202,7 +202,7 @@ class HistoryCommands:
         txn_id: TxnId | None = None,
     ) -> PublishedCommit | None:
         """Undo one commit by a new one; None if nothing of it is left to undo."""
-        from omnigraph.merge.revert import revert
+        from omnigraph.merge.merge import revert
 
         return revert(self.repository, commit_id, branch=branch, actor=actor, if_commit=if_commit, txn_id=txn_id)
 

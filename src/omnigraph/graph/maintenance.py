@@ -72,7 +72,7 @@ class MaintenanceCommands:
         left alone.
         """
         from omnigraph.gc.recovery import recover
-        from omnigraph.pipeline.bulk.recover import COMPLETER
+        from omnigraph.pipeline.bulk.load import COMPLETER
 
         named = [(txn_id,) if isinstance(txn_id, str) else tuple(txn_id) for txn_id in (complete, discard)]
         completers = {"load": COMPLETER}

@@ -7,7 +7,7 @@ source/         the Spark data source and sink
 querying/       queries on Spark
 analytics/      graph algorithms
 embedding/      vectors for texts
-compute.py      where an operation runs, and its Spark session
+compute.py      where an operation runs, its Spark session, the engine of a query
 progress.py     progress of a bulk job
 """
 

@@ -1,6 +1,6 @@
-"""Where an operation runs: the caller's choice as one value, and the Spark session of that operation.
+"""Where an operation runs: the caller's choice as one value, its Spark session, and the engine of a query.
 
-Nothing here imports pyspark before a session is needed.
+Importing this loads no engine: nothing here imports pyspark before a session is needed.
 """
 
 import threading
@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING
 from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import SparkNotReady
 from omnigraph.pipeline.progress import Progress
+from omnigraph.query.ir import ReadQuery
+from omnigraph.storage.location import Location
 from omnigraph.storage.util.runner import LocalRunner, Runner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from omnigraph.pipeline.spark.session import SparkSessionHandle
+    from omnigraph.read.reader import SnapshotReader
+    from omnigraph.read.result import QueryResult
+
 
 OPTIMIZE_LOCAL_ROWS_MAX = 5_000_000  # that `auto` compacts or indexes in this process
 
@@ -94,3 +99,38 @@ class SparkProvider:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._open.close()
+
+
+def run_query_with(
+    compute: ComputeOptions, reader: "SnapshotReader", location: Location, query: ReadQuery, *, explain: bool = False
+) -> "QueryResult":
+    """The result of a bound query: of this process, or of Spark's executors. It is the same.
+
+    `auto` starts Spark only for what has outgrown this process; a result is wholly here before Spark is stopped.
+    """
+    from omnigraph.read.execute import run_query
+    from omnigraph.read.graph.csr import NoRoom
+
+    if compute.engine != "spark":
+        try:
+            return run_query(reader, query, explain=explain)
+        except NoRoom as error:
+            if compute.engine == "local":
+                raise
+            try:
+                return _on_spark(compute, reader, location, query, explain)
+            except SparkNotReady:
+                raise error from None
+    return _on_spark(compute, reader, location, query, explain)
+
+
+def _on_spark(
+    compute: ComputeOptions, reader: "SnapshotReader", location: Location, query: ReadQuery, explain: bool
+) -> "QueryResult":
+    with SparkProvider(compute) as provider:
+        spark = provider.session.spark  # the next imports need pyspark, of which this says that it is missing
+        from omnigraph.pipeline.querying.query import query_session, run_on_spark
+        from omnigraph.pipeline.spark.session import restore_active_session
+
+        with restore_active_session(spark):
+            return run_on_spark(query_session(spark), reader, location, query, explain=explain)

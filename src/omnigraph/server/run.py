@@ -35,11 +35,9 @@ from omnigraph.server.http.errors import Redaction
 from omnigraph.server.http.middleware import Middleware
 from omnigraph.server.openapi import openapi_document
 from omnigraph.server.routes import (
-    branches,
     bulk,
     data,
     graphs,
-    health,
     history,
     maintenance,
 )
@@ -48,14 +46,14 @@ from omnigraph.server.settings import GraphSource, ServerSettings
 from omnigraph.server.tracing import Tracing, configure
 
 ROUTERS = (
-    health.router,
-    health.metrics_router,
+    graphs.health_router,
+    graphs.metrics_router,
     graphs.all_router,
     graphs.router,
     data.router,
     bulk.router,
     data.stored_router,
-    branches.router,
+    history.branches_router,
     history.router,
     graphs.schema_router,
     maintenance.router,

@@ -2,7 +2,7 @@
 
 dispatch.py            chooses local load or bulk load
 dataframe_source.py    DataFrames and tables as input
-load.py                the load from start to commit
+load.py                the load from start to commit; commits a staged load whose process is gone
 job.py                 task inputs and results, picklable
 staging/               tasks that parse and write fragments
 verification/          SQL checks of staged rows
@@ -11,6 +11,5 @@ plan.py                from staged splits to a publish plan
 concurrent_changes.py  whether concurrent commits invalidate the verification
 load_intent.py         the intent of a load
 resume.py              restart of an interrupted load
-recover.py             commits a load that was fully staged
 staged_marker.py       the marker complete.json of a staged load
 """

@@ -8,6 +8,11 @@
 
 Nothing is visible before the put. An intent protects the files from cleanup until then, and records for a later run
 with the same job id what is done.
+
+A load whose process is gone after everything was staged can be committed without its input (`COMPLETER`). That is one
+more start of the same load, with a token of its own, under the same transaction id and from the first base of its
+intent on; it honours fences, handles conflicts and detects an earlier commit or discard as the writer would. If what
+was staged can't be used any more, completing is refused.
 """
 
 from collections.abc import Mapping
@@ -17,14 +22,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omnigraph.errors import AlreadyExists, BranchNotFound, JobInputDiffers, PreconditionFailed
+from omnigraph.errors import (
+    AlreadyExists,
+    BadRequest,
+    BranchNotFound,
+    ConflictError,
+    Damaged,
+    JobInputDiffers,
+    PreconditionFailed,
+)
+from omnigraph.gc.recovery import ACTOR, KIND, Completer
 from omnigraph.manifest.commit.plan import Bulk, ConflictPolicy, DataChange, PublishPlan
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import WriteOp, WriteTxn
 from omnigraph.manifest.history.txn_lookup import fences_honour
 from omnigraph.manifest.intent.guard import JobGuard
-from omnigraph.manifest.intent.intent_store import OwnedIntent
-from omnigraph.manifest.model.manifest import Manifest, Point, TableKey
+from omnigraph.manifest.intent.intent_store import OwnedIntent, StoredIntent
+from omnigraph.manifest.model.manifest import Manifest, Point, Recovered, TableKey
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.bulk.fold_base import FoldedBases
 from omnigraph.pipeline.bulk.job import SplitResult
@@ -42,14 +56,14 @@ from omnigraph.pipeline.bulk.resume import (
     with_staged_base,
     writable_tables,
 )
-from omnigraph.pipeline.bulk.staged_marker import StagedLoad, note_complete
+from omnigraph.pipeline.bulk.staged_marker import StagedLoad, is_complete, note_complete, read_staged_load
 from omnigraph.pipeline.bulk.staging.spool import SpooledRows
 from omnigraph.pipeline.bulk.staging.stage import CpuClock, stage_split
 from omnigraph.pipeline.bulk.verification.sql_engine import DuckDbEngine, SparkSqlEngine, SqlEngine
 from omnigraph.pipeline.progress import Progress, ProgressRunner
 from omnigraph.storage import meter
 from omnigraph.storage.objects.input_files import content_version, is_remote
-from omnigraph.storage.util.runner import Runner
+from omnigraph.storage.util.runner import LocalRunner, Runner
 from omnigraph.threads import gather
 from omnigraph.write.load.input.input_splits import Split, plan_splits, split_size
 from omnigraph.write.load.input.sources import SourceFile, resolve_files
@@ -397,3 +411,59 @@ class BulkLoad(WriteOp):
             for phase, seconds in result.cpu_s.items():
                 spent[phase] = spent.get(phase, 0.0) + seconds
         return {phase: round(seconds, 3) for phase, seconds in spent.items()}
+
+
+def can_complete(repository: Repository, seen: StoredIntent) -> bool:
+    try:
+        details = LoadDetails.from_json(seen.intent.details, f"the intent of {seen.intent.txn_id}")
+    except Damaged:
+        return False
+    return is_complete(repository.store, seen.intent, details.staged_on)
+
+
+def complete(repository: Repository, held: OwnedIntent, whose: Recovered) -> PublishedCommit | None:
+    """Commit a load that another process staged; None if it changes nothing."""
+    details = LoadDetails.from_json(held.intent.details, f"the intent of {held.txn_id}")
+    staged = read_staged_load(repository.store, held.intent, details.staged_on)
+    if staged is None:
+        raise BadRequest(f"The job {held.txn_id} had not staged everything: start it again, or discard it.")
+    return _StagedLoad(repository, held, details, staged, whose).commit()
+
+
+class _StagedLoad(BulkLoad):
+    """A load that another process staged: everything but its input is as that process left it."""
+
+    def __init__(
+        self, repository: Repository, held: OwnedIntent, details: LoadDetails, staged: StagedLoad, whose: Recovered
+    ) -> None:
+        super().__init__(repository, LocalRunner(), replace(staged.options, actor=ACTOR, txn_id=held.txn_id))
+        self._intent, self._details = held, details
+        self._splits = list(staged.splits)
+        self._whose = whose
+        self._input = staged.input
+
+    def commit(self) -> PublishedCommit | None:
+        assert self._intent is not None
+        base = self._base()
+        return self._find_earlier_commit(base, self._intent) or self._publish(base, self._intent)
+
+    def plan(self, txn: WriteTxn) -> PublishPlan:
+        plan = super().plan(txn)
+        assert isinstance(plan.change, DataChange)
+        return replace(plan, change=replace(plan.change, kind=KIND), recovered=self._whose)
+
+    def _stage(self, txn: WriteTxn) -> StagedPass:
+        assert self._details is not None
+        if self._pass is None and (earlier := read_staged_base(self.repository, self._details)) is not None:
+            self._pass = self._begin_pass(earlier)
+        staged = self._pass
+        if staged is None or len(staged.results) < len(self._splits) or not self._is_usable_on(staged, txn):
+            assert self._intent is not None
+            raise ConflictError(
+                f"What the job {self._intent.txn_id} staged can't be used any more, because the graph has changed "
+                "since or a cleanup has passed: start it again with the same job id, or discard it."
+            )
+        return staged
+
+
+COMPLETER = Completer(can_complete, complete)

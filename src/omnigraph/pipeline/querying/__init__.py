@@ -1,6 +1,5 @@
 """Queries on Spark: the same meaning as in `read/`, by joins over partitions of Lance tables.
 
-dispatch.py     chooses the engine of a query
 query.py        a query as a DataFrame, and its result
 match.py        patterns and traversals as joins
 scan.py         tables as DataFrames

@@ -1,7 +1,6 @@
 """The Spark data source, and tables as DataFrames.
 
-datasource.py  spark.read and df.write with format("omnigraph")
+datasource.py  spark.read and df.write with format("omnigraph"); Spark filters as Lance filters
 scans.py       one type as a partitioned scan of a pinned snapshot
-pushdown.py    Spark filters as Lance filters
 frames.py      (vertices, edges) as DataFrames
 """

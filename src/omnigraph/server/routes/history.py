@@ -1,4 +1,4 @@
-"""History: commits, what they changed, and the feed of a branch. Long answers come page by page."""
+"""Branches and tags; commits, what they changed, and the feed of a branch. Long answers come page by page."""
 
 from collections.abc import Callable
 from typing import Annotated, Literal
@@ -8,7 +8,20 @@ from fastapi import Path, Query
 from starlette.responses import Response
 
 from omnigraph.api.documents import changes_text
-from omnigraph.api.models import ChangesAnswer, CommitAnswer, CommitGraphAnswer, CommitsAnswer, FeedAnswer
+from omnigraph.api.models import (
+    BranchAnswer,
+    BranchesAnswer,
+    ChangesAnswer,
+    CommitAnswer,
+    CommitGraphAnswer,
+    CommitsAnswer,
+    FeedAnswer,
+    MergeAnswer,
+    TagAnswer,
+    TagGone,
+    TagsAnswer,
+    WriteAnswer,
+)
 from omnigraph.diff.changes import GraphChanges
 from omnigraph.diff.feed import Cursor
 from omnigraph.errors import BadRequest
@@ -18,17 +31,133 @@ from omnigraph.server.auth import access
 from omnigraph.server.auth.access import Action
 from omnigraph.server.http.pipe import Pipe
 from omnigraph.server.http.request_context import Context, RequestContext
-from omnigraph.server.models.request_models import Reference
-from omnigraph.server.routes.shared import describe_responses, graph_router
+from omnigraph.server.metrics import REQUEST
+from omnigraph.server.models.request_models import BranchRequest, MergeRequest, Reference, RevertRequest, TagRequest
+from omnigraph.server.routes.shared import IfCommitHeader, TxnIdHeader, describe_responses, graph_router
+from omnigraph.storage import meter
 
+branches_router = graph_router("branches")
 router = graph_router("history")
 
-Branch = Annotated[str, Query(max_length=200)]
 Kinds = Annotated[list[Literal["node", "edge"]] | None, Query(alias="kind")]
 Types = Annotated[list[str] | None, Query(alias="type", max_length=1000)]
 Operations = Annotated[list[Literal["insert", "update", "delete"]] | None, Query(alias="operation")]
 PageToken = Annotated[str | None, Query(max_length=10_000)]
 Limit = Annotated[int | None, Query(ge=1, le=10**9)]
+
+
+@branches_router.get("/branches", responses=describe_responses(BranchesAnswer), name="list_branches")
+async def list_branches(context: Context) -> Response:
+    """The branches that this token may read, main included."""
+    names = await context.read(lambda graph: access.readable_branches(context.principal, context.graph_id, graph))
+    return context.respond({"branches": names})
+
+
+@branches_router.post("/branches", responses=describe_responses(BranchAnswer, writes=True), name="create_branch")
+async def create_branch(context: Context, body: BranchRequest, txn_id: TxnIdHeader = None) -> Response:
+    """Fork a branch from another, or from an older state of it; nothing is copied."""
+    context.require(Action.BRANCH_CREATE, body.name)
+
+    def work(graph: Graph) -> object:
+        if body.at is None:
+            context.require_named(graph, body.from_)
+        else:
+            context.require(Action.READ, body.from_)
+            context.require_state(graph, body.from_, body.at)
+        cost = graph.branches.create(body.name, body.from_, body.at, actor=context.principal.actor, txn_id=txn_id)
+        return BranchAnswer.encode(branch=body.name, cost=cost)
+
+    return context.respond(await context.write(work))
+
+
+@branches_router.post("/branches/merge", responses=describe_responses(MergeAnswer, writes=True), name="merge_branch")
+async def merge_branch(
+    context: Context, body: MergeRequest, if_commit: IfCommitHeader = None, txn_id: TxnIdHeader = None
+) -> Response:
+    """Merge a branch into another as one commit; conflicts come all together, and nothing changes."""
+    context.require(Action.READ, body.source)
+    context.require(Action.READ if body.dry_run else Action.BRANCH_MERGE, body.into)
+    if body.delete_branch and not body.dry_run:
+        context.require(Action.BRANCH_DELETE, body.source)
+
+    def work(graph: Graph) -> object:
+        result = graph.branches.merge(
+            body.source,
+            body.into,
+            body.delete_branch,
+            body.dry_run,
+            actor=context.principal.actor,
+            if_commit=if_commit,
+            txn_id=txn_id,
+            engine=context.engine(body.engine),
+        )
+        return MergeAnswer.encode(result)
+
+    return context.respond(await context.write(work))
+
+
+@branches_router.delete(
+    "/branches/{branch:path}", responses=describe_responses(BranchAnswer, writes=True), name="delete_branch"
+)
+async def delete_branch(
+    context: Context, branch: Annotated[str, Path(max_length=200)], txn_id: TxnIdHeader = None
+) -> Response:
+    """Delete a branch. Its commits stay readable by their ids until a cleanup."""
+    context.require(Action.BRANCH_DELETE, branch)
+    cost = await context.write(
+        lambda graph: graph.branches.delete(branch, actor=context.principal.actor, txn_id=txn_id)
+    )
+    return context.respond(BranchAnswer.encode(branch=branch, cost=cost))
+
+
+@branches_router.post("/revert", responses=describe_responses(WriteAnswer, writes=True), name="revert")
+async def revert(
+    context: Context, body: RevertRequest, if_commit: IfCommitHeader = None, txn_id: TxnIdHeader = None
+) -> Response:
+    """Undo one commit by a new one."""
+    context.require(Action.CHANGE, body.branch)
+
+    def work(graph: Graph) -> object:
+        context.require_commit(graph, body.commit)
+        with meter.operation(REQUEST) as operation:
+            made = graph.revert(
+                body.commit, body.branch, actor=context.principal.actor, if_commit=if_commit, txn_id=txn_id
+            )
+        return WriteAnswer.encode(commit=made, cost=operation.cost if made is None else made.cost)
+
+    return context.respond(await context.write(work))
+
+
+@branches_router.get("/tag", responses=describe_responses(TagsAnswer), name="list_tags")
+async def list_tags(context: Context) -> Response:
+    """All tags by name."""
+    context.require(Action.READ, None)
+    tags = await context.read(lambda graph: graph.tags.list())
+    return context.respond(TagsAnswer.encode(tags=tags))
+
+
+@branches_router.post("/tag", responses=describe_responses(TagAnswer, writes=True), name="create_tag")
+async def create_tag(context: Context, body: TagRequest, txn_id: TxnIdHeader = None) -> Response:
+    """Name a commit, which protects it from cleanup; the newest one of a branch if none is given."""
+    context.require(Action.CHANGE, body.branch)
+
+    def work(graph: Graph) -> object:
+        if body.commit is not None:
+            context.require_commit(graph, body.commit)
+        made = graph.tags.create(
+            body.name, body.commit, branch=body.branch, actor=context.principal.actor, txn_id=txn_id
+        )
+        return TagAnswer.encode(tag=made)
+
+    return context.respond(await context.write(work))
+
+
+@branches_router.delete("/tag/{tag:path}", responses=describe_responses(TagGone, writes=True), name="delete_tag")
+async def delete_tag(context: Context, tag: Annotated[str, Path(max_length=300)]) -> Response:
+    """Remove a tag; its commit is as any other then."""
+    context.require(Action.CHANGE, None)
+    await context.write(lambda graph: graph.tags.delete(tag))
+    return context.respond({"tag": tag})
 
 
 @router.get("/commits", responses=describe_responses(CommitsAnswer), name="list_commits")
