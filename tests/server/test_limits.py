@@ -19,11 +19,10 @@ import pytest
 
 import omnigraph
 from omnigraph.cancellation import Stopped, StopToken, checkpoint, interruptible, stop_scope
-from omnigraph.errors import AlreadyExists
+from omnigraph.errors import AlreadyExists, TooManyRequests
 from omnigraph.graph.graph import Graph
 from omnigraph.runtime import Runtime
 from omnigraph.server.http.admission import Admission, Workers
-from omnigraph.server.http.errors import TooManyRequests
 from omnigraph.server.http.pipe import CHUNK_BYTES, CHUNKS_MAX, Pipe, write_to_pipe
 from omnigraph.server.scratch import Scratch
 from omnigraph.server.settings import Limits, ServerSettings

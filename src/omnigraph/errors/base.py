@@ -423,12 +423,36 @@ class TooLarge(OmnigraphError):
     """A request, or its result, exceeds a limit of the server."""
 
     code = "too_large"
+    fields = known_by = ("limit", "unit")
+
+    def __init__(self, message: str, limit: int, unit: str) -> None:
+        super().__init__(message, limit, unit)
+        self.limit, self.unit = limit, unit
+
+    @classmethod
+    def from_details(cls, message: str, details: Mapping[str, Any], source: str = "") -> Self:
+        return cls(message, details["limit"], details["unit"])
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class TooManyRequests(OmnigraphError):
     """The server is overloaded. Nothing was started."""
 
     code = "too_many_requests"
+    fields = known_by = ("retry_after_s",)
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message, retry_after_s)
+        self.retry_after_s = retry_after_s
+
+    @classmethod
+    def from_details(cls, message: str, details: Mapping[str, Any], source: str = "") -> Self:
+        return cls(message, details["retry_after_s"])
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class ServerUnreachable(Unavailable):

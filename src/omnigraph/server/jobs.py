@@ -26,7 +26,7 @@ from omnigraph.pipeline.progress import Progress
 from omnigraph.pipeline.spark.session import SharedSession
 from omnigraph.runtime import Runtime
 from omnigraph.server.auth.tokens import Grant
-from omnigraph.server.http.errors import Internal, Redaction, TooManyRequests, error_body
+from omnigraph.server.http.errors import Internal, Redaction, error_body, too_many_requests
 from omnigraph.server.metrics import REQUEST
 from omnigraph.server.settings import Limits
 from omnigraph.storage import meter
@@ -126,10 +126,10 @@ class Jobs:
             if self._closing:
                 raise _SHUTDOWN
             if unfinished >= self._limits.jobs_running + self._limits.jobs_waiting:
-                raise TooManyRequests("Too many jobs are waiting", 10)
+                raise too_many_requests("Too many jobs are waiting", 10)
             own = sum(known.actor == job.actor and not known.ended.is_set() for known in self._jobs.values())
             if own >= self._limits.jobs_per_actor:
-                raise TooManyRequests("Too many jobs of the same actor are waiting", 10)
+                raise too_many_requests("Too many jobs of the same actor are waiting", 10)
             self._jobs[job.id] = job
             job.run = self._pool.submit(self._run, job, work)
         return job

@@ -27,7 +27,7 @@ from omnigraph.server.auth import access
 from omnigraph.server.auth.access import require_no_browser
 from omnigraph.server.auth.tokens import EVERYBODY, Principal, TokenFile
 from omnigraph.server.http.admission import Admission, Workers
-from omnigraph.server.http.errors import Forbidden, NoSuchGraph, Redaction, Unauthorized, error_body
+from omnigraph.server.http.errors import NoSuchGraph, Redaction, error_body, forbidden, unauthorized
 from omnigraph.server.jobs import Jobs
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.scratch import Scratch
@@ -281,7 +281,7 @@ class Service:
         request.state.info.actor = principal.actor
         graph = request.path_params.get("graph")
         if graph is not None and not access.has_access(principal, graph):
-            raise Forbidden(f"anything on the graph {graph[:100]!r}")
+            raise forbidden(f"anything on the graph {graph[:100]!r}")
 
     def principal(self, request: Request) -> Principal:
         if self.tokens is None:
@@ -289,10 +289,10 @@ class Service:
             return EVERYBODY
         given = request.headers.getlist("authorization")
         if len(given) != 1 or not given[0].lower().startswith(_BEARER):
-            raise Unauthorized
+            raise unauthorized()
         found = self.tokens.principal(given[0][len(_BEARER) :].strip())
         if found is None:
-            raise Unauthorized
+            raise unauthorized()
         return found
 
     def _on_open(self, name: str, graph: "Graph") -> None:

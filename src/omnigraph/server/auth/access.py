@@ -15,7 +15,7 @@ from omnigraph.manifest.history.history import find_commit
 from omnigraph.manifest.model.ancestry import contains_commit
 from omnigraph.manifest.model.manifest import NOTHING
 from omnigraph.server.auth.tokens import ANY, Grant, Principal
-from omnigraph.server.http.errors import Forbidden, NotFromHere
+from omnigraph.server.http.errors import NotFromHere, forbidden
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +92,7 @@ def has_access(principal: Principal, graph: str) -> bool:
 def require(principal: Principal, action: Action, graph: str, branch: str | None) -> None:
     if not allows(principal, action, graph, branch):
         where = f"the graph {graph!r}" if branch is None else f"branch {branch!r} of the graph {graph!r}"
-        raise Forbidden(f"{_DESCRIPTIONS[action]} on {where}")
+        raise forbidden(f"{_DESCRIPTIONS[action]} on {where}")
 
 
 def sees_everything(principal: Principal, graph: str) -> bool:
@@ -142,7 +142,7 @@ def _require_ancestor(
                 return
         except BranchNotFound:
             continue
-    raise Forbidden(f"reading that state of the graph {graph_id!r}")
+    raise forbidden(f"reading that state of the graph {graph_id!r}")
 
 
 def readable_branches(principal: Principal, graph_id: str, graph: "Graph") -> list[str]:

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from omnigraph.cancellation import Stopped, StopToken, memory_limit, stop_scope
-from omnigraph.server.http.errors import TooManyRequests
+from omnigraph.server.http.errors import too_many_requests
 from omnigraph.server.settings import Limits
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class Admission:
             self._running[actor] += 1
             return
         if len(self._line) >= self._limits.waiting:
-            raise TooManyRequests("The line of waiting requests is full", self._retry_after())
+            raise too_many_requests("The line of waiting requests is full", self._retry_after())
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._line.append((actor, mine))
         self._admit_next()
@@ -64,7 +64,7 @@ class Admission:
                 self._line = deque(entry for entry in self._line if entry[1] is not mine)
             if isinstance(error, asyncio.CancelledError):
                 raise
-            raise TooManyRequests(
+            raise too_many_requests(
                 f"No place became free within {self._limits.waiting_s:g} s", self._retry_after()
             ) from None
 

@@ -10,7 +10,18 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from omnigraph.errors import AccessDenied, BadRequest, NotAGraph, OmnigraphError, StorageFull, Unavailable
+from omnigraph.errors import (
+    AccessDenied,
+    BadRequest,
+    Forbidden,
+    NotAGraph,
+    OmnigraphError,
+    StorageFull,
+    TooLarge,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
 
 ERRORS_SHOWN_MAX = 20
 PLACE_SHOWN_MAX = 200  # a name that is not known may be as long as a body
@@ -19,26 +30,26 @@ _HIDDEN_DETAILS = {"what": "this graph", "reason": "the server's log has more", 
 SECRET_LENGTH_MIN = 4  # a shorter option such as "true" is no secret, and hiding it would garble sentences
 
 
-class Unauthorized(OmnigraphError):
+def unauthorized() -> Unauthorized:
     """No token, or none that is known."""
-
-    code = "unauthorized"
-
-    def __str__(self) -> str:
-        return "A bearer token is needed, and this one is missing or unknown: send Authorization: Bearer TOKEN."
+    return Unauthorized(
+        "A bearer token is needed, and this one is missing or unknown: send Authorization: Bearer TOKEN."
+    )
 
 
-class Forbidden(OmnigraphError):
+def forbidden(what: str) -> Forbidden:
     """The token is known, and does not allow this."""
+    return Forbidden(f"This token does not allow {what}: ask for a token that does.")
 
-    code = "forbidden"
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
+def too_large(what: str, limit: int, unit: str, remedy: str) -> TooLarge:
+    """A body or a result is beyond a limit."""
+    return TooLarge(f"{what} is larger than {limit:,} {unit}: {remedy}.", limit, unit)
 
-    def __str__(self) -> str:
-        return f"This token does not allow {self.what}: ask for a token that does."
+
+def too_many_requests(what: str, retry_after_s: int) -> TooManyRequests:
+    """More than may run at once."""
+    return TooManyRequests(f"{what}: nothing was begun, try again in {retry_after_s} s.", retry_after_s)
 
 
 class NotFromHere(OmnigraphError):
@@ -52,40 +63,6 @@ class NotFromHere(OmnigraphError):
 
     def __str__(self) -> str:
         return f"This server has no tokens, so a request {self.what} is refused: call it by 127.0.0.1, or use tokens."
-
-
-class TooLarge(OmnigraphError):
-    """A body or a result is beyond a limit."""
-
-    code = "too_large"
-
-    def __init__(self, what: str, limit: int, unit: str, remedy: str) -> None:
-        super().__init__(what, limit, unit, remedy)
-        self.what, self.limit, self.unit, self.remedy = what, limit, unit, remedy
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"limit": self.limit, "unit": self.unit}
-
-    def __str__(self) -> str:
-        return f"{self.what} is larger than {self.limit:,} {self.unit}: {self.remedy}."
-
-
-class TooManyRequests(OmnigraphError):
-    """More than may run at once. Nothing was begun."""
-
-    code = "too_many_requests"
-
-    def __init__(self, what: str, retry_after_s: int) -> None:
-        super().__init__(what, retry_after_s)
-        self.what, self.retry_after_s = what, retry_after_s
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"retry_after_s": self.retry_after_s}
-
-    def __str__(self) -> str:
-        return f"{self.what}: nothing was begun, try again in {self.retry_after_s} s."
 
 
 class Internal(OmnigraphError):

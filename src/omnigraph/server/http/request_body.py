@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from omnigraph.cancellation import Stopped
 from omnigraph.errors import BadRequest, OmnigraphError
-from omnigraph.server.http.errors import BodyRefused, TooLarge
+from omnigraph.server.http.errors import BodyRefused, too_large
 from omnigraph.server.settings import Limits
 
 CHUNK_BYTES = 64 * 1024
@@ -33,13 +33,13 @@ async def read_body(request: Request, limit: int, stall_s: float) -> AsyncIterat
         raise BadRequest("The body has a content encoding that is not understood: send it plain or gzipped.")
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > limit:
-        raise TooLarge("The body", limit, "bytes", _REMEDY)
+        raise too_large("The body", limit, "bytes", _REMEDY)
     pieces = _receive(request, stall_s)
     size = 0
     async for piece in _gunzip(pieces) if encoding == "gzip" else pieces:
         size += len(piece)
         if size > limit:
-            raise TooLarge("The body", limit, "bytes", _REMEDY)
+            raise too_large("The body", limit, "bytes", _REMEDY)
         yield piece
 
 

@@ -17,7 +17,7 @@ from omnigraph.manifest.model.manifest import MAIN, Entry
 from omnigraph.server.auth import access
 from omnigraph.server.auth.access import Action
 from omnigraph.server.auth.tokens import Principal
-from omnigraph.server.http.errors import TooLarge, json_response
+from omnigraph.server.http.errors import json_response, too_large
 from omnigraph.server.http.pipe import Pipe, retrieve_exception, write_to_pipe
 from omnigraph.server.jobs import Job
 from omnigraph.server.metrics import REQUEST
@@ -174,7 +174,7 @@ class RequestContext:
         response = json_response(document, status, headers)
         limit = self.service.settings.limits.result_bytes
         if bounded and len(response.body) > limit:
-            raise TooLarge("The answer", limit, "bytes", "ask for less at once")
+            raise too_large("The answer", limit, "bytes", "ask for less at once")
         if self.info.cost is not None:
             response.headers[COST_HEADER] = cost_header(self.info.cost)
         return response

@@ -15,7 +15,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.read.result import QueryResult
 from omnigraph.server.auth.access import Action
-from omnigraph.server.http.errors import TooLarge
+from omnigraph.server.http.errors import too_large
 from omnigraph.server.http.pipe import Pipe
 from omnigraph.server.http.request_context import COST_HEADER, Context, RequestContext, cost_header
 from omnigraph.server.metrics import REQUEST
@@ -67,7 +67,7 @@ async def respond_to_query(context: RequestContext, run: "Callable[[Graph], Quer
 def require_bounded(context: RequestContext, result: QueryResult) -> QueryResult:
     limit = context.service.settings.limits.result_rows
     if len(result) > limit:
-        raise TooLarge("The result", limit, "rows", "ask for fewer with limit, or page through it")
+        raise too_large("The result", limit, "rows", "ask for fewer with limit, or page through it")
     return result
 
 
@@ -78,7 +78,7 @@ def _json_body(head: Mapping[str, Any], result: QueryResult, limit: int) -> byte
         text = ",".join(map(json_text, batch)).encode("utf-8", "backslashreplace")
         size += len(text)
         if size > limit:
-            raise TooLarge("The result", limit, "bytes", "ask for fewer rows or columns, or for a stream")
+            raise too_large("The result", limit, "bytes", "ask for fewer rows or columns, or for a stream")
         parts.append(text)
     start = json_text(head)[:-1].encode("utf-8", "backslashreplace")
     return b'%s,"rows":[%s]}' % (start, b",".join(part for part in parts if part))

@@ -19,7 +19,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.query.lint import lint as lint_queries
 from omnigraph.server.auth import access
 from omnigraph.server.auth.access import Action
-from omnigraph.server.http.errors import Forbidden, error_response, json_response
+from omnigraph.server.http.errors import error_response, forbidden, json_response
 from omnigraph.server.http.request_body import GraphRoute
 from omnigraph.server.http.request_context import Context
 from omnigraph.server.metrics import CONTENT_TYPE
@@ -76,7 +76,7 @@ async def metrics(request: Request) -> Response:
     """For Prometheus. It tells of all graphs and their types, so it takes a token that may read them."""
     service = request.app.state.service
     if not all(access.sees_everything(request.state.principal, name) for name in service.hosted.graphs):
-        raise Forbidden("watching the server, which tells of every graph")
+        raise forbidden("watching the server, which tells of every graph")
     service.metrics.running.set(service.admission.running)
     service.metrics.waiting.set(service.admission.waiting)
     exposed = await asyncio.to_thread(service.metrics.render)
