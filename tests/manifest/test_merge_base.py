@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import MergeBaseExpired
 from omnigraph.manifest.branch.merge_base import find_base_positions, find_bases
-from omnigraph.manifest.model.ancestry import all_ancestors, common_ancestors, contains_commit, contains_manifest
+from omnigraph.manifest.model.ancestry import all_ancestors, common_ancestors, contains_commit
 from omnigraph.manifest.model.manifest import Ancestry, Commit, CommitClass, Entry, Manifest, Point, Position, stub_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -232,11 +232,3 @@ def test_a_commit_is_an_ancestor_if_the_vector_reaches_it() -> None:
     assert not contains_commit({branch: Position(3, 2)}, f"{branch}.3.2")
     assert not contains_commit({branch: Position(3)}, f"{branch}.4")
     assert not contains_commit({}, f"{branch}.1")
-
-
-def test_a_manifest_is_an_ancestor_if_all_of_its_commits_are() -> None:
-    branch = "a" * 13
-
-    assert contains_manifest({branch: Position(3)}, Point(branch, 3))
-    assert not contains_manifest({branch: Position(3, 2)}, Point(branch, 3))
-    assert contains_manifest({branch: Position(3, 2)}, Point(branch, 2))

@@ -24,8 +24,8 @@ def test_a_name_may_be_left_out_where_there_is_one_query() -> None:
 
 
 def test_a_query_is_chosen_by_its_name() -> None:
-    assert compile_queries(READ + WRITE, CATALOG, "w").is_mutation
-    assert not compile_queries(READ + WRITE, CATALOG, "q").is_mutation
+    assert isinstance(compile_queries(READ + WRITE, CATALOG, "w").query, ir.MutationQuery)
+    assert isinstance(compile_queries(READ + WRITE, CATALOG, "q").query, ir.ReadQuery)
     with pytest.raises(NotFound, match="has no query x: it has q, w"):
         compile_queries(READ + WRITE, CATALOG, "x")
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from omnigraph.query import ast
 from omnigraph.query.ast import AGGREGATES, RANKS, TEXT_FILTERS
 from omnigraph.query.parser import parse
-from omnigraph.query.printer import print_file
 from omnigraph.schema.types import SCALARS, Enumeration, ListOf, Scalar, Vector
+from support.query_printer import print_file
 
 KEYWORDS = [
     "match",

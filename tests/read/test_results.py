@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import dataclass
 
-from omnigraph.read.project.render import json_value
+from omnigraph.read.project.render import json_rows
 from omnigraph.read.reader import SnapshotReader
-from omnigraph.schema.types import ListOf, Scalar, Vector
+from omnigraph.schema.types import ListOf, PropertyType, Scalar, Vector
 
 from .graphs import KNOWS, PERSON, Data, edge, graph_of, person, reader_of, run
 
@@ -65,12 +66,22 @@ def test_json_has_the_formats_of_the_surface() -> None:
         assert second["a"]["seen"] is None
 
 
+@dataclass(frozen=True)
+class Column:
+    name: str
+    type: PropertyType
+    node: None = None
+
+
 def test_times_always_have_milliseconds_and_lists_are_converted() -> None:
-    assert json_value(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), Scalar("DateTime")) == "2026-01-01T00:00:00.000Z"
-    assert json_value([dt.date(2026, 1, 1)], ListOf(Scalar("Date"))) == ["2026-01-01"]
-    assert json_value([F32_TENTH], Vector(1)) == [0.1]
-    assert json_value(None, Scalar("Date")) is None
-    assert json_value(16777216.0, Scalar("F32")) == 16777216.0
+    def rendered(value: object, kind: PropertyType) -> object:
+        return json_rows([{"v": value}], [Column("v", kind)])[0]["v"]
+
+    assert rendered(dt.datetime(2026, 1, 1, tzinfo=dt.UTC), Scalar("DateTime")) == "2026-01-01T00:00:00.000Z"
+    assert rendered([dt.date(2026, 1, 1)], ListOf(Scalar("Date"))) == ["2026-01-01"]
+    assert rendered([F32_TENTH], Vector(1)) == [0.1]
+    assert rendered(None, Scalar("Date")) is None
+    assert rendered(16777216.0, Scalar("F32")) == 16777216.0
 
 
 def test_arrow_and_pandas_have_the_same_rows() -> None:

@@ -163,7 +163,7 @@ def test_a_question_that_was_asked_before_costs_nothing(proxy: Proxy, counted: T
 
     assert len(first) > 0
     assert len(again) == 0, again.describe()
-    counted.clear_lookup_cache()
+    counted._handles.lookup_cache.clear()
     with proxy.recording() as asked_again:
         ask()
     assert len(asked_again) > 0

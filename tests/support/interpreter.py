@@ -246,7 +246,7 @@ class _Search:
     def distance(self, rank: ir.Nearest, vector: Sequence[float]) -> float | None:
         assert isinstance(rank.query, ir.Literal)
         wanted: Any = rank.query.value
-        if rank.embeds:
+        if rank.query.type == ir.STRING:
             assert self.embed is not None, "this query embeds a text: pass embed"
             wanted = [round_f32(x) for x in self.embed(wanted)]
         if rank.metric == "l2":

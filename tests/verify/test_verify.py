@@ -59,17 +59,17 @@ def sentences(report: VerifyReport) -> str:
 # A healthy graph.
 
 
-def test_what_it_read_with_is_let_go_of_and_stays_counted(healthy: Path) -> None:
+def test_the_caches_that_it_read_with_are_dropped_and_its_requests_counted(healthy: Path) -> None:
     """It looks with a session of its own, whose caches would otherwise stay with a server for ever."""
     graph = omnigraph.open(str(healthy), read_only=True)
     graph.snapshot().to_arrow(PERSON)
-    before, followed = meter.process_total(), set(counting._counters)
+    followed = set(counting._counters)
 
     report = graph.verify()
 
     assert set(counting._counters) == followed
     assert set(meter._probes) <= followed
-    assert meter.process_total().requests - before.requests >= report.cost.requests > 0
+    assert report.cost.requests > 0
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -3,7 +3,7 @@
 ast.py                the syntax tree, with positions for errors
 parser.py             text -> AST; the grammar is at its top
 expression_parser.py  types, values and expressions of the grammar
-printer.py            AST -> text
+printer.py            expressions as text
 check/                AST and catalog -> IR: the type checker
 ir/                   the typed IR: all that executors see
 values.py             user values -> typed values

@@ -34,10 +34,6 @@ class CompiledQuery:
         return self.query.name
 
     @property
-    def is_mutation(self) -> bool:
-        return isinstance(self.query, ir.MutationQuery)
-
-    @property
     def params(self) -> tuple[ir.Param, ...]:
         return self.query.params
 

@@ -1,23 +1,10 @@
-"""AST to text; parsing the text gives the same AST."""
+"""Expressions of the syntax tree as text, for messages and names of columns."""
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Iterator
 
 from omnigraph.query import ast
 from omnigraph.schema.literals import print_datetime
-
-INDENT = "    "
-
-
-def print_file(file: ast.QueryFile) -> str:
-    return "\n\n".join(print_query(query) for query in file.queries) + "\n"
-
-
-def print_query(query: ast.QueryDecl) -> str:
-    params = ", ".join(f"${param.name}: {param.type}{'?' if param.optional else ''}" for param in query.params)
-    notes = "".join(f" @{note.name}" + _note(note.value) for note in query.annotations)
-    return "\n".join([f"query {query.name}({params}){notes} {{", *_indented(_body(query.body)), "}"])
 
 
 def print_expr(expr: ast.Expr) -> str:
@@ -60,67 +47,6 @@ def summarize(expr: ast.Expr) -> str:
             return "a literal"
 
 
-def print_clause(clause: ast.Clause) -> Iterator[str]:
-    match clause:
-        case ast.Binding(var, type_name, matches):
-            yield f"${var.name}: {type_name}" + (f" {_values(matches)}" if matches else "")
-        case ast.Traversal(source, edge, target, hops, undirected, edge_var):
-            name = f"<{edge}>" if undirected else edge
-            bound = "" if edge_var is None else f"${edge_var.name}:"
-            bounds = "" if hops is None else f"{{{hops.minimum},{'' if hops.maximum is None else hops.maximum}}}"
-            yield f"${source.name} {bound}{name}{bounds} ${target.name}"
-        case ast.ComparisonClause(left, op, right):
-            yield f"{print_expr(left)} {op} {print_expr(right)}"
-        case ast.SearchFilter(call):
-            yield print_expr(call)
-        case ast.NotClause(clauses):
-            yield "not {"
-            yield from _indented(_clauses(clauses))
-            yield "}"
-
-
-def _body(body: ast.ReadBody | ast.MutationBody) -> Iterator[str]:
-    if isinstance(body, ast.MutationBody):
-        for statement in body.statements:
-            yield _statement(statement)
-        return
-    yield "match {"
-    yield from _indented(_clauses(body.match))
-    yield "}"
-    items = [print_expr(item.expr) + (f" as {item.alias}" if item.alias else "") for item in body.returns]
-    yield f"return {{ {', '.join(items)} }}"
-    if body.order:
-        keys = [print_expr(key.expr) + (f" {key.direction}" if key.direction else "") for key in body.order]
-        yield f"order {{ {', '.join(keys)} }}"
-    if body.limit is not None:
-        yield f"limit {body.limit}"
-
-
-def _clauses(clauses: tuple[ast.Clause, ...]) -> Iterator[str]:
-    for clause in clauses:
-        yield from print_clause(clause)
-
-
-def _statement(statement: ast.MutationStatement) -> str:
-    match statement:
-        case ast.InsertStatement(type_name, values):
-            return f"insert {type_name} {_values(values)}"
-        case ast.UpdateStatement(type_name, values, where):
-            return f"update {type_name} set {_values(values)} where {_where(where)}"
-        case ast.DeleteStatement(type_name, where):
-            return f"delete {type_name} where {_where(where)}"
-
-
-def _where(where: ast.Where) -> str:
-    return f"{where.prop} {where.op} {print_expr(where.value)}"
-
-
-def _values(values: tuple[ast.PropertyValue, ...]) -> str:
-    if not values:
-        return "{ }"
-    return f"{{ {', '.join(f'{entry.prop}: {print_expr(entry.value)}' for entry in values)} }}"
-
-
 def _literal(expr: ast.LiteralExpr) -> str:
     value = expr.value
     if isinstance(value, dt.datetime):
@@ -130,18 +56,5 @@ def _literal(expr: ast.LiteralExpr) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return _string(value)
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
-
-
-def _string(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _note(value: str | None) -> str:
-    return "" if value is None else f"({_string(value)})"
-
-
-def _indented(lines: Iterable[str]) -> Iterator[str]:
-    for line in lines:
-        yield INDENT + line

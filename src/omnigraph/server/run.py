@@ -303,9 +303,6 @@ class GracefulServer(uvicorn.Server):
         return max(0.0, self._ends_at - self._service.runtime.clock.monotonic())
 
 
-LOGGER = "omnigraph.server"
-
-
 class JsonLines(logging.Formatter):
     """`extra={"fields": {…}}` of a record become members of the object."""
 

@@ -146,9 +146,6 @@ _lock = threading.Lock()
 _roots: set[CostAccount] = set()
 _probes: dict[str, Probe] = {}
 _subscribers: list[Callable[[str, Cost], None]] = []
-_finished: list[Cost] = []  # costs of finished operations, summed from time to time
-_FINISHED_MAX = 256
-_dropped_io = _NO_IO  # counted by probes that were dropped
 _log = logging.getLogger(__name__)
 
 
@@ -195,14 +192,10 @@ class operation:  # noqa: N801 - it is used like a function: `with operation("wr
         _stack.reset(self._token)
         if op.root is not None:
             op.shared = op.root.shared
-        ours = op.own_cost()
-        op._closed = op.add_lance_cost(ours)
+        op._closed = op.add_lance_cost(op.own_cost())
         if not self._outer:
             with _lock:
                 _roots.discard(op)
-                _finished.append(ours)
-                if len(_finished) > _FINISHED_MAX:
-                    _sum_finished()
         for notify in list(_subscribers):
             try:
                 notify(op.kind, op._closed)
@@ -259,33 +252,14 @@ def set_probe(store: str, probe: Probe) -> None:
 
 
 def drop_probe(store: str) -> None:
-    """Stop reading a store's counter; what it has counted stays counted."""
-    global _dropped_io
-    probe = _probes.pop(store, None)
-    if probe is not None:
-        last = probe()
-        with _lock:
-            _dropped_io = LanceIo(_dropped_io.requests + last.requests, _dropped_io.bytes + last.bytes)
+    """Stop reading a store's counter."""
+    _probes.pop(store, None)
 
 
 def subscribe(callback: Callable[[str, Cost], None]) -> Callable[[], None]:
     """Call `callback(kind, cost)` at the end of every operation; returns a function that unsubscribes."""
     _subscribers.append(callback)
     return lambda: _subscribers.remove(callback)
-
-
-def process_total() -> Cost:
-    """The cost of all finished operations of this process, with all requests of Lance, each counted once."""
-    lance = [_dropped_io, *_read_probes().values()]
-    requests, moved = sum(io.requests for io in lance), sum(io.bytes for io in lance)
-    with _lock:
-        return _sum_finished() + Cost(requests=requests, bytes=moved)
-
-
-def _sum_finished() -> Cost:
-    """The sum of `_finished`, which replaces its entries; the lock is held."""
-    _finished[:] = [sum(_finished, NO_COST)]
-    return _finished[0]
 
 
 def open_accounts() -> Sequence[CostAccount]:

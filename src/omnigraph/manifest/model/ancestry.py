@@ -5,7 +5,7 @@ one, and no history is walked. A position counts commits and not only manifests,
 middle of a group of commits that share a manifest.
 """
 
-from omnigraph.manifest.model.manifest import NOTHING, Ancestry, BranchId, CommitId, Point, Position
+from omnigraph.manifest.model.manifest import NOTHING, Ancestry, BranchId, CommitId, Position
 from omnigraph.manifest.model.paths import commit_position
 
 
@@ -13,11 +13,6 @@ def contains_commit(ancestry: Ancestry, commit: CommitId) -> bool:
     """Whether a commit is among the ancestors that a vector describes."""
     branch_id, position = commit_position(commit)
     return position <= ancestry.get(branch_id, NOTHING)
-
-
-def contains_manifest(ancestry: Ancestry, point: Point) -> bool:
-    """Whether all commits of a manifest are among the ancestors that a vector describes."""
-    return Position(point.manifest_version) <= ancestry.get(point.branch_id, NOTHING)
 
 
 def common_ancestors(one: Ancestry, other: Ancestry) -> dict[BranchId, Position]:

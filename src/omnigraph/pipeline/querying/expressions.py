@@ -46,7 +46,6 @@ _FLOATS = (Scalar("F32"), Scalar("F64"))
 _BUCKET_BITS = 8
 _WHOLE = "decimal(38,0)"
 _U64 = Scalar("U64")
-_U64_CARRIER = "decimal(20,0)"
 _TWO_63 = 2.0**63
 _FLIPPED: Mapping[CompareOp, CompareOp] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 

@@ -97,15 +97,6 @@ class SparkSessionHandle:
         self.runner = SparkRunner(self)
 
     @property
-    def is_started(self) -> bool:
-        return self._spark is not None
-
-    @property
-    def owns_spark(self) -> bool:
-        """Whether Spark was started here, and so is stopped here."""
-        return self._launched is not None
-
-    @property
     def parallelism(self) -> int:
         """How many tasks run at once. A local session need not be started for that."""
         if self._spark is None and self._master is None:

@@ -6,7 +6,6 @@ from typing import TypeAlias
 
 from omnigraph.query.ir.expressions import (
     F64,
-    STRING,
     Constant,
     EntityId,
     Filter,
@@ -53,10 +52,6 @@ class Nearest:
     @property
     def type(self) -> PropertyType:
         return F64
-
-    @property
-    def embeds(self) -> bool:
-        return self.query.type == STRING
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,12 +36,6 @@ def json_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[Rendered]) ->
     ]
 
 
-def json_value(value: Any, kind: PropertyType) -> Any:
-    """One value of a type; null stays null."""
-    convert = converter(kind)
-    return value if convert is None else _or_null(convert, value)
-
-
 def converter(kind: PropertyType) -> Convert | None:
     """The conversion of a type's values to JSON; None where they need none."""
     match kind:

@@ -7,9 +7,8 @@ who finds the line full, or waits too long, is told so with 429 and when to come
 import asyncio
 import contextvars
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from omnigraph.cancellation import Stopped, StopToken, memory_limit, stop_scope
@@ -36,14 +35,6 @@ class Admission:
     @property
     def waiting(self) -> int:
         return len(self._line)
-
-    @asynccontextmanager
-    async def slot(self, actor: str) -> AsyncIterator[None]:
-        await self.enter(actor)
-        try:
-            yield
-        finally:
-            self.leave(actor)
 
     async def enter(self, actor: str) -> None:
         if not self._line and self._has_room(actor):

@@ -278,10 +278,6 @@ class Tables:
         stored, on_top = self.resolve(at, overlay)
         return point_lookup.find_rows(self._handles, stored, columns, either, on_top, schema)
 
-    def clear_lookup_cache(self) -> None:
-        """Forget cached lookups, so that a check reads the store again."""
-        self._handles.lookup_cache.clear()
-
     def written_since(self, at: TableContent, since: TableContent, ids: Iterable[str]) -> frozenset[str]:
         """Which of these ids are in rows written between `since` and `at`, or moved by a compaction meanwhile.
 
