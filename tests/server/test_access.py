@@ -207,11 +207,13 @@ def test_no_write_of_any_kind_has_another_actor_than_the_tokens(guarded: Served,
     with client_for(guarded, tokens, "ada", "admin") as http:
         for path, options in writes:
             options["headers"] = sneaky | options.get("headers", {})
-            answer = http.post(path, params={**httpx.URL(path).params, **asked}, **options)
+            named = http.post(path, params={**httpx.URL(path).params, **asked}, **options)
+            assert (named.status_code, named.json()["code"]) == (400, "bad_request"), path
+            answer = http.post(path, **options)
             assert answer.status_code == 200, (path, answer.text)
         newest = graph.snapshot().commit_id
         reverted = next(commit.id for commit in graph.commits(limit=None) if commit.kind == "load")
-        assert http.post("/revert", json={"commit": reverted}, headers=sneaky, params=asked).status_code in (200, 409)
+        assert http.post("/revert", json={"commit": reverted}, headers=sneaky).status_code in (200, 409)
         assert http.get("/tag").json()["tags"][0]["actor"] == "ada"
         for body in ({"query": ADD, "params": {"slug": "e"}, "actor": "root"}, {"query": ADD, "as": "root"}):
             assert http.post("/mutate", json=body).status_code == 400

@@ -86,6 +86,7 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,  # pages that load scripts from elsewhere
         redoc_url=None,
+        openapi_url=None,  # a route of graphs.py, which takes no parameters like the others
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
     )

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from omnigraph.cancellation import Stopped
 from omnigraph.errors import BadRequest, OmnigraphError
 from omnigraph.server.http.errors import BodyRefused, too_large
+from omnigraph.server.http.parameters import Parameters
 from omnigraph.server.settings import Limits
 
 CHUNK_BYTES = 64 * 1024
@@ -170,16 +171,34 @@ class StrictRequest(Request):
             raise BodyRefused(error) from error
 
 
-class GraphRoute(APIRoute):
-    """A route of a graph: who asks is settled before a byte of the body is read."""
+class PublicRoute(APIRoute):
+    """A route that needs no token. It takes the parameters that it declares, and no others."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
+        parameters = Parameters(self)
+
+        async def handler(request: Request) -> Response:
+            request.state.info.route = self.path_format
+            parameters.require_known(request)
+            return await handle(request)
+
+        return handler
+
+
+class GraphRoute(APIRoute):
+    """A route of a graph: who asks and what for is settled before a byte of the body is read."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        parameters = Parameters(self)
 
         async def handler(request: Request) -> Response:
             service = request.app.state.service
             request.state.info.route = self.path_format
             service.identify(request)
+            parameters.require_known(request)
+            parameters.require_json(request)
             strict = StrictRequest(request.scope, request.receive)
             strict.limits = service.settings.limits
             return await handle(strict)

@@ -20,21 +20,24 @@ from omnigraph.query.lint import lint as lint_queries
 from omnigraph.server.auth import access
 from omnigraph.server.auth.access import Action
 from omnigraph.server.http.errors import error_response, forbidden, json_response
-from omnigraph.server.http.request_body import GraphRoute
+from omnigraph.server.http.request_body import GraphRoute, PublicRoute
 from omnigraph.server.http.request_context import Context
 from omnigraph.server.metrics import CONTENT_TYPE
-from omnigraph.server.models.error_models import ForbiddenBody, UnauthorizedBody, UnavailableBody
+from omnigraph.server.models.error_models import BadRequestBody, ForbiddenBody, UnauthorizedBody, UnavailableBody
 from omnigraph.server.models.request_models import LintRequest, Reference, SchemaApplyRequest, SchemaPlanRequest
 from omnigraph.server.openapi import schema_model
 from omnigraph.server.routes.shared import IfCommitHeader, TxnIdHeader, describe_responses, graph_router
 
-health_router = APIRouter(tags=["server"])
+health_router = APIRouter(tags=["server"], route_class=PublicRoute)
 metrics_router = APIRouter(tags=["server"], route_class=GraphRoute)
-_NOT_READY: dict[int | str, dict[str, Any]] = {
+_BAD_REQUEST: dict[int | str, dict[str, Any]] = {
+    400: {"model": schema_model(BadRequestBody), "description": "There are parameters, and none are taken."},
+}
+_NOT_READY = _BAD_REQUEST | {
     403: {"model": schema_model(ForbiddenBody), "description": "A page in a browser asks."},
     503: {"model": schema_model(UnavailableBody), "description": "Not ready."},
 }
-_METRICS: dict[int | str, dict[str, Any]] = {
+_METRICS = _BAD_REQUEST | {
     200: {"description": "Prometheus text.", "content": {"text/plain": {"schema": {"type": "string"}}}},
     401: {"model": schema_model(UnauthorizedBody), "description": "A token is missing or unknown."},
     403: {"model": schema_model(ForbiddenBody), "description": "The token does not allow reading every graph."},
@@ -48,17 +51,15 @@ class NotReady(OmnigraphError):
         return f"This server takes no requests, {self.args[0]}: ask another one, or try again later."
 
 
-@health_router.get("/healthz", response_model=schema_model(HealthAnswer), name="healthz")
-async def healthz(request: Request) -> Response:
+@health_router.get("/healthz", response_model=schema_model(HealthAnswer), responses=_BAD_REQUEST, name="healthz")
+async def healthz() -> Response:
     """The process is alive: its release, the format it speaks, its libraries."""
-    request.state.info.route = "/healthz"
     return json_response({"status": "ok", **version_document()})
 
 
 @health_router.get("/readyz", response_model=schema_model(ReadyAnswer), responses=_NOT_READY, name="readyz")
 async def readyz(request: Request) -> Response:
     """It takes requests: it is not about to end, and at least one graph is open."""
-    request.state.info.route = "/readyz"
     service = request.app.state.service
     if service.tokens is None:  # the ids of graphs are for no page that somebody visits
         access.require_no_browser(request, local_only=service.settings.local_only)
@@ -69,6 +70,12 @@ async def readyz(request: Request) -> Response:
         return error_response(NotReady("no graph could be opened"), request.state.info.redaction)
     shown = graphs if service.tokens is None else {}
     return json_response({"status": "ready", "graphs": shown})
+
+
+@health_router.get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request) -> Response:
+    """This description of the server."""
+    return json_response(request.app.openapi())
 
 
 @metrics_router.get("/metrics", responses=_METRICS, response_class=Response, name="metrics")
