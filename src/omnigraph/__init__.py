@@ -94,7 +94,7 @@ from omnigraph.manifest.history.log_graph import LoggedCommit
 from omnigraph.manifest.model.manifest import Commit
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.progress import Progress
-from omnigraph.query.bind import ParameterError
+from omnigraph.query.compile import ParameterError
 from omnigraph.query.values import BadValue
 from omnigraph.remote import connect
 from omnigraph.schema.catalog import Catalog

@@ -9,9 +9,8 @@ import pytest
 
 from omnigraph.lexer import LanguageError
 from omnigraph.query import ast, ir
-from omnigraph.query.bind import bind
 from omnigraph.query.check.checker import check
-from omnigraph.query.compile import choose_query
+from omnigraph.query.compile import bind, choose_query
 from omnigraph.query.parser import parse
 from omnigraph.schema.lang.compile import compile_schema
 from support.interpreter import Graph, run

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from omnigraph.query import ir
-from omnigraph.query.bind import ParameterError, bind, bind_values
+from omnigraph.query.compile import ParameterError, bind, bind_values
 from omnigraph.schema.types import Scalar, parse_type
 from query.gq import NOW, mutation, read, read_text
 

@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from omnigraph.query import ir
-from omnigraph.query.bind import bind
+from omnigraph.query.compile import bind
 from omnigraph.query.lint import lint
 from omnigraph.query.parser import parse
 from omnigraph.schema.types import Scalar

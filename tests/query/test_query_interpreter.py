@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.query import ir
-from omnigraph.query.bind import bind
+from omnigraph.query.compile import bind
 from query.gq import NOW, person, read, read_text, values
 from query.test_query_examples import FRIENDS
 from support.interpreter import reachable

@@ -18,7 +18,7 @@ from omnigraph.errors import MergeConflict, OmnigraphError, Violation
 from omnigraph.gc.mark import Overtaken
 from omnigraph.lexer import LanguageError
 from omnigraph.manifest.model.manifest import Point
-from omnigraph.query.bind import ParameterError
+from omnigraph.query.compile import ParameterError
 from omnigraph.query.values import BadValue
 from omnigraph.read.graph.csr import NoRoom
 from omnigraph.read.search.embedding import ProviderUnavailable

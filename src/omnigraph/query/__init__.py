@@ -7,7 +7,6 @@ printer.py            expressions as text
 check/                AST and catalog -> IR: the type checker
 ir/                   the typed IR: all that executors see
 values.py             user values -> typed values
-bind.py               substitutes parameter values
-compile.py            text -> IR, cached by text and schema
+compile.py            text -> IR, cached by text and schema; binds parameters
 lint.py               checks a whole file offline, and warns
 """

@@ -1,22 +1,289 @@
-"""Compile query text to IR, cached: parsing would take most of the time of a point lookup.
+"""Compile query text to IR, cached, and bind its parameters.
 
-The cache key is the text, the schema's hash and the query's name. The result depends on nothing else, so entries never
-become stale. The number of entries and the size of their texts are bounded.
+Parsing would take most of the time of a point lookup. The cache key is the text, the schema's hash and the query's
+name. The result depends on nothing else, so entries never become stale. The number of entries and the size of their
+texts are bounded.
+
+Binding substitutes type-checked parameter values and drops what an absent optional parameter disables. A bound query
+has no parameter and no `now()`.
 """
 
 import datetime as dt
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any, Self, TypeVar, cast
 
 from omnigraph.caches import LruCache
 from omnigraph.errors import BadRequest, NotFound
 from omnigraph.fork_safety import renew_after_fork
 from omnigraph.query import ast, ir
-from omnigraph.query.bind import bind
 from omnigraph.query.check.checker import check
+from omnigraph.query.check.patterns import FUZZY_EDITS_MAX
+from omnigraph.query.check.projection import RRF_K_MAX
+from omnigraph.query.check.scope import suggestion
 from omnigraph.query.parser import parse
+from omnigraph.query.values import BadValue, parse_value, round_f32, to_instant
 from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.identity import canonical_text, id_from_texts
+from omnigraph.schema.types import Enumeration, ListOf, Scalar
+
+AnyQuery = TypeVar("AnyQuery", ir.ReadQuery, ir.MutationQuery)
+_F32 = (Scalar("F32"), ListOf(Scalar("F32")))
+
+
+class ParameterError(BadRequest):
+    """The value of a parameter is invalid: which one, the problem, and what to pass instead."""
+
+    known_by = ("language_code", "parameter")
+
+    def __init__(self, language_code: str, parameter: str, problem: str, remedy: str) -> None:
+        super().__init__(language_code, parameter, problem, remedy)
+        self.language_code, self.parameter = language_code, parameter
+        self.problem, self.remedy = problem, remedy
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"language_code": self.language_code, "parameter": self.parameter, "expected": self.remedy}
+
+    @classmethod
+    def from_details(cls, message: str, details: Mapping[str, Any], source: str = "") -> Self:
+        code, parameter, remedy = details["language_code"], details["parameter"], details["expected"]
+        problem = message.removeprefix(f"${parameter}: ").removesuffix(f": {remedy}. [{code}]")
+        return cls(code, parameter, problem, remedy)
+
+    def __str__(self) -> str:
+        return f"${self.parameter}: {self.problem}: {self.remedy}. [{self.language_code}]"
+
+
+def bind(query: AnyQuery, values: Mapping[str, object], *, now: dt.datetime) -> AnyQuery:
+    """The query with values for its parameters, given as in load data, and one instant for every `now()`.
+
+    Raises ParameterError for a missing, unknown or ill-typed parameter, and for null where a value is required.
+    """
+    values_by_name = bind_values(query.params, values)
+    if not query.params and not query.uses_now:
+        return query
+    binder = _Binder(values_by_name, to_instant(now) if query.uses_now else now)
+    if isinstance(query, ir.MutationQuery):
+        statements = tuple([binder.statement(statement) for statement in query.statements])
+        return ir.MutationQuery(query.name, (), statements, False, query.description)
+    returns = tuple(binder.projection(entry) for entry in query.returns)
+    return ir.ReadQuery(
+        query.name,
+        (),
+        binder.pattern(query.pattern),
+        returns,
+        query.grouped,
+        query.group_by,
+        tuple(binder.key(key) for key in query.order),
+        query.tiebreak,
+        query.limit,
+        tuple(binder.rank(rank) for rank in query.keeps),
+        False,
+        query.description,
+    )
+
+
+def bind_values(params: tuple[ir.Param, ...], values: Mapping[str, object]) -> dict[str, ir.Value]:
+    """The typed value of every declared parameter; None for an optional one that is absent or null."""
+    if not isinstance(values, dict) and not isinstance(values, Mapping):  # the first check is faster
+        raise BadRequest('Parameters are passed by name: {"name": value, …}.')
+    values_by_name: dict[str, ir.Value] = {}
+    for param in params:
+        value = values.get(param.name)
+        if value is None:
+            if not param.optional:
+                problem = "it is null, but required" if param.name in values else "it is missing, but required"
+                remedy = f"give a value of the type {param.type}, or declare ${param.name}: {param.type}?"
+                raise ParameterError("OG-GQ-701", param.name, problem, remedy)
+            values_by_name[param.name] = None
+            continue
+        try:
+            values_by_name[param.name] = parse_value(value, param.type)
+        except BadValue as error:
+            raise ParameterError("OG-GQ-702", param.name, error.problem, f"{error.remedy} ({param.type})") from None
+    if not values_by_name.keys() >= set(values):
+        unknown = next(name for name in values if name not in values_by_name)
+        remedy = suggestion(str(unknown), [param.name for param in params], "parameters")
+        raise ParameterError("OG-GQ-703", str(unknown), "the query declares no such parameter", remedy)
+    return values_by_name
+
+
+class _Binder:
+    def __init__(self, values_by_name: dict[str, ir.Value], now: dt.datetime) -> None:
+        self.values_by_name, self.now = values_by_name, now
+
+    # Patterns
+
+    def pattern(self, pattern: ir.Pattern) -> ir.Pattern:
+        filters = tuple(kept for entry in pattern.filters if (kept := self.filter(entry)) is not None)
+        negations: list[ir.Not] = []
+        for negation in pattern.negations:
+            inner = self.pattern(negation.pattern)
+            if not inner.empty:
+                negations.append(ir.Not(inner))
+        parts = (pattern.nodes, pattern.traversals, filters, tuple(negations))
+        return ir.Pattern(*parts, ir.free_variables(*parts) if pattern.outer else ())
+
+    def filter(self, condition: ir.Filter) -> ir.Filter | None:
+        """The filter without parameters; None where a parameter is null, which drops the filter."""
+        match condition:
+            case ir.Compare(op, left, right, domain):
+                one, other = self.bind_operand(left), self.bind_operand(right)
+                return None if one is None or other is None else ir.Compare(op, one, other, domain)
+            case ir.ListContains(items, item, domain):
+                one, other = self.bind_operand(items), self.bind_operand(item)
+                return None if one is None or other is None else ir.ListContains(one, other, domain)
+            case ir.TextContains(text, part):
+                one, other = self.bind_operand(text), self.bind_operand(part)
+                return None if one is None or other is None else ir.TextContains(one, other)
+            case ir.TextStartsWith(text, prefix):
+                one, other = self.bind_operand(text), self.bind_operand(prefix)
+                return None if one is None or other is None else ir.TextStartsWith(one, other)
+            case ir.TextSearch(kind, searched, query, edits):
+                return self.text_search(kind, searched, query, edits)
+
+    def text_search(
+        self, kind: ir.TextSearchKind, searched: ir.Prop, query: ir.Constant, edits: ir.Constant | None
+    ) -> ir.Filter | None:
+        words = self.to_literal(query)
+        letters = None if edits is None else self.to_literal(edits)
+        if words.value is None or (letters is not None and letters.value is None):
+            return None
+        if letters is not None:
+            self.check_bounds(edits, letters, 0, FUZZY_EDITS_MAX)
+        return ir.TextSearch(kind, searched, words, letters)
+
+    def bind_operand(self, operand: ir.Operand) -> ir.Operand | None:
+        """One side of a comparison; None for null. A number that is compared with an F32 is rounded to F32."""
+        if isinstance(operand, ir.Now):
+            return ir.Literal(self.now, ir.DATETIME)
+        if not isinstance(operand, ir.ParamRef):
+            return operand
+        value = self.values_by_name[operand.name]
+        if value is None:
+            return None
+        if operand.type == operand.param_type:
+            return ir.Literal(value, operand.type)
+        if operand.type in _F32:
+            if isinstance(value, tuple):
+                return ir.Literal(tuple(round_f32(cast(float, item)) for item in value), operand.type)
+            return ir.Literal(round_f32(cast(float, value)), operand.type)
+        return self.node_id(operand)
+
+    def to_literal(self, constant: ir.Constant) -> ir.Literal:
+        """A constant as a literal, which may be null."""
+        if isinstance(constant, ir.Literal):
+            return constant
+        if isinstance(constant, ir.Now):
+            return ir.Literal(self.now, ir.DATETIME)
+        return ir.Literal(self.values_by_name[constant.name], constant.type)
+
+    def check_bounds(self, constant: ir.Constant | None, bound: ir.Literal, low: int, high: int) -> None:
+        if isinstance(constant, ir.ParamRef) and not low <= cast(int, bound.value) <= high:
+            remedy = f"give a number from {low} to {high}"
+            raise ParameterError("OG-GQ-702", constant.name, f"{bound.value} is out of range", remedy)
+
+    # return and order
+
+    def projection(self, entry: ir.Projection) -> ir.Projection:
+        expr = self.output(entry.expr)
+        return entry if expr is entry.expr else ir.Projection(entry.name, expr)
+
+    def output(self, expr: ir.OutputExpr) -> ir.OutputExpr:
+        if isinstance(expr, ir.ParamRef | ir.Now):
+            return self.to_literal(expr)
+        if isinstance(expr, ir.Nearest | ir.Bm25 | ir.Rrf):
+            return self.rank(expr)
+        return expr
+
+    def key(self, key: ir.OrderKey) -> ir.OrderKey:
+        if not isinstance(key.expr, ir.Nearest | ir.Bm25 | ir.Rrf):
+            return key
+        return ir.OrderKey(self.rank(key.expr), key.descending, key.nulls_first, key.column)
+
+    def rank(self, rank: ir.Rank) -> ir.Rank:
+        if isinstance(rank, ir.Rrf):
+            one, other = rank.ranks
+            k = self.require_value(rank.k, "rrf")
+            self.check_bounds(rank.k, k, 1, RRF_K_MAX)
+            return ir.Rrf((self.simple_rank(one), self.simple_rank(other)), k)
+        return self.simple_rank(rank)
+
+    def simple_rank(self, rank: ir.Nearest | ir.Bm25) -> ir.Nearest | ir.Bm25:
+        if isinstance(rank, ir.Bm25):
+            return ir.Bm25(rank.field, self.require_value(rank.query, "bm25"))
+        query = self.require_value(rank.query, "nearest")
+        if isinstance(rank.query, ir.ParamRef) and rank.query.param_type != rank.query.type:
+            query = self.convert(rank.query)
+        return ir.Nearest(rank.field, query, rank.metric)
+
+    def require_value(self, constant: ir.Constant, fn: str) -> ir.Literal:
+        found = self.to_literal(constant)
+        if found.value is None and isinstance(constant, ir.ParamRef):
+            raise ParameterError("OG-GQ-704", constant.name, f"it is null, but {fn} needs a value", "give one")
+        return found
+
+    # Mutations
+
+    def statement(self, statement: ir.Statement) -> ir.Statement:
+        match statement:
+            case ir.InsertRow(table_key, assignments, source, target):
+                start, end = source and self.end(source), target and self.end(target)
+                return ir.InsertRow(table_key, self.assignments(assignments), start, end)
+            case ir.UpdateRows(table_key, assignments, where):
+                return ir.UpdateRows(table_key, self.assignments(assignments), self.where(where))
+            case ir.DeleteRows(table_key, where):
+                return ir.DeleteRows(table_key, self.where(where))
+
+    def assignments(self, assignments: tuple[ir.Assign, ...]) -> tuple[ir.Assign, ...]:
+        return tuple(
+            [
+                entry if isinstance(entry.value, ir.Literal) else ir.Assign(entry.column, self.convert(entry.value))
+                for entry in assignments
+            ]
+        )
+
+    def convert(self, constant: ir.Constant) -> ir.Literal:
+        """A constant converted to the type it is assigned to: checked, rounded, or null."""
+        if not isinstance(constant, ir.ParamRef) or constant.type == constant.param_type:
+            return self.to_literal(constant)
+        value = self.values_by_name[constant.name]
+        if value is None or isinstance(constant.type, Enumeration) or isinstance(constant.param_type, Enumeration):
+            return ir.Literal(value, constant.type)
+        try:
+            return ir.Literal(parse_value(value, constant.type), constant.type)
+        except BadValue as error:
+            raise ParameterError("OG-GQ-702", constant.name, error.problem, error.remedy) from None
+
+    def end(self, constant: ir.Constant) -> ir.Literal:
+        found = self.node_id(constant)
+        if found.value is None and isinstance(constant, ir.ParamRef):
+            raise ParameterError(
+                "OG-GQ-705", constant.name, "it is null, but an edge needs both ends", "give a node's id"
+            )
+        return found
+
+    def node_id(self, constant: ir.Constant) -> ir.Literal:
+        """A node's id as text, from the id itself or from the key."""
+        found = self.to_literal(constant)
+        if not isinstance(constant, ir.ParamRef) or found.value is None:
+            return found
+        if isinstance(found.value, tuple):
+            return ir.Literal(id_from_texts(cast(tuple[str, ...], found.value)), ir.STRING)
+        return ir.Literal(canonical_text(found.value, constant.param_type), ir.STRING)
+
+    def where(self, condition: ir.Filter) -> ir.Filter:
+        found = self.filter(condition)
+        if found is not None:
+            return found
+        for operand in ir.operands(condition):
+            if isinstance(operand, ir.ParamRef) and self.values_by_name[operand.name] is None:
+                remedy = "give a value: without one every row would be selected"
+                raise ParameterError("OG-GQ-706", operand.name, "it is null, but a where needs a value", remedy)
+        return condition
+
 
 ENTRIES_MAX = 1_000
 TEXT_CHARS_MAX = 16_000_000

@@ -139,23 +139,19 @@ class Constraints:
 
     by_table: dict[str, tuple[Constraint, ...]]
     endpoints_of: dict[str, tuple[Endpoint, ...]]  # node table → the edge columns that may point at it
-    _between_rows: "dict[str, tuple[Unique | Endpoint | Cardinality, ...]]" = field(
+    between_rows: "dict[str, tuple[Unique | Endpoint | Cardinality, ...]]" = field(
         init=False, repr=False, compare=False
-    )
+    )  # those that involve more than one row; tables without any are left out
 
     def __post_init__(self) -> None:
         between_rows = {
             key: tuple(one for one in constraints if isinstance(one, Unique | Endpoint | Cardinality))
             for key, constraints in self.by_table.items()
         }
-        object.__setattr__(self, "_between_rows", between_rows)
+        object.__setattr__(self, "between_rows", {key: some for key, some in between_rows.items() if some})
 
     def of(self, table_key: str) -> tuple[Constraint, ...]:
         return self.by_table.get(table_key, ())
-
-    def between_rows(self, table_key: str) -> "tuple[Unique | Endpoint | Cardinality, ...]":
-        """The constraints that involve more than one row."""
-        return self._between_rows.get(table_key, ())
 
     def referring_to(self, node_table: str) -> tuple[Endpoint, ...]:
         """The edge columns that may refer to nodes of this table: checked before a node is deleted."""

@@ -108,7 +108,8 @@ class TypeDef:
 
     `source` and `target` are an edge's ends. `property_ids` counts the ids ever assigned and `retired_columns` are the
     columns of dropped properties: neither is reused. `columns` has the column of each property; `id`, `src` and `dst`
-    are their own columns.
+    are their own columns. `key` are the properties from whose values the id is derived, in order; empty where ids are
+    generated.
     """
 
     id: str
@@ -126,8 +127,10 @@ class TypeDef:
     retired_columns: tuple[str, ...] = ()
     by_name: Mapping[str, Property] = field(init=False, repr=False, compare=False)
     columns: Mapping[str, str] = field(init=False, repr=False, compare=False)
+    key: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.rules.key)
         columns = {prop.name: prop.column for prop in self.properties}
         object.__setattr__(self, "by_name", {prop.name: prop for prop in self.properties})
         object.__setattr__(self, "columns", columns | {name: name for name in self.physical_columns})
@@ -136,11 +139,6 @@ class TypeDef:
     def table_key(self) -> str:
         """The key of this type's table in a manifest."""
         return f"{self.kind}:{self.name}"
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The properties from whose values the id is derived, in order; empty where ids are generated."""
-        return self.rules.key
 
     @property
     def physical_columns(self) -> tuple[str, ...]:

@@ -122,7 +122,8 @@ class RowWrite(WriteOp):
                 return earlier
         if self._held is None and options.if_commit not in (None, base.commit_id):
             raise PreconditionFailed(str(options.if_commit), base.commit_id)
-        return self._repository.publisher.publish(base, self.first_plan(base), self)
+        self.base = base.base
+        return self._repository.publisher.publish(base, self.plan(base), self)
 
     def _is_optimistic(self) -> bool:
         """Whether to go straight for the put: it finds out whether the head that was last seen is still the newest."""
@@ -138,7 +139,8 @@ class RowWrite(WriteOp):
         if txn_id is not None and (earlier := repository.publisher.find_commit_before(base.base, txn_id)):
             return earlier
         try:
-            plan = self.first_plan(base)
+            self.base = base.base
+            plan = self.plan(base)
         except OmnigraphError:
             newest = repository.open_txn(base.branch)  # if that fails, what an older head would have refused is unknown
             if newest.base.point != base.base.point:
@@ -159,10 +161,11 @@ class RowWrite(WriteOp):
 
     def plan(self, txn: WriteTxn) -> PublishPlan:
         changes = self.changes(txn)
-        actions = tuple([_normalize(txn.catalog, action) for action in changes.actions])
+        actions = tuple([_normalize(txn.schema.catalog, action) for action in changes.actions])
         if txn is self._held:  # `confirmed-head`: a held base may be old, and a violation in it no longer true
             self._repository.publisher.refuse_if_lost(txn, self._publish_plan(changes, actions, {}))
-        run_checks(changes.checks, txn, self._repository.tables)
+        if changes.checks:
+            run_checks(changes.checks, txn, self._repository.tables)
         inline = self._stager.inline_rows(txn, actions)
         if inline is None:
             return self._stager.stage_tables(txn, self._publish_plan(changes, actions, {}))
@@ -214,10 +217,10 @@ class PlannedWrite(RowWrite):
 
 def _normalize(catalog: Catalog, action: TableAction) -> TableAction:
     """The action with its rows in the columns of its type, whatever order they were given in."""
+    if isinstance(action, Append | Upsert) and action.overlay is not None:
+        return action
     definition = catalog.type_of(action.table)
     if not isinstance(action, Append | Upsert | Create | Overwrite):
-        return action
-    if isinstance(action, Append | Upsert) and action.overlay is not None:
         return action
     from omnigraph.schema.arrow import arrow_schema
 

@@ -47,14 +47,14 @@ class TableDelta:
         return len(self.given.ids) if isinstance(self.given, Overlay) else self.given.num_rows
 
     @property
-    def made(self) -> EncodedRow | None:
+    def single_row(self) -> EncodedRow | None:
         """The only row, if it was encoded from values."""
         return self.given.single_row if isinstance(self.given, Overlay) else None
 
     def texts(self, column: str) -> list[str]:
         """The values of a column without nulls, such as ids and ends."""
-        made = self.made
-        return texts(self.rows, column) if made is None else [str(made.values[column])]
+        row = self.single_row
+        return texts(self.rows, column) if row is None else [str(row.values[column])]
 
     @cached_property
     def affected_ids(self) -> frozenset[str]:
@@ -116,7 +116,7 @@ class Delta:
         return delta is not None and delta.replaces_all
 
     def actions(self) -> tuple[TableAction, ...]:
-        return tuple(action for delta in self.tables.values() for action in delta.actions())
+        return tuple([action for delta in self.tables.values() for action in delta.actions()])
 
 
 def values_by_id(rows: "pa.Table", columns: Iterable[str]) -> dict[str, tuple[object, ...]]:

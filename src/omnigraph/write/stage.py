@@ -35,7 +35,7 @@ from omnigraph.runtime import IdSource
 from omnigraph.schema.indexes import declared_indexes
 from omnigraph.storage.table.index.segments import INDEXED_ROWS_MIN
 from omnigraph.storage.table.overlay import Overlay, unique_ids
-from omnigraph.storage.table.table_content import TableContent, VersionWithTail, make_content
+from omnigraph.storage.table.table_content import TableContent, VersionWithTail
 from omnigraph.storage.table.tables import DetachedVersion, Tables, TableVersion
 from omnigraph.threads import gather
 from omnigraph.write.delta import texts
@@ -139,13 +139,13 @@ class Stager:
                 ):
                     taken = self._tables.written_since(ref.stored, base, ids)
                 else:
-                    taken = self._tables.exists(make_content(ref.stored, ref.tail), ids)
+                    taken = self._tables.exists(ref.content, ids)
                 raise_violations(already_exists(action.table, taken))
 
     def _fresh(self, txn: WriteTxn, key: TableKey, actions: Sequence[TableAction]) -> StagedTable | None:
         """The actions one after another, each on the version that the one before made; the first takes the tail in."""
         ref = txn.table(key)
-        at = None if ref is None else make_content(ref.stored, ref.tail)
+        at = None if ref is None else ref.content
         rows = 0 if ref is None else ref.rows
         touch = RowCounts()
         carryable = None

@@ -35,8 +35,10 @@ class WriteTxn:
 
     def table(self, key: TableKey) -> TableRef | None:
         """The type's table in the base; None for a type that has no rows yet."""
-        self.catalog.type_of(key)
-        return self.base.tables.get(key)
+        ref = self.base.tables.get(key)
+        if ref is None:
+            self.catalog.type_of(key)
+        return ref
 
     def content(self, key: TableKey) -> TableContent | None:
         """What a read of the type's table is to be given; None for a type that has no rows yet."""
@@ -44,7 +46,7 @@ class WriteTxn:
         if ref is None:
             return None
         if pending is None:
-            return make_content(ref.stored, ref.tail)
+            return ref.content
         return make_content(ref.stored, ref.tail[:-1], pending)  # the last entry names a manifest that is not there yet
 
 
@@ -64,12 +66,14 @@ class Snapshot:
         return self.schema.catalog
 
     def table(self, key: TableKey) -> TableRef | None:
-        self.catalog.type_of(key)
-        return self.manifest.tables.get(key)
+        ref = self.manifest.tables.get(key)
+        if ref is None:
+            self.catalog.type_of(key)
+        return ref
 
     def content(self, key: TableKey) -> TableContent | None:
         ref = self.table(key)
-        return None if ref is None else make_content(ref.stored, ref.tail)
+        return None if ref is None else ref.content
 
 
 class TooLargeToShare(Exception):

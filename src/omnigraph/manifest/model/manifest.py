@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from omnigraph.storage.table.file_records import FileRecord as FileRecord
 from omnigraph.storage.table.handles import TableVersion
-from omnigraph.storage.table.table_content import Tail
+from omnigraph.storage.table.table_content import TableContent, Tail, VersionWithTail
 
 TableKey: TypeAlias = str  # "node:Person"
 BranchId: TypeAlias = str
@@ -100,6 +100,11 @@ class TableRef:
     tail: Tail = ()  # manifests whose inline rows are newer than the stored version, oldest first
     removed_at: CommitId | None = None  # the commit that last removed rows, compared and copied like changed_at
     columns: str | None = None  # hash of the schema that the columns of `stored` were made for; None where nothing is
+
+    @property
+    def content(self) -> TableContent | None:
+        """What a read of the table is to be given."""
+        return VersionWithTail(self.stored, self.tail) if self.tail else self.stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,9 @@ class InlineRows:
         """All entries of a tail, the later on top of the earlier."""
         if len(tail) < 2:
             return self._read_entry(tail[0]) if tail else Overlay.EMPTY
-        return self._overlays.get_or_create(_TailKey(tail), lambda: self._compose(tail))
+        key = _TailKey(tail)
+        known = self._overlays.get(key)
+        return self._overlays.get_or_create(key, lambda: self._compose(tail)) if known is None else known
 
     def written_ids(self, entries: Iterable[TailEntry]) -> frozenset[str]:
         """Which rows these commits wrote or removed."""

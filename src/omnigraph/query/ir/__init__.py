@@ -12,7 +12,7 @@ A query goes through two steps after parsing:
     check(ast, catalog) -> ReadQuery | MutationQuery     parameters are ParamRef, the current time is Now
     bind(query, values, now) -> the same class           no ParamRef, no Now, `params` empty: what executors run
 
-`bind` (bind.py) also removes what an absent or null optional parameter disables: each filter or property match that
+`bind` (compile.py) also removes what an absent or null optional parameter disables: each filter or property match that
 mentions it, and a `not` that has nothing left. An executor therefore never sees an optional parameter.
 
 Rules that hold everywhere:

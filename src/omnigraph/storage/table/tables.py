@@ -249,7 +249,11 @@ class Tables:
     def known_absent(self, at: TableContent | None, ids: Collection[str]) -> bool:
         """Whether it is known, without a request, that none of these ids has a row."""
         stored, on_top = self.resolve(at)
-        return point_lookup.known_absent(self._handles, stored, ids, on_top)
+        if not on_top.ids.isdisjoint(ids):
+            return False
+        if stored is None:
+            return True
+        return not self._handles.lookup_cache.possibly_present(stored, [i for i in ids if i not in on_top.hidden_ids])
 
     def exists(self, at: TableContent | None, ids: Iterable[str], overlay: Overlay = Overlay.EMPTY) -> frozenset[str]:
         """Which of these ids have a row."""

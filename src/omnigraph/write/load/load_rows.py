@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.errors import Violation
 from omnigraph.manifest.model.manifest import TableKey
-from omnigraph.query.values import format_value
+from omnigraph.query.values import default_of, format_value
 from omnigraph.schema.catalog import Property, TypeDef
 from omnigraph.schema.constraints import Constraint, Key, Required, Unique, ValueType, type_constraints
 from omnigraph.schema.identity import id_of
 from omnigraph.write.load.input.load_input import InputEntity, InputPlace, LoadInput
 from omnigraph.write.load.parse.arrow_builder import build_column
-from omnigraph.write.validate.row_images import default_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -165,8 +164,8 @@ def _build_property(prop: Property, entities: Sequence[InputEntity]) -> "tuple[p
     given = np.array([value is not _ABSENT for value in values], np.bool_)
     if not given.all():
         default = default_of(prop)
-        default = list(default) if isinstance(default, tuple) else default
-        values = [default if value is _ABSENT else value for value in values]
+        plain = list(default) if isinstance(default, tuple) else default
+        values = [plain if value is _ABSENT else value for value in values]
     column, problems = build_column(values, prop.type)
     return column, given, problems
 

@@ -28,6 +28,7 @@ from omnigraph.query.ir import (
     Prop,
     UpdateRows,
 )
+from omnigraph.query.values import default_of, defaults_of
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.constraints import Required, Unique, type_constraints
 from omnigraph.schema.identity import canonical_text, id_of
@@ -42,8 +43,6 @@ from omnigraph.write.validate.graph_checks import PrefetchedRows, UniqueInGraph
 from omnigraph.write.validate.row_images import (
     RowImage,
     assign,
-    default_of,
-    defaults_of,
     drop_unchanged,
     equal_values,
     select_affected,
@@ -64,8 +63,8 @@ class TableBuffer:
 
     def __init__(self, txn: WriteTxn, tables: Tables, key: TableKey) -> None:
         self.key = key
-        self.definition = txn.catalog.type_of(key)
         self.content = txn.content(key)
+        self.definition = txn.schema.catalog.by_key[key]
         self.removed: set[str] = set()
         self.reads_rows = False
         self.ids_read: set[str] | None = set()  # None if rows were read by anything but id
@@ -318,7 +317,6 @@ class _MutationRun:
 
     def changes(self, query: MutationQuery) -> Changes:
         """Run all statements; nothing is written."""
-        """Run all statements; nothing is written."""
         self._look_up_keys(query)
         for number, statement in enumerate(query.statements):
             match statement:
@@ -346,11 +344,14 @@ class _MutationRun:
         wanted: dict[TableKey, dict[str, list[RowImage]]] = {}
         for number, statement in enumerate(query.statements):
             if isinstance(statement, InsertRow):
-                new = self._inserts[number] = _insert_values(self._txn.catalog.type_of(statement.table_key), statement)
+                new = self._inserts[number] = _insert_values(self._buffer(statement.table_key).definition, statement)
                 if new.entity is not None:
                     wanted.setdefault(statement.table_key, {}).setdefault(new.entity, []).append(new.values)
-        if wanted:
-            gather([partial(self._look_up, self._buffer(key), written) for key, written in wanted.items()])
+        if len(wanted) > 1:
+            gather([partial(self._look_up, self._buffers[key], written) for key, written in wanted.items()])
+            return
+        for key, written in wanted.items():
+            self._look_up(self._buffers[key], written)
 
     def _look_up(self, buffer: TableBuffer, written: dict[str, list[RowImage]]) -> None:
         """Look up rows by id, and in the same scan the rows that validation will look for if the ids are new."""
@@ -366,9 +367,11 @@ class _MutationRun:
         self, buffer: TableBuffer, written: dict[str, list[RowImage]]
     ) -> list[UniqueInGraph]:
         """The unique checks that writing rows with these values will need, if they can be looked up in advance."""
-        constraints = constraints_for(self._txn).between_rows(buffer.key)
-        uniques = [one for one in constraints if isinstance(one, Unique)]
-        if buffer.content is None or not uniques or len(written) > PREFETCH_ROWS_MAX:
+        between_rows = constraints_for(self._txn).between_rows.get(buffer.key)
+        if between_rows is None or buffer.content is None or len(written) > PREFETCH_ROWS_MAX:
+            return []
+        uniques = [one for one in between_rows if isinstance(one, Unique)]
+        if not uniques:
             return []
         from omnigraph.schema.arrow import arrow_rows
 
@@ -456,8 +459,13 @@ def _literal_value(constant: Constant | None) -> Any:
 
 def _key_id(definition: TypeDef, given: dict[str, Any]) -> str | None:
     """The id of a keyed row; None if a part of the key is missing."""
-    values = {name: given.get(name, default_of(definition.by_name[name])) for name in definition.key}
-    return None if None in values.values() else id_of(definition, values)
+    values = {}
+    for name in definition.key:
+        value = given[name] if name in given else default_of(definition.by_name[name])
+        if value is None:
+            return None
+        values[name] = value
+    return id_of(definition, values)
 
 
 def _missing_key_violations(definition: TypeDef, given: dict[str, Any]) -> list[Violation]:

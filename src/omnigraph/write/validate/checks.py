@@ -89,8 +89,6 @@ class Unreferenced:
 
 def run_checks(checks: Sequence[Check], txn: WriteTxn, tables: Tables) -> None:
     """Run all checks in parallel; raises one error with all violations."""
-    if not checks:
-        return
     found = gather([partial(_violations, check, txn, tables) for check in checks])
     raise_violations(violation for violations in found for violation in violations)
 

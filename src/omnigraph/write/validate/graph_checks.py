@@ -106,7 +106,7 @@ class ReplacedNodesHaveEdgeEnds:
         raise_violations(_dangling(self.endpoint, found))
 
 
-class PrefetchedRows:
+class PrefetchedRows(dict[object, "pa.Table"]):
     """Rows that planning has read for the checks of one write, by the lookup that would find them.
 
     Planning reads them together with its own rows. That has to be one scan, not two at the same time: the second would
@@ -114,21 +114,18 @@ class PrefetchedRows:
     stay valid for their version.
     """
 
-    def __init__(self) -> None:
-        self._rows: dict[object, pa.Table] = {}
-
     def find_rows(
         self, tables: Tables, at: TableContent, columns: Sequence[str], values: Mapping[str, Collection[object]]
     ) -> "pa.Table":
         """The rows that have one of the values given for each column; read now if they were not prefetched."""
-        rows = self._rows.get(_lookup_key(at, columns, values))
+        rows = self.get(_lookup_key(at, columns, values))
         return tables.find_rows(at, columns, values) if rows is None else rows
 
     def add(
         self, at: TableContent, columns: Sequence[str], values: Mapping[str, Collection[object]], rows: "pa.Table"
     ) -> None:
         """Remember rows among which are all that have these values."""
-        self._rows[_lookup_key(at, columns, values)] = rows.select(list(columns))
+        self[_lookup_key(at, columns, values)] = rows.select(list(columns))
 
 
 def _lookup_key(at: TableContent, columns: Sequence[str], values: Mapping[str, Collection[object]]) -> object:

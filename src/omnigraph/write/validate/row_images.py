@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from omnigraph.query.values import parse_value
-from omnigraph.schema.catalog import Property, TypeDef
+from omnigraph.schema.catalog import TypeDef
 from omnigraph.storage.table.overlay import with_ids
 from omnigraph.write.delta import texts
 
@@ -15,15 +14,6 @@ if TYPE_CHECKING:
     Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 RowImage: TypeAlias = dict[str, Any]  # by column
-
-
-def defaults_of(definition: TypeDef) -> RowImage:
-    """The values of a new row's properties that are not given: the declared default, or null."""
-    return {prop.column: default_of(prop) for prop in definition.properties}
-
-
-def default_of(prop: Property) -> Any:
-    return None if prop.default is None else parse_value(prop.default, prop.type)
 
 
 def stale_vectors(definition: TypeDef, given: Iterable[str]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ runs them in parallel, and again when a table that they read has changed.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from omnigraph.caches import SingleFlightCache
+from omnigraph.caches import DerivedCache
 from omnigraph.errors import Violation
 from omnigraph.manifest.commit.plan import Check
 from omnigraph.manifest.commit.txn import WriteTxn
@@ -31,13 +31,13 @@ from omnigraph.write.validate.row_checks import passes_fast_checks, value_violat
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMAS_MAX = 16
-_constraints: SingleFlightCache[str, Constraints] = SingleFlightCache(SCHEMAS_MAX)  # by the schema's hash
+SCHEMAS_MAX = 64
+_CONSTRAINTS = DerivedCache(constraints_of, SCHEMAS_MAX)
 
 
 def constraints_for(txn: WriteTxn) -> Constraints:
     """The constraints of the transaction's schema, derived once: for 500 types that is slow."""
-    return _constraints.get_or_create(txn.base.schema, lambda: constraints_of(txn.catalog))
+    return _CONSTRAINTS.of(txn.schema.catalog)
 
 
 def checks_for(
@@ -48,8 +48,8 @@ def checks_for(
     `known` are violations that the caller found while it made the rows, `prefetched` the rows that it has read already.
     """
     constraints = constraints_for(txn)
-    found = [*known, *row_violations(txn.catalog, constraints, delta)]
-    checks = graph_checks(constraints, delta, prefetched or PrefetchedRows())
+    found = [*known, *row_violations(txn.schema.catalog, constraints, delta)]
+    checks = graph_checks(constraints, delta, PrefetchedRows() if prefetched is None else prefetched)
     return (KnownViolations(tuple(found)), *checks) if found else tuple(checks)
 
 
@@ -57,8 +57,8 @@ def row_violations(catalog: Catalog, constraints: Constraints, delta: Delta) -> 
     """Violations of single rows and between rows of the delta; nothing is read."""
     found: list[Violation] = []
     for key, table in delta.tables.items():
-        definition, made = catalog.type_of(key), table.made
-        if table.count and not (made is not None and passes_fast_checks(definition, made.values)):
+        definition, row = catalog.by_key[key], table.single_row
+        if table.count and not (row is not None and passes_fast_checks(definition, row.values)):
             found += value_violations(constraints.of(key), definition, table.rows)
     return found
 
@@ -70,16 +70,17 @@ def graph_checks(constraints: Constraints, delta: Delta, prefetched: PrefetchedR
     for key, table in delta.tables.items():
         if table.ids_must_be_new and not table.fresh_ids and not table.replaces_all and table.ids:
             checks.append(IdsAbsent(key, table.ids, id_constraint_name(constraints.of(key), key)))
-        for constraint in constraints.between_rows(key):
+        for constraint in constraints.between_rows.get(key, ()):
             if isinstance(constraint, Unique) and not table.replaces_all:
                 checks += unique_checks(constraint, table, prefetched)
             elif isinstance(constraint, Endpoint):
                 ends += _required_ends(constraint, table, delta)
             elif isinstance(constraint, Cardinality):
                 checks += _cardinality_checks(constraint, table, delta)
-        for endpoint in constraints.referring_to(key):
-            checks += _removal_checks(endpoint, table, delta)
-    return [*checks, *_end_checks(ends, delta)]
+        if table.removed or table.replaces_all:
+            for endpoint in constraints.referring_to(key):
+                checks += _removal_checks(endpoint, table, delta)
+    return [*checks, *_end_checks(ends, delta)] if ends else checks
 
 
 def id_constraint_name(constraints: Iterable[Constraint], key: TableKey) -> str:
@@ -143,8 +144,6 @@ def _cardinality_checks(constraint: Cardinality, table: TableDelta, delta: Delta
 
 def _removal_checks(endpoint: Endpoint, table: TableDelta, delta: Delta) -> list[Check]:
     """Checks of removed nodes. Where all edges are replaced, those are checked as rows of the delta."""
-    if not table.removed and not table.replaces_all:
-        return []
     if delta.replaces_all(endpoint.table_key) or table.removes_edges:
         return []
     ignoring = delta.affected_ids(endpoint.table_key)

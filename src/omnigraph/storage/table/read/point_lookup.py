@@ -51,13 +51,6 @@ def lookup(
     return _concat(parts, shape)
 
 
-def known_absent(handles: Handles, at: TableVersion | None, ids: Collection[str], overlay: Overlay) -> bool:
-    """Whether it is known, without a request, that none of these ids has a row."""
-    if not overlay.ids.isdisjoint(ids):
-        return False
-    return at is None or not handles.lookup_cache.possibly_present(at, [i for i in ids if i not in overlay.hidden_ids])
-
-
 def exists(handles: Handles, at: TableVersion | None, ids: Iterable[str], overlay: Overlay) -> frozenset[str]:
     """Which of these ids have a row."""
     wanted = frozenset(ids)

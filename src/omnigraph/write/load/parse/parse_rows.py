@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.manifest.model.manifest import TableKey
+from omnigraph.query.values import default_of
 from omnigraph.schema.catalog import Property, TypeDef
 from omnigraph.write.load.input.load_input import InputPlace, LoadInput
 from omnigraph.write.load.load_rows import TypeRows, build_rows
@@ -12,7 +13,6 @@ from omnigraph.write.load.parse.arrow_builder import build_column
 from omnigraph.write.load.parse.keyed_ids import derive_ids
 from omnigraph.write.load.parse.parse_columns import combine_masks
 from omnigraph.write.load.parse.parsed import MintId, ParsedBlock, ParsedRows, RejectedLine, mint_ids
-from omnigraph.write.validate.row_images import default_of
 
 if TYPE_CHECKING:
     import numpy as np
