@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -24,7 +25,8 @@ from omnigraph.server.auth.tokens import (
     read_tokens,
     revoke_token,
 )
-from support.server import token
+from omnigraph.server.settings import ServerSettings
+from support.server import people_graph, served, token
 
 
 @pytest.fixture
@@ -84,6 +86,86 @@ def test_a_token_file_that_others_may_write_stops_the_start(tokens: Path) -> Non
             TokenFile(tokens)
     tokens.chmod(0o644)
     TokenFile(tokens)
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_token_file_that_others_may_write_since_is_not_believed(
+    tokens: Path, caplog: pytest.LogCaptureFixture, mode: int
+) -> None:
+    """Neither a token that somebody put there nor those of before: nobody knows what was taken out."""
+    _, text = create_token(tokens, "ada", [Grant("read")], datetime(2026, 1, 1, tzinfo=UTC))
+    known = TokenFile(tokens)
+    assert known.principal(text) is not None
+
+    tokens.chmod(mode)
+    assert [known.principal(text) for _ in range(3)] == [None] * 3
+    planted = token(tokens.with_name("evil.json"), "eve", "admin")
+    tokens.write_bytes(tokens.with_name("evil.json").read_bytes())
+    assert known.principal(planted) is None
+
+    assert known.refused is not None
+    lines = [record.__dict__["fields"]["error"] for record in caplog.records if record.levelname == "ERROR"]
+    assert len(lines) == 2  # one for each change of the file, not one for each request
+    assert all("Others may write" in line and "chmod go-w" in line for line in lines)
+
+
+def test_a_token_file_is_believed_again_when_others_may_not_write_it_any_more(tokens: Path) -> None:
+    _, text = create_token(tokens, "ada", [Grant("read")], datetime(2026, 1, 1, tzinfo=UTC))
+    known = TokenFile(tokens)
+    tokens.chmod(0o666)
+    assert known.principal(text) is None
+
+    tokens.chmod(0o600)
+
+    assert known.principal(text) is not None
+    assert known.refused is None
+    assert known.refusals == 1
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_a_token_file_with_another_owner_is_not_believed(tokens: Path) -> None:
+    _, text = create_token(tokens, "ada", [Grant("read")], datetime(2026, 1, 1, tzinfo=UTC))
+    known = TokenFile(tokens)
+
+    os.chown(tokens, 12345, -1)
+
+    assert known.principal(text) is None
+    assert "belongs to another user" in str(known.refused)
+
+
+def test_a_token_file_with_the_size_and_time_of_the_one_before_is_read_again(tokens: Path) -> None:
+    first, other = tokens.with_name("first.json"), tokens.with_name("other.json")
+    one, two = token(first, "ada", "read"), token(other, "eve", "read")
+    tokens.write_bytes(first.read_bytes())
+    tokens.chmod(0o600)
+    known, before = TokenFile(tokens), tokens.stat()
+    assert known.principal(one) is not None
+
+    tokens.write_bytes(other.read_bytes())
+    os.utime(tokens, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    assert tokens.stat().st_size == before.st_size
+    assert known.principal(one) is None
+    assert known.principal(two) is not None
+
+
+def test_a_server_whose_token_file_is_refused_lets_nobody_in_and_is_not_ready(tmp_path: Path, tokens: Path) -> None:
+    people_graph(tmp_path / "graph")
+    text = token(tokens, "ada", "read")
+    settings = ServerSettings(tokens=tokens, grace_s=1.0, spark=False)
+    with served({"people": tmp_path / "graph"}, settings) as server, server.client(text) as client:
+        assert client.get("/graphs").status_code == 200
+        assert client.get("/readyz").status_code == 200
+
+        tokens.chmod(0o622)
+        assert client.get("/graphs").status_code == 401
+        ready = client.get("/readyz")
+        assert (ready.status_code, ready.json()["code"]) == (503, "unavailable")
+        assert str(tokens) not in ready.text
+
+        tokens.chmod(0o600)
+        assert client.get("/readyz").status_code == 200
+        assert "omnigraph_token_file_refusals 1.0" in client.get("/metrics").text
 
 
 def test_a_change_keeps_who_may_read_the_file_and_the_link_that_leads_to_it(tokens: Path, tmp_path: Path) -> None:

@@ -41,6 +41,9 @@ class Metrics:
         )
         self.running = Gauge("omnigraph_http_running", "Requests that work now.", registry=registry)
         self.waiting = Gauge("omnigraph_http_waiting", "Requests in line.", registry=registry)
+        self.token_file_refusals = Gauge(
+            "omnigraph_token_file_refusals", "How often a changed token file was refused.", registry=registry
+        )
         self.errors = Counter("omnigraph_errors_total", "Answers that are errors.", ("code",), registry=registry)
         self.conflicts = Counter(
             "omnigraph_conflicts_total", "Writes refused as conflicts.", ("kind",), registry=registry

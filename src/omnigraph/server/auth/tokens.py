@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 from omnigraph.api.models import iso_time
 from omnigraph.errors import BadRequest, NotFound, OmnigraphError
@@ -123,11 +123,25 @@ def revoke_token(path: Path, token_id: str) -> StoredToken:
 
 
 def read_tokens(path: Path) -> tuple[StoredToken, ...]:
+    with _open_tokens(path) as file:
+        return _parse_tokens(path, file.read())
+
+
+@contextmanager
+def _open_tokens(path: Path) -> Iterator[BinaryIO]:
     try:
-        document = json.loads(path.read_bytes())
+        with path.open("rb") as file:
+            yield file
     except FileNotFoundError:
         raise NotFound(f"There is no token file {path}: make one with `token create`.") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise BadRequest(f"The token file {path} can't be read ({type(error).__name__}): restore it.") from error
+
+
+def _parse_tokens(path: Path, data: bytes) -> tuple[StoredToken, ...]:
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
         raise BadRequest(f"The token file {path} can't be read ({type(error).__name__}): restore it.") from error
     try:
         if document["format"] != FORMAT:
@@ -203,16 +217,22 @@ def _hash(text: str) -> str:
 
 
 class TokenFile:
-    """The tokens of a server, as the file has them now."""
+    """The tokens of a server, as the file has them now.
+
+    The file is believed only while nobody but its owner, or root, can write it, at each reading as at the start. One
+    that went away, broke or became writable for others lets nobody in. The tokens of before are not kept: the change
+    may have been meant to end them.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._seen: tuple[int, int, int] | None = None
-        self._tokens: tuple[StoredToken, ...] = ()
-        read_tokens(path)
-        if path.stat().st_mode & OTHERS_WRITE:
-            raise BadRequest(f"Others may write {path} and so give themselves tokens: chmod go-w it, then start again.")
+        self._owner: int | None = None
+        self._seen: os.stat_result | None
+        self._tokens, self._seen = self._read()
+        self._owner = self._seen.st_uid
+        self.refused: OmnigraphError | None = None
+        self.refusals = 0
 
     def principal(self, presented: str) -> Principal | None:
         """Whose token it is; None if it is nobody's. Every hash is compared, whichever fits."""
@@ -223,22 +243,52 @@ class TokenFile:
                 found = token
         return None if found is None else Principal(found.actor, found.grants, found.id)
 
+    def is_believed(self) -> bool:
+        """Whether the file can be read, and is as safe as at the start."""
+        self._refresh()
+        return self.refused is None
+
     def _refresh(self) -> tuple[StoredToken, ...]:
-        """A file that went away or broke lets nobody in: better than those whom it may have meant to keep out."""
-        try:
-            found = self._path.stat()
-            seen = (found.st_mtime_ns, found.st_size, found.st_ino)
-        except OSError:
-            return ()
+        """The tokens, read again if the file has changed in any way; none while it is refused."""
         with self._lock:
-            if seen != self._seen:
-                self._tokens = self._read()
-                self._seen = seen
+            found = self._stat()
+            if _identity(found) == _identity(self._seen):
+                return self._tokens
+            try:
+                self._tokens, self._seen = self._read()
+                self.refused = None
+                _log.info("The token file was read again.", extra={"fields": {"tokens": len(self._tokens)}})
+            except OmnigraphError as error:
+                self._tokens, self._seen, self.refused = (), found, error
+                self.refusals += 1
+                _log.error("The token file is refused: nobody is let in.", extra={"fields": {"error": str(error)}})
             return self._tokens
 
-    def _read(self) -> tuple[StoredToken, ...]:
+    def _stat(self) -> os.stat_result | None:
         try:
-            return read_tokens(self._path)
-        except OmnigraphError as error:
-            _log.error("The token file can't be read.", extra={"fields": {"error": str(error)}})
-            return ()
+            return self._path.stat()
+        except OSError:
+            return None
+
+    def _read(self) -> tuple[tuple[StoredToken, ...], os.stat_result]:
+        """What is judged is what is read: both by one descriptor."""
+        with _open_tokens(self._path) as file:
+            found = os.fstat(file.fileno())
+            if found.st_mode & OTHERS_WRITE:
+                raise BadRequest(
+                    f"Others may write {self._path} and so give themselves tokens: see `token list` for what it holds "
+                    "now, then chmod go-w it."
+                )
+            if self._owner is not None and found.st_uid not in (self._owner, 0):
+                raise BadRequest(
+                    f"{self._path} belongs to another user than when the server started: see `token list` for what it "
+                    "holds now, then chown it back, or start the server again."
+                )
+            return _parse_tokens(self._path, file.read()), found
+
+
+def _identity(found: os.stat_result | None) -> tuple[int, ...] | None:
+    """What changes whenever a file is written or gets other rights; its times alone can be set to anything."""
+    if found is None:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode, found.st_uid

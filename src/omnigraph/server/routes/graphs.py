@@ -66,6 +66,8 @@ async def readyz(request: Request) -> Response:
     graphs = {name: hosted.graph is not None for name, hosted in service.hosted.graphs.items()}
     if service.draining:
         return error_response(NotReady("it is about to end"), request.state.info.redaction)
+    if service.tokens is not None and not service.tokens.is_believed():
+        return error_response(NotReady("its token file is refused"), request.state.info.redaction)
     if not any(graphs.values()):
         return error_response(NotReady("no graph could be opened"), request.state.info.redaction)
     shown = graphs if service.tokens is None else {}
@@ -86,6 +88,7 @@ async def metrics(request: Request) -> Response:
         raise forbidden("watching the server, which tells of every graph")
     service.metrics.running.set(service.admission.running)
     service.metrics.waiting.set(service.admission.waiting)
+    service.metrics.token_file_refusals.set(0 if service.tokens is None else service.tokens.refusals)
     exposed = await asyncio.to_thread(service.metrics.render)
     return Response(exposed, headers={"Content-Type": CONTENT_TYPE})
 
