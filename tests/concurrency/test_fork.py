@@ -24,8 +24,9 @@ import omnigraph
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
 from omnigraph.storage.location import parse_location
-from omnigraph.storage.objects.local import LocalBackend, _directory_lock
+from omnigraph.storage.objects.local import LocalBackend
 from omnigraph.storage.objects.object_store import ObjectStore, PutResult, ReplaceOutcome, open_store
+from omnigraph.storage.objects.posix import directory_lock
 from support.s3 import S3Location
 
 pytestmark = pytest.mark.filterwarnings("ignore:lance is not fork-safe", "ignore:This process.*is multi-threaded")
@@ -319,7 +320,7 @@ def test_the_lock_of_a_parent_that_was_killed_is_not_kept_by_its_child(store: Ob
     reading, writing = os.pipe()
     parent = os.fork()
     if parent == 0:
-        with _directory_lock(folder):
+        with directory_lock(folder):
             if os.fork() == 0:
                 os.write(writing, str(os.getpid()).encode())
                 signal.alarm(CHILD_S)
@@ -341,7 +342,7 @@ def test_the_lock_of_a_parent_that_was_killed_is_not_kept_by_its_child(store: Ob
 
 def test_a_child_that_was_forked_under_a_lock_does_not_unlock_it(store: ObjectStore, tmp_path: Path) -> None:
     folder = tmp_path / "store" / "tags"
-    lock = _directory_lock(folder)
+    lock = directory_lock(folder)
     lock.__enter__()
     with living_child(lambda: lock.__exit__(None, None, None)):
         assert not lock_is_free(folder)

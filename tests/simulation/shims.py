@@ -29,7 +29,7 @@ from omnigraph.storage.table.maintain.inspect import fresh_session
 from simulation.world import Process, State, Task, World
 
 # These hold a lock for a moment only, also in threads of Lance.
-_REAL_LOCKS = frozenset({f"omnigraph.storage.{name}" for name in ("counting", "folders", "local", "meter")})
+_REAL_LOCKS = frozenset({f"omnigraph.storage.{name}" for name in ("meter", "objects.local", "table.lance_io_stats")})
 _LEFT_OUT = ("omnigraph.server", "omnigraph.cli", "omnigraph.remote", "omnigraph.__main__", "omnigraph.pipeline.spark")
 
 
@@ -319,7 +319,7 @@ def installed(world: World, open_store: Callable[..., Any], *, ordered_listings:
             ("threading", threading, shim),
             ("gather", real_gather, gather),
             ("open_store", real_open_store, open_store),
-            ("connected", real_connected, _duckdb),
+            ("connect_duckdb", real_connected, _duckdb),
         ):
             if names.get(name) is real and not (real is threading and module.__name__ in _REAL_LOCKS):
                 replaced.append((module, name, real))

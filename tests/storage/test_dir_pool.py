@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.storage.objects.dir_pool import BLOCK, DIRS_MAX, SPARES_MAX, SPARES_MIN, DirPool, OpenDirectory
-from omnigraph.storage.objects.local import LocalBackend
+from omnigraph.storage.location import PREALLOCATION_BLOCK as BLOCK
+from omnigraph.storage.objects.local import DIRS_MAX, SPARES_MAX, SPARES_MIN, DirPool, LocalBackend, OpenDirectory
 from omnigraph.storage.objects.object_store import PutOutcome
 
 OBJECTS = 4 * SPARES_MAX

@@ -23,7 +23,7 @@ from omnigraph.manifest.commit.plan import Append, Delete, Overwrite, TableActio
 from omnigraph.manifest.commit.publish import PublishPolicy
 from omnigraph.manifest.settings import Settings
 from omnigraph.storage.location import parse_location
-from omnigraph.storage.objects import dir_pool
+from omnigraph.storage.objects import local
 from omnigraph.storage.objects.local import LocalBackend
 from omnigraph.storage.objects.object_store import (
     ObjectStore,
@@ -428,7 +428,7 @@ def test_that_no_thread_can_be_started_does_not_make_a_failure_of_an_object_that
     def refuse() -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(dir_pool, "_preallocator", refuse)
+    monkeypatch.setattr(local, "_preallocator", refuse)
 
     assert {store.create(f"folder/{number}", b"").outcome for number in range(5)} == {PutOutcome.CREATED}
 

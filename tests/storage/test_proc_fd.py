@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from omnigraph.storage.objects import dir_pool
-from omnigraph.storage.objects.dir_pool import DirPool, OpenDirectory
+from omnigraph.storage.objects import local
+from omnigraph.storage.objects.local import DirPool, OpenDirectory
 
 
 def test_threads_that_ask_for_the_descriptors_at_once_all_get_an_open_directory(
@@ -23,7 +23,7 @@ def test_threads_that_ask_for_the_descriptors_at_once_all_get_an_open_directory(
             pass  # the other one waits for this
         return OpenDirectory(path)
 
-    monkeypatch.setattr(dir_pool, "OpenDirectory", slow)
+    monkeypatch.setattr(local, "OpenDirectory", slow)
     kept = DirPool()
 
     with ThreadPoolExecutor(2) as threads:

@@ -36,6 +36,7 @@ _SYNONYMS: Mapping[str, str] = {
 }
 FSYNC_OPTION = "fsync"  # ours: "false" gives up durability across power cuts for speed
 FSYNC_VARIABLE = "OMNIGRAPH_FSYNC"
+PREALLOCATION_BLOCK = 4096  # bytes; an object of whole blocks is likely to be as long as the last one
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Location:
 
     @property
     def preallocates_files(self) -> bool:
-        """Whether creating objects of equal length is faster, because files are preallocated: see `dir_pool.py`."""
+        """Whether creating objects of equal length is faster, because files are preallocated: see `local.py`."""
         return self.fsync and self.is_local
 
     def child_uri(self, key: str) -> str:

@@ -35,7 +35,7 @@ from omnigraph.manifest.store.head_search import HeadSearch, encode_hint
 from omnigraph.manifest.store.stub_index import StubIndex, decode_stub_index, encode_stub_index
 from omnigraph.runtime import Clock, SystemClock
 from omnigraph.schema.catalog import Schema, decode_schema
-from omnigraph.storage.objects.dir_pool import BLOCK
+from omnigraph.storage.location import PREALLOCATION_BLOCK
 from omnigraph.storage.objects.object_store import EXISTS, ObjectStore, PutOutcome, PutResult, ReplaceOutcome
 
 CACHE_BYTES_MAX = 32 * 2**20
@@ -182,7 +182,7 @@ class Manifests:
         began = None if self._clock_check is None else self._clock_check.before_put()
         data, texts = encode_after(manifest, self._texts.peek(manifest.branch_id) or NO_TEXTS)
         if self._fills_blocks:
-            data += b" " * (-len(data) % BLOCK)
+            data += b" " * (-len(data) % PREALLOCATION_BLOCK)
         answer = self._store.create(manifest_key(manifest.point), data)
         if answer.outcome is PutOutcome.CREATED:
             self._keep_texts(manifest.branch_id, texts)

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 
 from omnigraph.errors import AlreadyExists, BadRequest, OmnigraphError, StorageFull
 from omnigraph.storage.location import Location, parse_location
-from omnigraph.storage.objects.local import sync_directory
 from omnigraph.storage.objects.object_store import open_store
+from omnigraph.storage.objects.posix import sync_directory
 
 SUMMARY = "_export.json"
 _PART = re.compile(r"[A-Z][A-Za-z0-9_]*/part-\d{5,}\.(jsonl|csv|parquet)\Z")

@@ -3,20 +3,30 @@
 An object appears under its name complete and durable or not at all: it is written to an unnamed or temporary file,
 synced, linked to its name, and the directory is synced. A general object-store library would make it visible before it
 is synced, so this backend is our own.
+
+A small commit on a local disk waits for the flush and for a new inode: in a directory tree with many inodes, finding a
+free one can take longer than the flush. So the directory stays open, and a background thread creates unnamed files
+(O_TMPFILE) for the next commits. They are invisible until they get a name, and vanish with the process.
+
+With fsync these files are as long as the last object was, and are on disk already: an object of the same length then
+only changes their content, which saves the flush of the inode, half of the cost.
 """
 
 import errno
-import fcntl
 import os
 import secrets
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import SimpleQueue
 from stat import S_ISREG
 
-from omnigraph.errors import AccessDenied, BadRequest, StorageFull
-from omnigraph.storage.objects.dir_pool import DirPool, OpenDirectory
+from omnigraph.caches import LruCache
+from omnigraph.errors import BadRequest
+from omnigraph.fork_safety import renew_after_fork
+from omnigraph.storage.location import PREALLOCATION_BLOCK
 from omnigraph.storage.objects.object_store import (
     CREATED,
     EXISTS,
@@ -28,9 +38,12 @@ from omnigraph.storage.objects.object_store import (
     TransientError,
     content_etag,
 )
+from omnigraph.storage.objects.posix import directory_lock, sync_directory, translate, translate_os_errors
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_DENIED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+DIRS_MAX = 8  # open at once
+SPARES_MAX, SPARES_MIN = 16, 2  # per directory; refilled in one go, so that few commits run beside a refill
+_BUSY_FROM = 2  # creations in a directory after which another is likely
+_PREALLOCATED_BYTES_MAX = 16 * PREALLOCATION_BLOCK  # bytes
 _TEMPORARY = ".tmp-"
 _FLUSHES_DATA = hasattr(os, "fdatasync")
 _NO_UNNAMED = frozenset(
@@ -38,73 +51,145 @@ _NO_UNNAMED = frozenset(
 )
 
 
-def sync_directory(path: Path | str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+class OpenDirectory:
+    """An open directory. It closes with the last reference, so a descriptor in use is never reused."""
+
+    __slots__ = ("_device", "_flushed", "_inode", "_length", "_spares", "_uses", "fd", "path")
+
+    def __init__(self, path: str, flushed: bool = False) -> None:
+        self._spares: list[tuple[int, int]] = []  # descriptors and lengths of unnamed files
+        self._uses = 0
+        self._flushed = flushed
+        self._length = 0  # of the last object, if files are preallocated at that length
+        self.path = path
+        self.fd = -1
+        self.fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        found = os.fstat(self.fd)
+        self._device, self._inode = found.st_dev, found.st_ino
+
+    def __del__(self) -> None:
+        for fd in (self.fd, *(spare for spare, _ in self._spares)):
+            if fd >= 0:
+                os.close(fd)
+
+    def is_current(self) -> bool:
+        """Whether its path still leads here: it may have been removed or moved, and another made."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return False
+        return found.st_ino == self._inode and found.st_dev == self._device
+
+    def take_file(self, length: int) -> tuple[int, int]:
+        """The descriptor of an unnamed file, which the caller closes, and the file's length."""
+        self._uses += 1
+        self._length = (
+            length if self._flushed and length % PREALLOCATION_BLOCK == 0 and length <= _PREALLOCATED_BYTES_MAX else 0
+        )
+        try:
+            return self._spares.pop()
+        except IndexError:
+            return self._create_file(), 0
+
+    def request_refill(self) -> None:
+        """Preallocate files in the background, unless this object is likely to be the last."""
+        if self._uses >= _BUSY_FROM and len(self._spares) < SPARES_MIN:
+            with suppress(RuntimeError):  # no thread can be started: files are created on demand
+                _preallocator().put(self)
+
+    def refill(self) -> None:
+        while len(self._spares) < SPARES_MAX:
+            fd, length = self._create_file(), self._length
+            try:
+                if length:
+                    os.write(fd, b" " * length)
+                    os.fsync(fd)
+            except OSError:
+                os.close(fd)
+                raise
+            self._spares.append((fd, os.fstat(fd).st_size))
+
+    def _create_file(self) -> int:
+        return os.open(self.path, os.O_WRONLY | os.O_TMPFILE, 0o666)
 
 
-_locks: set[int] = set()  # descriptors through which this process locks directories, or waits to
+class DirPool:
+    """The most recently used directories of one store."""
+
+    def __init__(self, flushed: bool = False) -> None:
+        self._flushed = flushed
+        renew_after_fork(self, DirPool._renew)
+
+    def _renew(self) -> None:
+        """A forked child has copies of its parent's descriptors, and only the parent may name those files."""
+        self._open: LruCache[str, OpenDirectory] = LruCache(DIRS_MAX)
+        self._descriptors: OpenDirectory | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def proc_fd(self) -> int:
+        """/proc/self/fd, from which an unnamed file is linked to its name."""
+        known = self._descriptors
+        if known is None:
+            with self._lock:  # a second one would close the first, which another thread may be about to use
+                known = self._descriptors = self._descriptors or OpenDirectory("/proc/self/fd")
+        return known.fd
+
+    def get(self, path: str) -> OpenDirectory | None:
+        """The open directory, if its path still leads to it."""
+        with self._lock:
+            folder = self._open.get(path)
+            if folder is None or folder.is_current():
+                return folder
+            self._open.pop(path)
+            return None
+
+    def open(self, path: str) -> OpenDirectory:
+        folder = OpenDirectory(path, self._flushed)
+        with self._lock:
+            self._open.put(path, folder)
+        return folder
 
 
-@contextmanager
-def _directory_lock(folder: Path) -> Iterator[None]:
-    """Lock the directory itself: no lock file is left behind, and the kernel releases it with the process.
+class _Preallocator:
+    """The one thread of the process that preallocates files."""
 
-    A child forked meanwhile has a copy of the descriptor, and the lock lasts as long as any copy is open. So it is
-    unlocked here, not only closed, and the child closes its copy, in case its parent is killed.
-    """
-    fd, process = os.open(folder, os.O_RDONLY | os.O_DIRECTORY), os.getpid()
-    _locks.add(fd)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        if os.getpid() == process:  # a child forked in here does not own the lock, and has closed its copy
-            _locks.discard(fd)
-            with suppress(OSError):  # locking failed too
-                fcntl.flock(fd, fcntl.LOCK_UN)
-            os.close(fd)
+    def __init__(self) -> None:
+        self._wanted: SimpleQueue[OpenDirectory] = SimpleQueue()
+        threading.Thread(target=self._work, name="omnigraph-files", daemon=True).start()
 
+    def put(self, folder: OpenDirectory) -> None:
+        self._wanted.put(folder)
 
-def _close_copies() -> None:
-    """A forked child closes its copies of the parent's descriptors, which does not release the parent's locks."""
-    while _locks:
-        os.close(_locks.pop())
+    def _work(self) -> None:
+        while True:
+            folder = self._wanted.get()
+            try:
+                folder.refill()
+            except OSError:
+                pass  # the next commit creates the file itself, and reports the error
+            del folder
 
 
-os.register_at_fork(after_in_child=_close_copies)
+_shared_preallocator: _Preallocator | None = None
+_starting = threading.Lock()
 
 
-class translate_os_errors:  # noqa: N801 - used like a function; a class because it is on the path of every small commit
-    """Raise errors of the operating system as ours."""
-
-    __slots__ = ("_what",)
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | FileExistsError):
-            raise _translate(self._what, error) from error
+def _preallocator() -> _Preallocator:
+    global _shared_preallocator
+    if _shared_preallocator is None:
+        with _starting:
+            _shared_preallocator = _shared_preallocator or _Preallocator()
+    return _shared_preallocator
 
 
-def _translate(what: str, error: OSError) -> Exception:
-    if isinstance(error, NotADirectoryError | IsADirectoryError):
-        return FileNotFoundError(*error.args)
-    reason = error.strerror or str(error)
-    if error.errno in _FULL:
-        return StorageFull(what, reason)
-    if error.errno in _DENIED:
-        return AccessDenied(what, reason)
-    if error.errno == errno.ENAMETOOLONG:
-        return BadRequest(f"{what} is too long a name for this file system: choose a shorter one.")
-    return TransientError(reason)
+def _forget_helper() -> None:
+    """A forked child does not have its parent's thread."""
+    global _shared_preallocator, _starting
+    _shared_preallocator, _starting = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_helper)
 
 
 class LocalBackend:
@@ -160,7 +245,7 @@ class LocalBackend:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise _translate(key, error) from error
+            raise translate(key, error) from error
         if not self._fsync:
             return CREATED
         where = path.rpartition("/")[0]
@@ -236,7 +321,7 @@ class LocalBackend:
         """Under a directory lock, since file systems have no conditional replace. It excludes other replaces only."""
         path = self._root / key
         try:
-            with translate_os_errors(key), _directory_lock(path.parent):
+            with translate_os_errors(key), directory_lock(path.parent):
                 if content_etag(path.read_bytes()) != seen:
                     return False
                 with self._temporary_file(path, data, self._fsync) as temporary:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from omnigraph.storage.location import Location
-from omnigraph.storage.objects.local import sync_directory
+from omnigraph.storage.objects.posix import sync_directory
 from omnigraph.storage.table.handles import TableVersion
 from omnigraph.storage.table.lance_errors import translate_errors
 from omnigraph.threads import gather
