@@ -17,8 +17,7 @@ import omnigraph
 from concurrency.virtual_time import World
 from concurrency.workers import workers
 from omnigraph.graph.graph import Graph
-from omnigraph.maintenance.background import fold_due
-from omnigraph.maintenance.policy import folds_due
+from omnigraph.maintenance.background import fold_due, folds_due
 from omnigraph.manifest.commit.contention import RESERVE_AFTER_LOSSES
 from omnigraph.manifest.commit.plan import Append
 from omnigraph.manifest.commit.publish import PublishPolicy

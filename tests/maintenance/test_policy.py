@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.maintenance.policy import FAN, GENTLE, THOROUGH, Effort, folds_due, groups_to_compact, plan_segments
+from omnigraph.maintenance.background import folds_due
+from omnigraph.maintenance.policy import FAN, GENTLE, THOROUGH, Effort, groups_to_compact, plan_segments
 from omnigraph.manifest.model.manifest import Manifest, Position, TableRef
 from omnigraph.manifest.settings import EXIT_LIMIT, HARD_LIMIT, Settings
 from omnigraph.storage.table.handles import TableVersion

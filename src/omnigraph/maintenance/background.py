@@ -11,17 +11,19 @@ import threading
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from omnigraph.errors import BranchNotFound
 from omnigraph.fork_safety import renew_after_fork
 from omnigraph.maintenance.commit import MaintenanceResult, MaintenanceRun, Task
-from omnigraph.maintenance.policy import FAN, GENTLE, folds_due
+from omnigraph.maintenance.policy import FAN, GENTLE
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.model.manifest import BranchId, Manifest, TableKey
+from omnigraph.manifest.model.manifest import BranchId, Manifest, TableKey, TableRef
 from omnigraph.manifest.repository import Repository
-from omnigraph.manifest.settings import EXIT_LIMIT, HARD_LIMIT
+from omnigraph.manifest.settings import EXIT_LIMIT, HARD_LIMIT, Settings
 from omnigraph.storage import meter
 from omnigraph.storage.table.handles import TableVersion
+from omnigraph.storage.table.table_content import TailEntry
 
 ACTOR = "omnigraph:maintenance"
 WAIT_MAX_S = 0.05  # random wait before a run, so that several processes do not all begin
@@ -29,7 +31,48 @@ BACKOFF_MAX_S = 60.0  # after failures
 BRANCHES_MAX = 256  # branches in memory; one that was evicted is due again with its next commit
 EXIT_WAIT_S = 10.0  # how long the end of the process waits for a run
 
+_size = attrgetter("size")
 _log = logging.getLogger("omnigraph.maintain")
+
+
+def folds_due(manifest: Manifest, settings: Settings, factor: int = 1) -> tuple[TableKey, ...]:
+    """The tables whose tails are due to be folded: tails that are too long, and the oldest while there are too many.
+
+    A pure function of the manifest, so that a writer can check it without a request.
+    """
+    left: dict[TableKey, TableRef] = {}
+    due: list[TableKey] = []
+    entries = 0
+    for key, ref in manifest.tables.items():
+        if ref.tail and _is_long(ref, settings, factor):
+            due.append(key)
+        elif ref.tail:
+            left[key] = ref
+            entries += len(ref.tail)
+    if (
+        entries > settings.tails_manifests * factor
+        and len(_manifests_in_tails(left.values())) > settings.tails_manifests * factor
+    ):
+        oldest_first = sorted(left, key=lambda key: _age(manifest, left[key].tail[0]))
+        for key in oldest_first:  # half, so that the next commit does not find the limit passed again
+            if len(_manifests_in_tails(left.values())) <= settings.tails_manifests * factor // 2:
+                break
+            due.append(key)
+            del left[key]
+    return tuple(due)
+
+
+def _is_long(ref: TableRef, settings: Settings, factor: int) -> bool:
+    return len(ref.tail) > settings.tail_manifests * factor or sum(map(_size, ref.tail)) > settings.tail_bytes * factor
+
+
+def _manifests_in_tails(refs: Iterable[TableRef]) -> set[tuple[str, int]]:
+    return {(entry.branch_id, entry.manifest_version) for ref in refs for entry in ref.tail}
+
+
+def _age(manifest: Manifest, entry: TailEntry) -> tuple[bool, int]:
+    """A sort key: entries that a branch inherited are older than its own."""
+    return entry.branch_id == manifest.branch_id, entry.manifest_version
 
 
 def fold_due(
@@ -77,8 +120,9 @@ class _BranchActivity:
     backoff_until: float = 0.0
     running: threading.Lock = field(default_factory=threading.Lock)  # one run at a time
 
-    def count_versions(self, manifest: Manifest) -> None:
-        """Count stored versions: large writes have no tail, but many of them add many fragments."""
+    def count_versions(self, manifest: Manifest) -> bool:
+        """Count stored versions: large writes have no tail, but many of them add many fragments. True if a table is
+        due for that."""
         for commit in manifest.commits:
             for key in commit.touched:
                 ref = manifest.tables.get(key)
@@ -88,6 +132,7 @@ class _BranchActivity:
                         known = self.versions[key] = _VersionCount()
                     if ref.stored != known.at:
                         known.at, known.times = ref.stored, known.times + 1
+        return bool(self.fragmented_tables())
 
     def fragmented_tables(self) -> list[TableKey]:
         return [key for key, staged in self.versions.items() if staged.times >= FAN]
@@ -98,6 +143,7 @@ class Maintainer:
 
     def __init__(self, repository: Repository, *, background: bool = True) -> None:
         self._repository = repository
+        self._disabled = repository.read_only or not repository.settings.maintenance
         self.background = background
         self._exit_hook_registered = False
         renew_after_fork(self, Maintainer._renew)
@@ -110,10 +156,6 @@ class Maintainer:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._closing = threading.Event()
-
-    @property
-    def _disabled(self) -> bool:
-        return self._repository.read_only or not self._repository.settings.maintenance
 
     def before_write(self, manifest: Manifest) -> bool:
         """Fold before a write if the hard limit is reached; returns whether there is a newer base now."""
@@ -140,8 +182,7 @@ class Maintainer:
             return
         with self._lock:
             branch = self._activity_locked(manifest)
-            branch.count_versions(manifest)
-            fragmented = bool(branch.fragmented_tables())
+            fragmented = branch.count_versions(manifest)
         due = bool(folds_due(manifest, self._repository.settings))
         if not due:
             branch.nothing_due_at = manifest.manifest_version

@@ -1,23 +1,18 @@
-"""Maintenance policy: decides what is due, as pure functions of a manifest and of the layout of tables.
+"""Maintenance policy: which fragments and indexes of a table are due, as pure functions of its layout.
 
-Folds depend on the manifest alone, so that a writer can check them without a request. Compaction and indexes depend on
-the layout of a table version and on an effort: `THOROUGH` leaves a table as if it had just been loaded; `GENTLE` runs
-behind a stream of small folds, and its work grows with what was added and not with the size of the table.
+What is done depends on an effort: `THOROUGH` leaves a table as if it had just been loaded; `GENTLE` runs behind a
+stream of small folds, and its work grows with what was added and not with the size of the table. Which tables are due
+to be folded depends on the manifest alone: see `folds_due` in `background.py`.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 
-from omnigraph.manifest.model.manifest import Manifest, TableKey, TableRef
-from omnigraph.manifest.settings import Settings
 from omnigraph.storage.table.index.segments import INDEXED_ROWS_MIN, VECTORS_MIN
 from omnigraph.storage.table.maintain.layout import FragmentLayout, SegmentLayout, TableLayout
-from omnigraph.storage.table.table_content import TailEntry
 from omnigraph.storage.table.write.fragments import BYTES_MAX, ROWS_MAX
 
-_size = attrgetter("size")
 FAN = 8  # fragments of similar size that are compacted together behind folds
 
 
@@ -48,46 +43,6 @@ class Effort:
 
 THOROUGH = Effort()
 GENTLE = Effort(deleted_share=0.25, fan=FAN, whole_segments=False, rows_min=INDEXED_ROWS_MIN, rows_max=4 * 1024 * 1024)
-
-
-# Folds
-
-
-def folds_due(manifest: Manifest, settings: Settings, factor: int = 1) -> tuple[TableKey, ...]:
-    """The tables whose tails are due to be folded: tails that are too long, and the oldest while there are too many."""
-    left: dict[TableKey, TableRef] = {}
-    due: list[TableKey] = []
-    entries = 0
-    for key, ref in manifest.tables.items():
-        if ref.tail and _is_long(ref, settings, factor):
-            due.append(key)
-        elif ref.tail:
-            left[key] = ref
-            entries += len(ref.tail)
-    if (
-        entries > settings.tails_manifests * factor
-        and len(_manifests_in_tails(left.values())) > settings.tails_manifests * factor
-    ):
-        oldest_first = sorted(left, key=lambda key: _age(manifest, left[key].tail[0]))
-        for key in oldest_first:  # half, so that the next commit does not find the limit passed again
-            if len(_manifests_in_tails(left.values())) <= settings.tails_manifests * factor // 2:
-                break
-            due.append(key)
-            del left[key]
-    return tuple(due)
-
-
-def _is_long(ref: TableRef, settings: Settings, factor: int) -> bool:
-    return len(ref.tail) > settings.tail_manifests * factor or sum(map(_size, ref.tail)) > settings.tail_bytes * factor
-
-
-def _manifests_in_tails(refs: Iterable[TableRef]) -> set[tuple[str, int]]:
-    return {(entry.branch_id, entry.manifest_version) for ref in refs for entry in ref.tail}
-
-
-def _age(manifest: Manifest, entry: TailEntry) -> tuple[bool, int]:
-    """A sort key: entries that a branch inherited are older than its own."""
-    return entry.branch_id == manifest.branch_id, entry.manifest_version
 
 
 # Compaction
