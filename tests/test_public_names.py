@@ -21,7 +21,7 @@ from omnigraph import errors
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = Path(omnigraph.__file__).parent
 HEAVY = ("duckdb", "httpx", "lance", "numpy", "obstore", "pandas", "pyarrow", "pyspark")
-FACADE = ("graph/graph.py", "api/interface.py", "graph/history.py", "graph/maintenance.py", "graph/bulk.py")
+FACADE = ("graph/graph.py", "api/interface.py", "graph/history.py", "graph/bulk.py")
 NEED_SPARK = {"OmnigraphDataSource", "graph_frames"}
 SHOWN = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.py"))]
 

@@ -20,8 +20,7 @@ from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline import graph_frames
 from omnigraph.pipeline.source.datasource import lance_condition
-from omnigraph.pipeline.source.frames import read_type
-from omnigraph.pipeline.source.scans import fragment_tasks, pin, read_part
+from omnigraph.pipeline.source.scans import fragment_tasks, pin, read_part, read_type
 from omnigraph.schema.lang.compile import compile_schema
 from support.arrow import values_of
 from support.s3 import S3Location

@@ -1,4 +1,4 @@
-"""Methods of the façade for whole tables: load, export, analyze, embed."""
+"""Methods of the façade for whole tables and for maintenance, which changes how a graph is stored, not its content."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -8,19 +8,25 @@ from typing import IO, TYPE_CHECKING
 from omnigraph.engine import Engine
 from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
 from omnigraph.manifest.repository import Repository
-from omnigraph.pipeline.compute import ComputeOptions
+from omnigraph.pipeline.compute import ComputeOptions, SparkProvider
 from omnigraph.pipeline.progress import Progress
 from omnigraph.storage import meter
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from pyspark.sql import SparkSession
 
+    from omnigraph.gc.cleanup import Cleaned
+    from omnigraph.gc.recovery import Recovery
+    from omnigraph.maintenance.report import OptimizeResult
     from omnigraph.pipeline.analytics.analyze import Analysis
     from omnigraph.pipeline.analytics.spec import Algorithm, Direction
     from omnigraph.pipeline.embedding.embed import EmbedResult
     from omnigraph.read.export.export import Exported
     from omnigraph.read.export.export_formats import Format
     from omnigraph.read.search.embedding import Embedder
+    from omnigraph.verify.verify import VerifyReport
     from omnigraph.write.load.input.load_input import Source
     from omnigraph.write.load.load import LoadResult
     from omnigraph.write.load.load_options import Mode, OnError
@@ -195,3 +201,72 @@ class BulkCommands:
             embedder=embedder,
             on_progress=on_progress,
         )
+
+
+class MaintenanceCommands:
+    """Methods of `Graph` that maintain its storage."""
+
+    repository: Repository
+
+    def optimize(
+        self,
+        branch: str = MAIN,
+        types: Sequence[str] | None = None,
+        engine: Engine = "auto",
+        spark: "SparkSession | None" = None,
+        master: str | None = None,
+        *,
+        actor: str | None = None,
+    ) -> "OptimizeResult":
+        """Fold, compact and index the tables of a branch as one commit, and save the adjacency of its edges.
+
+        The content stays as it is, and no write that runs meanwhile fails because of it. `engine="auto"` works here
+        and on Spark where there is much to rewrite; the result says for each type what was done and what is pending.
+        """
+        from omnigraph.maintenance.optimize import optimize
+
+        with SparkProvider(ComputeOptions(engine, spark, master)) as provider:
+            return optimize(self.repository, branch, types, actor=actor, choose=provider.runner_for_optimize)
+
+    def cleanup(
+        self,
+        older_than: "str | timedelta" = "7d",
+        keep: int = 10,
+        dry_run: bool = True,
+        *,
+        intent_ttl: "str | timedelta" = "7d",
+        actor: str | None = None,
+    ) -> "Cleaned":
+        """Expire history and delete what nothing refers to; unless `dry_run` is False, only report what would go.
+
+        Every branch keeps the states of the last `older_than`, and its last `keep` commits whatever their age. What
+        tags, other branches and jobs that are under way need stays too. Jobs that died longer than `intent_ttl` ago
+        are discarded.
+        """
+        from omnigraph.gc.cleanup import cleanup
+        from omnigraph.gc.retention import Retention, parse_span
+
+        retention = Retention(parse_span(older_than), keep)
+        return cleanup(self.repository, retention, dry_run=dry_run, intent_ttl=parse_span(intent_ttl), actor=actor)
+
+    def recover(self, complete: Sequence[str] = (), discard: Sequence[str] = (), *, all: bool = False) -> "Recovery":
+        """List the long writes that have not ended, after completing or discarding dead ones by their txn ids.
+
+        `all` completes every dead one that staged everything, and discards the others. One that somebody works on is
+        left alone.
+        """
+        from omnigraph.gc.recovery import recover
+        from omnigraph.pipeline.bulk.load import COMPLETER
+
+        named = [(txn_id,) if isinstance(txn_id, str) else tuple(txn_id) for txn_id in (complete, discard)]
+        completers = {"load": COMPLETER}
+        return recover(self.repository, completers, to_complete=named[0], to_discard=named[1], everything=all)
+
+    def verify(self, branch: str | None = None, *, full: bool = False, seed: int = 0) -> "VerifyReport":
+        """Check that everything exists, can be read and is consistent: one branch or all, by samples or in `full`.
+
+        Changes nothing. The report says what was checked and what is damaged; the same seed takes the same samples.
+        """
+        from omnigraph.verify.verify import verify
+
+        return verify(self.repository, branch=branch, full=full, seed=seed)

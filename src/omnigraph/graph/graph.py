@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.engine import Engine
 from omnigraph.errors import BadRequest
-from omnigraph.graph.bulk import BulkCommands
+from omnigraph.graph.bulk import BulkCommands, MaintenanceCommands
 from omnigraph.graph.history import HistoryCommands, TagCommands
-from omnigraph.graph.maintenance import MaintenanceCommands
 from omnigraph.maintenance.background import Maintainer
 from omnigraph.manifest.commit.plan import Check, TableAction
 from omnigraph.manifest.commit.publish import PublishedCommit

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omnigraph.pipeline.source.datasource import OmnigraphDataSource
-    from omnigraph.pipeline.source.frames import graph_frames
+    from omnigraph.pipeline.source.scans import graph_frames
 
 __all__ = ["OmnigraphDataSource", "graph_frames"]
 
@@ -28,6 +28,6 @@ def __getattr__(name: str) -> Any:
 
     require_pyspark()
     from omnigraph.pipeline.source.datasource import OmnigraphDataSource
-    from omnigraph.pipeline.source.frames import graph_frames
+    from omnigraph.pipeline.source.scans import graph_frames
 
     return {"OmnigraphDataSource": OmnigraphDataSource, "graph_frames": graph_frames}[name]

@@ -10,6 +10,5 @@ fold_base.py           folds inline rows into the base of the load
 plan.py                from staged splits to a publish plan
 concurrent_changes.py  whether concurrent commits invalidate the verification
 load_intent.py         the intent of a load
-resume.py              restart of an interrupted load
-staged_marker.py       the marker complete.json of a staged load
+resume.py              restart of an interrupted load; the marker complete.json of a staged one
 """

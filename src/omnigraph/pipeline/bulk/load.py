@@ -46,17 +46,20 @@ from omnigraph.pipeline.bulk.load_intent import hold_intent, remove_leftovers
 from omnigraph.pipeline.bulk.plan import LoadPlanner, PlannedLoad, StagedPass
 from omnigraph.pipeline.bulk.resume import (
     LoadDetails,
+    StagedLoad,
     create_job,
     fingerprint_of,
     fingerprint_of_rows,
+    is_complete,
+    note_complete,
     read_finished_splits,
     read_staged_base,
+    read_staged_load,
     stored_tables,
     txn_id_of_job,
     with_staged_base,
     writable_tables,
 )
-from omnigraph.pipeline.bulk.staged_marker import StagedLoad, is_complete, note_complete, read_staged_load
 from omnigraph.pipeline.bulk.staging.spool import SpooledRows
 from omnigraph.pipeline.bulk.staging.stage import CpuClock, stage_split
 from omnigraph.pipeline.bulk.verification.sql_engine import DuckDbEngine, SparkSqlEngine, SqlEngine

@@ -1,4 +1,8 @@
-"""Resuming a bulk load: what its intent records about it, and what an earlier run has staged."""
+"""Resuming a bulk load: what its intent records about it, and what an earlier run has staged.
+
+The marker `complete.json` of a load that is fully staged holds the options to publish it: with it another process can
+make the commit without the input.
+"""
 
 import hashlib
 import re
@@ -6,11 +10,14 @@ from base64 import b32encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from omnigraph.errors import BadRequest, Damaged
 from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.intent.intent import Intent
 from omnigraph.manifest.intent.intent_store import OwnedIntent
+from omnigraph.manifest.model.document import decode_document, encode_document
 from omnigraph.manifest.model.manifest import Manifest, Point, TableKey, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.bulk.fold_base import FoldedBases
@@ -20,7 +27,7 @@ from omnigraph.storage.objects.object_store import ObjectStore
 from omnigraph.storage.table.write.fragments import TargetTable
 from omnigraph.threads import gather
 from omnigraph.write.load.input.input_splits import Split
-from omnigraph.write.load.load_options import Mode
+from omnigraph.write.load.load_options import MODES, LoadOptions, Mode
 from omnigraph.write.load.parse.parsed import IdMinter
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
@@ -164,3 +171,65 @@ def first_table_id(salt: str, point: Point, key: TableKey) -> str:
     pass that is staged on this base derives alike. The intent has named it before the pass began (`tables_of`)."""
     digest = hashlib.blake2b(f"{salt} {point.branch_id} {point.manifest_version} {key}".encode(), digest_size=10)
     return b32encode(digest.digest()).decode("ascii").lower()[:SHORT_ID_LENGTH]
+
+
+_MARKER = "complete.json"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedLoad:
+    """A fully staged load: everything that its commit needs but the input."""
+
+    options: LoadOptions
+    splits: tuple[Split, ...]
+    input: str | None = None  # a digest of the input
+
+
+def note_complete(store: ObjectStore, job: BulkJob, staged: StagedLoad) -> None:
+    """Write the marker, after the results of all splits."""
+    options = staged.options
+    document = {
+        "mode": options.mode,
+        "branch": options.branch,
+        "from": options.from_,
+        "if_commit": options.if_commit,
+        "quarantines": options.quarantines,
+        "max_errors": options.max_errors,
+        "quarantine": None if options.quarantine is None else str(options.quarantine),
+        "splits": [split.to_json() for split in staged.splits],
+        "input": staged.input,
+    }
+    store.put(f"{job.folder}/{_MARKER}", encode_document(document))
+
+
+def is_complete(store: ObjectStore, intent: Intent, staged_on: Point) -> bool:
+    return store.head(_marker_key(intent, staged_on)) is not None
+
+
+def read_staged_load(store: ObjectStore, intent: Intent, staged_on: Point) -> StagedLoad | None:
+    """None unless everything was staged on that base."""
+    stored = store.get(_marker_key(intent, staged_on))
+    if stored is None:
+        return None
+    what = f"the note beside the staged load {intent.txn_id}"
+    document = decode_document(stored.data, what)
+    try:
+        if document["mode"] not in MODES:
+            raise ValueError(f"mode {document['mode']!r}")
+        options = LoadOptions(
+            mode=cast(Mode, document["mode"]),
+            branch=str(document["branch"]),
+            from_=document["from"],
+            on_error="quarantine" if document["quarantines"] else "fail",
+            max_errors=document["max_errors"],
+            quarantine=None if document["quarantine"] is None else Path(document["quarantine"]),
+            if_commit=document["if_commit"],
+        )
+        splits = tuple(Split.from_json(split) for split in document["splits"])
+        return StagedLoad(options, splits, document.get("input"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise Damaged(what, f"{type(error).__name__}: {error}") from error
+
+
+def _marker_key(intent: Intent, staged_on: Point) -> str:
+    return f"{folder_of(intent.prefix, staged_on)}/{_MARKER}"
