@@ -23,7 +23,7 @@ from omnigraph.diff.entity_changes import (
     parse_position,
 )
 from omnigraph.diff.graph_state import TypeState, state_of
-from omnigraph.diff.lineage import Lineage, find_lineage, same_state
+from omnigraph.diff.lineage import find_lineage, same_state
 from omnigraph.diff.type_diff import TypeHistory, net_difference, pair_types, type_histories
 from omnigraph.errors import BadRequest, CommitNotFound, ConflictError
 from omnigraph.manifest.branch.merge_base import find_bases
@@ -200,7 +200,7 @@ def plan_changes(repository: Repository, older: Snapshot, newer: Snapshot, filte
     if lineage.obstacle is None:
         states = [state_of(state, repository.schemas.read(state.schema)) for state in lineage.states]
         histories = type_histories(states)
-        explained = _explain_composed(lineage)
+        explained = Explained("composed", "one state is an ancestor of the other", lineage.commits)
     else:
         was, now = state_of(older.manifest, older.schema), state_of(newer.manifest, newer.schema)
         histories = pair_types(was, now, _common_catalog(repository, older, newer))
@@ -225,7 +225,10 @@ def _types_after(
         definition, after_id = history.definition, None
         if not reached and after is not None:
             kind, type_name, type_id, entity = after
-            here, place = (_ORDER[definition.kind], definition.name), (_ORDER[_kind(kind)], type_name)
+            here, place = (
+                (_ORDER[definition.kind], definition.name),
+                (_ORDER["node" if kind == "node" else "edge"], type_name),
+            )
             if here < place or (here == place and definition.id != type_id):
                 continue
             reached, after_id = True, entity if here == place else None
@@ -314,10 +317,6 @@ def snapshot_of(repository: Repository, manifest: Manifest) -> Snapshot:
     return Snapshot(manifest, repository.schemas.read(manifest.schema))
 
 
-def _explain_composed(lineage: Lineage) -> Explained:
-    return Explained("composed", "one state is an ancestor of the other", lineage.commits)
-
-
 def _common_catalog(repository: Repository, older: Snapshot, newer: Snapshot) -> Catalog | None:
     """The catalog of a common ancestor; for equal schemas, their own."""
     if older.manifest.schema == newer.manifest.schema:
@@ -343,7 +342,3 @@ def _require_known_types(filters: Filters, histories: Iterable[TypeHistory]) -> 
 def check_limit(limit: int | None) -> None:
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise BadRequest(f"A limit of {limit!r} is invalid: use a whole number, 1 or more.")
-
-
-def _kind(text: str) -> Kind:
-    return "node" if text == "node" else "edge"

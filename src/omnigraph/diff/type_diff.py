@@ -129,7 +129,8 @@ def _compose(parts: Sequence[Difference], definition: TypeDef) -> Difference:
     shape = arrow_schema(definition)
     first: dict[str, int | None] = {}  # id → row number of its first image before; None if it was inserted
     last: dict[str, int | None] = {}
-    befores, afters = (pa.concat_tables([shape.empty_table(), *side]) for side in _sides(parts))
+    befores = pa.concat_tables([shape.empty_table(), *(part.before for part in parts)])
+    afters = pa.concat_tables([shape.empty_table(), *(part.after for part in parts)])
     at_before = at_after = 0
     for part in parts:
         was = _row_numbers(part.before, at_before)
@@ -141,10 +142,6 @@ def _compose(parts: Sequence[Difference], definition: TypeDef) -> Difference:
     before = befores.take(pa.array([row for row in first.values() if row is not None], pa.int64()))
     after = afters.take(pa.array([row for row in last.values() if row is not None], pa.int64()))
     return diff_in_memory(before, after)
-
-
-def _sides(parts: Sequence[Difference]) -> "tuple[list[pa.Table], list[pa.Table]]":
-    return [part.before for part in parts], [part.after for part in parts]
 
 
 def _row_numbers(rows: "pa.Table", offset: int) -> Mapping[str, int]:

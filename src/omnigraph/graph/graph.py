@@ -50,7 +50,10 @@ def init(
     settings: Settings | None = None,
 ) -> "Graph":
     """Create a graph from the text of a schema, or from a catalog; AlreadyExists if there is one at this URI."""
-    wanted = compile_schema(schema) if isinstance(schema, str) else Schema(_catalog(schema))
+    if isinstance(schema, str):
+        wanted = compile_schema(schema)
+    else:
+        wanted = Schema(schema if isinstance(schema, Catalog) else catalog_from_json(schema))
     with meter.operation("init") as operation:
         repository = init_repository(os.fspath(uri), wanted, storage_options, actor=actor, settings=settings)
     return Graph(repository, operation.cost)
@@ -65,10 +68,6 @@ def _schema_text(text: object) -> str:
     if not isinstance(text, str):
         raise BadRequest(f"A schema is text, not {type(text).__name__}: give what a .pg file holds.")
     return text
-
-
-def _catalog(schema: Catalog | Mapping[str, Any]) -> Catalog:
-    return schema if isinstance(schema, Catalog) else catalog_from_json(schema)
 
 
 def open(

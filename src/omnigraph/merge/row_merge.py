@@ -101,7 +101,11 @@ def merge_rows(base: "pa.Table", ours: "pa.Table", theirs: "pa.Table", definitio
     ids = _all_ids(base, ours, theirs)
     sides = _Sides(base, ours, theirs, *(row_numbers(ids, rows) for rows in (base, ours, theirs)))
     has_b, has_o, has_t = sides.base_at >= 0, sides.ours_at >= 0, sides.theirs_at >= 0
-    columns = [_compare_column(sides, name) for name in theirs.column_names if name != ID]
+    columns = [
+        _ColumnComparison(name, sides.base_ours(name), sides.base_theirs(name), sides.ours_theirs(name))
+        for name in theirs.column_names
+        if name != ID
+    ]
     vector_sources = _vector_sources(definition, {column.name: column for column in columns})
     ours_unchanged = _all([column.ours_unchanged for column in columns], has_b & has_o)
     theirs_unchanged = _all([column.theirs_unchanged for column in columns], has_b & has_t)
@@ -137,10 +141,6 @@ def _all_ids(*tables: "pa.Table") -> Any:
     import pyarrow as pa
 
     return pa.chunked_array([chunk for rows in tables for chunk in rows.column(ID).chunks], pa.string()).unique()
-
-
-def _compare_column(sides: _Sides, name: str) -> _ColumnComparison:
-    return _ColumnComparison(name, sides.base_ours(name), sides.base_theirs(name), sides.ours_theirs(name))
 
 
 def _all(masks: "Sequence[Mask]", where: "Mask") -> "Mask":

@@ -77,7 +77,7 @@ class RemoteBulk:
             body = prepare_upload(source, type, lambda: self._catalog(branch, from_), stack)
             if progress is not None:
                 progress.stage("sending")
-            pieces = body.body if self._may_write() else _empty_body
+            pieces = body.body if self._may_write() else lambda: iter(())
             headers = {
                 **body.headers,
                 **({} if if_commit is None else {IF_COMMIT: check_header(if_commit, "A commit id")}),
@@ -247,10 +247,6 @@ def _as_job(source: "Source", job_id: str, write: Write, *, keyed: bool) -> Writ
 
     check_job(source, job_id)
     return write if keyed else Write(write.branch, txn_id_of_job(job_id), keyed=False)
-
-
-def _empty_body() -> Iterator[bytes]:
-    return iter(())
 
 
 @contextmanager

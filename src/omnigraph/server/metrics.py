@@ -176,8 +176,6 @@ def unindexed_rows(shape: "TableLayout") -> int:
         covered.setdefault(segment.index, set()).update(segment.fragments)
     if not covered:
         return shape.rows
-    return max(_rows_outside(shape, known) for known in covered.values())
-
-
-def _rows_outside(shape: "TableLayout", known: set[int]) -> int:
-    return sum(fragment.rows for fragment in shape.fragments if fragment.number not in known)
+    return max(
+        sum(fragment.rows for fragment in shape.fragments if fragment.number not in known) for known in covered.values()
+    )

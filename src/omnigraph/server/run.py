@@ -24,7 +24,6 @@ from typing import Any, TextIO
 
 import uvicorn
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 
 from omnigraph import __version__
 from omnigraph.errors import BadRequest
@@ -88,7 +87,7 @@ def create_app(
         redoc_url=None,
         openapi_url=None,  # a route of graphs.py, which takes no parameters like the others
         redirect_slashes=False,
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.service = service
     errors.install(app)
@@ -103,10 +102,6 @@ def create_app(
         tracing=configure() if tracing is None else tracing,
     )
     return app
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name
 
 
 BIND_DEFAULT = "127.0.0.1:8080"

@@ -156,7 +156,7 @@ def components(count: int, sources: "Numbers", targets: "Numbers") -> "Numbers":
     ways are cut short, until nothing changes: about as often as the logarithm of the longest way.
     """
     parents = np.arange(count)
-    one, other = _both_ways(sources, targets)
+    one, other = np.concatenate([sources, targets]), np.concatenate([targets, sources])
     while True:
         checkpoint()
         above = parents[parents]
@@ -221,10 +221,6 @@ def _named(graph: LocalGraph, roots: "Numbers", numbered: bool) -> "pa.Array[Any
         names = pc.binary_join_element_wise(types, names, pa.scalar(":", pa.large_string()))
     text: pa.Array[Any] = names.cast(pa.string())
     return text
-
-
-def _both_ways(sources: "Numbers", targets: "Numbers") -> "tuple[Numbers, Numbers]":
-    return np.concatenate([sources, targets]), np.concatenate([targets, sources])
 
 
 def _sorted_ids(tables: Tables, snapshot: Snapshot, key: str) -> "pa.Array[Any]":

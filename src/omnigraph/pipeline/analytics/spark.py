@@ -125,7 +125,7 @@ def _pagerank(nodes: "DataFrame", edges: "DataFrame", count: int, spec: Analysis
     ranks = materialize(
         flagged.select("number", F.col("leaving").isNull().alias("dead_end"), F.lit(1.0 / max(count, 1)).alias("rank"))
     )
-    damping, lost = spec.damping, _sum(ranks, F.when(F.col("dead_end"), F.col("rank")))
+    damping, lost = spec.damping, _sums(ranks, F.when(F.col("dead_end"), F.col("rank")))[0]
     for number in range(1, spec.iterations + 1):
         arriving = (
             links.join(ranks, links.s == ranks.number)
@@ -349,10 +349,6 @@ def _reversed(edges: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812
 
     return edges.select(F.col("t").alias("s"), F.col("s").alias("t"))
-
-
-def _sum(frame: "DataFrame", column: "Column") -> float:
-    return _sums(frame, column)[0]
 
 
 def _sums(frame: "DataFrame", *columns: "Column") -> list[float]:

@@ -46,7 +46,7 @@ def destination_at(dest: str, graph: Location, storage_options: Mapping[str, str
         same = urlsplit(dest).scheme.replace("s3a", "s3") == urlsplit(graph.uri).scheme
         storage_options = graph.options if same else None
     location = parse_location(dest, storage_options)
-    if _within(location.uri, graph.uri):
+    if f"{location.uri}/".startswith(f"{graph.uri}/"):
         raise BadRequest(f"{dest} is inside the graph's own place: export to another one.")
     return _LocalDirectory(replace(location, fsync=graph.fsync)) if location.is_local else _StorePrefix(location)
 
@@ -54,10 +54,6 @@ def destination_at(dest: str, graph: Location, storage_options: Mapping[str, str
 def is_part_name(key: str) -> bool:
     """Whether a file is called as those of an export are."""
     return _PART.match(key) is not None
-
-
-def _within(uri: str, graph: str) -> bool:
-    return uri == graph or uri.startswith(f"{graph}/")
 
 
 def _require_free(shown: str, keys: Sequence[str], overwrite: bool) -> None:

@@ -66,7 +66,7 @@ def _encode(adjacency: Adjacency, edges: ResidentTable, source: ResidentTable, t
     columns: list[Any] = [pa.array(array) for array in arrays]
     columns += [nodes.stored.column("id") for nodes in (source, target)]
     about = {"format": FORMAT, "checksum": _checksum(columns), **_versions(edges, source, target)}
-    rows = [_as_list_row(column) for column in columns]
+    rows = [pa.LargeListArray.from_arrays(pa.array([0, len(column)], pa.int64()), column) for column in columns]
     schema = pa.schema(
         [pa.field(name, row.type) for name, row in zip((*_ARRAYS, *_IDS), rows, strict=True)],
         metadata={"omnigraph": json.dumps(about)},
@@ -103,10 +103,6 @@ def _renumber(
     inside = (sources >= 0) & (targets >= 0)
     csr = Csr.build(sources[inside], targets[inside], forward.edges[inside], source.stored.rows, target.stored.rows)
     return Adjacency(csr, forward.edges[~inside].astype(np.int32))
-
-
-def _as_list_row(array: ArrowArray) -> Any:
-    return pa.LargeListArray.from_arrays(pa.array([0, len(array)], pa.int64()), array)
 
 
 def _checksum(columns: list[ArrowArray]) -> int:

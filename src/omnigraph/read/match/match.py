@@ -73,7 +73,7 @@ class _PatternMatch:
 
     def run(self, rows: Bindings) -> Bindings:
         if not self.possible:
-            return self._no_rows()
+            return Bindings(0, {var: np.zeros(0, np.int64) for var in self.tables if var in self.keep})
         for var in rows.columns:
             if var in self.filters:
                 rows = rows.filter(self._filter_mask(var, rows.columns[var]))
@@ -95,9 +95,6 @@ class _PatternMatch:
 
     def _where(self, filters: list[Filter]) -> str:
         return describe_filters(filters) if self.plan.with_details else ""
-
-    def _no_rows(self) -> Bindings:
-        return Bindings(0, {var: np.zeros(0, np.int64) for var in self.tables if var in self.keep})
 
     # Starting
 

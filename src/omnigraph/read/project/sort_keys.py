@@ -41,7 +41,7 @@ def array_keys(array: ArrowArray) -> SortKeys:
     if is_text(kind):
         ranked: Any = pc.rank(array, sort_keys="ascending", tiebreaker="dense")
         return SortKeys(ranked.to_numpy().astype(np.int32), valid)
-    return _rank_values([_hashable(value) for value in array.to_pylist()])
+    return _rank_values([tuple(value) if isinstance(value, list) else value for value in array.to_pylist()])
 
 
 def _rank_values(items: list[Any]) -> SortKeys:
@@ -49,10 +49,6 @@ def _rank_values(items: list[Any]) -> SortKeys:
     order = {value: position for position, value in enumerate(sorted({value for value in items if value is not None}))}
     values = np.fromiter((order.get(value, -1) for value in items), np.int64, len(items))
     return SortKeys(values, values >= 0 if None in items else None)
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def column_keys(access: TableAccess, expr: Prop | EntityId, row_numbers: NumArray) -> SortKeys:

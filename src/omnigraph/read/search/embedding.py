@@ -243,14 +243,10 @@ def _hash_text(text: str, dimension: int) -> list[float]:
     words = _WORD.findall(text.lower())
     features = [(f"1{word}", 1.0) for word in words]
     features += [(f"2{one} {other}", 0.5) for one, other in pairwise(words)]
-    features += [(f"3{part}", 0.3) for word in words for part in _trigrams(f"<{word}>")]
+    features += [(f"3{word[i : i + 3]}", 0.3) for word in (f"<{word}>" for word in words) for i in range(len(word) - 2)]
     vector = [0.0] * dimension
     for feature, weight in features:
         digest = int.from_bytes(hashlib.blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=8).digest())
         vector[digest % dimension] += weight if digest >> 63 else -weight
     length = math.sqrt(math.fsum(x * x for x in vector))
     return [x / length for x in vector] if length else vector
-
-
-def _trigrams(word: str) -> list[str]:
-    return [word[i : i + 3] for i in range(len(word) - 2)]

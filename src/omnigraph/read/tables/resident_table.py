@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.query.ir import EdgeEnd, EntityId, Filter, Prop
+from omnigraph.query.ir import Filter
 from omnigraph.read.match.filters import (
     column_name,
     columns_of,
@@ -235,7 +235,7 @@ class ResidentTable:
         """For each row number, whether there is a row and it passes."""
         result = np.ones(self.total, np.bool_) if self.patch is None else self.patch.alive.copy()
         for condition in filters:
-            result &= evaluate_filter(condition, self._whole_column, self.total)
+            result &= evaluate_filter(condition, lambda operand: self.column(column_name(operand)), self.total)
         return result
 
     def filter_mask(self, filters: Sequence[Filter], row_numbers: NumArray) -> BoolArray:
@@ -248,9 +248,6 @@ class ResidentTable:
         for condition in filters:
             result &= evaluate_filter(condition, lambda operand: values[column_name(operand)], len(row_numbers))
         return result
-
-    def _whole_column(self, operand: Prop | EntityId | EdgeEnd) -> ArrowArray:
-        return self.column(column_name(operand))
 
     def _push_down(self, filters: Sequence[Filter]) -> str | None:
         """The filters as a Lance predicate, as long as that is cheaper than loading their columns."""

@@ -81,13 +81,10 @@ def parse_grant(text: str) -> Grant:
     """`write`, `write@people`, `write@people:agent/*`."""
     match = _GRANT.match(text)
     if match is None:
-        raise BadRequest(f"{text!r} is no grant: write ROLE, ROLE@GRAPH or ROLE@GRAPH:BRANCH, ROLE one of {_roles()}.")
+        roles = ", ".join(ROLES)
+        raise BadRequest(f"{text!r} is no grant: write ROLE, ROLE@GRAPH or ROLE@GRAPH:BRANCH, ROLE one of {roles}.")
     role, graph, branch = match.groups()
     return Grant(_role(role), graph or ANY, branch or ANY)
-
-
-def _roles() -> str:
-    return ", ".join(ROLES)
 
 
 def create_token(path: Path, actor: str, grants: Sequence[Grant], now: datetime) -> tuple[StoredToken, str]:

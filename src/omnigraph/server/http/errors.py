@@ -143,7 +143,8 @@ def error_body(error: OmnigraphError, redaction: Redaction) -> dict[str, Any]:
     """The body of an error response. The store's own words stay in the log."""
     body = error.to_json()
     if type(error) in (Unavailable, StorageFull):
-        body["error"] = f"The store did not serve: {_effect(error)}, try again later."
+        effect = "nothing was committed" if isinstance(error, StorageFull) else "nothing was changed"
+        body["error"] = f"The store did not serve: {effect}, try again later."
     elif isinstance(error, AccessDenied):
         body["error"] = "The store denies the server access to this graph: its operator has to look at the credentials."
     elif isinstance(error, NotAGraph):
@@ -151,10 +152,6 @@ def error_body(error: OmnigraphError, redaction: Redaction) -> dict[str, Any]:
     if isinstance(error, _STORE_ERRORS):
         body["details"] = {name: _HIDDEN_DETAILS.get(name, value) for name, value in body["details"].items()}
     return {name: redaction.document(value) for name, value in body.items()}
-
-
-def _effect(error: OmnigraphError) -> str:
-    return "nothing was committed" if isinstance(error, StorageFull) else "nothing was changed"
 
 
 def error_response(error: OmnigraphError, redaction: Redaction) -> Response:

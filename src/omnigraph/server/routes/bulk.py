@@ -148,7 +148,7 @@ class _Load:
 
     def _load(self, graph: Graph, path: Path, job: Job) -> Document:
         sources = files.sources_of(path)
-        size, engine = _size(sources), self.context.engine(self.engine)
+        size, engine = sum(Path(source).stat().st_size for source in sources), self.context.engine(self.engine)
         if engine == "auto" and size < SPARK_BYTES:
             engine = "local"  # of many rows too: starting Spark for so few bytes takes longer
         job.progress.stage("loading")
@@ -183,10 +183,6 @@ def _bulk_load(graph: Graph, sources: list[str], *, type: str | None, progress: 
     return bulk_load(
         graph.repository, LocalRunner(), sources, LoadOptions(type_name=type, **options), progress=progress
     )
-
-
-def _size(sources: list[str]) -> int:
-    return sum(Path(source).stat().st_size for source in sources)
 
 
 @router.post(

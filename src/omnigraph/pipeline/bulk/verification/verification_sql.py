@@ -39,8 +39,9 @@ NODES_MISSING = "SELECT DISTINCT o.k0 AS node FROM o WHERE NOT EXISTS (SELECT 1 
 def duplicate_values(width: int) -> str:
     """Values that several rows have, and which row had them first."""
     keys = _keys("n", width)
+    given = " AND ".join(f"{key} IS NOT NULL" for key in keys)
     return (
-        f"SELECT {_named(keys)}, min(n.rowaddr) AS first_at FROM n WHERE {_given(keys)}"
+        f"SELECT {_named(keys)}, min(n.rowaddr) AS first_at FROM n WHERE {given}"
         f" GROUP BY {', '.join(keys)} HAVING count(*) > 1"
     )
 
@@ -120,10 +121,6 @@ def _keys(view: str, width: int) -> list[str]:
 
 def _named(keys: Sequence[str]) -> str:
     return ", ".join(f"{key} AS {key.partition('.')[2]}" for key in keys)
-
-
-def _given(keys: Sequence[str]) -> str:
-    return " AND ".join(f"{key} IS NOT NULL" for key in keys)
 
 
 def _agree(one: str, other: str, width: int) -> str:
