@@ -130,7 +130,9 @@ def tour(store: Path) -> None:
     costs.append(("snapshot of an old commit", then.cost))
     show_states([(f"at {first}", then), ("now", graph.snapshot())])
 
-    title("5. A strict writer loses", "It decided from what it saw, so it may not land on top of something newer.")
+    title(
+        "5. A strict writer loses", "It decided from what it saw, so it may not be committed on top of something newer."
+    )
     held = graph.begin()
     write(graph, costs, "update of one row", "bob", [Upsert(PERSON, persons(grace=46))])
     try:
@@ -143,8 +145,8 @@ def tour(store: Path) -> None:
     before_commits = len(graph.commits(limit=None))
     race(store)
     after = graph.snapshot()
-    landed = len(graph.commits(limit=None)) - before_commits
-    print(f"   {landed} of {WRITERS * COMMITS_EACH} commits landed, in one line of history:")
+    committed = len(graph.commits(limit=None)) - before_commits
+    print(f"   {committed} of {WRITERS * COMMITS_EACH} commits were made, in one line of history:")
     show_states([("before", before), ("after", after)])
 
     title("7. A writer is killed", "SIGKILL after its rows are on disk, before the put: garbage, never damage.")
@@ -206,8 +208,8 @@ def race(store: Path) -> None:
 def killed_writer(store: Path) -> None:
     child = spawn(store, "writer-0", "hang")
     assert child.stdout is not None
-    told = child.stdout.readline().strip()
-    print(f"   the writer said: {told}")
+    line = child.stdout.readline().strip()
+    print(f"   the writer said: {line}")
     child.send_signal(signal.SIGKILL)
     print(f"   the writer ended with signal {-child.wait()}")
 

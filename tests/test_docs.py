@@ -258,7 +258,7 @@ def test_the_tour_runs_and_the_commands_it_prints_work(tmp_path: Path) -> None:
     run = subprocess.run(tour, capture_output=True, text=True, timeout=120)
 
     assert run.returncode == 0, run.stderr
-    assert "20 of 20 commits landed" in run.stdout
+    assert "20 of 20 commits were made" in run.stdout
     assert "nothing happened" in run.stdout
     commands = [line.strip() for line in run.stdout.partition("Look around")[2].splitlines() if "omnigraph " in line]
     assert commands

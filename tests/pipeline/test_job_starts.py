@@ -730,7 +730,7 @@ def test_a_start_of_a_job_that_is_committed_leaves_what_the_job_of_another_branc
         start(fresh(graph), given, branch="draft", progress=At("publishing", interrupt))
     kept = left_over(graph.repository)
 
-    assert "landed before" in start(fresh(graph), given).reports[0]
+    assert "was committed before" in start(fresh(graph), given).reports[0]
 
     assert kept
     assert left_over(graph.repository) == kept

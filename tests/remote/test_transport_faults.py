@@ -114,7 +114,7 @@ def test_a_load_whose_answer_is_lost_lands_once(remote: RemoteGraph, proxy: Prox
 def test_a_write_that_gets_no_answer_in_time_may_have_landed(proxy: Proxy, graph: Graph) -> None:
     held = Hang()
     proxy.on(posts("/mutate"), held)
-    with impatient(proxy) as remote, pytest.raises(AnswerLost, match="may have landed") as lost:
+    with impatient(proxy) as remote, pytest.raises(AnswerLost, match="may have been committed") as lost:
         remote.mutate(ADD, params={"slug": "eve"})
     assert isinstance(lost.value, OutcomeUnknown)
     assert (lost.value.exit_code, lost.value.branch) == (6, "main")
@@ -141,7 +141,7 @@ def test_names_whose_answers_are_lost_are_made_and_deleted_once(
 def test_a_tag_is_not_deleted_twice_to_find_out(remote: RemoteGraph, proxy: Proxy, graph: Graph) -> None:
     graph.tags.create("v1")
     rule = proxy.on(lambda request: request.method == "DELETE", ApplyThenDrop(), times=None)
-    with pytest.raises(AnswerLost, match="may have landed"):
+    with pytest.raises(AnswerLost, match="may have been committed"):
         remote.tags.delete("v1")
     assert len(rule.hits) == 1
     assert graph.tags.list() == []

@@ -55,7 +55,7 @@ class TypeHistory:
 def type_histories(states: Sequence[GraphState]) -> list[TypeHistory]:
     """Every type of the states, by id, so that a renamed type stays the same.
 
-    An id that occurs again after its type was dropped belongs to another type, which came with a merge.
+    An id that occurs again after its type was dropped belongs to another type, which a merge added.
     """
     types: dict[TypeId, None] = {type_id: None for state in states for type_id in state.types}
     return [history for type_id in types for history in _split_at_gaps([state.of(type_id) for state in states])]

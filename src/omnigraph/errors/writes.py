@@ -325,7 +325,7 @@ class OutcomeUnknown(OmnigraphError):
 
     def __str__(self) -> str:
         return (
-            f"The answer to manifest {self.number} of branch {self.branch!r} was lost, so it may have landed: "
+            f"The answer to manifest {self.number} of branch {self.branch!r} was lost, so it may have been committed: "
             f"check whether it is there, or run a write again with txn id {self.txn_id}, which applies it at most once."
         )
 
@@ -348,7 +348,8 @@ class AnswerLost(OutcomeUnknown):
 
     def __str__(self) -> str:
         return (
-            f"The server's answer was lost ({self.reason}), so the write on branch {self.branch!r} may have landed: "
+            f"The server's answer was lost ({self.reason}), so the write on branch {self.branch!r} "
+            "may have been committed: "
             f"check whether it is there, or run it again with txn id {self.txn_id}, which applies it at most once."
         )
 

@@ -149,7 +149,7 @@ class Maintainer:
         renew_after_fork(self, Maintainer._renew)
 
     def _renew(self) -> None:
-        """Start anew in a forked child, which has no maintenance thread and has seen no commits."""
+        """Start over in a forked child, which has no maintenance thread and has seen no commits."""
         self._branches: dict[BranchId, _BranchActivity] = {}
         self._queue: list[_BranchActivity] = []
         self._thread: threading.Thread | None = None

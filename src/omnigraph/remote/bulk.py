@@ -241,7 +241,7 @@ def _part_key(name: str) -> str:
 
 
 def _as_job(source: "Source", job_id: str, write: Write, *, keyed: bool) -> Write:
-    """A load that has a job id lands once under that; a transaction id beside it is the server's to refuse."""
+    """A load with a job id is committed once under that; the server refuses a transaction id beside it."""
     from omnigraph.pipeline.bulk.dispatch import check_job
     from omnigraph.pipeline.bulk.resume import txn_id_of_job
 

@@ -123,7 +123,7 @@ LIST = "changes"
 
 
 class RemoteChanges:
-    """As `GraphChanges`: each iteration starts anew; the first goes on with the answer that is already coming."""
+    """As `GraphChanges`: each iteration sends a new request; the first one reads the response that is already open."""
 
     def __init__(
         self,
@@ -168,13 +168,13 @@ class RemoteChanges:
             page = _Page.fetch(self._session, replace(self._request, params=params))
 
     def _add_explanation(self, tail: Mapping[str, Any]) -> None:
-        told = tail.get("explain")
-        if told is None:
+        sent = tail.get("explain")
+        if sent is None:
             return
-        found: Explained = ChangesExplained.decode(told)
+        found: Explained = ChangesExplained.decode(sent)
         reads = () if self._nothing else (*self.explained.reads, *found.reads)
         self.explained = replace(found, reads=reads)
-        self.cost += decode_cost({"retries": 0} | told["cost"])
+        self.cost += decode_cost({"retries": 0} | sent["cost"])
 
     def __del__(self) -> None:
         first = getattr(self, "_first", None)

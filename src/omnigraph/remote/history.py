@@ -176,14 +176,16 @@ class RemoteHistory:
             return
         ids = list(dict.fromkeys(document["commit_id"] for document in documents))
         commits = {commit.id: commit for commit in self.commits(branch, len(ids), at=ids[-1])}
-        told = [commits.get(commit_id) or self.commit(commit_id) for commit_id in ids]
-        typed = {commit.id: (commit, typing) for commit, typing in zip(told, self._typings(told, branch), strict=True)}
+        found = [commits.get(commit_id) or self.commit(commit_id) for commit_id in ids]
+        typed = {
+            commit.id: (commit, typing) for commit, typing in zip(found, self._typings(found, branch), strict=True)
+        }
         for document in documents:
             commit, typing = typed[document["commit_id"]]
             yield FeedChange(typing.change(document), commit, document["cursor"])
 
     def _typings(self, commits: "list[Commit]", branch: str) -> list[TypedChanges]:
-        """By which schema the changes of each are told: the next one's, unless that one may have changed it."""
+        """The schema by which to read each commit's changes: the next commit's, unless that one may have changed it."""
         found: list[TypedChanges] = []
         holds = commits[-1].id
         for commit, following in zip(reversed(commits), [None, *reversed(commits)], strict=False):

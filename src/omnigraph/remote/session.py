@@ -105,7 +105,7 @@ class Session:
         return Write(branch, self.transport.new_txn_id() if txn_id is None else txn_id, repeatable)
 
     def _with_seen_commit(self, request: HttpRequest) -> HttpRequest:
-        """A write under a fresh id says behind which commit it may have landed, so that nobody looks further back."""
+        """A write under a fresh id names a commit that it can only come after, where a search for it may stop."""
         if request.write is None or not request.write.fresh:
             return request
         return replace(request, write=replace(request.write, seen=self._seen_commit(request.write.branch)))
@@ -119,7 +119,7 @@ class Session:
         try:
             found = str(self.get("/snapshot", {"branch": branch}).document["commit_id"])
         except (BadRequest, NotFound, Forbidden, Unauthorized):
-            return None  # the write itself will be told, or needs no such branch
+            return None  # the write itself will get the error, or needs no such branch
         self._remember_commit(branch, found)
         return found
 
@@ -143,7 +143,7 @@ class Session:
     def run_job(self, request: HttpRequest, progress: "Progress | None" = None) -> JsonResponse:
         """Start something long and wait for its end; the answer is its own.
 
-        Whoever is interrupted while waiting leaves no job behind: it is cancelled.
+        If the wait is interrupted, the job is cancelled.
         """
         wait = PROGRESS_WAIT_S if progress is not None else JOB_WAIT_S
         answer = self.transport.call(_with_prefer(self._with_seen_commit(request), f"respond-async, wait={wait}"))
@@ -209,14 +209,14 @@ def _with_prefer(request: HttpRequest, what: str) -> HttpRequest:
     return replace(request, headers={**request.headers, "Prefer": what})
 
 
-def _show_progress(progress: "Progress", told: Mapping[str, Any]) -> None:
-    """What the server says of a job, on the bar of whoever waits for it."""
+def _show_progress(progress: "Progress", job: Mapping[str, Any]) -> None:
+    """Show what the server reports of a job on the progress bar."""
     state = progress.state
-    if told["stage"] and (told["stage"], told["tasks"]) != (state.stage, state.tasks):
-        progress.stage(told["stage"], told["tasks"])
+    if job["stage"] and (job["stage"], job["tasks"]) != (state.stage, state.tasks):
+        progress.stage(job["stage"], job["tasks"])
         state = progress.state
-    if told["done"] > state.done or told["rows"] > state.rows:
-        progress.done(told["done"] - state.done, told["rows"] - state.rows)
+    if job["done"] > state.done or job["rows"] > state.rows:
+        progress.done(job["done"] - state.done, job["rows"] - state.rows)
 
 
 def refuse_actor(actor: str | None) -> None:

@@ -1,8 +1,9 @@
-"""Requests to a server: what is asked again and how often, what a lost answer means, errors as exceptions.
+"""Requests to a server: what is retried and how often, what a lost response means, errors as exceptions.
 
-Three things can go wrong. The server refuses for now (429, 503): nothing happened, so it is asked again, as it says and
-not for ever. It can't be reached: nothing happened either. Or its answer is lost: then a read is asked again, and so is
-a write that carries a transaction id, which lands at most once; any other write may have landed, and that is said.
+Three things can go wrong. The server refuses for now (429, 503): nothing happened, so the request is retried, as the
+server says and not for ever. It can't be reached: nothing happened either. Or its response is lost: then a read is
+retried, and so is a write with a transaction id, which is committed at most once; any other write may have been
+committed, and the error says so.
 """
 
 import io
@@ -47,7 +48,7 @@ class Write:
     repeatable: bool = True
     fresh: bool = False  # the id was made for this write
     keyed: bool = True  # False where the request says otherwise what it is: a load by its job id
-    seen: str | None = None  # a commit that was there before the id was: it can have landed behind it only
+    seen: str | None = None  # a commit older than the id: the write can only come after it
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Long work: it goes on after its request was answered, and is asked after by its id.
+"""Jobs: long work that continues after its request was answered, and is polled by its id.
 
-Jobs are of this process, and known to nobody after it. What a job has committed is in the graph; one that was cut off
-by the end of the server has committed nothing, or all of it. Whoever sends a load again under the same job id or key
-learns which: it is answered by the commit that is there, or goes on where it stood.
+Jobs exist in this process only. What a job has committed is in the graph; a job that the end of the server cut off has
+committed nothing, or everything. A load that is sent again under the same job id or key shows which: it is answered
+with the existing commit, or resumes.
 """
 
 import asyncio
@@ -216,8 +216,8 @@ class Jobs:
         finally:
             job.cost = operation.cost
             job.ended_at = self._runtime.clock.now()
-            told = {"job": job.id, "kind": job.kind, "graph": job.graph, "actor": job.actor, "state": job.state}
-            _log.info("job", extra={"fields": {**told, "cost": CostEntry.encode(job.cost)}})
+            ended = {"job": job.id, "kind": job.kind, "graph": job.graph, "actor": job.actor, "state": job.state}
+            _log.info("job", extra={"fields": {**ended, "cost": CostEntry.encode(job.cost)}})
             job.ended.set()
 
     def _error_body(self, job: Job, error: OmnigraphError) -> dict[str, Any]:

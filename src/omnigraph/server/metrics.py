@@ -49,7 +49,7 @@ class Metrics:
             "omnigraph_conflicts_total", "Writes refused as conflicts.", ("kind",), registry=registry
         )
         self.commits = Counter(
-            "omnigraph_commits_total", "Commits landed here, but for maintenance.", ("graph", "kind"), registry=registry
+            "omnigraph_commits_total", "Commits made here, without maintenance.", ("graph", "kind"), registry=registry
         )
         self.batches = Histogram(
             "omnigraph_commit_batch_size", "Commits in a manifest.", ("graph",), buckets=_BATCHES, registry=registry
@@ -143,9 +143,9 @@ class StoredState:
     def _caches(self) -> Iterable[Metric]:
         counts = self._graph.cache_counts
         for what, value in (("hits", counts.hits), ("misses", counts.misses), ("forgotten", counts.forgotten)):
-            told = CounterMetricFamily(f"omnigraph_cache_{what}", f"Of the read caches: {what}.", labels=("graph",))
-            told.add_metric((self._name,), value)
-            yield told
+            metric = CounterMetricFamily(f"omnigraph_cache_{what}", f"Of the read caches: {what}.", labels=("graph",))
+            metric.add_metric((self._name,), value)
+            yield metric
         held = GaugeMetricFamily("omnigraph_cache_bytes", "Held by the read caches.", labels=("graph",))
         held.add_metric((self._name,), counts.bytes_held)
         yield held
@@ -165,7 +165,7 @@ class StoredState:
                 try:
                     shape = read_layout(repository.location, ref.stored)
                 except OmnigraphError:
-                    continue  # a scrape reports no errors of the store; whoever reads will
+                    continue  # a scrape reports no errors of the store; reads will
                 self._shapes[key] = (ref.stored, len(shape.fragments), unindexed_rows(shape))
 
 

@@ -140,7 +140,7 @@ def require_safe(bind: Bind, settings: ServerSettings, *, unauthenticated: bool)
 
 
 def require_stored_queries(service: Service) -> None:
-    """A stored query that does not fit the schema of an open graph is an error of whoever starts the server."""
+    """A stored query that does not fit the schema of an open graph is an error at the start of the server."""
     for name, graph in service.hosted.all_open():
         errors = service.stored.errors(name, graph.repository.snapshot())
         for query, error in errors.items():
@@ -252,7 +252,7 @@ def listen(bind: Bind) -> Iterator[socket.socket]:
 
 
 class GracefulServer(uvicorn.Server):
-    """Says that it is about to end as soon as it is told to, so that whoever balances load sends nobody here."""
+    """Reports itself as not ready as soon as it gets a signal, so that a load balancer sends no more requests."""
 
     def __init__(self, app: FastAPI, settings: ServerSettings) -> None:
         super().__init__(
@@ -261,8 +261,8 @@ class GracefulServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,  # the edge writes one line a request
                 server_header=False,
-                proxy_headers=False,  # nobody is believed about who they are but by a token
-                lifespan="off",  # the service was opened before there was anybody to ask it
+                proxy_headers=False,  # a client is identified by its token alone
+                lifespan="off",  # the service is opened before the first request
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=int(settings.grace_s),
                 http="h11",  # others put no bound on headers
@@ -275,7 +275,7 @@ class GracefulServer(uvicorn.Server):
         self.on_started: Callable[[], None] = lambda: None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Whoever hears that it serves may connect, and may end it by a signal."""
+        """After `on_started` clients may connect, and a signal may end the server."""
         await super().startup(sockets)
         self.on_started()
 
@@ -284,8 +284,8 @@ class GracefulServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal ends it gracefully, a second one at once. None is raised again afterwards: whoever called
-        has to close the service, and the exit code is 0 because this is how a server ends."""
+        """The first signal ends it gracefully, a second one at once. None is raised again afterwards: the
+        caller has to close the service, and the exit code is 0 because this is how a server ends."""
         self._service.draining = True
         if self._ends_at is None:
             self._ends_at = self._service.runtime.clock.monotonic() + self._grace_s

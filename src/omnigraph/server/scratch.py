@@ -1,7 +1,7 @@
 """Temporary files that end with their server, however it ends.
 
 A server has a directory of its own, and beside it a file that it keeps locked. The lock goes with the process, also
-with one that was killed: so whoever comes next can tell the remains of the dead, which it removes, from what is in use.
+with one that was killed: so the next server can tell leftovers, which it removes, from directories in use.
 """
 
 import fcntl
@@ -106,8 +106,8 @@ class Scratch:
     def claim_name(self, folder: Path, name: str, wait_s: float = 0.0) -> Iterator[Path]:
         """While inside, the folder has a name that is the same each time that a load of this name comes.
 
-        A bulk load knows its files by path, size and time, so that it can tell whether it may go on where an earlier
-        run stood, perhaps in a server that was killed. The path says whose they are, the times what is in them.
+        A bulk load knows its files by path, size and time, so that it can tell whether it may resume an earlier
+        run, perhaps of a server that was killed. The path says whose they are, the times what is in them.
         """
         for path in (path for path in folder.rglob("*") if path.is_file()):
             with path.open("rb") as file:

@@ -243,7 +243,7 @@ class GraphRegistry:
         return [(hosted.id, hosted.graph) for hosted in self.graphs.values() if hosted.graph is not None]
 
     def stop_maintenance(self) -> None:
-        """The server ends: what maintenance has not begun is left to whoever writes next."""
+        """Shut down: maintenance that has not started is left to the next writer."""
         for _, graph in self.all_open():
             graph.maintenance.close(0)
 

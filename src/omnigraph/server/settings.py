@@ -1,4 +1,4 @@
-"""What a server is told at its start. Every limit has a default, and every default a reason to be finite."""
+"""Settings of a server. Every limit has a default, and every default a reason to be finite."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -49,7 +49,7 @@ class ServerSettings:
     tokens: Path | None = None
     queries: Path | None = None
     limits: Limits = field(default_factory=Limits)
-    local_only: bool = False  # without tokens: refuse whoever calls this server by another than a loopback name
+    local_only: bool = False  # without tokens: refuse requests to other than a loopback name
     spark: bool = True  # whether requests may start Spark here, which takes memory and a while
     spool: Path | None = None  # where bodies and results lie; by default the system's temporary directory
     grace_s: float = 30.0  # for what is in flight when the server ends

@@ -82,7 +82,7 @@ def configure(environment: Mapping[str, str] | None = None) -> Tracing:
 
 
 def _program_tracing() -> Tracing:
-    """Spans for a provider that somebody has set; whoever has not imported OpenTelemetry has set none."""
+    """Spans, if a provider is set; a process that has not imported OpenTelemetry has none."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None or isinstance(provider := trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return Tracing()

@@ -96,9 +96,9 @@ class _TableSpooler:
         return answer
 
     def _spool_dataframe(self, name: str, frame: "DataFrame") -> list[SpooledPart]:
-        def collect(heard: "Accumulator[list[TaskOutcome]]") -> list[TaskOutcome]:
-            told = frame.mapInArrow(SpoolTask(self._spool, name, heard), "outcome binary").collect()
-            return [pickle.loads(row.outcome) for row in told]
+        def collect(outcomes: "Accumulator[list[TaskOutcome]]") -> list[TaskOutcome]:
+            rows = frame.mapInArrow(SpoolTask(self._spool, name, outcomes), "outcome binary").collect()
+            return [pickle.loads(row.outcome) for row in rows]
 
         def done(answer: SpooledPart) -> None:
             self._progress.done(rows=answer.rows)
@@ -115,10 +115,10 @@ class _TableSpooler:
 class SpoolTask:
     """What Spark runs in a partition of a DataFrame."""
 
-    def __init__(self, spool: Spool, type_name: str, heard: "Accumulator[list[TaskOutcome]]") -> None:
+    def __init__(self, spool: Spool, type_name: str, outcomes: "Accumulator[list[TaskOutcome]]") -> None:
         self._spool = spool
         self._type_name = type_name
-        self._outcomes = heard
+        self._outcomes = outcomes
 
     def __call__(self, batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import pyarrow as pa

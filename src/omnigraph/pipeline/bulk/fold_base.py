@@ -1,7 +1,7 @@
 """The base of a bulk load: table versions with all rows of their types, inline rows of manifests included.
 
 Its tasks and its SQL know stored rows only, so the rows of small commits are written into one more version first, which
-nobody but the load is told of (`whole-tail`). There are a few hundred of them at most, however large the table is.
+only the load uses (`whole-tail`). There are a few hundred of them at most, however large the table is.
 """
 
 from omnigraph.caches import SingleFlightCache

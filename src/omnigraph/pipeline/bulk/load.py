@@ -146,10 +146,10 @@ class BulkLoad(WriteOp):
         if options.txn_id is not None and not self._is_new_branch:
             # Whenever the job is started again: a bulk load can afford to look through the whole branch.
             everything = Point(base.base.branch_id, 0)
-            landed = self.repository.publisher.find_earlier_commit(base, options.txn_id, since=everything)
-            if landed is not None:
+            earlier = self.repository.publisher.find_earlier_commit(base, options.txn_id, since=everything)
+            if earlier is not None:
                 remove_leftovers(self.repository, options.txn_id, options.branch, base.base.branch_id)
-                return self._earlier_result(landed)
+                return self._earlier_result(earlier)
         if options.if_commit not in (None, base.commit_id):
             raise PreconditionFailed(str(options.if_commit), base.commit_id)
         if options.quarantines and options.quarantine is None:
@@ -386,7 +386,7 @@ class BulkLoad(WriteOp):
             )
             return LoadResult(commit, counts, reports=(note,))
         what = f"The load {self.options.txn_id}" if self.options.job_id is None else f"The job {self.options.job_id}"
-        note = f"{what} has landed before: nothing was loaded now, another input needs another id."
+        note = f"{what} was committed before: nothing was loaded now, another input needs another id."
         if loaded is None:
             note = f"{note} Its commit does not record its input, which was therefore not compared with this one."
         return LoadResult(commit, counts, reports=(note,), job_id=self.options.job_id)

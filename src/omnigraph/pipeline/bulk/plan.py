@@ -310,8 +310,8 @@ class _Verification:
             return []
         minted = dict(sum_by_table(self._results, "minted"))
         if len(self.rejects) - self.rejects.unparsed:
-            for told in self.rejects.locator.locate(self.rejects.positions()).values():
-                for key, count in told.minted.items():
+            for located in self.rejects.locator.locate(self.rejects.positions()).values():
+                for key, count in located.minted.items():
                     minted[key] -= count
         every = sorted(minted.items(), reverse=True)
         return [text for key, count in every for text in unmatched_rows_notes(self._job.catalog.type_of(key), count)]

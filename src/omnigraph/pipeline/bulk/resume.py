@@ -135,7 +135,7 @@ def create_job(
 
 
 def _target(settled: FoldedBases, txn: WriteTxn, mode: Mode, salt: str, key: TableKey) -> TargetTable:
-    """Where rows of a type go. A merge looks at all rows there are, whoever settles them, now or in a later run."""
+    """Where rows of a type go. A merge reads all rows that exist, whether this run or a later one folds them."""
     ref, fresh = txn.table(key), first_table_id(salt, txn.base.point, key)
     at = settled.version(txn, key, fresh) if mode == "merge" else None if ref is None else ref.stored
     return TargetTable(fresh) if at is None else TargetTable(at.table_id, at.table_version)

@@ -214,11 +214,11 @@ class _EmbedRun:
 
     def _embed_and_commit(self, target: EmbeddedProperty, group: list[Batch]) -> None:
         done: list[Embedded] = []
-        heard: set[int] = set()
+        seen: set[int] = set()
 
         def on_done(answer: Embedded) -> None:
-            if answer.number not in heard:
-                heard.add(answer.number)
+            if answer.number not in seen:
+                seen.add(answer.number)
                 done.append(answer)
                 if self._on_progress is not None:
                     self._on_progress(self.embedded + sum(len(one.ids) for one in done), self.total)

@@ -61,7 +61,7 @@ class Embedded:
 
 
 class Pacer:
-    """Lets one go every so often, whoever asks."""
+    """A rate limiter: lets one request go at a time, with a pause between them."""
 
     def __init__(self, pause_s: float, runtime: Runtime) -> None:
         self._pause_s = pause_s
@@ -137,7 +137,7 @@ class Threads:
         stage: str,
         on_done: Callable[[R], None] | None = None,
     ) -> list[R]:
-        """The first failure ends the rest; answers that came before it were told to `on_done`."""
+        """The first failure ends the rest; `on_done` got the answers before it."""
         del stage  # nobody draws it here
         answers: dict[int, R] = {}
         with ThreadPoolExecutor(self.parallelism) as pool:

@@ -1,8 +1,8 @@
-"""What somebody may do: the one gate that every route asks.
+"""Authorization: the one check that every route makes.
 
 An action is what `surface.md` names for policies. A role stands for the actions up to its own; a grant gives a role on
-graphs and branches by pattern. Whoever is bound to branches may see the states that these branches consist of, whatever
-name leads to them: a commit id, a tag, a cursor.
+graphs and branches by pattern. A token that is bound to branches may see the states that these branches
+consist of, whatever name leads to them: a commit id, a tag, a cursor.
 """
 
 import ipaddress

@@ -1,7 +1,7 @@
-"""Who is asking: bearer tokens in a file.
+"""Authentication: bearer tokens in a file.
 
-A token is 256 random bits, so one round of SHA-256 is enough to make the file useless to whoever reads it. What is
-presented is compared with every hash in constant time, so that how long an answer takes tells nothing about them. The
+A token is 256 random bits, so one round of SHA-256 is enough to make the file useless to a reader. A
+presented token is compared with every hash in constant time, so that the response time reveals nothing about them. The
 file is replaced as a whole and read again when it changed: a token that is revoked ends with the next request.
 """
 
@@ -52,7 +52,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever a request comes from. `actor` is who a commit will say made it."""
+    """The sender of a request. `actor` is recorded as the author of its commits."""
 
     actor: str | None
     grants: tuple[Grant, ...]
@@ -64,7 +64,7 @@ EVERYBODY = Principal(None, (Grant("admin"),))  # of a server without tokens
 
 @dataclass(frozen=True, slots=True)
 class StoredToken:
-    """What the file knows of a token: all but the token."""
+    """A token as the file has it: a hash instead of its text."""
 
     id: str
     actor: str
@@ -88,7 +88,7 @@ def parse_grant(text: str) -> Grant:
 
 
 def create_token(path: Path, actor: str, grants: Sequence[Grant], now: datetime) -> tuple[StoredToken, str]:
-    """A new token and the text of it, which is told this once."""
+    """A new token and its text, which is shown only this once."""
     if not (0 < len(actor) <= ACTOR_LENGTH_MAX and actor.isprintable()) or actor.startswith("omnigraph:"):
         raise BadRequest(
             f"An actor has 1 to {ACTOR_LENGTH_MAX} printable characters and does not start with omnigraph:, "

@@ -1,7 +1,8 @@
-"""How much may run at once, and the threads in which it runs.
+"""Admission control: how many requests run at once, and the threads in which they run.
 
-Work blocks (on the store, in Lance, in DuckDB), so it has a thread of a bounded pool. Who finds no place waits in line;
-who finds the line full, or waits too long, is told so with 429 and when to come back. One actor can't take all places.
+Work blocks (on the store, in Lance, in DuckDB), so it has a thread of a bounded pool. A request that finds no free slot
+waits in a queue; if the queue is full, or the wait too long, it gets 429 and `Retry-After`. One actor can't take all
+slots.
 """
 
 import asyncio
@@ -145,6 +146,6 @@ class Workers:
 
 
 def _retrieve_exception(future: "asyncio.Future[T]") -> None:
-    """Whoever waits hears its error; where nobody does any more, it is nobody's."""
+    """Take the exception of an abandoned future, so that asyncio does not log it; a waiter gets it all the same."""
     if not future.cancelled():
         future.exception()

@@ -1,7 +1,7 @@
 """The outermost layer: every request has an id, headers that keep browsers careful, one log line and one measurement.
 
-No exception passes it. Behind the first byte of an answer an error can't be told any more: the connection is cut then,
-so that what was sent is not taken for all of it.
+No exception passes it. After the first byte of a response an error can't be reported any more: the connection is
+closed then, so that a partial response is not taken for a complete one.
 """
 
 import logging

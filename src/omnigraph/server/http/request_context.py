@@ -93,7 +93,7 @@ class RequestContext:
             gone.cancel()
 
     async def write(self, work: "Callable[[Graph], T]") -> T:
-        """Run something that may change the graph: to its end, whoever has gone away meanwhile.
+        """Run something that may change the graph: to its end, even if the client disconnects.
 
         A deadline that the caller gives ends it before its commit is sent; from then on only the store's answer counts.
         """
@@ -145,7 +145,7 @@ class RequestContext:
         timer = asyncio.get_running_loop().call_later(self.deadline_s, stop.set, late)
         gone = asyncio.ensure_future(_stop_on_disconnect(self.request, stop))
         work = asyncio.ensure_future(self._run(lambda graph: write_to_pipe(pipe, lambda to: produce(graph, to)), stop))
-        work.add_done_callback(retrieve_exception)  # its error is told by the pieces, unless nobody reads them any more
+        work.add_done_callback(retrieve_exception)  # the pieces raise its error, unless nobody reads them any more
         pieces = pipe.pieces(work)
         try:
             first = await anext(pieces, b"")
@@ -155,9 +155,9 @@ class RequestContext:
         finally:
             timer.cancel()
             gone.cancel()
-        told = headers() if callable(headers) else headers
+        sent = headers() if callable(headers) else headers
         return StreamedResponse(
-            _with_failures(first, pieces, self.info), pieces, headers=dict(told), media_type=media_type
+            _with_failures(first, pieces, self.info), pieces, headers=dict(sent), media_type=media_type
         )
 
     def respond_text(self, text: bytes) -> Response:

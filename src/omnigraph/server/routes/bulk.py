@@ -171,8 +171,8 @@ class _Load:
         if result.quarantine is not None:
             job.files[QUARANTINE] = result.quarantine
             document["quarantine"] = f"/graphs/{self.context.graph_id}/jobs/{job.id}/{QUARANTINE}"
-        told: Document = self.context.info.redaction.document(document)
-        return told
+        shown: Document = self.context.info.redaction.document(document)
+        return shown
 
 
 def _bulk_load(graph: Graph, sources: list[str], *, type: str | None, progress: Progress, **options: Any) -> LoadResult:

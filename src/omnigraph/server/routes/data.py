@@ -90,19 +90,19 @@ async def _stream(
     media_type: str,
     write: "Callable[[QueryResult, Pipe], None]",
 ) -> Response:
-    told: dict[str, str] = {}
+    known: dict[str, str] = {}
 
     def produce(graph: Graph, pipe: Pipe) -> None:
         result = require_bounded(context, run(graph))
-        told["Omnigraph-Query"] = result.query
-        told["Omnigraph-Branch"] = result.branch
-        told["Omnigraph-Commit"] = result.commit_id
-        told["Omnigraph-Columns"] = json.dumps(result.columns)
-        told[COST_HEADER] = cost_header(result.cost)
+        known["Omnigraph-Query"] = result.query
+        known["Omnigraph-Branch"] = result.branch
+        known["Omnigraph-Commit"] = result.commit_id
+        known["Omnigraph-Columns"] = json.dumps(result.columns)
+        known[COST_HEADER] = cost_header(result.cost)
         write(result, pipe)
 
     def headers() -> Mapping[str, str]:
-        return told
+        return known
 
     return await context.stream(produce, media_type, headers)
 

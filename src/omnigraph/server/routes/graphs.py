@@ -182,7 +182,7 @@ async def apply_schema(
             txn_id=txn_id,
             name=body.name,
         )
-        with suppress(OmnigraphError):  # the commit has landed, whatever can be said about stored queries now
+        with suppress(OmnigraphError):  # the commit is made, whatever becomes of stored queries
             context.service.stored.errors(context.graph_id, graph.repository.snapshot(body.branch))
         return SchemaApplyAnswer.encode(applied)
 

@@ -133,7 +133,7 @@ async def embed(context: Context, body: EmbedRequest) -> Response:
     context.require(Action.READ if body.dry_run else Action.CHANGE, body.branch)
 
     def work(graph: Graph, job: Job) -> Document:
-        def told(done: int, total: int) -> None:
+        def report(done: int, total: int) -> None:
             if job.progress.state.tasks != total:
                 job.progress.stage("embedding", total)
             job.progress.done(done - job.progress.state.done)
@@ -149,7 +149,7 @@ async def embed(context: Context, body: EmbedRequest) -> Response:
             dry_run=body.dry_run,
             price_per_1k=body.price_per_1k,
             actor=context.principal.actor,
-            on_progress=told,
+            on_progress=report,
         )
         return EmbedAnswer.encode(result)
 
@@ -162,7 +162,7 @@ JobId = Annotated[str, Path(max_length=100)]
 
 
 def _may_see(context: RequestContext, job: Job) -> bool:
-    """One's own, begun with a token of the same grants; or everybody's for who maintains the graph."""
+    """An actor sees its own jobs, started with a token of the same grants; one that may maintain the graph sees all."""
     own = job.actor == context.principal.actor and job.grants == context.principal.grants
     return own or access.allows(context.principal, Action.MAINTAIN, context.graph_id, None)
 

@@ -388,7 +388,7 @@ class LocalBackend:
         """Create it and its parents; a new directory is durable only once its parent is synced.
 
         An existing one may be another writer's that has not synced it yet, so the first use of each directory below
-        the root syncs its parent, whoever created it.
+        the root syncs its parent, even if another process created it.
         """
         exists = folder.is_dir()
         if exists and (os.fspath(folder) in self._durable_dirs or self._root not in folder.parents):

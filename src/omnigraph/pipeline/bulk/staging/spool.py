@@ -64,7 +64,7 @@ class SpooledRows:
     It is that start which `bulk_load` goes on with, and no other: what another one spooled is not its input.
     """
 
-    intent: Intent | None  # None: these rows were only counted, because a load of the same id has landed
+    intent: Intent | None  # None: these rows were only counted, because a load of the same id is committed
     splits: tuple[Split, ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)  # how many there are of each type
     fingerprint: str = _FINGERPRINT

@@ -70,8 +70,8 @@ class RowLocator:
             RowQuery(self._splits[split], {where: tuple(sorted(some)) for where, some in of.items()}, texts)
             for split, of in sorted(wanted.items())
         ]
-        told = self._runner.run(partial(locate_rows, self._job), items, stage="finding rejected rows")
-        return {one.split: one for one in told}
+        located = self._runner.run(partial(locate_rows, self._job), items, stage="finding rejected rows")
+        return {one.split: one for one in located}
 
     def place(self, split: int, number: int) -> InputPlace:
         """A line of a split as a place in its file."""
@@ -80,15 +80,15 @@ class RowLocator:
 
     def places(self, key: TableKey, positions: Positions) -> list[InputPlace]:
         """The places of these rows in the input, in their order."""
-        told = self.locate({key: positions})
+        located = self.locate({key: positions})
         every = zip(positions.splits.tolist(), positions.stretches.tolist(), positions.ordinals.tolist(), strict=True)
-        return [self.place(split, told[split].numbers[key, stretch, ordinal]) for split, stretch, ordinal in every]
+        return [self.place(split, located[split].numbers[key, stretch, ordinal]) for split, stretch, ordinal in every]
 
 
 def locate_rows(job: BulkJob, wanted: RowQuery) -> RowLocations:
     """The task: parse the split again and find the rows of a query."""
-    told = RowLocations(wanted.split.number)
-    finding = {key: _RejectFinder(job, key, wanted, told) for key, _ in wanted.rows}
+    located = RowLocations(wanted.split.number)
+    finding = {key: _RejectFinder(job, key, wanted, located) for key, _ in wanted.rows}
     if any(stretch != BY_LINE for _, stretch in wanted.rows):
         for parsed in parse_split(wanted.split, job.catalog, job.source_options, job.minter):
             for key, rows in parsed.types.items():
@@ -97,16 +97,16 @@ def locate_rows(job: BulkJob, wanted: RowQuery) -> RowLocations:
     for one in finding.values():
         one.finish()
     if wanted.texts:
-        numbers = frozenset(told.numbers.values())
-        told.texts = {number: raw for number, raw in raw_rows(job, wanted.split) if number in numbers}
-    return told
+        numbers = frozenset(located.numbers.values())
+        located.texts = {number: raw for number, raw in raw_rows(job, wanted.split) if number in numbers}
+    return located
 
 
 class _RejectFinder:
     """Counts the rows of one table as staging did."""
 
-    def __init__(self, job: BulkJob, key: TableKey, wanted: RowQuery, told: RowLocations) -> None:
-        self._job, self._key, self._found = job, key, told
+    def __init__(self, job: BulkJob, key: TableKey, wanted: RowQuery, located: RowLocations) -> None:
+        self._job, self._key, self._found = job, key, located
         self._wanted = {stretch: rows for (table, stretch), rows in wanted.rows.items() if table == key}
         self._count = dict.fromkeys(self._wanted, 0)
         self._waiting: list[ParsedRows] = []

@@ -130,15 +130,15 @@ class LoadRejects:
     # As an error.
 
     def _invalid_input(self) -> InvalidInput:
-        told: dict[InputPlace, str] = {}
+        found: dict[InputPlace, str] = {}
         for place, why in self._at_places(DUPLICATES_LISTED_MAX):
-            told.setdefault(place, why if isinstance(why, str) else rejection_reason(why))
-            if len(told) >= PROBLEMS_SHOWN_MAX:
+            found.setdefault(place, why if isinstance(why, str) else rejection_reason(why))
+            if len(found) >= PROBLEMS_SHOWN_MAX:
                 break
         for rows in self.rows:
             for place in self._first_places(rows):
-                told.setdefault(place, rejection_reason(rows.violation))
-        listed = sorted(told.items(), key=lambda one: (one[0].source, one[0].number))[:PROBLEMS_SHOWN_MAX]
+                found.setdefault(place, rejection_reason(rows.violation))
+        listed = sorted(found.items(), key=lambda one: (one[0].source, one[0].number))[:PROBLEMS_SHOWN_MAX]
         return InvalidInput(tuple((str(place), why) for place, why in listed), len(self))
 
     def violation(self) -> ConstraintViolation:
@@ -201,7 +201,7 @@ class LoadRejects:
     # As a file.
 
     def write(self, path: Path) -> None:
-        """One JSON object a line: where it stood, why it was left out, and what it was."""
+        """One JSON object a line: where the row was, why it was rejected, and its text."""
         try:
             with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
                 for entry in self._entries():
@@ -219,21 +219,21 @@ class LoadRejects:
         splits = sorted(unparsed.union(*(set(positions.splits.tolist()) for positions in rejected.values())))
         for start in range(0, len(splits), SPLITS_AT_A_TIME):
             some = splits[start : start + SPLITS_AT_A_TIME]
-            told = self.locator.locate(_of_splits(rejected, some), texts=True)
+            found = self.locator.locate(_of_splits(rejected, some), texts=True)
             for split in some:
                 unread = read_rejected(self.store, self.job, split) if split in unparsed else iter(())
-                yield from self._entries_of(split, unread, told.get(split), reasons)
+                yield from self._entries_of(split, unread, found.get(split), reasons)
 
     def _entries_of(
-        self, split: int, unread: Iterator[RejectedLine], told: RowLocations | None, reasons: Mapping[Any, list[str]]
+        self, split: int, unread: Iterator[RejectedLine], found: RowLocations | None, reasons: Mapping[Any, list[str]]
     ) -> Iterator[dict[str, Any]]:
         lines: dict[int, tuple[list[str], Any]] = {}
         for one in unread:
             why = one.reason if isinstance(one.reason, str) else rejection_reason(one.reason)
             lines.setdefault(one.number, ([], one.raw))[0].append(why)
-        for (key, stretch, ordinal), number in ({} if told is None else told.numbers).items():
+        for (key, stretch, ordinal), number in ({} if found is None else found.numbers).items():
             why_not = reasons[key, split, stretch, ordinal]
-            lines.setdefault(number, ([], told.texts.get(number) if told else None))[0].extend(why_not)
+            lines.setdefault(number, ([], found.texts.get(number) if found else None))[0].extend(why_not)
         for number, (why_all, raw) in sorted(lines.items()):
             yield {"place": str(self.locator.place(split, number)), "reasons": why_all} | original_to_json(raw)
 
@@ -286,11 +286,11 @@ class _ViolationGroups:
             rows = last.count + violation.count - len(last.offenders)
             group[-1] = replace(last, more_ids=last.more_ids + len(new), more_rows=rows)
 
-    def add_unlisted(self, two: DuplicateIds, told: int) -> None:
+    def add_unlisted(self, two: DuplicateIds, found: int) -> None:
         """Count rows beyond those that are listed one by one."""
-        rest = len(two.positions) - told
+        rest = len(two.positions) - found
         if rest > 0:
-            self._more.update(hash((two.key, *where)) for where in _each(two.firsts.take(slice(told, None))))
+            self._more.update(hash((two.key, *where)) for where in _each(two.firsts.take(slice(found, None))))
             self._more_rows += rest
 
     def add_whole(self, violation: Violation) -> None:
