@@ -62,6 +62,16 @@ class LruCache(Generic[K, V]):
             evicted.append(oldest)
         return evicted
 
+    def setdefault(self, key: K, value: V) -> V:
+        """The value of `key`, which is this one if there was none, and becomes the most recently used."""
+        entries = self._entries
+        found = entries.setdefault(key, (value, 0))[0]
+        entries.move_to_end(key)
+        if len(entries) > self._entries_max:
+            _, (_, freed) = entries.popitem(last=False)
+            self.size -= freed
+        return found
+
     def pop(self, key: K) -> V | None:
         """Remove `key` and return its value, or None."""
         entry = self._entries.pop(key, None)
@@ -133,11 +143,7 @@ class SingleFlightCache(Generic[K, V]):
     def put(self, key: K, value: V) -> V:
         """Cache a value and return it; a value that is cached already wins, so that all threads share one."""
         with self._lock:
-            cached = self._values.get(key)
-            if cached is None:
-                self._values.put(key, value)
-                return value
-            return cached
+            return self._values.setdefault(key, value)
 
 
 class DerivedCache(Generic[T, V]):

@@ -12,13 +12,11 @@ import datetime as dt
 import math
 import numbers
 import re
-from collections.abc import Mapping
 from typing import Any
 
-from omnigraph.caches import DerivedCache
 from omnigraph.errors import BadRequest
 from omnigraph.query.ir import Scalarlike, Value
-from omnigraph.schema.definitions import Property, TypeDef
+from omnigraph.schema.definitions import Property
 from omnigraph.schema.literals import BLOB_PREFIX, canonical_date, canonical_datetime
 from omnigraph.schema.types import INTEGER_BOUNDS, Enumeration, ListOf, PropertyType, Scalar, Vector
 
@@ -66,16 +64,6 @@ def parse_value(value: object, kind: PropertyType) -> Value:
 def default_of(prop: Property) -> Value:
     """The value of a property that is not given: its declared default, or null."""
     return None if prop.default is None else parse_value(prop.default, prop.type)
-
-
-def defaults_of(definition: TypeDef) -> Mapping[str, Value]:
-    """The values of a new row's properties that are not given, by column."""
-    return _DEFAULTS.of(definition)
-
-
-_DEFAULTS: DerivedCache[TypeDef, Mapping[str, Value]] = DerivedCache(
-    lambda definition: {prop.column: default_of(prop) for prop in definition.properties}
-)
 
 
 def parse_date(text: str) -> dt.date:

@@ -147,7 +147,7 @@ class Stager:
         ref = txn.table(key)
         at = None if ref is None else ref.content
         rows = 0 if ref is None else ref.rows
-        touch = RowCounts()
+        touch = NO_ROWS
         carryable = None
         for action in actions:
             result = self._apply(at, action, _schema_of(txn, key))
@@ -227,6 +227,8 @@ def _with(touch: RowCounts, action: TableAction, before: int, after: int) -> Row
             return replace(touch, inserted=touch.inserted + after - before)
 
 
+NO_ROWS = RowCounts()
+
 SmallAction: TypeAlias = Append | Upsert | Delete
 
 WEIGHED_MIN = 8  # rows; fewer are encoded first, and `fits` compares the result with the limit
@@ -280,7 +282,7 @@ def _inline(
     tables: Tables, txn: WriteTxn, key: TableKey, actions: Sequence[SmallAction], *, again: bool
 ) -> InlineTable:
     present = _present(tables, txn, key, actions, again=again)
-    touch, overlay = RowCounts(), Overlay.EMPTY
+    touch, overlay = NO_ROWS, Overlay.EMPTY
     deletes: set[str] = set()
     for action in actions:
         ids = _ids(action)

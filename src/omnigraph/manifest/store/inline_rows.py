@@ -4,7 +4,9 @@ Manifests are immutable while a tail names them, so a decoded overlay stays vali
 only the manifests of later commits.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import TypeAlias
 
 from omnigraph.caches import SingleFlightCache
 from omnigraph.errors import BadRequest, Damaged
@@ -20,35 +22,36 @@ from omnigraph.threads import gather
 OVERLAYS_MAX = 1024
 
 
-class _TailKey:
-    """A tail as a cache key. It is looked up often, so its hash covers only the ends of the tail."""
+_TailKey: TypeAlias = tuple[int, str, int, str, int]
 
-    __slots__ = ("_hash", "_tail")
 
-    def __init__(self, tail: Tail) -> None:
-        self._tail = tail
-        last = tail[-1]
-        self._hash = hash((tail[0].manifest_version, last.branch_id, last.manifest_version, last.table_key, len(tail)))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _TailKey) and self._tail == other._tail
+def _key(tail: Tail) -> _TailKey:
+    """The ends of a tail and its length: to hash every entry would take longer than the rest of a lookup."""
+    last = tail[-1]
+    return tail[0].manifest_version, last.branch_id, last.manifest_version, last.table_key, len(tail)
 
 
 class InlineRows:
     def __init__(self, manifests: Manifests) -> None:
         self._manifests = manifests
-        self._overlays: SingleFlightCache[_TailKey, Overlay] = SingleFlightCache(OVERLAYS_MAX)
+        self._overlays: SingleFlightCache[_TailKey, tuple[Tail, Overlay]] = SingleFlightCache(OVERLAYS_MAX)
 
     def overlay(self, tail: Tail) -> Overlay:
         """All entries of a tail, the later on top of the earlier."""
-        if len(tail) < 2:
-            return self._read_entry(tail[0]) if tail else Overlay.EMPTY
-        key = _TailKey(tail)
-        known = self._overlays.get(key)
-        return self._overlays.get_or_create(key, lambda: self._compose(tail)) if known is None else known
+        if not tail:
+            return Overlay.EMPTY
+        known = self._cached(tail)
+        if known is not None:
+            return known
+        return self._make_once(tail, self._compose if len(tail) > 1 else self._decode)
+
+    def _cached(self, tail: Tail) -> Overlay | None:
+        found = self._overlays.get(_key(tail))
+        return found[1] if found is not None and found[0] == tail else None
+
+    def _make_once(self, tail: Tail, make: Callable[[Tail], Overlay]) -> Overlay:
+        found = self._overlays.get_or_create(_key(tail), lambda: (tail, make(tail)))
+        return found[1] if found[0] == tail else make(tail)
 
     def written_ids(self, entries: Iterable[TailEntry]) -> frozenset[str]:
         """Which rows these commits wrote or removed."""
@@ -58,13 +61,14 @@ class InlineRows:
         """Rows of a manifest that this process has just put: nobody need decode them, nor add them up anew."""
         for key, overlay in overlays.items():
             tail = manifest.tables[key].tail
-            self._overlays.put(_TailKey(tail[-1:]), overlay)
-            if len(tail) > 1 and (before := self._overlays.get(_TailKey(tail[:-1]))) is not None:
-                self._overlays.put(_TailKey(tail), before.compose(overlay))
+            entry = tail[-1:]
+            self._overlays.put(_key(entry), (entry, overlay))
+            if len(tail) > 1 and (before := self._cached(tail[:-1])) is not None:
+                self._overlays.put(_key(tail), (tail, before.compose(overlay)))
 
     def _compose(self, tail: Tail) -> Overlay:
         """On top of the longest part that is known already, usually all but the last commit."""
-        known = next((n for n in range(len(tail) - 1, 0, -1) if _TailKey(tail[:n]) in self._overlays), 0)
+        known = next((n for n in range(len(tail) - 1, 0, -1) if _key(tail[:n]) in self._overlays), 0)
         total = self.overlay(tail[:known])
         for overlay in self._read_entries(tail[known:]):
             total = total.compose(overlay)
@@ -72,16 +76,15 @@ class InlineRows:
 
     def _read_entries(self, entries: Tail) -> list[Overlay]:
         """Those that are not known yet all at once; after a fold all usually are."""
-        known = {entry: self._overlays.get(_TailKey((entry,))) for entry in entries}
+        known = {entry: self._cached((entry,)) for entry in entries}
         missing = [entry for entry, overlay in known.items() if overlay is None]
-        read = gather([lambda entry=entry: self._read_entry(entry) for entry in missing])  # type: ignore[misc]
+        read = gather([partial(self.overlay, (entry,)) for entry in missing])
         found = dict(zip(missing, read, strict=True))
         return [found[entry] if (overlay := known[entry]) is None else overlay for entry in entries]
 
-    def _read_entry(self, entry: TailEntry) -> Overlay:
-        return self._overlays.get_or_create(_TailKey((entry,)), lambda: self._decode_entry(entry))
-
-    def _decode_entry(self, entry: TailEntry) -> Overlay:
+    def _decode(self, tail: Tail) -> Overlay:
+        """The rows of a tail with one entry."""
+        (entry,) = tail
         point = Point(entry.branch_id, entry.manifest_version)
         manifest = self._manifests.read(point)
         if not isinstance(manifest, Manifest):

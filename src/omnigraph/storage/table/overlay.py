@@ -69,7 +69,8 @@ class Overlay:
 
     def as_new(self, new: bool) -> "Overlay":
         """The same rows; `new` means that no row had one of their ids before."""
-        return Overlay(self.parts, frozenset() if new else self.ids, self.ids)
+        hidden = frozenset[str]() if new else self.ids
+        return self if hidden == self.hidden_ids else Overlay(self.parts, hidden, self.ids)
 
     @property
     def single_row(self) -> EncodedRow | None:
@@ -141,7 +142,7 @@ class Overlay:
     def schemas(self) -> "tuple[pa.Schema, ...]":
         """The schemas of the parts without consecutive repeats: usually all are the same."""
         if self._schemas is None:
-            self._schemas = tuple(part.schema for part in self.parts)
+            self._schemas = tuple([part.schema for part in self.parts])
         return self._schemas
 
     def columns(self, schema: "pa.Schema | None") -> "pa.Schema":

@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from omnigraph.caches import DerivedCache
 from omnigraph.errors import BadRequest, Violation
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import TableKey
@@ -28,7 +29,7 @@ from omnigraph.query.ir import (
     Prop,
     UpdateRows,
 )
-from omnigraph.query.values import default_of, defaults_of
+from omnigraph.query.values import default_of
 from omnigraph.schema.catalog import TypeDef
 from omnigraph.schema.constraints import Required, Unique, type_constraints
 from omnigraph.schema.identity import canonical_text, id_of
@@ -135,7 +136,8 @@ class TableBuffer:
         """All rows written so far."""
         if self._unflushed:
             rows = _to_chunk(self.definition, list(self._unflushed.values()))
-            self._overlay = self._overlay.compose(Overlay.of_rows(rows, frozenset(self._unflushed)))
+            written = Overlay.of_rows(rows, frozenset(self._unflushed), self.only_fresh_ids)
+            self._overlay = self._overlay.compose(written)
             self._unflushed = {}
         return self._overlay
 
@@ -251,6 +253,10 @@ def _id_in_filter(definition: TypeDef, condition: Filter) -> str | None:
 NODES_PER_LOOKUP = 10_000  # whose edges are looked up at once
 PREFETCH_ROWS_MAX = 1_000  # rows whose unique values are looked up together with their ids
 
+_DEFAULTS: DerivedCache[TypeDef, RowImage] = DerivedCache(  # of a new row's properties that are not given, by column
+    lambda definition: {prop.column: default_of(prop) for prop in definition.properties}
+)
+
 
 @dataclass(frozen=True, slots=True)
 class MutationText:
@@ -262,7 +268,7 @@ class MutationText:
     now: datetime
 
     def bind(self, txn: WriteTxn) -> MutationQuery:
-        compiled = compile_queries(self.gq, txn.catalog, self.name, schema_hash=txn.base.schema)
+        compiled = compile_queries(self.gq, txn.schema.catalog, self.name, schema_hash=txn.base.schema)
         return compiled.bind_mutation(self.params, now=self.now)
 
 
@@ -293,8 +299,7 @@ class Mutation(RowWrite):
         return self._new_ids.setdefault(statement, self._repository.runtime.ids.txn_id())
 
 
-@dataclass(frozen=True, slots=True)
-class _InsertValues:
+class _InsertValues(NamedTuple):
     """The values of an insert by property and by column, and the id of a keyed row if its key is complete."""
 
     definition: TypeDef
@@ -375,7 +380,7 @@ class _MutationRun:
             return []
         from omnigraph.schema.arrow import arrow_rows
 
-        rows: list[RowImage] = [{"id": entity, **defaults_of(buffer.definition)} for entity in written]
+        rows: list[RowImage] = [{"id": entity, **_DEFAULTS.of(buffer.definition)} for entity in written]
         for row, several in zip(rows, written.values(), strict=True):
             for values in several:
                 row |= values
@@ -392,7 +397,7 @@ class _MutationRun:
                 if statement.source
                 else {}
             )
-            row = {"id": self._fresh_id(number), **ends, **defaults_of(definition), **values}
+            row = {"id": self._fresh_id(number), **ends, **_DEFAULTS.of(definition), **values}
             buffer.put(row, fresh_id=True)
             return
         if entity is None:
@@ -400,7 +405,7 @@ class _MutationRun:
             return
         stored = buffer.current_row(entity)
         if stored is None:
-            buffer.put({"id": entity, **defaults_of(definition), **values}, fresh_id=False)
+            buffer.put({"id": entity, **_DEFAULTS.of(definition), **values}, fresh_id=False)
             return
         stale = {
             vector: None for source, vector in stale_vectors(definition, new.given) if stored[source] != values[source]
