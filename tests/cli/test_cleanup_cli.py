@@ -62,7 +62,7 @@ def test_without_confirm_cleanup_shows_what_would_go(cli: Cli, made: str, no_flo
     assert run_json(cli, "commit", "list", made, "--all")["commits"][0]["kind"] == "mutation"
 
 
-def test_with_confirm_it_is_done_and_told_in_json(cli: Cli, made: str, no_floor: None) -> None:
+def test_with_confirm_it_is_done_and_reported_in_json(cli: Cli, made: str, no_floor: None) -> None:
     before = files(made)
     said = run_json(cli, "cleanup", made, "--older-than", "0s", "--keep", "2")
 

@@ -139,7 +139,7 @@ def test_flags_may_stand_before_the_two_states(og: Cli, graph: Graph, store: str
     assert og("--json", "changes", first, "main").json["changes"]
 
 
-def test_what_is_wrong_is_told_before_anything_is_written(og: Cli, graph: Graph) -> None:
+def test_what_is_wrong_is_reported_before_anything_is_written(og: Cli, graph: Graph) -> None:
     run(graph, person("ada"))
 
     answer = og("changes", "main", "main", "--type", "Persn", "--json")

@@ -140,7 +140,9 @@ def busy_threads(graph: Graph) -> Iterator[None]:
 
 @pytest.mark.s3
 @pytest.mark.parametrize("whose", ["own", "another"])
-def test_a_fold_lands_behind_a_process_that_never_rests(s3_proxied: S3Location, proxy: Proxy, whose: str) -> None:
+def test_a_fold_is_committed_behind_a_process_that_never_rests(
+    s3_proxied: S3Location, proxy: Proxy, whose: str
+) -> None:
     """Before the tail is so long that writers have to stop for it."""
     calm = Settings(maintenance=0)
     busy = omnigraph.init(s3_proxied.uri, people(), s3_proxied.options, settings=calm)

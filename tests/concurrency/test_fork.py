@@ -286,7 +286,7 @@ def test_the_lock_on_a_directory_ends_with_its_holder_though_a_child_was_forked_
         assert replace_object(store) is ReplaceOutcome.REPLACED
 
 
-def test_a_child_that_nobody_told_of_the_fork_does_not_keep_the_lock_either(
+def test_a_child_without_the_fork_hook_does_not_keep_the_lock_either(
     store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that a library forks, without the system's hooks of Python."""
@@ -374,7 +374,7 @@ def test_a_child_may_use_lance_that_its_parent_has_not(graph: Graph) -> None:
 
 
 @pytest.mark.s3
-def test_on_an_object_store_a_child_is_refused_at_once_and_told_what_to_do(s3: S3Location) -> None:
+def test_on_an_object_store_a_child_is_refused_at_once_with_a_remedy(s3: S3Location) -> None:
     graph = omnigraph.init(s3.uri, SCHEMA, s3.options, settings=Settings(maintenance=0))
     put(graph, "parent")
 

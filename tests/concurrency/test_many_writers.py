@@ -33,7 +33,7 @@ def test_on_a_local_disk_all_commits_of_all_writers_land(tmp_path: Path, commits
 
     answers, watched = run_writers(root, {}, tmp_path / "done", commits)
 
-    check_all_landed_in_one_line(omnigraph.open(root), answers, commits)
+    check_all_commits_in_one_line(omnigraph.open(root), answers, commits)
     check_both_tables_at_every_commit(omnigraph.open(root), commits)
     assert watched["sizes"] == sorted(watched["sizes"])
 
@@ -45,7 +45,7 @@ def test_on_s3_all_commits_of_all_writers_land(tmp_path: Path, s3: S3Location) -
     answers, watched = run_writers(s3.uri, s3.options, tmp_path / "done", COMMITS_ON_S3)
 
     graph = omnigraph.open(s3.uri, s3.options)
-    check_all_landed_in_one_line(graph, answers, COMMITS_ON_S3)
+    check_all_commits_in_one_line(graph, answers, COMMITS_ON_S3)
     persons, companies = (ids_of(graph.snapshot().to_arrow(table)) for table in (PERSON, COMPANY))
     assert persons == companies == all_rows(COMMITS_ON_S3)
     copy = download(s3, tmp_path / "copy")  # hundreds of whole tables are read faster from a disk
@@ -83,7 +83,7 @@ def figures(answers: list[Any], watched: Any, seconds: float) -> str:
     )
 
 
-def check_all_landed_in_one_line(graph: Graph, answers: list[Any], commits: int) -> None:
+def check_all_commits_in_one_line(graph: Graph, answers: list[Any], commits: int) -> None:
     history = graph.commits(limit=None)[::-1]
     reported = [commit for answer in answers for commit in answer["commits"]]
 

@@ -106,7 +106,7 @@ def raise_fence(graph: Graph, branch: str = "main") -> None:
 
 
 @either
-def test_others_wrote_other_tables_and_it_lands_on_top(store: Store, writer: WorkerProcess) -> None:
+def test_others_wrote_other_tables_and_it_is_committed_on_top(store: Store, writer: WorkerProcess) -> None:
     stop_before_its_put(writer, ["bob"])
     for number in range(3):
         store.graph.write([Append(COMPANY, company_rows(f"company-{number}"))])
@@ -122,7 +122,7 @@ def test_others_wrote_other_tables_and_it_lands_on_top(store: Store, writer: Wor
 
 
 @either
-def test_others_wrote_the_same_table_and_it_lands_on_top(store: Store, writer: WorkerProcess) -> None:
+def test_others_wrote_the_same_table_and_it_is_committed_on_top(store: Store, writer: WorkerProcess) -> None:
     stop_before_its_put(writer, ["bob"])
     for number in range(6):
         store.graph.write([Append(PERSON, person_rows(f"row-{number}"))])
@@ -162,7 +162,7 @@ def test_a_strict_writer_does_not_mind_other_tables(store: Store, writer: Worker
 
 
 @either
-def test_a_conditional_writer_is_told_that_its_condition_failed(store: Store, writer: WorkerProcess) -> None:
+def test_a_conditional_writer_fails_with_its_condition(store: Store, writer: WorkerProcess) -> None:
     base = store.graph.snapshot().commit_id
     stop_before_its_put(writer, ["bob"], if_commit=base)
     winner = store.graph.write([Append(COMPANY, company_rows("acme"))])
@@ -252,7 +252,7 @@ def test_a_fence_passed_and_a_strict_writer_stages_again(store: Store, writer: W
 
 
 @either
-def test_stopped_again_after_every_loss_it_still_lands_once(store: Store, writer: WorkerProcess) -> None:
+def test_stopped_again_after_every_loss_it_is_still_committed_once(store: Store, writer: WorkerProcess) -> None:
     stop_before_its_put(writer, ["bob"])
     for number in range(4):
         store.graph.write([Append(PERSON, person_rows(f"row-{number}"))])

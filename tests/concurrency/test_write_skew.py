@@ -262,7 +262,7 @@ REMOVAL: Interleaving = ("removal", [Delete(PERSON, ("bob",))], removal_checks("
 
 
 @pytest.mark.parametrize(("loser", "winner"), [(EDGE, REMOVAL), (REMOVAL, EDGE)], ids=["removal wins", "edge wins"])
-def test_whoever_puts_first_wins_wherever_the_other_stands(
+def test_the_first_put_wins_wherever_the_other_write_is(
     graph: Graph, other: Graph, loser: Interleaving, winner: Interleaving
 ) -> None:
     """The other may have checked, staged, and be about to put: the put decides, and the loser looks again."""

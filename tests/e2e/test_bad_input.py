@@ -476,7 +476,7 @@ TABLE_FILES = {"the table version": "_versions/", "a data file": "data/"}
 
 @on_both_stores([None, garbage, emptied, truncated])
 @pytest.mark.parametrize("what", TABLE_FILES)
-def test_a_damaged_table_file_is_told_by_its_table(place: Place, what: str, damage: Damage | None) -> None:
+def test_a_damaged_table_file_is_reported_by_its_table(place: Place, what: str, damage: Damage | None) -> None:
     new = place.main_alone_reads()
     (key,) = (key for key in new if TABLE_FILES[what] in key)
     graph = place.open()

@@ -349,7 +349,7 @@ def one_sentence(message: str, *said: str) -> None:
     assert "Traceback" not in message
 
 
-def told_by_the_command_line(*arguments: str) -> tuple[int, str]:
+def shown_by_the_command_line(*arguments: str) -> tuple[int, str]:
     """The exit code and the error's line; what follows it are further problems."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
@@ -383,7 +383,7 @@ def refused(graph: Graph, folder: Path, case: Case, way: dict[str, Any]) -> None
     typed = [] if case.type_name is None else ["--type", case.type_name]
     data = [part for source in sources for part in ("--data", source)]
     place = str(graph.repository.location.uri)
-    code, line = told_by_the_command_line("load", *data, *typed, *arguments_for(options), "--store", place)
+    code, line = shown_by_the_command_line("load", *data, *typed, *arguments_for(options), "--store", place)
     assert (code, line) == (raised.value.exit_code, str(raised.value))
     assert code != 0
     before.holds()
@@ -473,7 +473,7 @@ def test_a_job_that_was_begun_with_another_input_is_refused(
 
     one_sentence(str(raised.value), "The job nightly was begun with another input", "take another job id")
     place = str(graph.repository.location.uri)
-    told = told_by_the_command_line("load", "--data", given, *arguments_for(WAYS["bulk"]), "--store", place)
+    told = shown_by_the_command_line("load", "--data", given, *arguments_for(WAYS["bulk"]), "--store", place)
     assert told == (1, str(raised.value))
     assert [commit.id for commit in graph.commits()] == commits
     assert graph.load("first.jsonl", **WAYS["bulk"]).counts == {"Person": 1}  # it can still be gone on with
@@ -483,7 +483,7 @@ def _stopped(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_job_that_has_landed_says_so_to_another_input(graph: Graph, folder: Path) -> None:
+def test_a_job_that_is_committed_says_so_to_another_input(graph: Graph, folder: Path) -> None:
     graph.load(file(folder, "first.jsonl", text_of("x")), **WAYS["bulk"])
     before = Before(graph, folder)
     other = folder.parent / "other.jsonl"

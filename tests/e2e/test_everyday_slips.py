@@ -54,7 +54,7 @@ def test_a_name_given_twice_in_one_line_is_refused(graph: Graph, tmp_path: Path,
         ("[" * 100_000, "nests too deeply"),
     ],
 )
-def test_a_bad_line_is_told_in_the_users_words(graph: Graph, tmp_path: Path, line: str, said: str) -> None:
+def test_a_bad_line_is_reported_in_the_users_words(graph: Graph, tmp_path: Path, line: str, said: str) -> None:
     (tmp_path / "bad.jsonl").write_text(line)
 
     with pytest.raises(OmnigraphError, match=said):

@@ -98,7 +98,7 @@ def line() -> Line:
     return line
 
 
-def test_who_has_landed_goes_on_when_the_next_put_is_on_its_way(line: Line) -> None:
+def test_a_committed_write_returns_when_the_next_put_is_on_its_way(line: Line) -> None:
     line.tells[2] = False
     line.gates[1].set()
     eventually(lambda: len(line.led) == 3)
@@ -112,7 +112,7 @@ def test_who_has_landed_goes_on_when_the_next_put_is_on_its_way(line: Line) -> N
     line.end()
 
 
-def test_who_has_landed_goes_on_though_the_next_put_never_comes(line: Line) -> None:
+def test_a_committed_write_returns_though_the_next_put_never_comes(line: Line) -> None:
     line.tells[2], line.fails[2] = False, ConflictError("no")
     line.gates[1].set()
     line.gates[2].set()
@@ -121,7 +121,7 @@ def test_who_has_landed_goes_on_though_the_next_put_never_comes(line: Line) -> N
     assert [type(line.over[name]) for name in range(4)] == [NoChange, NoChange, NoChange, ConflictError]
 
 
-def test_who_has_landed_goes_on_though_the_next_leader_is_interrupted(line: Line) -> None:
+def test_a_committed_write_returns_though_the_next_leader_is_interrupted(line: Line) -> None:
     line.tells[2], line.fails[2] = False, KeyboardInterrupt()
     line.gates[1].set()
     line.gates[2].set()
@@ -130,7 +130,7 @@ def test_who_has_landed_goes_on_though_the_next_leader_is_interrupted(line: Line
     assert [type(line.over[name]) for name in range(4)] == [NoChange, NoChange, NoChange, KeyboardInterrupt]
 
 
-def test_who_has_landed_goes_on_at_once_where_nobody_waits(line: Line) -> None:
+def test_a_committed_write_returns_at_once_where_nobody_waits(line: Line) -> None:
     line.gates[2].set()
     line.gates[1].set()
     line.end()
@@ -138,7 +138,7 @@ def test_who_has_landed_goes_on_at_once_where_nobody_waits(line: Line) -> None:
     assert all(isinstance(line.over[name], NoChange) for name in range(4))
 
 
-def test_who_has_landed_does_not_wait_for_one_that_tries_alone(line: Line) -> None:
+def test_a_committed_write_does_not_wait_for_one_that_tries_alone(line: Line) -> None:
     held, done = threading.Event(), threading.Event()
 
     def put_alone() -> None:
@@ -171,7 +171,7 @@ class Interrupting(PendingCommit):
         super().wake()
 
 
-def test_who_has_landed_goes_on_though_the_one_that_leads_is_interrupted_while_it_tells() -> None:
+def test_a_committed_write_returns_though_the_leader_is_interrupted_while_it_wakes_others() -> None:
     line = Line(2)
     line.come(0)
     eventually(lambda: len(line.led) == 1)
@@ -278,7 +278,7 @@ def asking_when_planned_again(meeting: Meeting, ask: Callable[[], object]) -> Ca
     return lambda: meeting.client.graph.write(plan)
 
 
-def test_who_has_landed_does_not_wait_while_the_store_is_asked_for_the_next(meeting: Meeting) -> None:
+def test_a_committed_write_does_not_wait_for_requests_of_the_next_leader(meeting: Meeting) -> None:
     answer = meeting.store.hold("get", "a note")
     store = meeting.client.repository.store
     meeting.line_up(asking_when_planned_again(meeting, lambda: store.get("a note")))
@@ -288,7 +288,7 @@ def test_who_has_landed_does_not_wait_while_the_store_is_asked_for_the_next(meet
     meeting.only_dee_waits_until(answer)
 
 
-def test_who_has_landed_does_not_wait_while_the_next_looks_for_its_key_among_what_has_landed(meeting: Meeting) -> None:
+def test_a_committed_write_does_not_wait_while_the_next_leader_looks_for_its_key(meeting: Meeting) -> None:
     rows = [Append(PERSON, person_rows("dee"), fresh_ids=True)]
     meeting.line_up(lambda: meeting.client.graph.write(rows, txn_id="key"))
     meeting.client.repository.manifests._cache = LruCache(1)  # of which it remembers the newest alone
@@ -300,7 +300,7 @@ def test_who_has_landed_does_not_wait_while_the_next_looks_for_its_key_among_wha
     meeting.only_dee_waits_until(answer)
 
 
-def test_who_has_landed_goes_on_with_the_next_put_if_that_one_asks_the_store_for_nothing(meeting: Meeting) -> None:
+def test_a_committed_write_returns_with_the_next_put_if_that_one_needs_no_request(meeting: Meeting) -> None:
     """They would only be in its way."""
     answer = meeting.store.hold("create", meeting.key(4))
     thinking, thought = threading.Event(), threading.Event()
@@ -325,7 +325,7 @@ def test_who_has_landed_goes_on_with_the_next_put_if_that_one_asks_the_store_for
 
 
 @pytest.mark.parametrize("error", [ConflictError("no"), KeyboardInterrupt()], ids=["refused", "interrupted"])
-def test_who_has_landed_goes_on_though_what_the_next_asks_for_ends_in_an_error(
+def test_a_committed_write_returns_though_a_request_of_the_next_leader_fails(
     meeting: Meeting, error: BaseException
 ) -> None:
     def ask() -> None:

@@ -303,7 +303,9 @@ def _size_of_a_commit(world: World) -> int:
     return entry.tables[PERSON].tail[-1].size
 
 
-def test_a_write_that_has_grown_too_large_for_the_manifest_when_planned_again_lands_by_itself(tmp_path: Path) -> None:
+def test_a_write_that_has_grown_too_large_for_the_manifest_when_planned_again_is_committed_by_itself(
+    tmp_path: Path,
+) -> None:
     world = World(tmp_path / "graph", settings=Settings(inline_rows=3))
     client = world.client("writer")
     client.insert("a1", "a2")

@@ -47,7 +47,7 @@ def inserting(client: Client, *names: str) -> list[Write]:
 
 
 @pytest.mark.parametrize("fault", [APPLIED_ANSWER_LOST, AN_INNER_RETRY_SAYS_EXISTS, NEITHER_APPLIED_NOR_ANSWERED])
-def test_whatever_the_answer_to_a_shared_put_every_write_lands_once(world: World, fault: Fault) -> None:
+def test_whatever_the_answer_to_a_shared_put_every_write_is_committed_once(world: World, fault: Fault) -> None:
     client = world.client("writer")
     with together(client, *inserting(client, "ada", "bob", "cy", "dee")) as stepper:
         stepper.step()
@@ -118,7 +118,7 @@ def test_the_same_idempotency_key_twice_in_a_group_is_one_commit(world: World) -
     assert world.client("other").chain().count("key") == 1
 
 
-def test_a_key_that_lands_while_its_other_call_waits_in_line_is_not_put_again(world: World) -> None:
+def test_a_key_that_is_committed_while_its_other_call_waits_in_line_is_not_put_again(world: World) -> None:
     client = world.client("writer")
 
     def write() -> object:
@@ -134,7 +134,7 @@ def test_a_key_that_lands_while_its_other_call_waits_in_line_is_not_put_again(wo
     assert world.client("other").chain().count("key") == 1
 
 
-def test_a_key_that_another_process_lands_first_is_found_there(world: World) -> None:
+def test_a_key_that_another_process_commits_first_is_found_there(world: World) -> None:
     client, other = world.client("writer"), world.client("other")
     rows = [Append(PERSON, person_rows("bob"), fresh_ids=True)]
     keyed = partial(client.graph.write, rows, txn_id="key")
@@ -171,7 +171,9 @@ def test_if_the_leader_is_interrupted_before_the_put_the_others_go_on_without_it
 
 
 @pytest.mark.parametrize("fault", [LoseAnswer(raising(INTERRUPTED)), LoseRequest(raising(INTERRUPTED))])
-def test_if_the_leader_is_interrupted_in_its_put_nobody_is_told_more_than_is_known(world: World, fault: Fault) -> None:
+def test_if_the_leader_is_interrupted_in_its_put_no_write_reports_more_than_is_known(
+    world: World, fault: Fault
+) -> None:
     client = world.client("writer")
     with together(client, *inserting(client, "ada", "bob", "cy", "cy")) as stepper:
         stepper.step()
@@ -187,7 +189,7 @@ def test_if_the_leader_is_interrupted_in_its_put_nobody_is_told_more_than_is_kno
     assert world.client("other").people() == (["ada", "bob", "cy"] if landed else ["ada", "cy"])
 
 
-def test_whoever_is_interrupted_while_it_waits_leaves_the_line_and_nobody_waits_for_it(world: World) -> None:
+def test_a_write_that_is_interrupted_while_it_waits_leaves_the_line_and_nobody_waits_for_it(world: World) -> None:
     client = world.client("writer")
     lines, outcome = CommitQueue(Settings()), Committed(client.head())
     begun, go_on = threading.Event(), threading.Event()

@@ -267,7 +267,7 @@ def test_a_group_whose_fate_stays_unknown_says_so_to_each(world: World) -> None:
     assert world.client("fresh").people() == ["ada"]
 
 
-def test_a_group_that_loses_is_formed_anew_on_the_new_head(world: World, server: Client) -> None:
+def test_a_group_that_loses_is_formed_again_on_the_new_head(world: World, server: Client) -> None:
     """What the winner took is refused, the others keep their order."""
     other = world.client("other")
     with meeting(server, *(lambda name=name: server.insert(name) for name in ("ada", "bob", "cyd", "dan"))) as crowd:
@@ -283,7 +283,7 @@ def test_a_group_that_loses_is_formed_anew_on_the_new_head(world: World, server:
     assert world.client("fresh").people() == ["ada", "bob", "cyd", "dan"]
 
 
-def test_a_group_on_a_branch_that_was_deleted_is_told_so(world: World, server: Client) -> None:
+def test_a_group_on_a_branch_that_was_deleted_fails_with_that_error(world: World, server: Client) -> None:
     server.graph.branches.create("side")
     server.repository.open_txn("side")
     with meeting(server, *(lambda name=name: server.insert(name, branch="side") for name in ("ada", "bob"))) as crowd:

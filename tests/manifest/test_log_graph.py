@@ -126,7 +126,7 @@ def test_a_limit_ends_the_log_and_a_negative_one_is_refused(graph: Graph) -> Non
         st.tuples(st.integers(0, 2), st.sampled_from(["write", "write", "merge"]), st.integers(0, 2)), max_size=12
     )
 )
-def test_any_history_is_told_soundly_and_completely(
+def test_any_history_is_logged_soundly_and_completely(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, str, int]]
 ) -> None:
     graph = make_graph(tmp_path_factory.mktemp("store") / "graph")

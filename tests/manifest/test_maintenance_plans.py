@@ -76,7 +76,7 @@ def test_maintenance_changes_the_version_and_not_the_content(graph: Graph, plan)
 
 
 @pytest.mark.parametrize("plan", [index_plan, compaction_plan])
-def test_a_strict_writer_whose_table_was_only_maintained_lands_on_the_new_version(graph: Graph, plan) -> None:  # type: ignore[no-untyped-def]
+def test_a_strict_writer_whose_table_was_only_maintained_commits_on_the_new_version(graph: Graph, plan) -> None:  # type: ignore[no-untyped-def]
     held, txn = graph.begin(), graph.begin()
     graph.repository.publisher.publish(txn, plan(graph, txn))
 

@@ -155,7 +155,7 @@ def _at(vector: Ancestry, place: Place) -> Position:
 
 
 @given(STEPS)
-def test_the_bases_are_the_newest_common_ancestors_whoever_asks(steps: list[Step]) -> None:
+def test_the_bases_are_the_newest_common_ancestors_from_either_side(steps: list[Step]) -> None:
     history = history_of(steps)
     for one in history.heads:
         for other in history.heads:

@@ -168,7 +168,7 @@ def test_an_unfinished_ref_is_a_branch_for_nobody(world: World) -> None:
         other.graph.branches.delete("b")
 
 
-def test_whoever_wants_the_name_of_an_unfinished_ref_ends_it_and_takes_the_next_life(world: World) -> None:
+def test_a_create_under_the_name_of_an_unfinished_ref_ends_it_and_takes_the_next_life(world: World) -> None:
     unfinished(world)
     other = world.client("other")
 

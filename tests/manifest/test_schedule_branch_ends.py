@@ -55,7 +55,7 @@ def test_a_lost_answer_is_settled_and_the_branch_made_once(world: World, fault: 
     assert world.client("fresh").graph.branches.list() == ["b", "main"]
 
 
-def test_a_lost_ref_whose_name_another_took_is_told_from_it_by_the_branch_id(world: World) -> None:
+def test_a_lost_ref_whose_name_another_took_differs_from_it_by_the_branch_id(world: World) -> None:
     creator, other = world.client("creator"), world.client("other")
     with creator.start(lambda: create(creator)) as stepper:
         stepper.run_until(a_put_of_ref("b"))
@@ -68,7 +68,7 @@ def test_a_lost_ref_whose_name_another_took_is_told_from_it_by_the_branch_id(wor
     assert world.client("fresh").head("b").branch_id == other.head("b").branch_id
 
 
-def test_a_create_whose_first_manifest_may_have_landed_is_not_reported_as_a_failure(world: World) -> None:
+def test_a_create_whose_first_manifest_may_exist_is_not_reported_as_a_failure(world: World) -> None:
     creator = world.client("creator", IMPATIENT)
     with creator.start(lambda: create(creator)) as stepper:
         stepper.run_until(a_put_of_manifest(1))
@@ -174,7 +174,7 @@ def test_a_transaction_of_an_earlier_life_loses_though_the_name_lives_again(worl
     assert writer.insert("ada", branch="b").manifest_version == 2
 
 
-def test_a_write_by_name_lands_in_the_life_that_the_name_has(world: World) -> None:
+def test_a_write_by_name_goes_to_the_branch_that_has_the_name_now(world: World) -> None:
     """Its process still knows the life before: that this one is over is nothing to the branch that lives now."""
     writer, other = world.client("writer"), world.client("other")
     create(other)
@@ -218,7 +218,7 @@ def test_a_delete_that_loses_to_a_commit_ends_the_branch_on_top_of_it(world: Wor
     assert writer.graph.commit(commit.id) == commit.commit, "what was acknowledged is still on record"
 
 
-def test_a_commit_that_loses_to_a_delete_is_told_that_the_branch_is_gone(world: World) -> None:
+def test_a_commit_that_loses_to_a_delete_fails_because_the_branch_is_gone(world: World) -> None:
     deleter, writer = world.client("deleter"), world.client("writer")
     create(deleter)
     with writer.start(
@@ -231,7 +231,7 @@ def test_a_commit_that_loses_to_a_delete_is_told_that_the_branch_is_gone(world: 
             stepper.result()
 
 
-def test_of_two_deleters_one_is_told_that_there_is_nothing_to_delete(world: World) -> None:
+def test_of_two_deleters_one_finds_nothing_to_delete(world: World) -> None:
     one, two = world.client("one"), world.client("two")
     create(one)
     two.head("b")

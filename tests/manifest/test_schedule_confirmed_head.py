@@ -35,21 +35,21 @@ def told(any_world: World, teller: Client) -> Client:
     return any_world.client("told")
 
 
-def test_a_snapshot_shows_what_was_told(teller: Client, told: Client) -> None:
+def test_a_snapshot_shows_what_was_reported(teller: Client, told: Client) -> None:
     news = teller.insert("news")
 
     assert told.graph.snapshot().commit_id == news.id
     assert told.people() == ["base", "news"]
 
 
-def test_the_log_begins_with_what_was_told(teller: Client, told: Client) -> None:
+def test_the_log_begins_with_what_was_reported(teller: Client, told: Client) -> None:
     news = teller.insert("news")
 
     assert told.graph.commits(limit=1) == [news.commit]
     assert told.graph.commit(news.id) == news.commit
 
 
-def test_time_travel_is_refused_once_a_cleanup_that_was_told_has_passed(teller: Client, told: Client) -> None:
+def test_time_travel_is_refused_after_a_cleanup_that_was_reported(teller: Client, told: Client) -> None:
     first = told.graph.commits()[-1]
     assert told.graph.snapshot(at=first.id).manifest_version == 1
     stand_in_cleanup(teller)
@@ -101,13 +101,13 @@ def test_a_true_no_op_confirms_the_head_and_writes_nothing(any_world: World, tel
     assert told.head().manifest_version == 3
 
 
-def test_a_condition_on_the_commit_that_was_told_is_met(teller: Client, told: Client) -> None:
+def test_a_condition_on_the_commit_that_was_reported_is_met(teller: Client, told: Client) -> None:
     news = teller.insert("news")
 
     assert told.insert("more", if_commit=news.id).commit.parent == news.id
 
 
-def test_a_412_names_the_commit_that_was_told(teller: Client, told: Client) -> None:
+def test_a_412_names_the_commit_that_was_reported(teller: Client, told: Client) -> None:
     before = told.head().logical_head
     news = teller.insert("news")
 
@@ -185,7 +185,7 @@ def test_a_violation_that_has_come_to_hold_is_reported(teller: Client, told: Cli
     assert teller.head().manifest_version == 3
 
 
-def test_a_held_base_whose_table_changed_is_told_so_and_not_of_a_violation_from_before(
+def test_a_held_base_whose_table_changed_gets_that_error_and_not_a_violation_from_before(
     teller: Client, told: Client
 ) -> None:
     held = told.graph.begin()
@@ -200,7 +200,7 @@ def test_a_held_base_whose_table_changed_is_told_so_and_not_of_a_violation_from_
     assert refusal.value.actual == gone.id
 
 
-def test_a_held_base_on_a_branch_that_is_gone_is_told_so_and_not_of_a_violation_from_before(
+def test_a_held_base_on_a_branch_that_is_gone_gets_that_error_and_not_a_violation_from_before(
     teller: Client, told: Client
 ) -> None:
     teller.graph.branches.create("b")
@@ -229,7 +229,7 @@ def test_a_violation_that_comes_up_while_losing_the_race_is_reported_from_the_ne
     assert any_world.client("fresh").graph.snapshot().to_arrow(KNOWS).num_rows == 0
 
 
-def test_the_branch_list_shows_the_branches_that_were_told(teller: Client, told: Client) -> None:
+def test_the_branch_list_shows_the_branches_that_were_reported(teller: Client, told: Client) -> None:
     assert told.graph.branches.list() == ["main"]
     teller.graph.branches.create("b")
     assert told.graph.branches.list() == ["b", "main"]

@@ -210,7 +210,7 @@ def test_to_ask_before_planning_finds_it_in_a_stub_of_long_ago(world: World) -> 
     assert client.repository.publisher.find_earlier_commit(txn, "job") is None, "a day is over"
 
 
-def test_a_sleepers_late_put_that_lands_first_is_found_by_who_went_on(world: World) -> None:
+def test_a_sleepers_late_put_that_comes_first_is_found_by_the_writer_that_went_on(world: World) -> None:
     client, resumer = world.client("writer"), world.client("resumer")
     driver = Driver.start(client)
     with client.start(driver.publish) as asleep:
@@ -229,7 +229,7 @@ def test_a_sleepers_late_put_that_lands_first_is_found_by_who_went_on(world: Wor
     assert world.client("fresh").people() == ["ada"]
 
 
-def test_a_late_put_that_lands_under_a_commit_is_found_before_the_next_put(world: World) -> None:
+def test_a_late_put_below_a_commit_is_found_before_the_next_put(world: World) -> None:
     """The resumer's own first try is lost on the way; the sleeper's lands there, and somebody else's on top."""
     client, resumer = world.client("writer"), world.client("resumer")
     driver = Driver.start(client)

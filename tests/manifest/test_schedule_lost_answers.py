@@ -30,7 +30,7 @@ DOWN = Unavailable("the store", "503")
 TOKEN_EXPIRED = BadRequest("The store refused (400 ExpiredToken)")
 
 
-def assert_landed_once(world: World, commit: PublishedCommit, number: int) -> None:
+def assert_committed_once(world: World, commit: PublishedCommit, number: int) -> None:
     fresh = world.client("fresh")
     assert commit.manifest_version == number
     assert fresh.chain().count(commit.commit.txn_id) == 1
@@ -56,13 +56,13 @@ def at_its_put(client: Client, person: str = "ada") -> Stepper[PublishedCommit]:
         pytest.param(APPLIED_ANSWER_LOST, id="applied, and the answer lost"),
     ],
 )
-def test_a_put_that_landed_is_found_by_its_txn_id_and_reported_and_applied_once(world: World, fault: Fault) -> None:
+def test_a_put_that_succeeded_is_found_by_its_txn_id_and_reported_and_applied_once(world: World, fault: Fault) -> None:
     writer = world.client("writer")
     with at_its_put(writer) as stepper:
         stepper.step(fault)
         assert world.told(stepper.run_to_end()) == ["get main/2"]
 
-        assert_landed_once(world, stepper.result(), 2)
+        assert_committed_once(world, stepper.result(), 2)
 
     assert writer.head().manifest_version == 2
     assert writer.people() == world.client("other").people() == ["ada"]
@@ -77,13 +77,13 @@ def test_a_put_that_was_lost_goes_to_the_same_number_again_with_the_same_body(wo
 
         commit = stepper.result()
 
-    assert_landed_once(world, commit, 2)
+    assert_committed_once(world, commit, 2)
     assert writer.clock.at > START, "it waited"
     assert commit.commit.authored_at == START, "but did not compose anew"
     assert world.table_files() == files, "nor stage anew"
 
 
-def test_a_put_that_lands_late_after_it_was_seen_absent_is_not_applied_twice(world: World) -> None:
+def test_a_put_that_takes_effect_after_it_was_seen_absent_is_not_applied_twice(world: World) -> None:
     writer = world.client("writer")
     target = world.manifest_path(2)
     under_way = target.with_name("late")
@@ -94,7 +94,7 @@ def test_a_put_that_lands_late_after_it_was_seen_absent_is_not_applied_twice(wor
         under_way.rename(target)  # now it lands
         assert world.told(stepper.run_to_end()) == ["create main/2", "get main/2"]
 
-        assert_landed_once(world, stepper.result(), 2)
+        assert_committed_once(world, stepper.result(), 2)
 
     assert writer.people() == ["ada"]
 
@@ -110,7 +110,7 @@ def test_a_late_put_finds_its_number_taken_by_its_own_second_try(world: World) -
     late = network.repository.store.create(str(target.relative_to(world.root)), target.read_bytes())
 
     assert late.outcome is PutOutcome.EXISTS
-    assert_landed_once(world, commit, 2)
+    assert_committed_once(world, commit, 2)
 
 
 def test_a_lost_put_whose_number_another_took_goes_on_by_the_conflict_rules(world: World) -> None:
@@ -121,7 +121,7 @@ def test_a_lost_put_whose_number_another_took_goes_on_by_the_conflict_rules(worl
         other.insert("bob")
         stepper.run_to_end()
 
-        assert_landed_once(world, stepper.result(), 3)
+        assert_committed_once(world, stepper.result(), 3)
 
     assert writer.people() == ["ada", "bob"]
 
@@ -137,10 +137,10 @@ def test_giving_up_says_that_the_outcome_is_unknown_and_names_what_to_ask_for(wo
     assert (error.branch, error.number, error.code) == ("main", 2, "outcome_unknown")
     commit = writer.insert("ada", txn_id=error.txn_id)
     assert commit.commit.txn_id == error.txn_id
-    assert_landed_once(world, commit, 2)
+    assert_committed_once(world, commit, 2)
 
 
-def test_a_commit_that_landed_but_was_reported_unknown_is_found_by_its_txn_id(world: World) -> None:
+def test_a_commit_that_was_reported_unknown_is_found_by_its_txn_id(world: World) -> None:
     writer = world.client("writer", IMPATIENT)
     with at_its_put(writer) as stepper:
         stepper.step(APPLIED_ANSWER_LOST)
@@ -150,13 +150,13 @@ def test_a_commit_that_landed_but_was_reported_unknown_is_found_by_its_txn_id(wo
 
     again = world.client("again").insert("ada", txn_id=unknown.value.txn_id)
 
-    assert_landed_once(world, again, 2)
+    assert_committed_once(world, again, 2)
     assert world.client("reader").head().manifest_version == 2
 
 
 @pytest.mark.parametrize("answer", [APPLIED_ANSWER_LOST, AN_INNER_RETRY_SAYS_EXISTS], ids=["lost", "exists"])
 @pytest.mark.parametrize("later", [DOWN, DENIED, TOKEN_EXPIRED], ids=["unavailable", "denied", "token expired"])
-def test_a_commit_that_may_have_landed_is_never_reported_as_a_failure(
+def test_a_commit_that_may_exist_is_never_reported_as_a_failure(
     world: World, answer: Fault, later: OmnigraphError
 ) -> None:
     writer = world.client("writer", IMPATIENT)
@@ -189,7 +189,7 @@ def test_settlement_goes_on_when_the_store_comes_back(world: World) -> None:
         stepper.step(refused(DENIED))  # the put of 2
         assert world.told(stepper.run_to_end()) == ["get main/2"]
 
-        assert_landed_once(world, stepper.result(), 2)
+        assert_committed_once(world, stepper.result(), 2)
 
 
 @pytest.mark.parametrize("refusal", [DENIED, StorageFull("the disk", "ENOSPC")], ids=["denied", "full"])
@@ -205,7 +205,7 @@ def test_a_first_put_that_the_store_refuses_is_a_plain_failure_and_writes_nothin
     assert world.client("other").head().manifest_version == 1
 
 
-def test_a_store_that_denies_everything_from_the_first_put_on_is_told_as_such_at_once(world: World) -> None:
+def test_a_store_that_denies_everything_from_the_first_put_on_is_reported_at_once(world: World) -> None:
     writer = world.client("writer")
     with at_its_put(writer) as stepper:
         run_with(stepper, puts=refused(DENIED), reads=refused(DENIED))
@@ -215,7 +215,7 @@ def test_a_store_that_denies_everything_from_the_first_put_on_is_told_as_such_at
     assert writer.clock.elapsed_s == 0.0
 
 
-def test_a_refusal_that_hides_our_own_landed_commit_is_seen_through(world: World) -> None:
+def test_a_refusal_that_hides_our_own_commit_is_seen_through(world: World) -> None:
     """A disk that is full when the directory is synced has linked the manifest already."""
     writer = world.client("writer")
     with at_its_put(writer) as stepper:
@@ -223,7 +223,7 @@ def test_a_refusal_that_hides_our_own_landed_commit_is_seen_through(world: World
         stepper.step(full)
         stepper.run_to_end()
 
-        assert_landed_once(world, stepper.result(), 2)
+        assert_committed_once(world, stepper.result(), 2)
 
 
 def test_the_store_itself_never_repeats_a_conditional_put(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_a_held_transaction_from_before_the_cleanup_is_refused_where_its_table_c
     assert busy.head().manifest_version == 4
 
 
-def test_a_held_transaction_from_before_the_cleanup_lands_on_the_chain_where_its_table_did_not(
+def test_a_held_transaction_from_before_the_cleanup_is_committed_if_its_table_did_not_change(
     any_world: World,
 ) -> None:
     idle, busy = any_world.client("idle"), any_world.client("busy")

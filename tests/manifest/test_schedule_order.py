@@ -228,7 +228,7 @@ def test_an_init_that_is_killed_after_any_request_leaves_no_graph_or_a_whole_one
     assert len(endings) == 6, "look for a stamp, ref, schema, manifest 1, stamp"
 
 
-def test_of_two_inits_at_once_one_makes_the_graph_and_the_other_is_told(tmp_path: Path) -> None:
+def test_of_two_inits_at_once_one_makes_the_graph_and_the_other_fails(tmp_path: Path) -> None:
     gate = Gate()
     with stepped_stores(gate), Stepper(lambda: init(tmp_path, "slow"), gate) as slow:
         slow.run_until(lambda call: call == ("create", STAMP))

@@ -174,7 +174,7 @@ def test_a_held_transaction_repeated_with_its_key_returns_the_first_commit(world
         writer.graph.write([Append(PERSON, person_rows("cleo"))], txn=held, txn_id="key-2")
 
 
-def test_a_client_out_of_patience_still_finds_that_its_key_has_landed(world: World) -> None:
+def test_a_client_at_its_time_limit_still_finds_that_its_key_is_committed(world: World) -> None:
     slow = world.client("slow", PublishPolicy(time_limit_s=1.0))
     fast, other = world.client("fast"), world.client("other")
     with slow.start(lambda: slow.insert("ada", txn_id="key-1")) as stalled:

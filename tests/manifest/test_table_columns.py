@@ -107,7 +107,7 @@ def test_a_table_of_another_type_with_the_same_name_has_none_of_its_columns() ->
     assert lacking_property(ONE, again.catalog.by_key[A]) == "k"
 
 
-def test_an_adopted_table_must_have_the_columns_whoever_made_it() -> None:
+def test_an_adopted_table_must_have_the_columns_of_any_writer() -> None:
     base = base_of(WIDER, A=table(WIDER))
 
     def adopting(schema: Schema) -> DataChange:

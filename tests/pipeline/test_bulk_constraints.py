@@ -86,7 +86,7 @@ KEPT: dict[str, tuple[list[Any], str]] = {
 
 @pytest.mark.parametrize("what", BROKEN)
 @pytest.mark.parametrize("on_error", ["fail", "quarantine"])
-def test_what_is_broken_is_told_alike(tmp_path: Path, what: str, on_error: str) -> None:
+def test_what_is_broken_is_reported_alike(tmp_path: Path, what: str, on_error: str) -> None:
     entities, mode = BROKEN[what]
 
     outcome = agree(tmp_path, entities, STORED, mode=mode, on_error=on_error)

@@ -226,7 +226,7 @@ def test_a_load_onto_a_branch_of_its_own_is_finished_there(world: BulkWorld, tmp
     assert left_over(world) == []
 
 
-def test_a_load_that_has_landed_is_answered_by_its_commit(world: BulkWorld, tmp_path: Path) -> None:
+def test_a_load_that_is_committed_is_answered_by_its_commit(world: BulkWorld, tmp_path: Path) -> None:
     given = str(write_lines(tmp_path / "given.jsonl", GIVEN[10:]))
 
     first = world.bulk(given, job_id=JOB)

@@ -232,7 +232,7 @@ def equal_reports(ways: Ways, files: Sequence[Path], **options: Any) -> dict[str
     return reports["local"]
 
 
-def lands_alike(ways: Ways, branch: str, files: Sequence[Path], **options: Any) -> LoadResult:
+def commit_alike(ways: Ways, branch: str, files: Sequence[Path], **options: Any) -> LoadResult:
     """Loaded in all three ways onto a branch of its own, with the same counts and the same graph then."""
     results = {}
     for name, way in ways.items():
@@ -521,7 +521,7 @@ def test_nothing_else_is_reported(reports: Callable[[str], dict[str, Any]], bund
 def kept(ways: Ways, inputs: Inputs) -> Mapping[str, set[str]]:
     """The good rows of all cases, loaded after all the others; answers the ids that are there then."""
     good = [entity for case in CASES.values() for entity in case.good]
-    lands_alike(ways, "kept", [*inputs.new, inputs.tail(good, "good.jsonl")])
+    commit_alike(ways, "kept", [*inputs.new, inputs.tail(good, "good.jsonl")])
     snapshot = ways["local"].graph.snapshot("kept")
     return {
         kind: set(map(str, snapshot.to_arrow(f"{of}:{kind}").column("id").to_pylist()))
@@ -595,7 +595,7 @@ def test_rows_of_parquet_are_named_alike(ways: Ways, tmp_path: Path) -> None:
         ("Person.score type F64", ("p030000", "p070000"), ("Person.parquet row 30001", "Person.parquet row 70001")),
         ("Person.tags type [String]", ("p100000",), ("Person.parquet row 100001",)),
     ]
-    assert lands_alike(ways, "parquet", [good]).counts == {"Person": count}
+    assert commit_alike(ways, "parquet", [good]).counts == {"Person": count}
 
 
 # Overwrite and merge.
@@ -623,10 +623,10 @@ def test_an_overwrite_that_leaves_too_few_or_too_many_edges_is_refused_alike(way
 
 
 @pytest.mark.soak
-def test_an_overwrite_that_leaves_nothing_broken_lands_alike(ways: Ways, inputs: Inputs) -> None:
+def test_an_overwrite_that_leaves_nothing_broken_is_committed_alike(ways: Ways, inputs: Inputs) -> None:
     tail = inputs.tail([*FRIENDS, *LEADERS[2:], leads("l0", "t000", "s00001"), leads("l1", "t000", "s00002")])
 
-    landed = lands_alike(ways, "overwritten", [*inputs.stored, tail], mode="overwrite")
+    landed = commit_alike(ways, "overwritten", [*inputs.stored, tail], mode="overwrite")
 
     size = inputs.size
     assert landed.counts == {"Person": 2 * size.people + 3, "WorksAt": size.works, "Leads": len(LEADERS)}
@@ -673,8 +673,8 @@ def test_a_merge_that_breaks_constraints_is_refused_alike(ways: Ways, inputs: In
 
 
 @pytest.mark.soak
-def test_a_merge_that_keeps_them_lands_alike(ways: Ways, inputs: Inputs) -> None:
-    landed = lands_alike(ways, "merged", [*inputs.new, inputs.tail(MERGED_WELL)], mode="merge")
+def test_a_merge_that_keeps_them_is_committed_alike(ways: Ways, inputs: Inputs) -> None:
+    landed = commit_alike(ways, "merged", [*inputs.new, inputs.tail(MERGED_WELL)], mode="merge")
 
     assert landed.commit is not None
     assert landed.commit.touched["node:Person"] == {"inserted": 2 * inputs.size.people, "updated": 3}
@@ -696,7 +696,7 @@ def mixed(inputs: Inputs) -> list[Path]:
 
 
 @pytest.mark.soak
-def test_what_is_rejected_is_quarantined_alike_and_the_rest_lands(
+def test_what_is_rejected_is_quarantined_alike_and_the_rest_is_committed(
     ways: Ways, inputs: Inputs, mixed: list[Path], tmp_path: Path
 ) -> None:
     results, texts = {}, {}

@@ -240,7 +240,7 @@ class TestLoading:
         assert again.id == first.id
         assert tables(graph) == {"Person": 1}
 
-    def test_what_is_no_frame_is_told_apart(self, spark_session: SparkSessionHandle) -> None:
+    def test_what_is_no_frame_is_recognised(self, spark_session: SparkSessionHandle) -> None:
         assert is_frame(spark_session.spark.range(1))
         assert has_frames({"Person": spark_session.spark.range(1)})
         assert not has_frames({"Person": pa.table({"slug": ["ada"]})})

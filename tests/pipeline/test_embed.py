@@ -323,7 +323,7 @@ def test_it_works_on_the_branch_that_is_named(graph: Graph) -> None:
     assert None not in vectors(graph, branch="b").values()
 
 
-def test_progress_is_told(graph: Graph) -> None:
+def test_progress_is_reported(graph: Graph) -> None:
     told: list[tuple[int, int]] = []
 
     graph.embed(

@@ -355,7 +355,7 @@ omnigraph.open({str(tmp_path / "people")!r}).export({str(tmp_path / "out")!r}, f
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "people"]
 
 
-def test_two_exports_into_one_place_at_once_are_told_apart(
+def test_two_exports_into_one_place_at_once_do_not_mix(
     people: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, refused = exporting.write_part, []

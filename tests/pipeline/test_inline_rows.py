@@ -230,9 +230,7 @@ def test_an_overwrite_that_would_leave_an_edge_in_a_manifest_without_its_node_is
 
 
 @pytest.mark.parametrize("mode", ["append", "merge"])
-def test_a_load_that_was_interrupted_goes_on_where_small_commits_have_landed(
-    twins: Twins, tmp_path: Path, mode: str
-) -> None:
+def test_a_load_that_was_interrupted_resumes_after_small_commits(twins: Twins, tmp_path: Path, mode: str) -> None:
     given = write_lines(tmp_path / "given.jsonl", LOADS[mode])
 
     class Dying(LocalRunner):

@@ -70,7 +70,7 @@ class TestWatching:
 
         assert (progress.state.done, progress.state.rows) == (2, 0)
 
-    def test_each_stage_begins_anew(self) -> None:
+    def test_each_stage_begins_at_zero(self) -> None:
         progress = Progress(clock=lambda: 0.0)
         runner = ProgressRunner(LocalRunner(), progress)
 

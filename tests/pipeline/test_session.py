@@ -52,7 +52,7 @@ class TestTasks:
 
         assert spark_session.runner.run(lambda n: n * n, items, stage="squares") == [n * n for n in items]
 
-    def test_each_answer_is_heard_once_before_the_job_ends(
+    def test_each_result_arrives_once_before_the_job_ends(
         self, spark_session: SparkSessionHandle, tmp_path: Path
     ) -> None:
         gate = tmp_path / "gate"

@@ -358,7 +358,7 @@ def test_auto_stays_here_until_a_query_outgrows_the_process(
     assert graph.query(text, spark=spark).rows == rows
 
 
-def test_without_spark_the_reason_to_use_it_is_what_is_told(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_spark_the_error_is_the_reason_to_use_it(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: Any, **__: Any) -> Any:
         raise SparkNotReady("Spark is not installed.")
 

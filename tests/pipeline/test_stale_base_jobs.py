@@ -83,7 +83,7 @@ def test_vectors_are_committed_on_the_newest_and_nothing_is_asked_twice(
     assert_sound(other)
 
 
-def test_what_lacks_a_vector_is_looked_for_anew_where_the_state_that_was_being_read_is_gone(
+def test_what_lacks_a_vector_is_looked_for_again_where_the_state_that_was_being_read_is_gone(
     graph: Graph, other: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     estimated: list[int] = []
@@ -120,7 +120,7 @@ def test_an_analysis_is_written_to_the_newest(
     assert_sound(other)
 
 
-def test_a_damaged_state_is_told_as_such(graph: Graph, tmp_path: Path) -> None:
+def test_a_damaged_state_is_reported_as_such(graph: Graph, tmp_path: Path) -> None:
     for path in (tmp_path / "graph" / "tables").rglob("data/*"):
         path.unlink()
 

@@ -59,7 +59,7 @@ def test_a_scan_sent_elsewhere_reads_the_rows(graph: Graph) -> None:
     ]
 
 
-def test_a_bulk_load_sent_elsewhere_lands_beside_the_rows(graph: Graph, tmp_path: Path) -> None:
+def test_a_bulk_load_sent_elsewhere_is_committed_beside_the_rows(graph: Graph, tmp_path: Path) -> None:
     source = write_lines(
         tmp_path / "more.jsonl",
         [{"type": "Person", "data": {"slug": slug, "age": 7}} for slug in ("ada", "mary")],

@@ -95,7 +95,7 @@ def test_a_read_whose_answer_is_lost_is_asked_again(remote: RemoteGraph, proxy: 
     assert len(rule.hits) == 1
 
 
-def test_a_write_whose_answer_is_lost_lands_once(remote: RemoteGraph, proxy: Proxy, graph: Graph) -> None:
+def test_a_write_whose_answer_is_lost_is_committed_once(remote: RemoteGraph, proxy: Proxy, graph: Graph) -> None:
     proxy.on(posts("/mutate"), ApplyThenDrop())
     commit = remote.mutate(ADD, params={"slug": "eve"})
     assert commit is not None
@@ -103,7 +103,7 @@ def test_a_write_whose_answer_is_lost_lands_once(remote: RemoteGraph, proxy: Pro
     assert graph.commits()[0].id == commit.id
 
 
-def test_a_load_whose_answer_is_lost_lands_once(remote: RemoteGraph, proxy: Proxy, graph: Graph) -> None:
+def test_a_load_whose_answer_is_lost_is_committed_once(remote: RemoteGraph, proxy: Proxy, graph: Graph) -> None:
     proxy.on(posts("/load"), ApplyThenDrop())
     result = remote.load([{"type": "Person", "data": {"slug": "eve"}}])
     assert result.commit is not None
@@ -111,7 +111,7 @@ def test_a_load_whose_answer_is_lost_lands_once(remote: RemoteGraph, proxy: Prox
     assert len(graph.commits()) == 3
 
 
-def test_a_write_that_gets_no_answer_in_time_may_have_landed(proxy: Proxy, graph: Graph) -> None:
+def test_a_write_that_gets_no_answer_in_time_may_have_been_committed(proxy: Proxy, graph: Graph) -> None:
     held = Hang()
     proxy.on(posts("/mutate"), held)
     with impatient(proxy) as remote, pytest.raises(AnswerLost, match="may have been committed") as lost:
@@ -245,7 +245,7 @@ def test_a_redirect_is_not_followed_with_a_token(proxy: Proxy) -> None:
         remote.branches.list()
 
 
-def test_what_can_not_be_sent_ends_a_load_before_it_lands(remote: RemoteGraph, graph: Graph) -> None:
+def test_what_can_not_be_sent_ends_a_load_before_it_is_committed(remote: RemoteGraph, graph: Graph) -> None:
     people = [{"type": "Person", "data": {"slug": f"p{number}"}} for number in range(10_000)]
     with pytest.raises(BadRequest, match="object can't be sent"):
         remote.load([*people, {"type": "Person", "data": {"slug": object()}}])
@@ -294,7 +294,7 @@ def test_a_fresh_key_costs_nothing_and_a_repeated_one_is_looked_for(
     assert again.id == made.id
 
 
-def test_a_job_that_can_not_be_asked_for_any_more_may_have_landed(proxy: Proxy, graph: Graph) -> None:
+def test_a_job_that_can_not_be_polled_any_more_may_have_been_committed(proxy: Proxy, graph: Graph) -> None:
     proxy.on(lambda request: "/jobs/" in request.path, Drop(), times=None)
     document = b'{"type": "Person", "data": {"slug": "eve"}}\n'
     with omnigraph.connect(proxy.endpoint, graph="people", timeout=5, retry=0) as remote:

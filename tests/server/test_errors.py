@@ -198,7 +198,7 @@ def test_a_result_beyond_the_limit_is_413(small: httpx.Client) -> None:
     assert (details["limit"], details["unit"]) == (1, "rows")
 
 
-def test_an_actor_of_a_store_is_told_nothing_of_its_address() -> None:
+def test_errors_of_a_store_do_not_show_its_address() -> None:
     redaction = Redaction()
     redaction.hide_store("people", "s3://secret-bucket/graph", {"aws_secret_access_key": "hunter2hunter2"})
     for error in (

@@ -143,7 +143,7 @@ def test_only_the_first_cause_of_a_stop_counts() -> None:
 # Places
 
 
-def test_who_finds_no_place_is_told_when_to_come_back(busy: Served) -> None:
+def test_a_request_that_finds_no_place_gets_a_retry_after(busy: Served) -> None:
     def ask(_: int) -> httpx.Response:
         with busy.client() as client:
             return client.post("/graphs/g/query", json={"query": PAIRS})

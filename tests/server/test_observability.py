@@ -67,7 +67,7 @@ def test_commits_batches_storage_and_conflicts_are_counted(server: Served, http:
     assert not [name for name, labels in seen if ("kind", "request") in labels]
 
 
-def test_how_main_is_stored_is_told_by_type(server: Served, http: httpx.Client) -> None:
+def test_metrics_have_the_storage_of_main_by_type(server: Served, http: httpx.Client) -> None:
     http.post("/mutate", json={"query": ADD, "params": {"slug": "cy"}})
     person = (("graph", "people"), ("type", "Person"))
     before = scraped(server)

@@ -94,7 +94,7 @@ def bare(schema: Any) -> Iterator[str]:
                 yield f"{name}.{field}"
 
 
-def test_what_has_a_known_form_is_told_with_it() -> None:
+def test_what_has_a_known_form_is_documented_with_it() -> None:
     assert set(bare(DOCUMENT)) - FREE == set()
 
 

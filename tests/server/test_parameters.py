@@ -96,7 +96,7 @@ WITH_BODY = [
 
 
 @pytest.mark.parametrize(("method", "path"), WITH_BODY)
-def test_a_body_without_a_content_type_is_told_which_header_is_missing(
+def test_the_error_for_a_body_without_a_content_type_names_the_missing_header(
     client: httpx.Client, method: str, path: str
 ) -> None:
     path = path.format(**PLACES)

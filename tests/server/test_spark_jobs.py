@@ -67,7 +67,7 @@ def _cancelled_while_it_runs(client: httpx.Client) -> bool:
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_a_session_whose_java_died_is_started_anew_for_the_next_job(graph: Graph, store: Path) -> None:
+def test_a_session_whose_java_died_is_started_again_for_the_next_job(graph: Graph, store: Path) -> None:
     with ServerProcess("--store", str(store)) as server, server.client() as client:
         client.timeout = httpx.Timeout(240)
         for name in ("a", "b"):

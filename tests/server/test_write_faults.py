@@ -220,7 +220,7 @@ def test_every_kind_of_merge_conflict_has_the_same_five_fields(
     assert graph.snapshot().commit_id == before
 
 
-def test_edges_that_are_too_many_together_are_told_by_the_node_that_has_them(tmp_path: Path) -> None:
+def test_edges_that_are_too_many_together_are_reported_by_the_node_that_has_them(tmp_path: Path) -> None:
     schema = "node Person { slug: String @key }\nedge Boss: Person -> Person @card(0..1)"
     graph = omnigraph.init(tmp_path / "own", schema)
     graph.load([{"type": "Person", "data": {"slug": slug}} for slug in ("ada", "bob", "cy")])
@@ -231,7 +231,7 @@ def test_edges_that_are_too_many_together_are_told_by_the_node_that_has_them(tmp
     assert the_conflict(tmp_path / "own") == ("node", "Person", "ada", "CardinalityViolation")
 
 
-def test_a_row_that_a_constraint_of_the_other_side_forbids_is_told(tmp_path: Path) -> None:
+def test_a_row_that_a_constraint_of_the_other_side_forbids_is_reported(tmp_path: Path) -> None:
     before = "node Person { slug: String @key  age: I32? }"
     graph = omnigraph.init(tmp_path / "own", before)
     graph.load([{"type": "Person", "data": {"slug": "ada"}}])

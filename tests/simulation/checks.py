@@ -76,7 +76,7 @@ class Checker:
 
     def _check_calls(self) -> None:
         for call in self.history.calls.values():
-            self._check_landed(call)
+            self._check_committed(call)
             self._check_outcome(call)
         for call, why in self._reads.check_feeds(self.history):
             self._wrong("feed", call, why)
@@ -87,7 +87,7 @@ class Checker:
 
     # Calls.
 
-    def _check_landed(self, call: Call) -> None:
+    def _check_committed(self, call: Call) -> None:
         """A call commits at most once, and not at all if it said so."""
         landed = self.replay.landed.get(call.name, [])
         if len(landed) > 1:

@@ -392,7 +392,9 @@ def test_a_killed_init_has_made_a_graph_only_if_its_stamp_arrived(
 
 
 @pytest.mark.parametrize("kills", [4, pytest.param(60, marks=pytest.mark.soak)])
-def test_a_writer_on_a_local_disk_killed_at_any_moment_loses_nothing_it_was_told_of(kills: int, tmp_path: Path) -> None:
+def test_a_writer_on_a_local_disk_killed_at_any_moment_loses_nothing_that_was_acknowledged(
+    kills: int, tmp_path: Path
+) -> None:
     omnigraph.init(tmp_path, people())
     promised: list[str] = []
     for round_ in range(kills):

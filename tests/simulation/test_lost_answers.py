@@ -133,7 +133,7 @@ def lives(s3: S3Location, name: str) -> bool:
 
 @pytest.mark.parametrize("rows", ["512", "0"], ids=["small", "staged"])
 @every_fault
-def test_a_commit_whose_answer_is_lost_lands_exactly_once(
+def test_a_commit_whose_answer_is_lost_is_made_exactly_once(
     fault: Action, proxy: Proxy, graph: Graph, s3: S3Location
 ) -> None:
     rule = proxy.on(creates(MANIFESTS), fault)
@@ -160,7 +160,7 @@ def test_many_lost_answers_in_a_row_are_one_commit(
 
 
 @pytest.mark.parametrize("late_s", [1.5, pytest.param(10.0, marks=pytest.mark.soak)])
-def test_a_late_put_finds_that_its_repetition_landed_first(
+def test_a_late_put_finds_that_its_repetition_came_first(
     late_s: float, proxy: Proxy, graph: Graph, s3: S3Location
 ) -> None:
     late = proxy.on(creates(MANIFESTS), ApplyLate(late_s))
@@ -176,7 +176,7 @@ def test_a_late_put_finds_that_its_repetition_landed_first(
 
 
 @pytest.mark.parametrize("late_s", [1.5, pytest.param(10.0, marks=pytest.mark.soak)])
-def test_a_late_put_that_lands_before_its_repetition_is_recognised(
+def test_a_late_put_that_comes_before_its_repetition_is_recognised(
     late_s: float, proxy: Proxy, place: S3Location, s3: S3Location
 ) -> None:
     graph = impatient(place, settles_for_s=2 * late_s + 5)

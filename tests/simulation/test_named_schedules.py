@@ -278,7 +278,7 @@ def test_a_job_whose_first_tables_another_start_has_made_is_answered_by_the_comm
         assert committed(outcomes["p0.t0.0"]) == committed(outcomes["p1.t0.0"])
 
 
-def test_another_input_under_the_id_of_a_job_that_landed_is_refused() -> None:
+def test_another_input_under_the_id_of_a_committed_job_is_refused() -> None:
     """`intent-tokens`: the commit names a digest of the input."""
     scripts: dict[str, Sequence[Step]] = {"p0.t0": [job("a", "bad"), job("a", "good"), job("a", "bad")]}
     with played(scripts, (), stored=True) as outcomes:

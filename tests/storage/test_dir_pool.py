@@ -70,7 +70,7 @@ def test_files_without_a_name_are_seen_by_nobody(backend: LocalBackend, tmp_path
     assert sorted(os.listdir(tmp_path / "folder")) == ["0", "1", "2"]
 
 
-def test_each_object_has_its_own_content_whoever_made_its_file(backend: LocalBackend) -> None:
+def test_each_object_has_its_own_content_in_a_pooled_file(backend: LocalBackend) -> None:
     for number in range(OBJECTS):
         backend.create(f"folder/own-{number}", f"content {number}".encode())
 

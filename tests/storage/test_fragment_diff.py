@@ -179,7 +179,7 @@ def test_different_tables_are_compared_by_content(tables: Tables) -> None:
     assert (set(before), set(after)) == ({"cy"}, {"cy"})
 
 
-def test_the_ids_alone_are_told_without_the_rows(tables: Tables) -> None:
+def test_the_ids_alone_are_given_without_the_rows(tables: Tables) -> None:
     older = tables.create("t", table(row("ada", age=1), row("bob"))).at
     newer = tables.upsert(tables.delete(older, ["bob"]).at, table(row("ada", age=2), row("cy"))).at
 

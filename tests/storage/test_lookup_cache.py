@@ -59,7 +59,7 @@ def test_places_are_known_to_those_who_ask_for_all_that_were_found_together() ->
     assert memo.get_addresses(AT, frozenset({"ada"})) == (["ada"], []), "5 may be bob's"
 
 
-def test_all_ids_of_a_table_are_known_to_whoever_has_put_every_one_there() -> None:
+def test_all_ids_of_a_table_are_known_to_the_process_that_wrote_them() -> None:
     memo = LookupCache()
     memo.add_change(None, Overlay.of(people("ada", "bob")), AT, 2)
     memo.add_change(AT, Overlay.of(people("cy"), ["ada"]), OTHER, 2)

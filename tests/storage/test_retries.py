@@ -143,7 +143,7 @@ def test_a_server_that_is_not_there_is_unavailable(s3: S3Location, clock: Restle
     [(403, "AccessDenied", AccessDenied), (401, "InvalidToken", AccessDenied), (400, "InvalidRequest", BadRequest)],
 )
 @pytest.mark.parametrize("request_", [*REQUESTS, "create"])
-def test_a_refusal_is_told_at_once(
+def test_a_refusal_is_reported_at_once(
     store: ObjectStore, proxy: Proxy, request_: str, status: int, code: str, kind: type[OmnigraphError]
 ) -> None:
     requests = REQUESTS | {"create": lambda store: store.create("c", b"new")}
@@ -227,7 +227,7 @@ def test_how_long_to_be_patient_is_a_setting(clock: RestlessClock) -> None:
 
 
 @pytest.mark.parametrize("request_", [*REQUESTS, "create"])
-def test_a_full_disk_is_told_at_once(clock: RestlessClock, request_: str) -> None:
+def test_a_full_disk_is_reported_at_once(clock: RestlessClock, request_: str) -> None:
     backend = Broken(StorageFull("a", "No space left on device"))
     store = ObjectStore(parse_location("/nowhere"), backend, Runtime(clock=clock))
     requests = REQUESTS | {"create": lambda store: store.create("c", b"new")}

@@ -204,7 +204,7 @@ def test_columns_of_the_schema_that_came_later_are_null_in_rows_on_top(
     assert tables.lookup(unstored, ["ada"], ["city"], schema=wide).to_pylist() == [{"city": None}]
 
 
-def test_what_came_since_is_told_from_what_a_shared_tail_says(tables: Tables, tails: Tails) -> None:
+def test_what_was_written_since_is_distinguished_from_what_a_shared_tail_says(tables: Tables, tails: Tails) -> None:
     base = tables.create("t", rows("ada", "bob")).at
     first, second = tails.tail(Overlay.of(rows("cy"), new=True), Overlay.of(rows("dee"), new=True))
     since, now = VersionWithTail(base, (first,)), VersionWithTail(base, (first, second))

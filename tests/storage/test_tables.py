@@ -457,7 +457,7 @@ def test_handles_are_bounded(root: Path) -> None:
     assert len(tables._handles._open) == 3
 
 
-def test_rows_that_came_since_a_version_are_told_from_older_ones(tables: Tables) -> None:
+def test_rows_written_since_a_version_are_distinguished_from_older_ones(tables: Tables) -> None:
     base = tables.create("t1", people("ada", "bob")).at
     at = tables.upsert(tables.append(base, people("eve")).at, people("bob", age=1)).at
 
@@ -694,7 +694,7 @@ CHANGES: dict[str, Callable[[Tables, TableVersion], Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_every_new_file_and_directory_is_synced_before_the_version_is_told(
+def test_every_new_file_and_directory_is_synced_before_the_version_is_returned(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     tables = Tables(Location(str(root)))

@@ -272,7 +272,7 @@ def test_a_late_create_loses_to_one_that_came_first(proxy: Proxy, store: S3Store
     assert rule.hits[0].server_status == 412
 
 
-def test_answer_is_told_and_not_applied(proxy: Proxy, store: S3Store, direct: S3Store) -> None:
+def test_answer_is_returned_and_not_applied(proxy: Proxy, store: S3Store, direct: S3Store) -> None:
     proxy.on(puts(), Answer(403, error_body("AccessDenied")))
 
     with pytest.raises(PermissionDeniedError):
@@ -281,7 +281,7 @@ def test_answer_is_told_and_not_applied(proxy: Proxy, store: S3Store, direct: S3
     assert not exists(direct, "a")
 
 
-def test_apply_then_answer_is_applied_and_told_otherwise(proxy: Proxy, store: S3Store, direct: S3Store) -> None:
+def test_apply_then_answer_is_applied_and_answered_otherwise(proxy: Proxy, store: S3Store, direct: S3Store) -> None:
     proxy.on(creates(), ApplyThenAnswer(412, exists_answer()))
 
     with pytest.raises(AlreadyExistsError):

@@ -92,7 +92,7 @@ def test_a_body_may_come_in_chunks_and_in_pieces(s3: S3Location) -> None:
         assert connection.getresponse().read() == b"one\r\n23"
 
 
-def test_whoever_has_not_sent_all_holds_up_nobody(s3: S3Location) -> None:
+def test_a_client_that_has_not_sent_all_holds_up_nobody(s3: S3Location) -> None:
     address = urlsplit(s3.endpoint)
     with socket.create_connection((address.hostname, address.port), timeout=30) as slow:
         slow.sendall(f"PUT /{s3.bucket}/a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab".encode())

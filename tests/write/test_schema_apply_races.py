@@ -167,7 +167,7 @@ def test_a_change_is_refused_when_rows_that_it_reshapes_are_committed_first(grap
     assert [row["y"] for row in rows(graph, "A")] == [7, 7]
 
 
-def test_a_change_lands_on_top_of_writes_to_other_types(graph: Graph) -> None:
+def test_a_change_is_committed_on_top_of_writes_to_other_types(graph: Graph) -> None:
     apply = stopped(graph, lambda g: g.schema.apply(ADDS))
     graph.mutate('query q() { insert B { k: "other" } }')
 
@@ -208,7 +208,7 @@ def test_of_two_changes_one_wins(graph: Graph) -> None:
     assert graph.schema.show() == other
 
 
-def test_a_change_lands_on_top_of_maintenance(graph: Graph) -> None:
+def test_a_change_is_committed_on_top_of_maintenance(graph: Graph) -> None:
     """The table was moved by a compaction: what was made of it is made again."""
     apply = stopped(
         graph, lambda g: g.schema.apply(ADDS.replace("node A", 'node Z @rename_from("A")').replace("A ->", "Z ->"))

@@ -33,7 +33,7 @@ def base_lost(monkeypatch: pytest.MonkeyPatch, graph: Graph, other: Graph, times
 
 
 @pytest.mark.parametrize("times", [1, 2, 4])
-def test_it_lands_once_however_often_that_happens(
+def test_it_is_committed_once_however_often_that_happens(
     tmp_path: Path, other: Graph, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     graph = omnigraph.open(tmp_path / "graph", NO_FSYNC, settings=STAGED)

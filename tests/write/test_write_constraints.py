@@ -34,7 +34,7 @@ KEPT_AND_BROKEN = {
 
 
 @pytest.mark.parametrize("constraint", KEPT_AND_BROKEN)
-def test_a_load_that_keeps_a_constraint_lands_and_one_that_breaks_it_leaves_nothing(
+def test_a_load_that_keeps_a_constraint_is_committed_and_one_that_breaks_it_leaves_nothing(
     people: World, constraint: str
 ) -> None:
     kept, broken = KEPT_AND_BROKEN[constraint]

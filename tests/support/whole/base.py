@@ -115,7 +115,7 @@ class Base:
     def model(self, branch: str) -> Model:
         return self.commits[self.heads[branch]].model
 
-    def _landed(self, branch: str, id_: str, expected: Model, parents: tuple[str, ...] | None = None) -> None:
+    def _committed(self, branch: str, id_: str, expected: Model, parents: tuple[str, ...] | None = None) -> None:
         """A commit was acknowledged: both handles see exactly what it should have made."""
         assert id_ not in self.commits, f"the id {id_} was used before"
         found = exported(self.chosen, branch, id_)

@@ -102,7 +102,7 @@ class Branches(Base):
         if not exact:
             after = self._as_found(result.commit.id, into)
         assert after is not None, "a conflict went unseen"
-        self._landed(into, result.commit.id, after, (ours, theirs))
+        self._committed(into, result.commit.id, after, (ours, theirs))
 
     def _as_found(self, id_: str, branch: str) -> Model:
         """Where the model does not know: what is there, by the schema that is there."""
@@ -141,4 +141,4 @@ class Branches(Base):
         if not exact:
             after = self._as_found(commit.id, self.branch)
         assert after is not None, "a conflict went unseen"
-        self._landed(self.branch, commit.id, after)
+        self._committed(self.branch, commit.id, after)

@@ -24,7 +24,7 @@ class Schemas(Base):
         if applied.commit is None:
             assert changed == before, "a schema change made no commit"
             return
-        self._landed(self.branch, applied.commit.id, changed)
+        self._committed(self.branch, applied.commit.id, changed)
 
     def _changed(self, verb: str, before: Model, one: Type) -> tuple[Model | None, str | None]:
         """The state after it, and the text to apply."""

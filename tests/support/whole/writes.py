@@ -104,7 +104,7 @@ class Writes(Base):
             assert after.plain() == before.plain(), "a mutation made no commit"
             self._unchanged(self.branch)
         else:
-            self._landed(self.branch, commit.id, after)
+            self._committed(self.branch, commit.id, after)
 
     def do_load(self) -> None:
         before = self.model(self.branch)
@@ -143,7 +143,7 @@ class Writes(Base):
         if commit is None:
             assert after.plain() == before.plain(), "a load made no commit"
         else:
-            self._landed(self.branch, commit.id, after)
+            self._committed(self.branch, commit.id, after)
 
     def do_together(self) -> None:
         """Several threads write at once: some order explains everything that they were told."""
@@ -197,7 +197,7 @@ class Writes(Base):
         for id_ in reversed(new):
             after = replayed(landed[id_], states[-1])
             assert not m.violations(after), f"{id_} violates {m.violations(after)}"
-            self._landed(branch, id_, after)
+            self._committed(branch, id_, after)
             states.append(self.model(branch))
         return states
 
