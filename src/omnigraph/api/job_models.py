@@ -4,15 +4,7 @@ from dataclasses import asdict, fields
 from datetime import timedelta
 from typing import Any, Literal
 
-from omnigraph.api.models import (
-    TIME,
-    AnalyzeAnswer,
-    CommitMade,
-    CostEntry,
-    EmbedAnswer,
-    ExportAnswer,
-    LoadAnswer,
-)
+from omnigraph.api.models import TIME, AnalyzeAnswer, CommitMade, CostEntry, EmbedAnswer, ExportAnswer, LoadAnswer
 from omnigraph.api.wire_model import AS_IS, Converter, Document, WireModel, derived, member, part
 
 

@@ -33,13 +33,7 @@ from omnigraph.server.http import errors
 from omnigraph.server.http.errors import Redaction
 from omnigraph.server.http.middleware import Middleware
 from omnigraph.server.openapi import openapi_document
-from omnigraph.server.routes import (
-    bulk,
-    data,
-    graphs,
-    history,
-    maintenance,
-)
+from omnigraph.server.routes import bulk, data, graphs, history, maintenance
 from omnigraph.server.service import Service
 from omnigraph.server.settings import GraphSource, ServerSettings
 from omnigraph.server.tracing import Tracing, configure

@@ -7,13 +7,7 @@ from datetime import datetime
 from functools import partial
 
 from omnigraph.cancellation import checkpoint
-from omnigraph.errors import (
-    BranchNotFound,
-    ConflictError,
-    ExpectedVersionMismatch,
-    OmnigraphError,
-    PreconditionFailed,
-)
+from omnigraph.errors import BranchNotFound, ConflictError, ExpectedVersionMismatch, OmnigraphError, PreconditionFailed
 from omnigraph.manifest.commit.commit_queue import PendingCommit
 from omnigraph.manifest.commit.compose import compose_manifest
 from omnigraph.manifest.commit.conflicts import BranchDeleted, Proceed, Refuse, Replan, decide

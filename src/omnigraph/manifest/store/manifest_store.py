@@ -23,13 +23,7 @@ from omnigraph.manifest.model.ancestry import all_ancestors
 from omnigraph.manifest.model.codec import NO_TEXTS, TableTexts, decode_entry, encode_after, encode_entry
 from omnigraph.manifest.model.document import is_format_1
 from omnigraph.manifest.model.manifest import BranchId, CommitClass, Entry, Manifest, Point, Stub, stub_of
-from omnigraph.manifest.model.paths import (
-    commit_position,
-    hint_key,
-    manifest_key,
-    schema_key,
-    stubs_key,
-)
+from omnigraph.manifest.model.paths import commit_position, hint_key, manifest_key, schema_key, stubs_key
 from omnigraph.manifest.store.clock_check import ClockCheck
 from omnigraph.manifest.store.head_search import HeadSearch, encode_hint
 from omnigraph.manifest.store.stub_index import StubIndex, decode_stub_index, encode_stub_index

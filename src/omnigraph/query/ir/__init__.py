@@ -69,14 +69,7 @@ from omnigraph.query.ir.expressions import (
     operands,
     variables_of,
 )
-from omnigraph.query.ir.patterns import (
-    NodeVar,
-    Not,
-    Pattern,
-    Traverse,
-    free_variables,
-    patterns_of,
-)
+from omnigraph.query.ir.patterns import NodeVar, Not, Pattern, Traverse, free_variables, patterns_of
 from omnigraph.query.ir.queries import (
     Aggregate,
     AggregateFn,

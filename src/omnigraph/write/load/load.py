@@ -5,13 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from omnigraph.errors import (
-    AlreadyExists,
-    BranchNotFound,
-    ConstraintViolation,
-    PreconditionFailed,
-    Violation,
-)
+from omnigraph.errors import AlreadyExists, BranchNotFound, ConstraintViolation, PreconditionFailed, Violation
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import TableKey

@@ -10,14 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from omnigraph.errors import (
-    IDS_KEPT_MAX,
-    VIOLATIONS_KEPT_MAX,
-    BadRequest,
-    ConstraintViolation,
-    InvalidInput,
-    Violation,
-)
+from omnigraph.errors import IDS_KEPT_MAX, VIOLATIONS_KEPT_MAX, BadRequest, ConstraintViolation, InvalidInput, Violation
 from omnigraph.manifest.model.manifest import TableKey
 from omnigraph.pipeline.bulk.job import BulkJob, SplitResult
 from omnigraph.pipeline.bulk.staging.assemble import Positions

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.schema.catalog import Catalog, TypeDef
 from omnigraph.schema.types import Scalar
-from omnigraph.write.load.input.chunks import (
-    LINE_TOO_LONG,
-    FileChunks,
-    open_parquet,
-    read_gzip_lines,
-    read_line_range,
-)
+from omnigraph.write.load.input.chunks import LINE_TOO_LONG, FileChunks, open_parquet, read_gzip_lines, read_line_range
 from omnigraph.write.load.input.csv_records import (
     CsvRecord,
     Header,
