@@ -140,30 +140,22 @@ class CommitQueue:
         self._reserved: dict[BranchId, TxnId] = {}
         self._lock = threading.Lock()
 
-    @contextmanager
-    def turn(self, write: PendingCommit) -> Iterator[Sequence[PendingCommit]]:
-        """Wait for a turn: yields the batch that this write leads, which must have outcomes at the end of the turn, and
-        nothing if another leader has decided its outcome. While an exclusive write has a turn, no other write of this
-        process puts to the branch."""
+    def turn(self, write: PendingCommit) -> "Turn":
+        """A turn of the write; while an exclusive write has one, no other write of this process puts to the branch."""
+        return Turn(self, write)
+
+    def wait_for_turn(self, write: PendingCommit) -> Sequence[PendingCommit]:
+        """The batch that this write leads; nothing if another leader has decided its outcome."""
         branch_id = write.txn.base.branch_id
-        try:
-            if not self._enqueue(branch_id, write):
-                write.wait()
-                if write.exclusive:
-                    write.ack_previous()
-                elif write.leads:
-                    self._take_batch(branch_id, write)
-            if write.leads and not write.batch:
-                write.batch = (write,)
-            yield write.batch
-            self.leave(write)
-        except BaseException as error:  # interrupted, perhaps while it waited: no other write may wait for it in turn
-            if isinstance(error, OmnigraphError):
-                for other in write.batch:
-                    if other.outcome is None and other is not write:
-                        other.outcome = copy(error)  # it concerns all of them, but each raises its own
-            self.leave(write)
-            raise
+        if not self._enqueue(branch_id, write):
+            write.wait()
+            if write.exclusive:
+                write.ack_previous()
+            elif write.leads:
+                self._take_batch(branch_id, write)
+        if write.leads and not write.batch:
+            write.batch = (write,)
+        return write.batch
 
     def leave(self, write: PendingCommit) -> None:
         """End the turn of a write, or its wait for one; if that is over, nothing happens.
@@ -255,6 +247,37 @@ class CommitQueue:
                 return
             del self._waiting[branch_id]
         leader.ack_previous()
+
+
+class Turn:
+    """A write's turn. The batch that it yields must have outcomes at the end.
+
+    A class rather than a generator function because every small commit takes one.
+    """
+
+    __slots__ = ("_queue", "_write")
+
+    def __init__(self, queue: CommitQueue, write: PendingCommit) -> None:
+        self._queue = queue
+        self._write = write
+
+    def __enter__(self) -> Sequence[PendingCommit]:
+        try:
+            return self._queue.wait_for_turn(self._write)
+        except BaseException:  # interrupted while it waited: no other write may wait for it in turn
+            self._queue.leave(self._write)
+            raise
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OmnigraphError):
+            for other in self._write.batch:
+                if other.outcome is None and other is not self._write:
+                    other.outcome = copy(error)  # it concerns all of them, but each raises its own
+        try:
+            self._queue.leave(self._write)
+        except BaseException:  # interrupted
+            self._queue.leave(self._write)
+            raise
 
 
 Rebase: TypeAlias = Callable[

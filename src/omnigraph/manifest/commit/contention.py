@@ -83,13 +83,18 @@ class ContentionControl:
     def _renew(self) -> None:
         """To a forked child its parent is another process."""
         self._branches: LruCache[BranchId, _BranchTraffic] = LruCache(_BRANCHES_MAX)
-        self._own_puts: LruCache[TxnId, bool] = LruCache(_OWN_PUTS_MAX)
+        self._own_puts: dict[TxnId, None] = {}  # one txn id of each of the last manifests put here, the newest last
         self._lock = threading.Lock()
 
     def on_put(self, manifest: Manifest) -> None:
         """A put is about to be sent: a write that loses to it has lost to its own process."""
+        txn_id = _first_txn(manifest)
         with self._lock:
-            self._own_puts.put(_first_txn(manifest), True)  # one txn id is enough to recognise the manifest
+            own_puts = self._own_puts
+            own_puts.pop(txn_id, None)
+            own_puts[txn_id] = None
+            if len(own_puts) > _OWN_PUTS_MAX:
+                del own_puts[next(iter(own_puts))]
 
     def on_latency(self, put_s: float) -> None:
         """A put was answered: its latency is the unit of gaps."""
@@ -99,7 +104,7 @@ class ContentionControl:
 
     def on_conflict(self, winner: Entry) -> None:
         with self._lock:
-            if not any(txn_id in self._own_puts for txn_id in txn_ids(winner)):
+            if txn_ids(winner).isdisjoint(self._own_puts):
                 self._branch(winner.branch_id).streak = 0
 
     def on_commit(self, manifest: Entry, losses: int) -> None:

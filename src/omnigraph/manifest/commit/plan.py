@@ -260,7 +260,11 @@ class DataChange:
     @property
     def changes_rows(self) -> bool:
         """Whether any row changes."""
-        return any(made.counts for made in self.inline.values()) or any(one.counts for one in self.staged.values())
+        for changed in (self.inline, self.staged):
+            for one in changed.values():
+                if one.counts:
+                    return True
+        return False
 
     @property
     def origins(self) -> dict[TableKey, TableKey]:

@@ -179,15 +179,14 @@ class Manifests:
             data += b" " * (-len(data) % PREALLOCATION_BLOCK)
         answer = self._store.create(manifest_key(manifest.point), data)
         if answer.outcome is PutOutcome.CREATED:
-            self._keep_texts(manifest.branch_id, texts)
-            self.record_put(manifest, len(data))
+            self.record_put(manifest, len(data), texts)
             if began is not None and self._clock_check is not None:
                 self._clock_check.after_put(manifest_key(manifest.point), began)
         return answer
 
-    def record_put(self, manifest: Manifest, size: int | None = None) -> None:
+    def record_put(self, manifest: Manifest, size: int | None = None, texts: TableTexts | None = None) -> None:
         """Remember a manifest of ours that is known to be there, and help cold readers to find it."""
-        self._cache_put(manifest, len(encode_entry(manifest)) if size is None else size)
+        self._cache_put(manifest, len(encode_entry(manifest)) if size is None else size, texts)
         if self._is_worth_a_hint(manifest):
             with suppress(OmnigraphError):  # only a hint: without it a reader takes a few more steps
                 hint = encode_hint(manifest.branch_id, manifest.manifest_version)
@@ -356,10 +355,6 @@ class Manifests:
             return UsedNumber(hint, "the hint beside its manifests names it")
         return highest
 
-    def _keep_texts(self, branch_id: BranchId, texts: TableTexts) -> None:
-        with self._lock:
-            self._texts.put(branch_id, texts)
-
     def _head_lost(self, branch_id: BranchId, used: UsedNumber, branch: str | None = None) -> HeadLost:
         name, head = branch, 0
         try:
@@ -374,14 +369,17 @@ class Manifests:
         with self._lock:
             return self._cache.get(point)
 
-    def _cache_put(self, manifest: Manifest, size: int) -> None:
+    def _cache_put(self, manifest: Manifest, size: int, texts: TableTexts | None = None) -> None:
+        branch_id = manifest.branch_id
         with self._lock:
-            head = self._heads.peek(manifest.branch_id)
+            if texts is not None:
+                self._texts.put(branch_id, texts)
+            head = self._heads.peek(branch_id)
             if head is None or head.manifest_version < manifest.manifest_version:
-                for evicted in self._heads.put(manifest.branch_id, manifest):
+                for evicted in self._heads.put(branch_id, manifest):
                     self._seen_at.pop(evicted, None)
             if head is None or head.manifest_version <= manifest.manifest_version:
-                self._seen_at[manifest.branch_id] = self._clock.monotonic()
+                self._seen_at[branch_id] = self._clock.monotonic()
             # Counted as no more than the whole cache, so that even a larger manifest is cached, by itself.
             self._cache.put(manifest.point, manifest, min(size + _OBJECT_BYTES, self._cache_bytes_max))
 

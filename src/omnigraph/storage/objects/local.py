@@ -54,10 +54,11 @@ _NO_UNNAMED = frozenset(
 class OpenDirectory:
     """An open directory. It closes with the last reference, so a descriptor in use is never reused."""
 
-    __slots__ = ("_device", "_flushed", "_inode", "_length", "_spares", "_uses", "fd", "path")
+    __slots__ = ("_device", "_flushed", "_inode", "_is_refilling", "_length", "_spares", "_uses", "fd", "path")
 
     def __init__(self, path: str, flushed: bool = False) -> None:
         self._spares: list[tuple[int, int]] = []  # descriptors and lengths of unnamed files
+        self._is_refilling = False  # or waits for it
         self._uses = 0
         self._flushed = flushed
         self._length = 0  # of the last object, if files are preallocated at that length
@@ -93,21 +94,27 @@ class OpenDirectory:
 
     def request_refill(self) -> None:
         """Preallocate files in the background, unless this object is likely to be the last."""
-        if self._uses >= _BUSY_FROM and len(self._spares) < SPARES_MIN:
-            with suppress(RuntimeError):  # no thread can be started: files are created on demand
+        if self._uses >= _BUSY_FROM and len(self._spares) < SPARES_MIN and not self._is_refilling:
+            self._is_refilling = True
+            try:
                 _preallocator().put(self)
+            except RuntimeError:  # no thread can be started: files are created on demand
+                self._is_refilling = False
 
     def refill(self) -> None:
-        while len(self._spares) < SPARES_MAX:
-            fd, length = self._create_file(), self._length
-            try:
-                if length:
-                    os.write(fd, b" " * length)
-                    os.fsync(fd)
-            except OSError:
-                os.close(fd)
-                raise
-            self._spares.append((fd, os.fstat(fd).st_size))
+        try:
+            while len(self._spares) < SPARES_MAX:
+                fd, length = self._create_file(), self._length
+                try:
+                    if length:
+                        os.write(fd, b" " * length)
+                        os.fsync(fd)
+                except OSError:
+                    os.close(fd)
+                    raise
+                self._spares.append((fd, os.fstat(fd).st_size))
+        finally:
+            self._is_refilling = False
 
     def _create_file(self) -> int:
         return os.open(self.path, os.O_WRONLY | os.O_TMPFILE, 0o666)
