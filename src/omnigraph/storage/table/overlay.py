@@ -114,16 +114,18 @@ class Overlay:
         parts = self.parts
         if overwritten and (rows := self.rows) is not None:
             parts = (without_ids(rows, overwritten),)
-        hidden = self.hidden_ids | later.hidden_ids
+        # A set operation copies the set, and a tail may be long: none for what usually changes nothing.
+        hidden = self.hidden_ids | later.hidden_ids if later.hidden_ids else self.hidden_ids
+        ids = self.ids
         if overwritten:
+            ids -= overwritten
             # A row that was new here replaces nothing stored, however often it is written again. A removed one stays
             # hidden, so that it is not looked up in the store; so does one that is marked new a second time.
             hidden -= (overwritten & later.hidden_ids & later.ids) - self.hidden_ids
             hidden |= overwritten - later.hidden_ids
         schemas, own = self.schemas, later.schemas
         new = [one for one in own if not schemas or (one is not schemas[-1] and not one.equals(schemas[-1]))]
-        ids = (self.ids - overwritten) | later.ids
-        return Overlay(_on_top(parts, later.parts), hidden, ids, (*schemas, *new) if new else schemas)
+        return Overlay(_on_top(parts, later.parts), hidden, ids | later.ids, (*schemas, *new) if new else schemas)
 
     def rows_of(self, ids: Iterable[str]) -> "pa.Table | None":
         """The row images among `ids`."""

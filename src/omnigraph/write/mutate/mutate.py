@@ -5,7 +5,6 @@ constraints of the schema are checked.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -258,8 +257,7 @@ _DEFAULTS: DerivedCache[TypeDef, RowImage] = DerivedCache(  # of a new row's pro
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MutationText:
+class MutationText(NamedTuple):
     """A mutation as its caller wrote it, to be compiled against the schema of a base."""
 
     gq: str
