@@ -142,7 +142,8 @@ class _SparkJob:
         from pyspark.accumulators import _accumulatorRegistry
         from pyspark.util import InheritableThread
 
-        outcomes = self._context.accumulator([], _accumulator_param()(self._events))
+        param: Any = TaskAccumulator(self._events)
+        outcomes = self._context.accumulator([], param)
         thread = InheritableThread(target=self._collect, args=(collect, outcomes), daemon=True)
         try:
             self._start(thread)
@@ -294,8 +295,25 @@ def one_line(text: str) -> str:
     return line if len(line) <= _REASON_MAX else line[: _REASON_MAX - 1] + "…"
 
 
-def _accumulator_param() -> Any:
-    """Imported late: it needs pyspark."""
-    from omnigraph.pipeline.spark.task_accumulator import TaskAccumulator
+class TaskAccumulator:
+    """Results of tasks on the driver as tasks end: a list in a worker; on the driver, items go into a queue.
 
-    return TaskAccumulator
+    Spark adds a task's updates if, and only if, it takes the task's result: of two runs of one task the driver gets
+    one. This is an `AccumulatorParam`, whose methods it has without being derived from it, which would need pyspark.
+    """
+
+    def __init__(self, queue: Any = None) -> None:
+        self._queue = queue
+
+    def __reduce__(self) -> tuple[type["TaskAccumulator"], tuple[()]]:
+        return TaskAccumulator, ()  # a worker has no queue
+
+    def zero(self, value: list[Any]) -> list[Any]:
+        return []
+
+    def addInPlace(self, value1: list[Any], value2: list[Any]) -> list[Any]:  # noqa: N802
+        if self._queue is None:
+            return value1 + value2
+        for item in value2:
+            self._queue.put(item)
+        return value1
