@@ -57,6 +57,8 @@ BYTES_A_VERTEX, BYTES_AN_EDGE = 300, 200  # that an analysis takes in memory, id
 MEMORY_SHARE = 0.5  # of what is free
 LIMIT = 20
 
+AnalysisResult: TypeAlias = LocalResult | SparkResult
+
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
@@ -249,9 +251,6 @@ def _fits(snapshot: Snapshot, spec: AnalysisSpec) -> bool:
     nodes = sum(rows[definition.table_key] for definition in spec.vertices)
     edges = sum(rows[definition.table_key] for definition in spec.edges)
     return nodes * BYTES_A_VERTEX + edges * BYTES_AN_EDGE < free_memory() * MEMORY_SHARE
-
-
-AnalysisResult: TypeAlias = LocalResult | SparkResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,7 +224,7 @@ async def _export_job(context: RequestContext, body: ExportRequest) -> Response:
                 document = _write_directory(context, graph, body, folder, file, running)
         else:
             with path.open("wb") as file:
-                counted = _CountingFile(file, running, graph, body)
+                counted = _ReportingFile(file, running, graph, body)
                 to = cast(IO[bytes], counted)
                 done = graph.export(to, body.branch, body.at, body.types, "local", format=body.format)
                 counted.report()
@@ -235,7 +235,7 @@ async def _export_job(context: RequestContext, body: ExportRequest) -> Response:
     return await context.run_job("export", work, job)
 
 
-class _CountingFile(io.RawIOBase):
+class _ReportingFile(io.RawIOBase):
     """A file that is written, and tells a job how far that is: of lines it is known how many there will be."""
 
     def __init__(self, file: BinaryIO, job: Job, graph: Graph, body: ExportRequest) -> None:
