@@ -4,31 +4,32 @@ Everything public can be imported from here: the ways to a graph (`init`, `open`
 results, and errors. Names whose modules `import omnigraph` does not need are imported on first use. `__all__` has what
 every installation can import: not `OmnigraphDataSource` and `graph_frames`, which need pyspark.
 
-graph/           init, open, Graph: the façade
-api/             the interface GraphLike, and JSON documents
-cli/             the command line
-server/          the HTTP server
-remote/          the HTTP client
-pipeline/        operations over whole tables, here or on Spark
-merge/           three-way merge, revert
-diff/            differences between states, the change feed
-gc/              garbage collection and recovery
-maintenance/     fold, compaction, indexes
-verify/          verification of everything stored
-write/           the write path: mutations, loads, schema changes
-read/            the query engine
-manifest/        the state of a graph, and the commit protocol
-storage/         object stores and Lance tables: all I/O
-query/           the query language
-schema/          the schema language and the types of a graph
-errors/          every error a caller may see
-lexer.py         tokens of both languages
-cancellation.py  deadlines and cancellation
-engine.py        where an operation runs: auto, local or spark
-runtime.py       clock, random numbers and ids, as arguments
-fork_safety.py   locks and caches after a fork
-caches.py        LRU cache, with single-flight construction, and derived values
-threads.py       calls in parallel, and a hook before a thread blocks
+graph/            init, open, Graph: the façade
+api/              the interface GraphLike, and JSON documents
+cli/              the command line
+server/           the HTTP server
+remote/           the HTTP client
+pipeline/         operations over whole tables, here or on Spark
+merge/            three-way merge, revert
+diff/             differences between states, the change feed
+gc/               garbage collection and recovery
+maintenance/      fold, compaction, indexes
+verify/           verification of everything stored
+write/            the write path: mutations, loads, schema changes
+read/             the query engine
+manifest/         the state of a graph, and the commit protocol
+storage/          object stores and Lance tables: all I/O
+query/            the query language
+schema/           the schema language and the types of a graph
+errors/           every error a caller may see
+lexer.py          tokens of both languages
+cancellation.py   deadlines and cancellation
+memory_budget.py  the memory that one query may use
+engine.py         where an operation runs: auto, local or spark
+runtime.py        clock, random numbers and ids, as arguments
+fork_safety.py    locks and caches after a fork
+caches.py         LRU cache, with single-flight construction, and derived values
+threads.py        calls in parallel, and a hook before a thread blocks
 """
 
 from typing import TYPE_CHECKING, Any
@@ -93,6 +94,7 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.history.log_graph import LoggedCommit
 from omnigraph.manifest.model.manifest import Commit
 from omnigraph.manifest.settings import Settings
+from omnigraph.memory_budget import NoRoom
 from omnigraph.pipeline.progress import Progress
 from omnigraph.query.compile import ParameterError
 from omnigraph.query.values import BadValue
@@ -117,7 +119,6 @@ if TYPE_CHECKING:
     from omnigraph.pipeline.analytics.analyze import Analysis
     from omnigraph.pipeline.embedding.embed import EmbedResult
     from omnigraph.read.export.export import Exported
-    from omnigraph.read.graph.csr import NoRoom
     from omnigraph.read.result import QueryResult
     from omnigraph.read.search.embedding import Embedder, ProviderUnavailable
     from omnigraph.read.tables.read_cache import CacheCounts
@@ -258,7 +259,6 @@ _LAZY = {
     "omnigraph.read.tables.read_cache": ("CacheCounts",),
     "omnigraph.read.search.embedding": ("Embedder", "ProviderUnavailable"),
     "omnigraph.read.export.export": ("Exported",),
-    "omnigraph.read.graph.csr": ("NoRoom",),
     "omnigraph.read.result": ("QueryResult",),
     "omnigraph.remote.graph": ("RemoteGraph",),
     "omnigraph.schema.evolve.migration": ("MigrationPlan",),

@@ -112,21 +112,3 @@ def stop_scope(stop: StopToken) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
-
-
-_memory_limit: ContextVar[int | None] = ContextVar("omnigraph_memory_limit", default=None)
-
-
-def memory_limit_bytes() -> int | None:
-    """How many bytes one part of a query's match may take; None for no limit."""
-    return _memory_limit.get()
-
-
-@contextmanager
-def memory_limit(bytes_max: int) -> Iterator[None]:
-    """Limit the memory of work inside: one query must not exhaust a process that serves many."""
-    token = _memory_limit.set(bytes_max)
-    try:
-        yield
-    finally:
-        _memory_limit.reset(token)

@@ -25,9 +25,10 @@ from typing import Any
 import pyarrow as pa
 
 import omnigraph
-from omnigraph.cancellation import Stopped, StopToken, memory_limit, stop_scope
+from omnigraph.cancellation import Stopped, StopToken, stop_scope
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph.graph import Graph
+from omnigraph.memory_budget import MemoryBudget, budget_scope
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SAMPLE_S = 0.02
@@ -82,7 +83,7 @@ def run(graph: Graph, job: dict[str, Any]) -> dict[str, Any]:
     rows, outcome = 0, "answered"
     sampler.start()
     try:
-        with stop_scope(stop), memory_limit(job["budget"]):
+        with stop_scope(stop), budget_scope(MemoryBudget(job["budget"])):
             result = graph.query(job["text"], params=job["params"], engine="local")
             for part in result.json_batches() if job["as_json"] else result.batches():
                 rows += len(part)

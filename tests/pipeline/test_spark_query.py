@@ -15,16 +15,17 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
+from omnigraph import memory_budget
 from omnigraph.errors import BadRequest, SparkNotReady
 from omnigraph.graph.graph import Graph
 from omnigraph.lexer import LanguageError
+from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.querying import scan as query_scan
 from omnigraph.pipeline.querying.expressions import exact_sum
 from omnigraph.pipeline.querying.query import query_session, run_on_spark
 from omnigraph.pipeline.spark.session import restore_active_session
 from omnigraph.query.ir import ReadQuery
 from omnigraph.read.execute import run_query
-from omnigraph.read.graph import csr
 from read import random_cases
 from read.graphs import CITY, KNOWS, LIVES_IN, PERSON, bound, city, edge, graph_of, interpreted, person, reader_of
 from read.test_agreement import overlaid
@@ -351,7 +352,8 @@ def test_auto_stays_here_until_a_query_outgrows_the_process(
 ) -> None:
     text = "query q() { match { $a: Person  $b: Person } return { $a.id, $b.id as b } }"
     rows = graph.query(text).rows
-    monkeypatch.setattr(csr, "ROWS_MAX", 20)
+    monkeypatch.setattr(memory_budget, "COUNTED_MIN", 1)
+    monkeypatch.setattr(graph.repository, "settings", Settings(query_bytes=160))
     with pytest.raises(BadRequest, match="Spark"):
         graph.query(text, engine="local")
 
@@ -363,8 +365,9 @@ def test_without_spark_the_error_is_the_reason_to_use_it(graph: Graph, monkeypat
         raise SparkNotReady("Spark is not installed.")
 
     monkeypatch.setattr("omnigraph.pipeline.spark.session.obtain", missing)
-    monkeypatch.setattr(csr, "ROWS_MAX", 20)
-    with pytest.raises(BadRequest, match="at most 20 fit"):
+    monkeypatch.setattr(memory_budget, "COUNTED_MIN", 1)
+    monkeypatch.setattr(graph.repository, "settings", Settings(query_bytes=160))
+    with pytest.raises(BadRequest, match="are free: add a filter"):
         graph.query("query q() { match { $a: Person  $b: Person } return { $a.id } }")
 
 

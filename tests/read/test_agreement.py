@@ -15,7 +15,10 @@ from omnigraph.errors import BadRequest
 from omnigraph.lexer import LanguageError
 from omnigraph.query.ir import ReadQuery
 from omnigraph.read.execute import run_query
+from omnigraph.read.match import bindings, expand
+from omnigraph.read.project import aggregate
 from omnigraph.read.reader import SnapshotReader
+from omnigraph.read.tables import large_arrays
 from omnigraph.storage.table.overlay import Overlay
 
 from . import random_cases
@@ -50,6 +53,15 @@ def check(readers: Mapping[str, SnapshotReader], data: Data, text: str, query: R
         assert found == expected, f"{mode}: {text}"
 
 
+SMALL_STEPS = [
+    (large_arrays, "CHUNK_ROWS", 3),
+    (large_arrays, "_SORTED_AT_ONCE_MAX", 4),
+    (large_arrays, "_SPLITTERS", 2),
+    (aggregate, "_LISTED_MAX", 2),
+    (aggregate, "_REPEATED_MAX", 4),
+    (bindings, "BLOCK_ROWS", 5),
+    (expand, "_MARKS_MAX", 40),
+]
 SEEDS = st.integers(0, 2**32)
 
 
@@ -97,6 +109,15 @@ def test_adjacency_lookups_and_the_interpreter_agree(seed: int) -> None:
 @given(seed=SEEDS)
 def test_rows_may_be_anywhere(seed: int) -> None:
     check_anywhere(seed)
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(seed=SEEDS)
+def test_the_steps_in_which_large_arrays_are_handled_do_not_show(seed: int) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        for module, name, value in SMALL_STEPS:
+            patched.setattr(module, name, value)
+        check_anywhere(seed)
 
 
 @pytest.mark.soak

@@ -18,9 +18,9 @@ from omnigraph.errors import MergeConflict, OmnigraphError, Violation
 from omnigraph.gc.mark import Overtaken
 from omnigraph.lexer import LanguageError
 from omnigraph.manifest.model.manifest import Point
+from omnigraph.memory_budget import NoRoom
 from omnigraph.query.compile import ParameterError
 from omnigraph.query.values import BadValue
-from omnigraph.read.graph.csr import NoRoom
 from omnigraph.read.search.embedding import ProviderUnavailable
 from omnigraph.remote.wire.errors import FAMILIES, error_from, with_places
 from omnigraph.schema.consistency import CatalogPath, InvalidCatalog

@@ -349,7 +349,7 @@ def test_a_body_that_the_disk_can_not_take_is_refused_as_unavailable(tmp_path: P
 
 def test_a_query_that_multiplies_without_end_is_refused_before_it_takes_the_memory(graph: Graph, store: Path) -> None:
     match = " ".join(f"$p{number}: Person" for number in range(40))  # 2**40 combinations at least
-    limits = Limits(part_bytes=1_000_000)
+    limits = Limits(query_bytes=1_000_000)
     with served({"people": store}, ServerSettings(limits=limits, grace_s=1.0)) as small, small.client() as client:
         started = time.monotonic()
         for wanted in ("$p0.slug as slug", "count($p1) as n"):

@@ -113,7 +113,7 @@ def test_what_the_environment_says_is_hidden_too_and_a_short_name_is_no_secret(m
     """A store called `g` must not turn every g of a sentence into something else."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     sources = {"people": GraphSource("s3://bucket/graph"), "g": GraphSource("g")}
-    redaction = GraphRegistry(sources, Runtime(), 1.0, lambda *_: None).redaction
+    redaction = GraphRegistry(sources, Runtime(), 1.0, 0, lambda *_: None).redaction
 
     assert SECRET not in redaction.text(f"the signature with {SECRET} is wrong")
     assert redaction.text("Nothing was changed in the graph.") == "Nothing was changed in the graph."

@@ -303,13 +303,16 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         compute = ComputeOptions(engine, spark, master, on_start=on_start)
         _require_text(gq)
         from omnigraph.pipeline.compute import run_query_with
-        from omnigraph.read.reader import SnapshotReader
+        from omnigraph.read.reader import ReadOptions, SnapshotReader
 
+        options = ReadOptions(memory_bytes=self.repository.settings.query_bytes)
         with meter.operation("query") as operation:
             snapshot = self.repository.snapshot(branch, at)
             compiled = compile_queries(gq, snapshot.catalog, name, schema_hash=snapshot.manifest.schema)
             bound = compiled.bind_read(NO_PARAMS if params is None else params, now=self.repository.runtime.clock.now())
-            reader = SnapshotReader(self.repository.tables, snapshot, self._read_caches, store=self.repository.store)
+            reader = SnapshotReader(
+                self.repository.tables, snapshot, self._read_caches, store=self.repository.store, options=options
+            )
             result = run_query_with(compute, reader, self.repository.location, bound, explain=explain)
         result.branch, result.query, result.cost = branch, compiled.name, operation.cost
         return result

@@ -17,6 +17,7 @@ class Settings:
 
     `inline_rows` 0 stages every commit. `maintenance` 0 leaves folding and the rest to `optimize`, and nothing else is
     done in the background either. `clock_ahead_s` is how far this machine's clock may be ahead of the store's; 0: any.
+    `query_bytes` is the memory that one query may use; 0: a quarter of this machine's, and what a server's limits say.
     """
 
     inline_rows: int = 512  # of one commit
@@ -28,6 +29,7 @@ class Settings:
     group_bytes: int = 1024 * 1024
     maintenance: int = 1
     clock_ahead_s: int = 300
+    query_bytes: int = 0
 
     def __post_init__(self) -> None:
         for field in fields(self):

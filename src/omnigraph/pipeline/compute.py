@@ -108,8 +108,8 @@ def run_query_with(
 
     `auto` starts Spark only for what has outgrown this process; a result is wholly here before Spark is stopped.
     """
+    from omnigraph.memory_budget import NoRoom
     from omnigraph.read.execute import run_query
-    from omnigraph.read.graph.csr import NoRoom
 
     if compute.engine != "spark":
         try:

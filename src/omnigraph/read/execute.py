@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from omnigraph.memory_budget import MemoryBudget, budget_scope, current_budget, default_query_bytes
 from omnigraph.query.ir import (
     Aggregate,
     Bm25,
@@ -32,12 +33,14 @@ def run_query(reader: SnapshotReader, query: ReadQuery, *, explain: bool = False
     A query starts with the tables that are in memory and reads the others row by row. Where that becomes too much it
     starts again with more tables in memory; the work lost is small, or it would have restarted earlier.
     """
+    budget = current_budget() or MemoryBudget(reader.options.memory_bytes or default_query_bytes())
     traversals = [step for pattern in patterns_of(query.pattern) for step in pattern.traversals]
     resident: frozenset[str] = frozenset()
     while True:
         access = TableAccess(reader, lambda key: _columns(query, key), traversals, resident)
         try:
-            return _run(access, query, explain)
+            with budget_scope(budget):
+                return _run(access, query, explain)
         except NeedsResidentTables as needed:
             resident |= needed.table_keys
 
@@ -46,7 +49,9 @@ def _run(access: TableAccess, query: ReadQuery, explain: bool) -> QueryResult:
     plan = QueryPlan(with_details=explain)
     rows = match_pattern(access, query.pattern, output_variables(query), plan)
     result = project(access, query, rows, plan)
-    return QueryResult(result, access.reader.commit_id, access.reader.options.batch_rows, plan if explain else None)
+    options = access.reader.options
+    shown = plan if explain else None
+    return QueryResult(result, access.reader.commit_id, options.batch_rows, shown, current_budget())
 
 
 def _columns(query: ReadQuery, table_key: str) -> set[str]:

@@ -25,13 +25,14 @@ class ReadOptions:
 
     `expand`: chosen by cost, always by the adjacency with tables in memory, or always by lookups in the store. A table
     of at most `resident_rows` rows is read at once; a frontier of more than `frontier_max` vertices justifies an
-    adjacency.
+    adjacency. A query may use `memory_bytes` of memory; 0: `default_query_bytes`.
     """
 
     expand: Expansion = "auto"
     resident_rows: int = 5_000
     frontier_max: int = 400
     batch_rows: int = 65_536
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

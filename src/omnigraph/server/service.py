@@ -11,7 +11,7 @@ and refused by name. What a query may do is decided by its text once and for all
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Request
 
 from omnigraph.errors import BadRequest, NotFound, OmnigraphError, Unavailable
+from omnigraph.manifest.settings import Settings, settings_from
 from omnigraph.query import ast
 from omnigraph.query.compile import compile_queries
 from omnigraph.query.parser import parse
@@ -189,8 +190,10 @@ class GraphRegistry:
         sources: Mapping[str, GraphSource],
         runtime: Runtime,
         reopen_s: float,
+        query_bytes: int,
         on_open: "Callable[[str, Graph], None]",
     ) -> None:
+        self._query_bytes = query_bytes
         self._runtime = runtime
         self._reopen_s = reopen_s
         self._on_open = on_open
@@ -231,13 +234,20 @@ class GraphRegistry:
                 raise NotOpen(name, hosted.error.code)
             try:
                 source = hosted.source
-                graph = open_graph(source.uri, source.storage_options or None, source.read_only)
+                graph = open_graph(
+                    source.uri, source.storage_options or None, source.read_only, settings=self._graph_settings()
+                )
                 self._on_open(name, graph)
             except OmnigraphError as error:
                 hosted.error, hosted.tried_at = error, now
                 raise NotOpen(name, error.code) from error
             hosted.graph, hosted.error = graph, None
             return graph
+
+    def _graph_settings(self) -> Settings:
+        """Of the environment; the server's limit of a query holds where that sets none."""
+        settings = settings_from()
+        return settings if settings.query_bytes else replace(settings, query_bytes=self._query_bytes)
 
     def all_open(self) -> "list[tuple[str, Graph]]":
         return [(hosted.id, hosted.graph) for hosted in self.graphs.values() if hosted.graph is not None]
@@ -267,7 +277,7 @@ class Service:
         self.tokens = None if settings.tokens is None else TokenFile(settings.tokens)
         self.stored = StoredQueries(settings.queries)
         self.metrics = Metrics()
-        self.hosted = GraphRegistry(graphs, runtime, settings.reopen_s, self._on_open)
+        self.hosted = GraphRegistry(graphs, runtime, settings.reopen_s, settings.limits.query_bytes, self._on_open)
         self.admission = Admission(settings.limits)
         self.workers = Workers(settings.limits, self.admission)
         self.jobs = Jobs(settings.limits, runtime, self.hosted.redaction)

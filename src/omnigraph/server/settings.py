@@ -25,7 +25,7 @@ class Limits:
     load_bytes: int = 64 * 1024 * MIB  # of a body that is spooled to disk, unpacked
     result_rows: int = 1_000_000
     result_bytes: int = 256 * MIB  # of an answer that is held in memory; a stream is not
-    part_bytes: int = 1024 * MIB  # of what a query matches on its way to a result
+    query_bytes: int = 1024 * MIB  # of memory for one query; the setting of the same name replaces it
     changes: int = 100_000  # of one answer; more come page by page
     commits: int = 10_000
     deadline_s: float = 60.0  # of reads; a request may ask for less

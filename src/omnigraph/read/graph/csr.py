@@ -3,18 +3,24 @@
 Plain arrays and functions over them; adjacency.py builds them from tables.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 
-from omnigraph.cancellation import memory_limit_bytes
-from omnigraph.errors import BadRequest
+from omnigraph.read.tables import large_arrays
 from omnigraph.read.tables.arrow_numpy import BoolArray, NumArray
-
-NUMBER_BYTES = 8
-ROWS_MAX = 1 << 28  # of a pattern at once; more would exhaust the process's memory
+from omnigraph.read.tables.large_arrays import (
+    chunks,
+    count_each,
+    fill,
+    full,
+    new_array,
+    sort_order,
+    take,
+    true_positions,
+)
 
 _SPLICES_MAX = 4_096
 MANY_ROWS = 2_048  # vertices or pairs; fewer are handled one by one
@@ -46,14 +52,21 @@ class Csr:
 
     @staticmethod
     def build(sources: NumArray, targets: NumArray, edges: NumArray, vertices: int, others: int) -> "Csr":
-        keys = sources.astype(np.int64) * max(others, 1) + targets
-        order = np.argsort(keys, kind="stable")  # fast for loads, which have runs of one source
-        counts = np.bincount(sources, minlength=vertices)
-        return Csr(_to_starts(counts), targets[order].astype(np.int32), edges[order].astype(np.int32), others)
+        width = max(others, 1)
+        keys = fill(len(sources), np.int64, lambda part: sources[part].astype(np.int64) * width + targets[part])
+        order = sort_order([keys], len(keys))
+        del keys
+        counts = count_each(sources, vertices)
+        return Csr(_to_starts(counts), _take_int32(targets, order), _take_int32(edges, order), others)
 
     def degrees(self, vertices: NumArray) -> NumArray:
-        degrees: NumArray = self.starts[vertices + 1] - self.starts[vertices]
-        return degrees
+        return fill(len(vertices), np.int64, lambda part: self.starts[vertices[part] + 1] - self.starts[vertices[part]])
+
+    def total_degree(self, vertices: NumArray) -> int:
+        """How many entries an expansion of these vertices has."""
+        return sum(
+            int((self.starts[vertices[part] + 1] - self.starts[vertices[part]]).sum()) for part in chunks(len(vertices))
+        )
 
     def count_passing(self, passing: BoolArray) -> NumArray:
         """For each vertex how many of its neighbours pass, in one pass over all lists without an expansion."""
@@ -86,12 +99,12 @@ class Csr:
         """The number of distinct neighbours of each vertex of a frontier."""
         if self._is_worth_simplifying(frontier):
             return self.without_parallels().degrees(frontier)
-        return np.bincount(self.expand_once(frontier)[0], minlength=len(frontier))
+        return count_each(self.expand_once(frontier)[0], len(frontier))
 
     def _is_worth_simplifying(self, frontier: NumArray) -> bool:
         if self._simple or len(frontier) == 1:
             return bool(self._simple)
-        return 8 * int(self.degrees(frontier).sum()) > len(self.targets)
+        return 8 * self.total_degree(frontier) > len(self.targets)
 
     def reverse(self) -> "Csr":
         return Csr.build(self.targets, self.owners(), self.edges, self.target_vertices, self.vertices)
@@ -102,37 +115,81 @@ class Csr:
             own = slice(self.starts[frontier[0]], self.starts[frontier[0] + 1])
             reached = self.targets[own].copy()
             return np.zeros(len(reached), np.int32), reached, self.edges[own].copy() if with_edges else None
-        entries, positions = self.entries(frontier)
-        return positions, self.targets[entries], self.edges[entries] if with_edges else None
+        if len(frontier) <= large_arrays.CHUNK_ROWS:
+            starts = self.starts[frontier]
+            counts = self.starts[frontier + 1] - starts
+            if int(counts.sum()) <= large_arrays.CHUNK_ROWS:
+                entries, positions = _few_entries(starts, counts)
+                return positions, self.targets[entries], self.edges[entries] if with_edges else None
+        return self._expand_in_parts(frontier, with_edges)
+
+    def _expand_in_parts(self, frontier: NumArray, with_edges: bool) -> Expanded:
+        total = self.total_degree(frontier)
+        positions, reached = new_array(total, np.int32), new_array(total, np.int32)
+        edges = new_array(total, np.int32) if with_edges else None
+        done = 0
+        for entries, own in self._entry_parts(frontier):
+            part = slice(done, done + len(entries))
+            positions[part], reached[part] = own, self.targets[entries]
+            if edges is not None:
+                edges[part] = self.edges[entries]
+            done = part.stop
+        return positions, reached, edges
 
     def entries(self, frontier: NumArray) -> tuple[NumArray, NumArray]:
         """The entries of a frontier's vertices, and the position in the frontier of each."""
-        starts = self.starts[frontier]
-        counts = self.starts[frontier + 1] - starts
-        require_fits(int(counts.sum()))
-        if len(frontier) == 1:
-            count = int(counts[0])
-            return np.arange(starts[0], starts[0] + count), np.zeros(count, np.int32)
-        positions = np.repeat(np.arange(len(frontier), dtype=np.int32), counts)
-        before = np.cumsum(counts) - counts
-        entries = np.arange(len(positions)) + np.repeat(starts - before, counts)
-        return entries, positions
+        total = self.total_degree(frontier)
+        found, positions, done = new_array(total, np.int64), new_array(total, np.int32), 0
+        for entries, own in self._entry_parts(frontier):
+            part = slice(done, done + len(entries))
+            found[part], positions[part] = entries, own
+            done = part.stop
+        return found, positions
+
+    def parts(self, frontier: NumArray) -> Iterator[slice]:
+        """Ranges of a frontier with about `CHUNK_ROWS` entries each, or with one vertex."""
+        for near in chunks(len(frontier)):
+            ends = np.cumsum(self.starts[frontier[near] + 1] - self.starts[frontier[near]])
+            first = 0
+            while first < len(ends):
+                before = int(ends[first - 1]) if first else 0
+                last = max(first + 1, int(np.searchsorted(ends, before + large_arrays.CHUNK_ROWS, "right")))
+                yield slice(near.start + first, near.start + last)
+                first = last
+
+    def _entry_parts(self, frontier: NumArray) -> Iterator[tuple[NumArray, NumArray]]:
+        """The same in parts, in order."""
+        for near in chunks(len(frontier)):
+            starts = self.starts[frontier[near]]
+            counts = self.starts[frontier[near] + 1] - starts
+            ends = np.cumsum(counts)
+            shifts = starts - (ends - counts)
+            for part in chunks(int(counts.sum())):
+                first = int(np.searchsorted(ends, part.start, "right"))
+                last = int(np.searchsorted(ends, part.stop, "left")) + 1
+                own = slice(first, last)
+                inside = np.minimum(ends[own], part.stop) - np.maximum(ends[own] - counts[own], part.start)
+                positions = np.repeat(np.arange(near.start + first, near.start + last, dtype=np.int32), inside)
+                yield np.arange(part.start, part.stop) + np.repeat(shifts[own], inside), positions
 
     def connects(self, sources: NumArray, targets: NumArray) -> BoolArray:
         """Which pairs some edge connects. For many pairs, a hash of the edges rules out most of them."""
         likely = self._likely(sources, targets)
         if likely is None:
-            return self._connects(sources, targets)
-        found = np.zeros(len(sources), np.bool_)
-        found[likely] = self._connects(sources[likely], targets[likely])
+            return fill(len(sources), np.bool_, lambda part: self._connects(sources[part], targets[part]))
+        found = full(len(sources), False, np.bool_)
+        for part in chunks(len(likely)):
+            own = likely[part]
+            found[own] = self._connects(sources[own], targets[own])
         return found
 
     def restrict(self, vertices: NumArray, passing: Callable[[NumArray], BoolArray]) -> "Csr":
         """The neighbours of some vertices that pass, once each, by position in `vertices`; without edges."""
         positions, reached, _ = self.expand_once(vertices)
         kept = passing(reached)
-        counts = np.bincount(positions[kept], minlength=len(vertices))
-        return Csr(_to_starts(counts), reached[kept], np.zeros(0, np.int32), self.target_vertices)
+        own = true_positions(kept)
+        counts = count_each(take(positions, own), len(vertices))
+        return Csr(_to_starts(counts), take(reached, own), np.zeros(0, np.int32), self.target_vertices)
 
     def distinct_if_repeated(self, frontier: NumArray) -> NumArray | None:
         """The distinct vertices of a frontier if it repeats them enough, otherwise None.
@@ -144,7 +201,7 @@ class Csr:
         marks = np.zeros(self.vertices, np.bool_)
         marks[frontier] = True
         distinct = np.flatnonzero(marks)
-        return distinct if 2 * int(self.degrees(distinct).sum()) <= int(self.degrees(frontier).sum()) else None
+        return distinct if 2 * self.total_degree(distinct) <= self.total_degree(frontier) else None
 
     def _likely(self, sources: NumArray, targets: NumArray) -> NumArray | None:
         """The positions of pairs whose hash some edge between these vertices has; None where hashing does not pay."""
@@ -153,17 +210,20 @@ class Csr:
         asked = np.zeros(self.vertices, np.bool_)
         asked[sources] = True
         distinct = np.flatnonzero(asked)
-        if int(self.degrees(distinct).sum()) > 4 * len(sources):
+        if self.total_degree(distinct) > 4 * len(sources):
             return None
         wanted = np.zeros(self.target_vertices, np.bool_)
         wanted[targets] = True
         entries, positions = self.entries(distinct)
-        reached = self.targets[entries]
-        between = np.flatnonzero(wanted[reached])
+        reached = take(self.targets, entries)
+        between = true_positions(take(wanted, reached))
         bits = min(max(len(between) * _SLOTS_PER_EDGE, 1 << 16), 1 << 26).bit_length()
-        slots = np.zeros(1 << bits, np.bool_)
-        slots[_hash_pairs(distinct[positions[between]], reached[between], bits)] = True
-        return np.flatnonzero(slots[_hash_pairs(sources, targets, bits)])
+        slots = full(1 << bits, False, np.bool_)
+        for part in chunks(len(between)):
+            slots[_hash_pairs(distinct[positions[between[part]]], reached[between[part]], bits)] = True
+        return true_positions(
+            fill(len(sources), np.bool_, lambda part: slots[_hash_pairs(sources[part], targets[part], bits)])
+        )
 
     def _connects(self, sources: NumArray, targets: NumArray) -> BoolArray:
         """By binary search in each source's list, all lists at once."""
@@ -234,17 +294,15 @@ class Csr:
         return Csr(before[self.starts].astype(np.int64), self.targets[first], self.edges[first], self.target_vertices)
 
 
-class NoRoom(BadRequest):
-    """A query needs more memory than this process has; on Spark it may fit."""
+def _few_entries(starts: NumArray, counts: NumArray) -> tuple[NumArray, NumArray]:
+    """The entries of vertices whose lists start there and have so many, and the position of the vertex of each."""
+    positions = np.repeat(np.arange(len(starts), dtype=np.int32), counts)
+    shifts = starts - (np.cumsum(counts) - counts)
+    return np.arange(len(positions)) + np.repeat(shifts, counts), positions
 
 
-def require_fits(rows: int, columns: int = 1) -> None:
-    """Refuse more rows than memory holds, or than this operation may use."""
-    bytes_max = memory_limit_bytes()
-    most = ROWS_MAX if bytes_max is None else min(ROWS_MAX, bytes_max // (NUMBER_BYTES * max(1, columns)))
-    if rows > most:
-        remedy = "add a filter to it, or run it on Spark"
-        raise NoRoom(f"A part of the match has {rows:,} rows, at most {most:,} fit: {remedy}.")
+def _take_int32(array: NumArray, positions: NumArray) -> NumArray:
+    return fill(len(positions), np.int32, lambda part: array[positions[part]])
 
 
 def _hash_pairs(sources: NumArray, targets: NumArray, bits: int) -> NumArray:

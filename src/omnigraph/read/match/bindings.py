@@ -5,22 +5,38 @@ no edge connects are joined here. Equal values are joined by sorting codes; othe
 DuckDB, which is imported only for that; what neither can do exactly is compared pair by pair, in blocks.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.cancellation import checkpoint, interruptible
+from omnigraph.cancellation import checkpoint
 from omnigraph.errors import BadRequest
+from omnigraph.memory_budget import hold, require_room, reserved
 from omnigraph.query.ir import Compare, EdgeEnd, EntityId, Filter, Prop, variables_of
-from omnigraph.read.graph.csr import Csr, require_fits
+from omnigraph.read.graph.csr import Csr
+from omnigraph.read.match.duckdb_join import Comparison, duckdb_join
 from omnigraph.read.match.filters import column_name, evaluate_filter
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray, is_text
+from omnigraph.read.tables.large_arrays import (
+    chunks,
+    concat,
+    distinct,
+    fill,
+    full,
+    repeat,
+    repeat_each,
+    take,
+    take_values,
+    tile,
+    true_positions,
+)
 from omnigraph.read.tables.table_access import TableAccess
 
 _ROWS_COUNTED_MAX = 2**63 - 1
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +48,31 @@ class Bindings:
     weight: NumArray | None = None
 
     def take(self, positions: NumArray) -> "Bindings":
-        require_fits(len(positions), len(self.columns))
+        self._require_room(len(positions))
         return Bindings(
             len(positions),
-            {var: column[positions] for var, column in self.columns.items()},
-            None if self.weight is None else self.weight[positions],
+            {var: take(column, positions) for var, column in self.columns.items()},
+            None if self.weight is None else take(self.weight, positions),
+        )
+
+    def part(self, rows: slice) -> "Bindings":
+        """A range of the rows, without a copy."""
+        return Bindings(
+            rows.stop - rows.start,
+            {var: column[rows] for var, column in self.columns.items()},
+            None if self.weight is None else self.weight[rows],
         )
 
     def filter(self, mask: BoolArray) -> "Bindings":
-        return self if mask.all() else self.take(np.flatnonzero(mask))
+        return self if mask.all() else self.take(true_positions(mask))
+
+    def _require_room(self, count: int) -> None:
+        require_room(count * self.row_bytes, f"{count:,} rows of the match")
+
+    @property
+    def row_bytes(self) -> int:
+        arrays = [*self.columns.values(), *([] if self.weight is None else [self.weight])]
+        return sum(array.dtype.itemsize for array in arrays)
 
     def with_columns(self, more: dict[str, NumArray]) -> "Bindings":
         return Bindings(self.count, {**self.columns, **more}, self.weight)
@@ -57,7 +89,7 @@ class Bindings:
         if bool(kept.all()):
             once = self.weight is None and bool((counts == 1).all())
             return self if once else Bindings(self.count, self.columns, weight)
-        positions = np.flatnonzero(kept)
+        positions = true_positions(kept)
         taken = Bindings(self.count, self.columns, weight).take(positions)
         assert taken.weight is not None
         return Bindings(taken.count, taken.columns) if bool((taken.weight == 1).all()) else taken
@@ -66,8 +98,10 @@ class Bindings:
         """Without weights, a row for each match: what results without grouping are built from."""
         if self.weight is None:
             return self
-        require_fits(int(self.weight.sum()), len(self.columns))
-        return Bindings(self.count, self.columns).take(np.repeat(np.arange(self.count), self.weight))
+        total = int(self.weight.sum())
+        unweighted = Bindings(self.count, self.columns)
+        unweighted._require_room(total)
+        return Bindings(total, {var: repeat(column, self.weight) for var, column in self.columns.items()})
 
 
 def multiply_weights(one: NumArray, other: NumArray) -> NumArray:
@@ -75,7 +109,7 @@ def multiply_weights(one: NumArray, other: NumArray) -> NumArray:
     most = int(one.max(initial=0)) * int(other.max(initial=0)) * len(one)
     if most > _ROWS_COUNTED_MAX:
         raise BadRequest("The match has more rows than can be counted: add a filter to it, or leave a variable out.")
-    return one * other
+    return fill(len(one), np.int64, lambda part: one[part] * other[part])
 
 
 ONE_ROW = Bindings(1, {})  # the empty pattern has one match
@@ -85,19 +119,20 @@ def cross_join(left: Bindings, right: Bindings) -> Bindings:
     """Every row of one side with every row of the other."""
     if left.count == 1 and not left.columns and left.weight is None:
         return right
-    require_fits(left.count * right.count, len(left.columns) + len(right.columns))
-    first = left.take(np.repeat(np.arange(left.count), right.count))
-    second = right.take(np.tile(np.arange(right.count), left.count))
-    if first.weight is not None and second.weight is not None:
-        weight: NumArray | None = multiply_weights(first.weight, second.weight)
-    else:
-        weight = first.weight if first.weight is not None else second.weight
-    return Bindings(first.count, {**first.columns, **second.columns}, weight)
+    count = left.count * right.count
+    require_room(count * (left.row_bytes + right.row_bytes), f"{count:,} rows of a product")
+    columns = {var: repeat_each(column, right.count) for var, column in left.columns.items()}
+    columns |= {var: tile(column, left.count) for var, column in right.columns.items()}
+    weights = [
+        *([] if left.weight is None else [repeat_each(left.weight, right.count)]),
+        *([] if right.weight is None else [tile(right.weight, left.count)]),
+    ]
+    weight = multiply_weights(*weights) if len(weights) == 2 else weights[0] if weights else None
+    return Bindings(count, columns, weight)
 
 
 BLOCK_ROWS = 1 << 20
 DUCKDB_PAIRS_MIN = 1 << 22
-_SQL = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
 def operand_values(access: TableAccess, operand: Prop | EntityId | EdgeEnd, row_numbers: NumArray) -> ArrowArray:
@@ -107,9 +142,15 @@ def operand_values(access: TableAccess, operand: Prop | EntityId | EdgeEnd, row_
 
 def filter_mask(access: TableAccess, condition: Filter, rows: Bindings) -> BoolArray:
     """The rows for which a filter is true."""
-    return evaluate_filter(
-        condition, lambda operand: operand_values(access, operand, rows.columns[operand.var]), rows.count
-    )
+
+    def mask(part: slice) -> BoolArray:
+        return evaluate_filter(
+            condition,
+            lambda operand: operand_values(access, operand, rows.columns[operand.var][part]),
+            part.stop - part.start,
+        )
+
+    return fill(rows.count, np.bool_, mask)
 
 
 def distinct_rows(rows: Bindings, variables: Sequence[str]) -> tuple[Bindings, NumArray | None]:
@@ -117,13 +158,17 @@ def distinct_rows(rows: Bindings, variables: Sequence[str]) -> tuple[Bindings, N
     columns = {var: rows.columns[var] for var in variables}
     if rows.count < 64 or not columns:
         return Bindings(rows.count, columns), None
-    codes = np.zeros(rows.count, np.int64)
+    codes = full(rows.count, 0, np.int64)
     for column in columns.values():
         size = int(column.max()) + 1
         if int(codes.max()) >= (1 << 62) // size:
-            _, codes = np.unique(codes, return_inverse=True)
-        codes = codes * size + column
-    _, first, positions = np.unique(codes, return_index=True, return_inverse=True)
+            _, codes = distinct(codes)
+        for part in chunks(rows.count):
+            codes[part] = codes[part] * size + column[part]
+    found, positions = distinct(codes)
+    first = full(len(found), 0, np.int64)
+    for part in chunks(rows.count):
+        first[positions[part]] = np.arange(part.start, part.stop)
     return Bindings(rows.count, columns).take(first), positions
 
 
@@ -137,13 +182,20 @@ def join(access: TableAccess, left: Bindings, right: Bindings, conditions: Seque
         if keys is not None:
             rest.remove(condition)
             return _apply_filters(access, _pair(left, right, *_equal_positions(*keys)), rest)
-    if left.count * right.count >= DUCKDB_PAIRS_MIN and (sides := _comparable_sides(access, rest, left, right)):
-        return _apply_filters(access, _pair(left, right, *_duckdb_join(sides)), [f for f in rest if f not in sides])
-    if left.count * right.count <= BLOCK_ROWS or not rest:
+    if not rest or left.count * right.count <= BLOCK_ROWS:
         return _apply_filters(access, cross_join(left, right), rest)
-    size = max(1, BLOCK_ROWS // max(1, right.count))
-    blocks = [np.arange(first, min(first + size, left.count)) for first in range(0, left.count, size)]
-    return _concat([_apply_filters(access, cross_join(left.take(block), right), rest) for block in blocks])
+    if left.count * right.count >= DUCKDB_PAIRS_MIN and (sides := _comparable_sides(access, rest, left, right)):
+        others = [condition for condition in rest if condition not in sides]
+        pairs = (_pair(left, right, *places) for places in duckdb_join(list(sides.values())))
+        return _concat(left, right, [_apply_filters(access, block, others) for block in pairs])
+    return _concat(left, right, [_apply_filters(access, block, rest) for block in _blocks(left, right)])
+
+
+def _blocks(left: Bindings, right: Bindings) -> Iterator[Bindings]:
+    """All pairs of rows, block by block."""
+    for first in chunks(left.count, max(1, BLOCK_ROWS // max(1, right.count))):
+        for second in chunks(right.count, BLOCK_ROWS):
+            yield cross_join(left.part(first), right.part(second))
 
 
 def _apply_filters(access: TableAccess, rows: Bindings, conditions: Sequence[Filter]) -> Bindings:
@@ -160,12 +212,15 @@ def _pair(left: Bindings, right: Bindings, left_places: NumArray, right_places: 
     return Bindings(first.count, {**first.columns, **second.columns}, weight)
 
 
-def _concat(parts: Sequence[Bindings]) -> Bindings:
-    columns = {var: np.concatenate([part.columns[var] for part in parts]) for var in parts[0].columns}
-    weight = None
-    if parts[0].weight is not None:
-        weight = np.concatenate([part.weight for part in parts if part.weight is not None])
-    return Bindings(sum(part.count for part in parts), columns, weight)
+def _concat(left: Bindings, right: Bindings, blocks: list[Bindings]) -> Bindings:
+    """The rows of all blocks of a join of these two."""
+    blocks = [block for block in blocks if block.count] or [_pair(left, right, _NO_ROWS, _NO_ROWS)]
+    count, weighted = sum(block.count for block in blocks), blocks[0].weight is not None
+    arrays = {var: [block.columns[var] for block in blocks] for var in blocks[0].columns}
+    weights = [block.weight for block in blocks if block.weight is not None]
+    blocks.clear()  # so that each column is freed when it was copied
+    columns = {var: concat(arrays.pop(var)) for var in list(arrays)}
+    return Bindings(count, columns, concat(weights) if weighted else None)
 
 
 def _orient(condition: Filter, left: Bindings, right: Bindings) -> tuple[Any, Any, str] | None:
@@ -182,14 +237,35 @@ def _orient(condition: Filter, left: Bindings, right: Bindings) -> tuple[Any, An
     return None
 
 
-def _equal_keys(access: TableAccess, condition: Filter, left: Bindings, right: Bindings) -> tuple[Any, Any] | None:
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """The values of one side of a comparison; `positions` has the value of each row, None where each has its own."""
+
+    values: ArrowArray
+    positions: NumArray | None
+
+    @staticmethod
+    def of(access: TableAccess, operand: Any, rows: Bindings) -> "_Operand":
+        """Of a table with fewer rows than there are, each value is read once."""
+        numbers, positions = rows.columns[operand.var], None
+        if rows.count > access.table(operand.table_key).total:
+            numbers, positions = distinct(numbers)
+        return _Operand(hold(operand_values(access, operand, numbers), "values to join by"), positions)
+
+    @property
+    def by_row(self) -> ArrowArray:
+        return self.values if self.positions is None else hold(take_values(self.values, self.positions))
+
+
+def _equal_keys(
+    access: TableAccess, condition: Filter, left: Bindings, right: Bindings
+) -> tuple[_Operand, _Operand] | None:
     """The values that must be equal, if both sides have one type that Arrow's dictionary encoding compares as we do."""
     sides = _orient(condition, left, right)
     if sides is None or sides[2] != "=":
         return None
-    one = operand_values(access, sides[0], left.columns[sides[0].var])
-    other = operand_values(access, sides[1], right.columns[sides[1].var])
-    return (one, other) if _same_type(one, other) else None
+    one, other = _Operand.of(access, sides[0], left), _Operand.of(access, sides[1], right)
+    return (one, other) if _same_type(one.values, other.values) else None
 
 
 def _same_type(one: ArrowArray, other: ArrowArray) -> bool:
@@ -197,46 +273,35 @@ def _same_type(one: ArrowArray, other: ArrowArray) -> bool:
     return bool(one.type == other.type and plain)
 
 
-def _equal_positions(one: ArrowArray, other: ArrowArray) -> tuple[NumArray, NumArray]:
+def _equal_positions(one: _Operand, other: _Operand) -> tuple[NumArray, NumArray]:
     """The positions of equal values; null equals nothing."""
-    encoded: Any = pa.concat_arrays([one, other]).dictionary_encode()
+    with reserved(one.values.nbytes + other.values.nbytes, "values to join by"):
+        encoded: Any = pa.concat_arrays([one.values, other.values]).dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy()
-    left, right = codes[: len(one)], codes[len(one) :]
-    positions = np.flatnonzero(right >= 0)
+    left, right = codes[: len(one.values)], codes[len(one.values) :]
+    left = left if one.positions is None else take(left, one.positions)
+    right = right if other.positions is None else take(right, other.positions)
+    positions = true_positions(right >= 0)
     by_code = Csr.build(
-        right[positions], positions, np.zeros(len(positions), np.int32), len(encoded.dictionary), len(right) or 1
+        take(right, positions),
+        positions,
+        np.zeros(len(positions), np.int32),
+        len(encoded.dictionary),
+        len(right) or 1,
     )
-    present = np.flatnonzero(left >= 0)
-    owners, found, _ = by_code.expand(left[present].astype(np.int64))
-    return present[owners], found
+    present = true_positions(left >= 0)
+    owners, found, _ = by_code.expand(take(left, present).astype(np.int64))
+    return take(present, owners), found
 
 
 def _comparable_sides(
     access: TableAccess, conditions: Sequence[Filter], left: Bindings, right: Bindings
-) -> dict[Filter, Any]:
-    found: dict[Filter, Any] = {}
+) -> dict[Filter, Comparison]:
+    found: dict[Filter, Comparison] = {}
     for condition in conditions:
         sides = _orient(condition, left, right)
         if sides is not None:
-            one = operand_values(access, sides[0], left.columns[sides[0].var])
-            other = operand_values(access, sides[1], right.columns[sides[1].var])
-            if _same_type(one, other):
-                found[condition] = (one, other, sides[2])
+            one, other = _Operand.of(access, sides[0], left), _Operand.of(access, sides[1], right)
+            if _same_type(one.values, other.values):
+                found[condition] = Comparison(one.by_row, other.by_row, sides[2])
     return found
-
-
-def _duckdb_join(sides: dict[Filter, Any]) -> tuple[NumArray, NumArray]:
-    """DuckDB compares text by its bytes, as we do, and has joins for ranges."""
-    import duckdb
-
-    pairs = list(sides.values())
-    one = pa.table({"place": np.arange(len(pairs[0][0])), **{f"k{i}": pair[0] for i, pair in enumerate(pairs)}})
-    other = pa.table({"place": np.arange(len(pairs[0][1])), **{f"k{i}": pair[1] for i, pair in enumerate(pairs)}})
-    on = " AND ".join(f"one.k{i} {_SQL[pair[2]]} other.k{i}" for i, pair in enumerate(pairs))
-    with duckdb.connect() as connection:
-        connection.register("one", one)
-        connection.register("other", other)
-        with interruptible(connection.interrupt):
-            found = connection.execute(f"SELECT one.place, other.place FROM one JOIN other ON {on}").fetchnumpy()
-    left, right = found.values()
-    return np.asarray(left), np.asarray(right)

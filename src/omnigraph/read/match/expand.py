@@ -4,7 +4,7 @@ The rules are those of `ir.Traverse`. Reachability is breadth first from either 
 reported if their distance is within the bounds, or, for a target with an edge to itself, one below the lower bound.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,18 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.cancellation import checkpoint
+from omnigraph.memory_budget import hold
 from omnigraph.query.ir import Traverse
 from omnigraph.read.graph.adjacency import DST, SRC, Adjacency
 from omnigraph.read.graph.csr import Csr, Expanded
 from omnigraph.read.tables.arrow_numpy import NumArray
 from omnigraph.read.tables.column_store import ID
+from omnigraph.read.tables.large_arrays import concat, distinct, fill, full, take, true_positions
 from omnigraph.read.tables.resident_table import NeedsResidentTables
 from omnigraph.read.tables.table_access import TableAccess
 from omnigraph.storage.table.read.row_addresses import id_batches, id_filter
 
 Neighbours: TypeAlias = Callable[[NumArray], tuple[NumArray, NumArray]]
 
-_MARKS_MAX = 1 << 26  # bytes of the visited marks of all sources of a batch
+_MARKS_MAX = 1 << 24  # bytes of the visited marks of all sources of a batch
 
 
 def expand(access: TableAccess, step: Traverse, frontier: NumArray, backward: bool) -> Expanded:
@@ -35,22 +37,22 @@ def expand(access: TableAccess, step: Traverse, frontier: NumArray, backward: bo
     if step.single_hop:
         if adjacency is not None:
             return _hop(adjacency, step, frontier, backward, with_edges)
-        distinct, positions = np.unique(frontier, return_inverse=True)
-        return _lookup_hop(access, step, distinct, backward, with_edges).expand(positions, with_edges)
-    distinct, positions = np.unique(frontier, return_inverse=True)
+        starts, positions = distinct(frontier)
+        return _lookup_hop(access, step, starts, backward, with_edges).expand(positions, with_edges)
+    starts, positions = distinct(frontier)
     if adjacency is not None:
         csr = step_csr(adjacency, step, backward)
-        owners, reached = _reach_in_batches(csr, distinct, step, backward)
+        owners, reached = _reach_in_batches(csr, starts, step, backward)
     else:
 
         def neighbours(numbers: NumArray) -> tuple[NumArray, NumArray]:
             unique_vertices, positions = np.unique(numbers, return_inverse=True)  # sources may meet
             return _lookup_hop(access, step, unique_vertices, backward, with_edges=False).expand(positions)[:2]
 
-        owners, reached = _reach(neighbours, distinct, step, backward, _SeenPairs(distinct), _PAIR)
-    if len(distinct) == 1 and len(frontier) == 1:
+        owners, reached = _reach(neighbours, starts, step, backward, _SeenPairs(starts), _PAIR)
+    if len(starts) == 1 and len(frontier) == 1:
         return owners, reached, None
-    found = Csr.build(owners, reached, np.zeros(len(owners), np.int32), len(distinct), _vertex_count(reached))
+    found = Csr.build(owners, reached, full(len(owners), 0, np.int32), len(starts), _vertex_count(reached))
     return found.expand(positions)
 
 
@@ -73,13 +75,13 @@ def _hop(adjacency: Adjacency, step: Traverse, frontier: NumArray, backward: boo
 def _both_directions(out: Expanded, back: Expanded, frontier: NumArray) -> Expanded:
     """Both directions of undirected edges that are bound; a self-loop matches once."""
     positions, reached, edges = back
-    once = reached != frontier[positions]
+    once = true_positions(fill(len(reached), np.bool_, lambda part: reached[part] != frontier[positions[part]]))
     assert out[2] is not None
     assert edges is not None
     return (
-        np.concatenate([out[0], positions[once]]),
-        np.concatenate([out[1], reached[once]]),
-        np.concatenate([out[2], edges[once]]),
+        concat([out[0], take(positions, once)]),
+        concat([out[1], take(reached, once)]),
+        concat([out[2], take(edges, once)]),
     )
 
 
@@ -164,7 +166,7 @@ class _SeenMarks:
     """The visited pairs as a byte for each source and vertex, for many."""
 
     def __init__(self, size: int) -> None:
-        self._marks = np.zeros(size, np.bool_)
+        self._marks = full(size, False, np.bool_)
         self._touched: list[NumArray] = []
 
     def start(self, keys: NumArray) -> None:
@@ -183,24 +185,39 @@ class _SeenMarks:
             new = np.unique(new)
         self._marks[new] = True
         self._touched.append(new)
-        return new
+        return hold(new)
 
 
 def _reach_in_batches(csr: Csr, starts: NumArray, step: Traverse, backward: bool) -> tuple[NumArray, NumArray]:
     """Reachability in batches of as many sources as fit into the marks."""
     size = max(1, min(len(starts), _MARKS_MAX // max(1, csr.vertices)))
     seen = _SeenMarks(size * csr.vertices)
-    found = []
+    owners, reached = [_NONE], [_NONE]
     for first in range(0, len(starts), size):
         batch = starts[first : first + size].astype(np.int64)
         seen.start(np.arange(len(batch)) * csr.vertices + batch)
-        owners, reached = _reach(lambda f: csr.expand(f)[:2], batch, step, backward, seen, csr.vertices)
-        found.append((owners + first, reached))
-    return np.concatenate([owners for owners, _ in found]), np.concatenate([reached for _, reached in found])
+        own, found = _reach(lambda f: csr.expand(f)[:2], batch, step, backward, seen, csr.vertices, csr.parts)
+        owners.append(_as_int32(own, first))
+        reached.append(_as_int32(found, 0))
+    return concat(owners[1:]), concat(reached[1:])
+
+
+def _as_int32(numbers: NumArray, offset: int) -> NumArray:
+    return fill(len(numbers), np.int32, lambda part: numbers[part] + offset)
+
+
+def _whole(frontier: NumArray) -> Iterator[slice]:
+    yield slice(0, len(frontier))
 
 
 def _reach(
-    neighbours: Neighbours, starts: NumArray, step: Traverse, backward: bool, seen: Any, width: int
+    neighbours: Neighbours,
+    starts: NumArray,
+    step: Traverse,
+    backward: bool,
+    seen: Any,
+    width: int,
+    parts: Callable[[NumArray], Iterable[slice]] = _whole,
 ) -> tuple[NumArray, NumArray]:
     """Breadth first from each start: (position of the start, vertex) for all that is reported."""
     owners, vertices = np.arange(len(starts)), starts.astype(np.int64)
@@ -213,20 +230,27 @@ def _reach(
             reported.append((owners, vertices))
         if depth == step.max_hops or not len(vertices):
             break
-        positions, reached = neighbours(vertices)
-        keys = reached.astype(np.int64) if len(starts) == 1 else owners[positions] * width + reached
+        loops = np.zeros(len(vertices), np.bool_)  # of the frontier
+        found = [_NONE]
+        for part in parts(vertices):
+            near, own = vertices[part], owners[part]
+            positions, reached = neighbours(near)
+            loops[part.start + positions[reached == near[positions]]] = True
+            keys = reached.astype(np.int64) if len(starts) == 1 else own[positions] * width + reached
+            found.append(seen.add_new(keys))
         if depth == 0 and backward:
-            looped[owners[positions[reached == vertices[positions]]]] = True
+            looped[owners[loops]] = True
         if depth == step.min_hops - 1:
-            loops = looped[owners] if backward else _looping(positions, reached, vertices)
-            reported.append((owners[loops], vertices[loops]))
-        keys = seen.add_new(keys)
-        owners, vertices = (keys // width, keys % width) if len(starts) > 1 else (np.zeros(len(keys), np.int64), keys)
+            loops = looped[owners] if backward else loops
+            reported.append((hold(owners[loops]), hold(vertices[loops])))
+        keys = concat(found[1:])
+        owners, vertices = _split_keys(keys, width) if len(starts) > 1 else (np.zeros(len(keys), np.int64), keys)
         depth += 1
-    return np.concatenate([owners for owners, _ in reported]), np.concatenate([found for _, found in reported])
+    return concat([owners for owners, _ in reported]), concat([found for _, found in reported])
 
 
-def _looping(positions: NumArray, reached: NumArray, vertices: NumArray) -> NumArray:
-    loops = np.zeros(len(vertices), np.bool_)
-    loops[positions[reached == vertices[positions]]] = True
-    return loops
+def _split_keys(keys: NumArray, width: int) -> tuple[NumArray, NumArray]:
+    return (
+        fill(len(keys), np.int64, lambda part: keys[part] // width),
+        fill(len(keys), np.int64, lambda part: keys[part] % width),
+    )

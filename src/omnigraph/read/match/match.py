@@ -6,6 +6,7 @@ are only counted, and inside `not` not even that.
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from omnigraph.read.match.expand import expand, step_csr
 from omnigraph.read.match.filters import evaluate_filter
 from omnigraph.read.search import ranking
 from omnigraph.read.tables.arrow_numpy import BoolArray, NumArray
+from omnigraph.read.tables.large_arrays import chunks, count_each, count_up, fill, full, take, true_positions
 from omnigraph.read.tables.table_access import TableAccess
 
 _SEED = "#seed"  # the position of an outer row, carried through the match of a negation
@@ -125,10 +127,11 @@ class _PatternMatch:
         table = self.access.table(self.tables[var])
         filters = self.filters.get(var, [])
         plain = [condition for condition in filters if not isinstance(condition, TextSearch)]
-        mask = table.filter_mask(plain, row_numbers) if plain else np.ones(len(row_numbers), np.bool_)
+        mask = table.filter_mask(plain, row_numbers) if plain else full(len(row_numbers), True, np.bool_)
         for condition in filters:
             if isinstance(condition, TextSearch):
-                mask &= np.isin(row_numbers, ranking.text_numbers(self.reader, table, condition))
+                found = ranking.text_numbers(self.reader, table, condition)
+                mask &= fill(len(row_numbers), np.bool_, partial(_is_in, row_numbers, found))
         return mask
 
     # Following traversals
@@ -175,10 +178,11 @@ class _PatternMatch:
         positions, reached, edges = passing or expand(self.access, step, rows.columns[near], backward)
         mask = None if passing else self._far_mask(step, far, reached, edges)
         if mask is not None:
-            positions, reached = positions[mask], reached[mask]
-            edges = None if edges is None else edges[mask]
+            kept = true_positions(mask)
+            positions, reached = take(positions, kept), take(reached, kept)
+            edges = None if edges is None else take(edges, kept)
         if counted:
-            return self._multiply(rows, np.bincount(positions, minlength=rows.count))
+            return self._multiply(rows, count_each(positions, rows.count))
         return self._bind(rows.keep(self._needed_columns(rows)).take(positions), step, {far: reached}, edges)
 
     def _expand_filtered(self, step: Traverse, row_numbers: NumArray, far: str, backward: bool) -> Expanded | None:
@@ -194,7 +198,9 @@ class _PatternMatch:
             return None
         positions = np.zeros(csr.vertices, np.int64)
         positions[distinct] = np.arange(len(distinct))
-        return csr.restrict(distinct, lambda reached: self._filter_mask(far, reached)).expand(positions[row_numbers])
+        return csr.restrict(distinct, lambda reached: self._filter_mask(far, reached)).expand(
+            take(positions, row_numbers)
+        )
 
     def _degrees(self, step: Traverse, row_numbers: NumArray, backward: bool) -> NumArray | None:
         """The degrees of a traversal from the adjacency alone; None where that takes an expansion."""
@@ -208,13 +214,13 @@ class _PatternMatch:
         if far not in self.filters:
             return csr.degrees(row_numbers) if step.edge_var is not None else csr.degrees_once(row_numbers)
         table = self.access.resident_table(self.tables[far])
-        if table is None or 2 * int(csr.degrees(row_numbers).sum()) < len(csr.targets):
+        if table is None or 2 * csr.total_degree(row_numbers) < len(csr.targets):
             return None
         csr = csr if step.edge_var is not None else csr.without_parallels()
         everything = table.all_rows()
         passing = np.zeros(table.total, np.bool_)
         passing[everything] = self._filter_mask(far, everything)
-        return csr.count_passing(passing)[row_numbers]
+        return take(csr.count_passing(passing), row_numbers)
 
     def _far_mask(self, step: Traverse, far: str, reached: NumArray, edges: NumArray | None) -> BoolArray | None:
         mask = self._filter_mask(far, reached) if far in self.filters else None
@@ -232,13 +238,14 @@ class _PatternMatch:
         if step.edge_var is None and step.single_hop and adjacency is not None:
             return rows.filter(step_csr(adjacency, step, backward=False).connects(sources, targets))
         positions, reached, edges = expand(self.access, step, sources, backward=False)
-        mask = reached == targets[positions]
+        mask = fill(len(reached), np.bool_, lambda part: reached[part] == targets[positions[part]])
         if step.edge_var is not None and step.edge_var in self.filters:
             assert edges is not None
             mask &= self._filter_mask(step.edge_var, edges)
         if step.edge_var is None or not self._is_needed(step.edge_var):
-            return self._multiply(rows, np.bincount(positions[mask], minlength=rows.count))
-        return self._bind(rows.take(positions[mask]), step, {}, None if edges is None else edges[mask])
+            return self._multiply(rows, count_each(take(positions, true_positions(mask)), rows.count))
+        kept = true_positions(mask)
+        return self._bind(rows.take(take(positions, kept)), step, {}, None if edges is None else take(edges, kept))
 
     def _bind(self, rows: Bindings, step: Traverse, more: dict[str, NumArray], edges: NumArray | None) -> Bindings:
         if step.edge_var is not None and edges is not None and self._is_needed(step.edge_var):
@@ -284,7 +291,8 @@ class _PatternMatch:
         if rows is ONE_ROW:
             return part
         if not conditions and not self._needed_columns(part):
-            return self._multiply(rows, np.full(rows.count, part.count if part.weight is None else part.weight.sum()))
+            times = part.count if part.weight is None else int(part.weight.sum())
+            return self._multiply(rows, full(rows.count, times, np.int64))
         for condition in conditions:
             self.others.remove(condition)
         step = self.plan.add(f"Join{self._where(conditions)}", float(rows.count) * part.count)
@@ -302,11 +310,12 @@ class _PatternMatch:
             if found is not None:
                 return found
         seeds, positions = distinct_rows(rows, list(outer))
-        seeds = seeds.with_columns({_SEED: np.arange(seeds.count)})
+        seeds = seeds.with_columns({_SEED: count_up(seeds.count)})
         matched = match_pattern(self.access, inner, [_SEED], inside, outer, seeds, exists=True)
-        has = np.zeros(seeds.count, np.bool_)
-        has[matched.columns[_SEED]] = True
-        return has if positions is None else has[positions]
+        has = full(seeds.count, False, np.bool_)
+        for part in chunks(matched.count):
+            has[matched.columns[_SEED][part]] = True
+        return has if positions is None else take(has, positions)
 
     def _match_inside_out(self, inner: Pattern, var: str, row_numbers: NumArray, inside: QueryPlan) -> BoolArray | None:
         """The same, matching the inner pattern alone where it has far fewer rows than there are outer ones."""
@@ -325,4 +334,8 @@ class _PatternMatch:
         found = match_pattern(self.access, whole, [var], inside, exists=True).columns[var]
         marks = np.zeros(max(self.access.table(self.tables[var]).total, 1), np.bool_)
         marks[found] = True
-        return marks[row_numbers]
+        return take(marks, row_numbers)
+
+
+def _is_in(row_numbers: NumArray, found: NumArray, part: slice) -> BoolArray:
+    return np.isin(row_numbers[part], found)

@@ -4,7 +4,6 @@ Until then a result consists of row numbers. A column's values are fetched when 
 for the rows in it.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -12,9 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.errors import BadRequest
 from omnigraph.query.ir import (
-    F64,
     Aggregate,
     Bm25,
     EntityId,
@@ -32,12 +29,14 @@ from omnigraph.read.explain import QueryPlan
 from omnigraph.read.match.bindings import Bindings
 from omnigraph.read.match.filters import column_name
 from omnigraph.read.project import sort_keys
+from omnigraph.read.project.aggregate import compute_aggregate
 from omnigraph.read.project.sort_keys import RowGroups, SortDirection, SortKeys, array_keys, column_keys
 from omnigraph.read.search import ranking
-from omnigraph.read.tables.arrow_numpy import ArrowArray, NumArray, raw_values, valid_mask
+from omnigraph.read.tables.arrow_numpy import ArrowArray, NumArray
+from omnigraph.read.tables.large_arrays import chunks, count_up, full, sort_order, take, true_positions
 from omnigraph.read.tables.table_access import TableAccess
 from omnigraph.schema.arrow import arrow_type
-from omnigraph.schema.types import INTEGER_BOUNDS, PropertyType, Scalar
+from omnigraph.schema.types import PropertyType
 
 Fetch: TypeAlias = Callable[[slice], ArrowArray]
 Few: TypeAlias = Callable[[], list[Any] | None]
@@ -76,6 +75,7 @@ class _Projection:
         self.plan = plan
         self.scores: dict[Rank, ranking.RankValues] = {}
         self.computed: dict[Aggregate, ArrowArray] = {}  # by group
+        self.group_keys: dict[Aggregate, SortKeys] = {}
 
     def result(self, rows: Bindings) -> ResultTable:
         query = self.query
@@ -88,12 +88,9 @@ class _Projection:
             self.scores[rank] = ranking.rank_rows(self.access, rank, rows, self._top_limit(rank))
         kept = [self.scores[rank].found for rank in query.keeps]
         if kept:
-            positions = np.flatnonzero(np.logical_and.reduce(kept))
+            positions = true_positions(np.logical_and.reduce(kept))
             rows = rows.take(positions)
-            self.scores = {
-                rank: ranking.RankValues(score.values[positions], score.found[positions])
-                for rank, score in self.scores.items()
-            }
+            self.scores = {rank: score.take(positions) for rank, score in self.scores.items()}
         if query.grouped:
             return self._build_result(rows, self._groups(rows))
         return self._build_result(rows, None)
@@ -119,7 +116,7 @@ class _Projection:
 
     def _groups(self, rows: Bindings) -> RowGroups:
         if not self.query.group_by:
-            one = RowGroups(np.zeros(rows.count, np.int64), np.zeros(1, np.int64))
+            one = RowGroups(full(rows.count, 0, np.int64), np.zeros(1, np.int64))
             self._aggregate(rows, one)
             return one
         keys = [self._group_keys(self.query.returns[i].expr, rows) for i in self.query.group_by]
@@ -163,36 +160,40 @@ class _Projection:
 
     def _order(self, rows: Bindings, groups: RowGroups | None, count: int) -> NumArray:
         order = [key for key in (*self.query.order, *self.query.tiebreak) if not isinstance(key.expr, Literal)]
-        positions = np.arange(count)
         limit = self.query.limit
-        if limit is not None and order:
+        if not order or count < 2 or limit == 0:
+            return count_up(count if limit is None else min(limit, count))
+        positions: NumArray | None = None  # None: all
+        if limit is not None:
             first = self._keys(order[0], rows, groups, None)
-            narrowed = sort_keys.top_candidates(first, _direction(order[0]), limit)
-            if narrowed is not None:
-                positions = narrowed
-        if len(positions) > 1:
-            columns = [
-                column
-                for key in order
-                if not self._is_constant(key, rows, groups, positions)
-                for column in sort_keys.sort_columns(self._keys(key, rows, groups, positions), _direction(key))
-            ]
-            positions = positions[sort_keys.sort_order(columns, len(positions))]
-        return positions if limit is None else positions[:limit]
+            positions = sort_keys.top_candidates(first, _direction(order[0]), limit)
+            del first
+        columns = [
+            column
+            for key in order
+            if not self._is_constant(key, rows, groups, positions)
+            for column in sort_keys.sort_columns(self._keys(key, rows, groups, positions), _direction(key))
+        ]
+        found = sort_order(columns, count if positions is None else len(positions))
+        found = found if limit is None else found[:limit]
+        return found if positions is None else take(positions, found)
 
-    def _is_constant(self, key: OrderKey, rows: Bindings, groups: RowGroups | None, positions: NumArray) -> bool:
+    def _is_constant(self, key: OrderKey, rows: Bindings, groups: RowGroups | None, positions: NumArray | None) -> bool:
         """Whether the key is one entity's value at all positions, so that it need not be read."""
         if not isinstance(key.expr, Prop | EntityId | WholeNode):
             return False
-        row_numbers = rows.columns[key.expr.var][_rows_at(groups, positions)]
-        return bool(row_numbers[0] == row_numbers[-1]) and bool((row_numbers == row_numbers[0]).all())
+        row_numbers, at = rows.columns[key.expr.var], _rows_at(groups, positions)
+        count = len(row_numbers) if at is None else len(at)
+        first = row_numbers[0 if at is None else at[0]] if count else 0
+        return all(bool((row_numbers[part if at is None else at[part]] == first).all()) for part in chunks(count))
 
     def _keys(self, key: OrderKey, rows: Bindings, groups: RowGroups | None, positions: NumArray | None) -> SortKeys:
         """The key's values at some positions of the result, or at all."""
         expr = key.expr
         if isinstance(expr, Aggregate):
             found = self.computed[expr]
-            return array_keys(found if positions is None else found.take(pa.array(positions)))
+            keys = self.group_keys.setdefault(expr, array_keys(found))
+            return keys if positions is None else keys.take(positions)
         at = _rows_at(groups, positions)
         if isinstance(expr, Nearest | Bm25 | Rrf):
             keys = SortKeys(self.scores[expr].values + 0.0, self.scores[expr].found)
@@ -200,7 +201,7 @@ class _Projection:
         id_or_prop = EntityId(expr.var, expr.table_key) if isinstance(expr, WholeNode) else expr
         assert isinstance(id_or_prop, Prop | EntityId)
         row_numbers = rows.columns[id_or_prop.var]
-        return column_keys(self.access, id_or_prop, row_numbers if at is None else row_numbers[at])
+        return column_keys(self.access, id_or_prop, row_numbers if at is None else take(row_numbers, at))
 
     # Columns
 
@@ -276,13 +277,13 @@ def _rows_at(groups: RowGroups | None, positions: NumArray | None) -> NumArray |
     """The rows at positions of the result: themselves, or one of each group."""
     if groups is None:
         return positions
-    return groups.first if positions is None else groups.first[positions]
+    return groups.first if positions is None else take(groups.first, positions)
 
 
 def _row_numbers_of(rows: Bindings, var: str, groups: RowGroups | None, positions: NumArray) -> NumArray:
     at = _rows_at(groups, positions)
     assert at is not None
-    return rows.columns[var][at]
+    return take(rows.columns[var], at)
 
 
 def _direction(key: OrderKey) -> SortDirection:
@@ -304,112 +305,3 @@ def output_variables(query: ReadQuery) -> Sequence[str]:
             if isinstance(operand, Prop | EntityId | WholeNode):
                 found.append(operand.var)
     return list(dict.fromkeys(found))
-
-
-_EXACT = 1 << 53
-
-
-def compute_aggregate(access: TableAccess, aggregate: Aggregate, rows: Bindings, groups: RowGroups) -> ArrowArray:
-    """The aggregate's value for each group."""
-    if aggregate.arg is None:
-        return pa.array(_counts(groups.of_row, rows.weight, groups.count))
-    arg, row_numbers = aggregate.arg, rows.columns[aggregate.arg.var]
-    if aggregate.fn in ("min", "max"):
-        return _min_or_max(access, aggregate, arg, row_numbers, groups)
-    name = column_name(arg)
-    values = access.table(arg.table_key).values([name], row_numbers)[name]
-    valid = valid_mask(values)
-    inside = slice(None) if valid is None else np.flatnonzero(valid)
-    of_row = groups.of_row[inside]
-    weight = None if rows.weight is None else rows.weight[inside]
-    counts = _counts(of_row, weight, groups.count)
-    if aggregate.fn == "count":
-        return pa.array(counts)
-    present = raw_values(values)[inside]
-    sums: list[Any]
-    if np.issubdtype(present.dtype, np.floating):
-        sums = _float_sums(present, of_row, weight, counts)
-    else:
-        sums = _integer_sums(present, of_row, weight, groups.count)
-    if aggregate.fn == "avg":
-        return pa.array([s / c if c else None for s, c in zip(sums, counts.tolist(), strict=True)], pa.float64())
-    return _sum_column(sums, counts, aggregate)
-
-
-def _counts(of_row: NumArray, weight: NumArray | None, groups: int) -> NumArray:
-    if weight is None:
-        return np.bincount(of_row, minlength=groups)
-    if int(weight.max(initial=0)) * len(weight) < _EXACT:
-        return np.bincount(of_row, weights=weight, minlength=groups).astype(np.int64)
-    totals = np.zeros(groups, np.int64)
-    np.add.at(totals, of_row, weight)
-    return totals
-
-
-def _integer_sums(values: NumArray, of_row: NumArray, weight: NumArray | None, groups: int) -> list[int]:
-    largest = max(abs(int(values.max(initial=0))), abs(int(values.min(initial=0))))
-    heaviest = 1 if weight is None else int(weight.max(initial=1))
-    if largest * heaviest * len(values) < _EXACT:
-        weighted = values.astype(np.float64) if weight is None else values * weight.astype(np.float64)
-        return [int(total) for total in np.bincount(of_row, weights=weighted, minlength=groups).tolist()]
-    totals = [0] * groups
-    heavy = weight.tolist() if weight is not None else None
-    for position, (group, value) in enumerate(zip(of_row.tolist(), values.tolist(), strict=True)):
-        totals[group] += value if heavy is None else value * heavy[position]
-    return totals
-
-
-def _float_sums(values: NumArray, of_row: NumArray, weight: NumArray | None, counts: NumArray) -> list[float]:
-    """Rounded once, so that the result does not depend on the order of the rows."""
-    if weight is not None:
-        values, of_row = np.repeat(values, weight), np.repeat(of_row, weight)
-    sorted_values = values.astype(np.float64)[np.argsort(of_row, kind="stable")]
-    ends = np.cumsum(counts).tolist()
-    return [_fsum(sorted_values[start:end].tolist()) for start, end in zip([0, *ends], ends, strict=False)]
-
-
-def _fsum(values: list[float]) -> float:
-    try:
-        return math.fsum(values)
-    except OverflowError:
-        return math.inf
-
-
-def _sum_column(sums: list[Any], counts: NumArray, aggregate: Aggregate) -> ArrowArray:
-    present: list[Any] = [total if count else None for total, count in zip(sums, counts.tolist(), strict=True)]
-    assert isinstance(aggregate.type, Scalar)
-    if aggregate.type == F64:
-        fits: Callable[[Any], bool] = math.isfinite
-    else:
-        low, high = INTEGER_BOUNDS[aggregate.type.name]
-        fits = lambda total: low <= total <= high  # noqa: E731
-    wrong = next((total for total in present if total is not None and not fits(total)), None)
-    if wrong is not None:
-        arg = aggregate.arg
-        name = arg.column.name if isinstance(arg, Prop) else "id"
-        raise BadRequest(
-            f"sum({arg.var if arg else ''}.{name}) is {wrong}, which {aggregate.type} can't hold: use avg."
-        )
-    return pa.array(present, arrow_type(aggregate.type))
-
-
-def _min_or_max(
-    access: TableAccess, aggregate: Aggregate, arg: Prop | EntityId, row_numbers: NumArray, groups: RowGroups
-) -> ArrowArray:
-    """The value of the row that sorts first or last in its group; only those rows are read."""
-    keys: SortKeys = column_keys(access, arg, row_numbers)
-    rows = np.arange(len(row_numbers)) if keys.valid is None else np.flatnonzero(keys.valid)
-    of_row, values = groups.of_row[rows], keys.values[rows]
-    order = np.lexsort((values, of_row))
-    of_sorted = of_row[order]
-    edge = np.ones(len(order), np.bool_)
-    if aggregate.fn == "min":
-        edge[1:] = of_sorted[1:] != of_sorted[:-1]
-    else:
-        edge[:-1] = of_sorted[1:] != of_sorted[:-1]
-    chosen = rows[order[edge]]
-    name = column_name(arg)
-    found = access.table(arg.table_key).values([name], row_numbers[chosen])[name]
-    positions = np.full(groups.count, -1, np.int64)
-    positions[of_sorted[edge]] = np.arange(len(chosen))
-    return found.take(pa.array(positions, mask=positions < 0))

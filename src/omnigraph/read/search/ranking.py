@@ -15,6 +15,7 @@ from omnigraph.read.project import topk
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.search import search
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray, to_mask
+from omnigraph.read.tables.large_arrays import distinct, fill, take
 from omnigraph.read.tables.resident_table import ResidentTable, RowSet
 from omnigraph.read.tables.table_access import TableAccess
 
@@ -25,6 +26,9 @@ class RankValues:
 
     values: NumArray
     found: BoolArray
+
+    def take(self, positions: NumArray) -> "RankValues":
+        return RankValues(take(self.values, positions), take(self.found, positions))
 
     def to_arrow(self) -> ArrowArray:
         return pa.array(self.values, mask=~self.found)
@@ -47,16 +51,21 @@ def rank_rows(access: TableAccess, rank: Rank, rows: Bindings, top: int | None) 
     With `top` only so many of the best entities are needed, with ties of the last.
     """
     if not isinstance(rank, Rrf):
-        distinct, positions = np.unique(rows.columns[rank.field.var], return_inverse=True)
-        return _take(_entity_scores(access, rank, distinct, top), positions)
+        numbers, positions = distinct(rows.columns[rank.field.var])
+        return _entity_scores(access, rank, numbers, top).take(positions)
     assert isinstance(rank.k, Literal)
     assert isinstance(rank.k.value, int)
     parts = []
     for one in rank.ranks:
-        distinct, positions = np.unique(rows.columns[one.field.var], return_inverse=True)
-        parts.append(_take(_reciprocal(access, one, distinct, rank.k.value), positions))
-    first, second = (np.where(part.found, part.values, 0.0) for part in parts)
-    return RankValues(first + second, parts[0].found | parts[1].found)
+        numbers, positions = distinct(rows.columns[one.field.var])
+        parts.append(_reciprocal(access, one, numbers, rank.k.value).take(positions))
+    first, second = parts
+
+    def total(part: slice) -> NumArray:
+        shares = (np.where(one.found[part], one.values[part], 0.0) for one in parts)
+        return next(shares) + next(shares)
+
+    return RankValues(fill(rows.count, np.float64, total), first.found | second.found)
 
 
 def top_rows(access: TableAccess, rank: Rank, rows: Bindings, top: int) -> tuple[Bindings, RankValues] | None:
@@ -85,23 +94,19 @@ def top_rows(access: TableAccess, rank: Rank, rows: Bindings, top: int) -> tuple
     )
 
 
-def _take(scored: RankValues, positions: NumArray) -> RankValues:
-    return RankValues(scored.values[positions], scored.found[positions])
-
-
-def _reciprocal(access: TableAccess, rank: Nearest | Bm25, distinct: NumArray, k: int) -> RankValues:
+def _reciprocal(access: TableAccess, rank: Nearest | Bm25, numbers: NumArray, k: int) -> RankValues:
     """1 / (k + position), counted from 1 over the entities that have a score: best first, ties by id."""
-    positions = np.asarray(search.rank_positions(access.reader, rank, _candidates(access, rank, distinct)))
+    positions = np.asarray(search.rank_positions(access.reader, rank, _candidates(access, rank, numbers)))
     return RankValues(1 / (k + positions), positions > 0)
 
 
-def _candidates(access: TableAccess, rank: Nearest | Bm25, distinct: NumArray) -> "NumArray | pa.Array[Any]":
+def _candidates(access: TableAccess, rank: Nearest | Bm25, numbers: NumArray) -> "NumArray | pa.Array[Any]":
     """The entities to rank: by number where the table is in memory, which avoids reading their ids."""
     table = access.table(rank.field.table_key)
-    return distinct if isinstance(table, ResidentTable) else table.ids(distinct)
+    return numbers if isinstance(table, ResidentTable) else table.ids(numbers)
 
 
-def _entity_scores(access: TableAccess, rank: Nearest | Bm25, distinct: NumArray, top: int | None) -> RankValues:
-    found = search.rank_scores(access.reader, rank, _candidates(access, rank, distinct), top)
+def _entity_scores(access: TableAccess, rank: Nearest | Bm25, numbers: NumArray, top: int | None) -> RankValues:
+    found = search.rank_scores(access.reader, rank, _candidates(access, rank, numbers), top)
     valid = to_mask(found.is_valid())
     return RankValues(np.asarray(found.fill_null(0.0)).astype(np.float64), valid)

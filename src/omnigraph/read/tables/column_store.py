@@ -14,6 +14,7 @@ import pyarrow as pa
 from omnigraph.read.match.filters import to_array
 from omnigraph.read.tables.arrow_numpy import ArrowArray, NumArray
 from omnigraph.read.tables.id_index import IdIndex
+from omnigraph.read.tables.large_arrays import take_values
 from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.storage import meter
 from omnigraph.storage.table.lance_errors import translate_errors
@@ -68,14 +69,13 @@ class ColumnStore:
 
         A column is loaded once single reads of it have cost about as much; until then few rows are read from the store.
         """
-        positions = pa.array(rows)
         result: dict[str, ArrowArray] = {}
         for name in names:
             column = self.loaded_column(name)
             if column is None and self._is_worth_loading(name, len(rows)):
                 column = self.column(name)
             if column is not None:
-                result[name] = column.take(positions)
+                result[name] = take_values(column, rows)
         missing = [name for name in names if name not in result]
         if missing:
             result |= self._take(missing, rows)
@@ -161,7 +161,7 @@ class ColumnStore:
             with translate_errors(str(self._at)), meter.lance_call(SCAN_STAGES_MAX):
                 table = self._dataset.take(pa.array(distinct, pa.uint64()), columns=inside)
             for name in inside:
-                column = to_array(table.column(name)).take(pa.array(positions))
+                column = take_values(to_array(table.column(name)), positions)
                 wanted = self._schema.field(name).type
                 result[name] = column if column.type == wanted else column.cast(wanted)
         for name in names:

@@ -4,9 +4,9 @@
 (lazy_table.py) numbers the few rows that a query has fetched. Expansion, filters and projection use either.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +25,7 @@ from omnigraph.read.match.filters import (
 from omnigraph.read.reader import TableState
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray
 from omnigraph.read.tables.column_store import ID, ColumnStore
+from omnigraph.read.tables.large_arrays import fill, take
 from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.storage.table.align import align_table
 from omnigraph.storage.table.tables import Tables
@@ -55,6 +56,25 @@ class RowSet(Protocol):
 
     def filter_mask(self, filters: Sequence[Filter], row_numbers: NumArray) -> BoolArray:
         """For each of these rows, whether it passes."""
+
+
+def filter_rows(table: RowSet, filters: Sequence[Filter], row_numbers: NumArray) -> BoolArray:
+    """For each of these rows, whether it passes, by its own values."""
+    names = list(dict.fromkeys(name for condition in filters for name in columns_of(condition)))
+
+    def mask(part: slice) -> BoolArray:
+        values = table.values(names, row_numbers[part])
+        result = np.ones(part.stop - part.start, np.bool_)
+        for condition in filters:
+            result &= evaluate_filter(condition, lambda operand: values[column_name(operand)], len(result))
+        return result
+
+    return fill(len(row_numbers), np.bool_, mask)
+
+
+def _filter_part(condition: Filter, columns: Mapping[str, ArrowArray], part: slice) -> BoolArray:
+    count = part.stop - part.start
+    return evaluate_filter(condition, lambda operand: columns[column_name(operand)].slice(part.start, count), count)
 
 
 class NeedsResidentTables(Exception):
@@ -235,19 +255,15 @@ class ResidentTable:
         """For each row number, whether there is a row and it passes."""
         result = np.ones(self.total, np.bool_) if self.patch is None else self.patch.alive.copy()
         for condition in filters:
-            result &= evaluate_filter(condition, lambda operand: self.column(column_name(operand)), self.total)
+            columns = {name: self.column(name) for name in columns_of(condition)}
+            result &= fill(self.total, np.bool_, partial(_filter_part, condition, columns))
         return result
 
     def filter_mask(self, filters: Sequence[Filter], row_numbers: NumArray) -> BoolArray:
         """By the mask of the whole table where that reads fewer values, otherwise by the rows themselves."""
         if 2 * len(row_numbers) >= self.total and all(self.stored.is_loaded(n) for f in filters for n in columns_of(f)):
-            return self.whole_mask(filters)[row_numbers]
-        names = list(dict.fromkeys(name for condition in filters for name in columns_of(condition)))
-        values = self.values(names, row_numbers)
-        result = np.ones(len(row_numbers), np.bool_)
-        for condition in filters:
-            result &= evaluate_filter(condition, lambda operand: values[column_name(operand)], len(row_numbers))
-        return result
+            return take(self.whole_mask(filters), row_numbers)
+        return filter_rows(self, filters, row_numbers)
 
     def _push_down(self, filters: Sequence[Filter]) -> str | None:
         """The filters as a Lance predicate, as long as that is cheaper than loading their columns."""

@@ -19,9 +19,6 @@ from omnigraph.read.graph import adjacency as adjacency_module
 from omnigraph.read.graph.adjacency import BUILD_S_PER_EDGE, Adjacency
 from omnigraph.read.graph.adjacency_file import load_adjacency
 from omnigraph.read.match.filters import (
-    column_name,
-    columns_of,
-    evaluate_filter,
     filter_table,
     lance_filter,
     required_id,
@@ -30,8 +27,15 @@ from omnigraph.read.match.filters import (
 from omnigraph.read.reader import SnapshotReader, TableState
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray
 from omnigraph.read.tables.column_store import ID, ColumnStore
+from omnigraph.read.tables.large_arrays import take_values
 from omnigraph.read.tables.read_cache import ReadCache
-from omnigraph.read.tables.resident_table import NeedsResidentTables, ResidentTable, RowSet, overlay_rows
+from omnigraph.read.tables.resident_table import (
+    NeedsResidentTables,
+    ResidentTable,
+    RowSet,
+    filter_rows,
+    overlay_rows,
+)
 from omnigraph.storage.table.align import align_table
 from omnigraph.storage.table.overlay import without_ids
 from omnigraph.storage.table.tables import Tables
@@ -85,8 +89,8 @@ class LazyTable:
     def values(self, names: Sequence[str], row_numbers: NumArray) -> dict[str, ArrowArray]:
         if list(names) == [ID]:
             return {ID: self.ids(row_numbers)}
-        positions = pa.array(self._fetch(np.unique(row_numbers), row_numbers))
-        return {name: to_array(self._rows.column(name)).take(positions) for name in names}
+        positions = self._fetch(np.unique(row_numbers), row_numbers)
+        return {name: take_values(to_array(self._rows.column(name)), positions) for name in names}
 
     def select(self, filters: Sequence[Filter]) -> NumArray:
         named = [id_ for condition in filters if (id_ := required_id(condition)) is not None]
@@ -98,12 +102,7 @@ class LazyTable:
         return np.sort(self.add(rows))
 
     def filter_mask(self, filters: Sequence[Filter], row_numbers: NumArray) -> BoolArray:
-        names = dict.fromkeys(name for condition in filters for name in columns_of(condition))
-        values = self.values(list(names), row_numbers)
-        result = np.ones(len(row_numbers), np.bool_)
-        for condition in filters:
-            result &= evaluate_filter(condition, lambda operand: values[column_name(operand)], len(row_numbers))
-        return result
+        return filter_rows(self, filters, row_numbers)
 
     def scan(self, filters: Sequence[Filter], names: Sequence[str], more: str | None = None) -> pa.Table:
         """The rows that may pass: Lance's result, and all rows of the overlay instead of those they replace."""

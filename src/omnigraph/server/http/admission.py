@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from omnigraph.cancellation import Stopped, StopToken, memory_limit, stop_scope
+from omnigraph.cancellation import Stopped, StopToken, stop_scope
 from omnigraph.server.http.errors import too_many_requests
 from omnigraph.server.settings import Limits
 
@@ -117,7 +117,7 @@ class Workers:
         context = contextvars.copy_context()
 
         def stoppable() -> T:
-            with stop_scope(own), memory_limit(self._limits.part_bytes):
+            with stop_scope(own):
                 own.check()
                 return work()
 

@@ -1,0 +1,159 @@
+"""The memory of one query: one budget for all its parts, accounted before memory is taken.
+
+The front door of a query sets a `MemoryBudget`, which travels in a context variable, into worker threads too. Arrays
+count from their allocation until they are freed (`hold`), and what an operation needs besides while it runs
+(`reserved`). Arrays of a few pages are not counted. What is shared between queries has its own bound (`ReadCache`).
+"""
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from omnigraph.errors import BadRequest
+
+A = TypeVar("A")
+
+COUNTED_MIN = 16 * 1024  # bytes of an array, from which it counts
+_MIB = 1 << 20
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+class NoRoom(BadRequest):
+    """A query needs more memory than its budget has; on Spark it may fit."""
+
+
+class MemoryBudget:
+    """What one query may use, and what it uses; safe for threads."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.peak = 0
+        self._used = 0
+        self._lock = threading.Lock()
+        self._held: dict[int, weakref.ref[Any]] = {}  # by the id of the array
+        # Memory may be freed at any moment, also by the garbage collector inside `reserve`: so without a lock.
+        self._freed: deque[int] = deque()
+
+    @property
+    def used(self) -> int:
+        with self._lock:
+            return self._collect()
+
+    @property
+    def left(self) -> int:
+        return max(0, self.limit - self.used)
+
+    def reserve(self, size: int, what: str) -> None:
+        """Count `size` bytes for `what`, or refuse the query."""
+        with self._lock:
+            used = self._collect()
+            if used + size <= self.limit:
+                self._used = used + size
+                self.peak = max(self.peak, self._used)
+                return
+        raise NoRoom(
+            f"The query needs {_format(size)} of memory for {what}, and {_format(max(0, self.limit - used))} of its "
+            f"{_format(self.limit)} are free: add a filter to it, return less, run it on Spark, or raise "
+            "OMNIGRAPH_QUERY_BYTES."
+        )
+
+    def release(self, size: int) -> None:
+        self._freed.append(size)
+
+    def own(self, array: Any, size: int) -> None:
+        """From now on `size` bytes that are reserved belong to an array: they are released when it is freed."""
+        key = id(array)
+        self._held[key] = weakref.ref(array, partial(self._on_freed, key, size))
+
+    def owns(self, array: Any) -> bool:
+        return id(array) in self._held
+
+    def _on_freed(self, key: int, size: int, _: object) -> None:
+        self._held.pop(key, None)
+        self._freed.append(size)
+
+    def _collect(self) -> int:
+        while self._freed:
+            self._used -= self._freed.popleft()
+        return self._used
+
+
+_current: ContextVar[MemoryBudget | None] = ContextVar("omnigraph_memory_budget", default=None)
+
+
+def current_budget() -> MemoryBudget | None:
+    return _current.get()
+
+
+@contextmanager
+def budget_scope(budget: MemoryBudget | None) -> Iterator[None]:
+    """All memory inside counts towards `budget`."""
+    token = _current.set(budget)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def hold(array: A, what: str = "an intermediate result") -> A:
+    """Count a new array, or one whose size was not known before, until it is freed. A view counts as its owner."""
+    budget = _current.get()
+    if budget is None:
+        return array
+    owner: Any = array
+    while isinstance(getattr(owner, "base", None), type(array)):
+        owner = owner.base
+    size = int(owner.nbytes)
+    if size >= COUNTED_MIN and not budget.owns(owner):
+        budget.reserve(size, what)
+        budget.own(owner, size)
+    return array
+
+
+@contextmanager
+def reserved(size: int, what: str) -> Iterator[None]:
+    """Count what an operation needs besides its result while it runs."""
+    budget = _current.get()
+    if budget is None or size < COUNTED_MIN:
+        yield
+        return
+    budget.reserve(size, what)
+    try:
+        yield
+    finally:
+        budget.release(size)
+
+
+def require_room(size: int, what: str) -> None:
+    """Refuse a query early that is going to need more than is left."""
+    budget = _current.get()
+    if budget is not None and size >= COUNTED_MIN:
+        budget.reserve(size, what)
+        budget.release(size)
+
+
+@cache
+def machine_bytes() -> int:
+    """The memory of this machine, or of its container."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = _CGROUP_LIMIT.read_text(encoding="ascii").strip()
+    except OSError:
+        return total
+    return min(total, int(limit)) if limit.isdecimal() else total
+
+
+def default_query_bytes() -> int:
+    """The budget of a query for which nothing else was set."""
+    return machine_bytes() // 4
+
+
+def _format(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB" if size >= 1 << 30 else f"{size / _MIB:.1f} MiB"
