@@ -22,8 +22,9 @@ from omnigraph.manifest.branch.branches import Branches
 from omnigraph.manifest.branch.refs import Ref, Refs
 from omnigraph.manifest.branch.tags import PREFIX as TAG_PREFIX
 from omnigraph.manifest.branch.tags import Tags, check_tag_name, looks_like_time
+from omnigraph.manifest.commit.contention import PublishPolicy
 from omnigraph.manifest.commit.plan import ConflictPolicy, CreateBranch, EmptyBranch, PublishPlan
-from omnigraph.manifest.commit.publish import Publisher, PublishPolicy
+from omnigraph.manifest.commit.publish import Publisher
 from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
 from omnigraph.manifest.history.history import state_at_commit, state_at_time
 from omnigraph.manifest.intent.intent_store import Intents

@@ -291,7 +291,7 @@ class DiscardStarts:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Nothing changes; whoever meets it leaves the next number to `txn_id` for a while (see `turns.py`)."""
+    """Nothing changes; whoever meets it leaves the next number to `txn_id` for a while (see `contention.py`)."""
 
     txn_id: TxnId
     wait_ms: int
