@@ -8,16 +8,23 @@ No word is reserved: every word is a `name`, whose meaning depends on its positi
 """
 
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
+from omnigraph.cancellation import checkpoint
 from omnigraph.errors import BadRequest
+from omnigraph.fork_safety import renew_after_fork
 
 SOURCE_BYTES_MAX = 1_000_000
 TOKENS_MAX = 250_000  # a text of that size with ordinary words has fewer
 NESTING_MAX = 200
 NUMBER_LENGTH_MAX = 400  # the longest F64 has 309 digits before its point
 EXCERPT_WIDTH_MAX = 120
+LARGE_TEXT_CHARS = 50_000
+_TOKENS_BETWEEN_CHECKPOINTS = 4_096
+_WAIT_S = 0.05
 
 TokenKind: TypeAlias = Literal[
     "name",  # person, date, String
@@ -149,6 +156,42 @@ def error_at(
     return LanguageError(language_code, message, expected, source_name, token.line, token.column, line)
 
 
+class _LargeTexts:
+    """The turn of large texts."""
+
+    def __init__(self) -> None:
+        renew_after_fork(self, _LargeTexts._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        while not self._lock.acquire(timeout=_WAIT_S):
+            checkpoint()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+_large_texts = _LargeTexts()
+
+
+@contextmanager
+def turn_of(text: str) -> Iterator[None]:
+    """Large texts are compiled one after another, so that they leave others their share of the interpreter.
+
+    Compiling takes seconds for a text of the largest size, all of it in Python. Each thread that computes in Python
+    makes every other one wait some milliseconds whenever that wants to go on.
+    """
+    if len(text) < LARGE_TEXT_CHARS:
+        yield
+        return
+    with _large_texts.turn():
+        yield
+
+
 def tokenize(source: str, source_name: str) -> list[Token]:
     """The tokens of a source, the last of kind `end`; refuses text that is too long, nested too deeply or invalid."""
     return _Lexer(source, source_name).run()
@@ -168,6 +211,8 @@ class _Lexer:
         self.at = 1 if source.startswith("\ufeff") else 0
         while self.at < len(source):
             start, column = self.at, self.at - self.line_start + 1
+            if not len(tokens) % _TOKENS_BETWEEN_CHECKPOINTS:
+                checkpoint()
             found = match_lexeme(source, start)
             if found is None:
                 raise self.unexpected_character()
@@ -352,6 +397,8 @@ class Tokens:
         token = self._tokens[self._at]
         if token.kind != "end":
             self._at += 1
+            if not self._at % _TOKENS_BETWEEN_CHECKPOINTS:
+                checkpoint()
         return token
 
     def at(self, text: str, ahead: int = 0) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar, cast
 from omnigraph.caches import LruCache
 from omnigraph.errors import BadRequest, NotFound
 from omnigraph.fork_safety import renew_after_fork
+from omnigraph.lexer import turn_of
 from omnigraph.query import ast, ir
 from omnigraph.query.check.checker import check
 from omnigraph.query.check.patterns import FUZZY_EDITS_MAX
@@ -370,9 +371,10 @@ class CompileCache:
             found = self._entries.get(key)
             if found is not None:
                 return found[0]
-        file = parse(text, source_name)
-        declaration = choose_query(file, name)
-        compiled = CompiledQuery(check(declaration, file, catalog), declaration)
+        with turn_of(text):
+            file = parse(text, source_name)
+            declaration = choose_query(file, name)
+            compiled = CompiledQuery(check(declaration, file, catalog), declaration)
         with self._lock:
             self._entries.put(key, (compiled, catalog), len(text))
         return compiled

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from omnigraph.lexer import LanguageError, Token, error_at
+from omnigraph.cancellation import checkpoint
+from omnigraph.lexer import LanguageError, Token, error_at, turn_of
 from omnigraph.query import ast, ir
 from omnigraph.query.check.checker import check
 from omnigraph.query.parser import parse
@@ -36,20 +37,25 @@ class LintIssue:
 
 def lint(text: str, catalog: Catalog, source_name: str = "query") -> tuple[LintIssue, ...]:
     """The issues in the order of the text; without issues every query can run."""
+    with turn_of(text):
+        return tuple(_issues(text, catalog, source_name))
+
+
+def _issues(text: str, catalog: Catalog, source_name: str) -> Iterator[LintIssue]:
     try:
         file = parse(text, source_name)
     except LanguageError as error:
-        return (_issue("error", None, error),)
-    found: list[LintIssue] = []
+        yield _issue("error", None, error)
+        return
     for declaration in file.queries:
+        checkpoint()
         try:
             query = check(declaration, file, catalog)
         except LanguageError as error:
-            found.append(_issue("error", declaration.name, error))
+            yield _issue("error", declaration.name, error)
             continue
         warnings = _Warnings(file, declaration, query, catalog)
-        found += sorted(warnings.all(), key=lambda issue: (issue.line, issue.column))
-    return tuple(found)
+        yield from sorted(warnings.all(), key=lambda issue: (issue.line, issue.column))
 
 
 def _issue(severity: LintSeverity, query: str | None, error: LanguageError) -> LintIssue:

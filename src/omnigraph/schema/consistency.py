@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from omnigraph.cancellation import checkpoint
 from omnigraph.errors import BadRequest
 from omnigraph.schema.definitions import (
     EDGE_COLUMNS,
@@ -137,6 +138,7 @@ def _check_properties(declared: Declared) -> None:
 
 
 def _check_property(declared: Declared, prop: Property) -> None:
+    checkpoint()
     full, place = f"{declared.name}.{prop.name}", (declared.name, prop.name)
     if not _PROPERTY_NAME.match(prop.name):
         raise InvalidCatalog("OG-PG-102", f"{full} can't name a property", "start with a lower-case letter", place)

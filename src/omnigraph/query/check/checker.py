@@ -3,6 +3,7 @@
 The schema's constraints on values (required, enum, range, …) are left to the validator, which loads use too.
 """
 
+from omnigraph.cancellation import checkpoint
 from omnigraph.query import ast, ir
 from omnigraph.query.check.patterns import check_pattern
 from omnigraph.query.check.projection import check_outputs
@@ -25,6 +26,7 @@ ENDS: dict[str, ir.End] = {"from": "src", "to": "dst"}
 
 
 def check_statement(context: CheckContext, statement: ast.MutationStatement) -> ir.Statement:
+    checkpoint()
     definition = context.any_type(statement.type_name, statement.at)
     match statement:
         case ast.InsertStatement():

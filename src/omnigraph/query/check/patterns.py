@@ -6,6 +6,7 @@ then negations, which see the variables around them.
 
 from dataclasses import dataclass, field
 
+from omnigraph.cancellation import checkpoint
 from omnigraph.query import ast, ir
 from omnigraph.query.check.scope import BoundVariable, CheckContext, Scope, column_of
 from omnigraph.query.check.type_rules import (
@@ -59,6 +60,7 @@ class _PatternBuilder:
     # Variables
 
     def bind(self, clause: ast.Binding) -> None:
+        checkpoint()
         definition = self.context.node_type(clause.type_name, clause.at)
         self.bound.append((clause, self.node(clause.var, definition, clause.type_name)))
 
@@ -87,6 +89,7 @@ class _PatternBuilder:
             raise self.context.error("OG-GQ-206", message, "rename one of them", ref.at)
 
     def traverse(self, clause: ast.Traversal) -> None:
+        checkpoint()
         context = self.context
         definition = context.edge_type(clause.edge, clause.at)
         source_type = context.catalog.by_name[definition.source or ""]
@@ -147,6 +150,7 @@ class _PatternBuilder:
     # Filters
 
     def property_match(self, entity: BoundVariable, match: ast.PropertyValue) -> ir.Filter:
+        checkpoint()
         context, definition = self.context, entity.definition
         left: ir.Operand
         if match.prop == "id":
@@ -163,11 +167,13 @@ class _PatternBuilder:
         return compare(context, "=", left, right, match.at)
 
     def comparison(self, clause: ast.ComparisonClause) -> ir.Filter:
+        checkpoint()
         left = operand(self.context, self.scope, clause.left)
         right = operand(self.context, self.scope, clause.right)
         return compare(self.context, clause.op, left, right, clause.at)
 
     def search(self, call: ast.FunctionCall) -> ir.Filter:
+        checkpoint()
         context = self.context
         most = 3 if call.fn == "fuzzy" else 2
         if not 2 <= len(call.args) <= most:
@@ -186,6 +192,7 @@ class _PatternBuilder:
         return ir.TextSearch("fuzzy", searched, query, edits)
 
     def negation(self, clause: ast.NotClause) -> ir.Not:
+        checkpoint()
         inner = Scope(self.scope)
         pattern = check_pattern(self.context, clause.clauses, inner)
         self.context.bound_in_not.update(inner.own)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import cast
 
+from omnigraph.cancellation import checkpoint
 from omnigraph.lexer import Token
 from omnigraph.query import ast, ir
 from omnigraph.query.check.patterns import small_integer, text_field, text_query
@@ -50,6 +51,7 @@ class _OutputChecker:
     returns: list[ir.Projection] = field(default_factory=list)
     by_name: dict[str, int] = field(default_factory=dict)
     by_expr: dict[ir.OutputExpr, int] = field(default_factory=dict)
+    grouped_vars: set[str] = field(default_factory=set)  # whose ids the query groups by
     nearest_at: Token | None = None
 
     def build(self) -> CheckedOutputs:
@@ -62,7 +64,9 @@ class _OutputChecker:
         group_by = tuple(i for i, entry in enumerate(self.returns) if grouped and not entry.aggregate)
         if grouped:
             self.reject_grouped_ranks()
-        keys = [self.order_key(item, grouped, group_by) for item in self.body.order]
+            by = (self.returns[i].expr for i in group_by)
+            self.grouped_vars = {expr.var for expr in by if isinstance(expr, ir.WholeNode | ir.EntityId)}
+        keys = [self.order_key(item, grouped) for item in self.body.order]
         order = tuple(key for key in keys if key is not None)
         if self.nearest_at is not None and self.body.limit is None:
             remedy = "add limit n after order: the nearest n are found"
@@ -78,6 +82,7 @@ class _OutputChecker:
     # return
 
     def projection(self, item: ast.ReturnItem) -> ir.Projection:
+        checkpoint()
         expr = self.output(item)
         name = item.alias if item.alias is not None else column_name(item.expr)
         if name in self.by_name:
@@ -223,8 +228,9 @@ class _OutputChecker:
 
     # order
 
-    def order_key(self, item: ast.OrderItem, grouped: bool, group_by: tuple[int, ...]) -> ir.OrderKey | None:
+    def order_key(self, item: ast.OrderItem, grouped: bool) -> ir.OrderKey | None:
         """The key; None for a constant, which has no effect on the order."""
+        checkpoint()
         context = self.context
         if isinstance(item.expr, ast.AliasRef):
             named = self.column_named(item.expr)
@@ -237,7 +243,7 @@ class _OutputChecker:
         expr = self.order_expr(item)
         column = self.by_expr.get(expr)
         if grouped and column is None and not isinstance(expr, ir.Aggregate):
-            self.reject_ungrouped(item, expr, group_by)
+            self.reject_ungrouped(item, expr)
         if not grouped and isinstance(expr, ir.Aggregate):
             message = f"{summarize(item.expr)} aggregates, but nothing in return does"
             raise context.error("OG-GQ-507", message, "return an aggregate too", start_token(item.expr))
@@ -286,11 +292,10 @@ class _OutputChecker:
         column = self.by_expr.get(rank)
         return ir.OrderKey(rank, not isinstance(rank, ir.Nearest), False, column)
 
-    def reject_ungrouped(self, item: ast.OrderItem, expr: ir.OutputExpr, group_by: tuple[int, ...]) -> None:
+    def reject_ungrouped(self, item: ast.OrderItem, expr: ir.OutputExpr) -> None:
         """A property has one value in a group only if the query groups by its variable."""
         assert isinstance(expr, ir.Prop | ir.EntityId)
-        groups = (self.returns[i].expr for i in group_by)
-        if any(isinstance(group, ir.WholeNode | ir.EntityId) and group.var == expr.var for group in groups):
+        if expr.var in self.grouped_vars:
             return
         message = f"{summarize(item.expr)} has many values in a group"
         raise self.context.error(

@@ -137,9 +137,10 @@ def _steps(accepted: Catalog, wanted: Catalog) -> Iterator[Step]:
     }
     changed: set[str] = set()
     for change in changes:
-        for step in type_steps(change.before, change.after, ends):
+        steps = list(type_steps(change.before, change.after, ends))
+        if steps:
             changed.update((*change.before.implements, *change.after.implements))
-            yield step
+        yield from steps
     yield from _interfaces(accepted, wanted, changed)
 
 

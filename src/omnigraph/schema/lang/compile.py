@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from omnigraph.lexer import LanguageError
+from omnigraph.cancellation import checkpoint
+from omnigraph.lexer import LanguageError, turn_of
 from omnigraph.schema.catalog import Catalog, InvalidCatalog, Schema
 from omnigraph.schema.definitions import EDGE_COLUMNS, InterfaceDef, Kind, Property, TypeDef
 from omnigraph.schema.lang.ast import SchemaFile
@@ -30,14 +31,15 @@ def compile_schema(text: str, previous: Catalog | Schema | None = None, name: st
     again is new: it gets an id and a column that were never used. A rename that the text of `previous` has as well was
     applied before.
     """
-    places = SourceMap(parse_schema(text, name))
-    interfaces, types = _bodies(places)
-    known = previous.catalog if isinstance(previous, Schema) else previous
-    applied = applied_renames(previous.source) if isinstance(previous, Schema) and previous.source else frozenset()
-    try:
-        return Schema(_Identities(known, places, applied).catalog(interfaces, types), text)
-    except InvalidCatalog as invalid:
-        raise places.locate_error(invalid) from None
+    with turn_of(text):
+        places = SourceMap(parse_schema(text, name))
+        interfaces, types = _bodies(places)
+        known = previous.catalog if isinstance(previous, Schema) else previous
+        applied = applied_renames(previous.source) if isinstance(previous, Schema) and previous.source else frozenset()
+        try:
+            return Schema(_Identities(known, places, applied).catalog(interfaces, types), text)
+        except InvalidCatalog as invalid:
+            raise places.locate_error(invalid) from None
 
 
 def applied_renames(text: str) -> frozenset[_AppliedRename]:
@@ -128,6 +130,7 @@ class _Identities:
         taken = {*EDGE_COLUMNS, *retired, *(prop.column for prop in known.values())}
         properties: list[Property] = []
         for draft, prop in matched:
+            checkpoint()
             prop_id = prop.id if prop else ids.fresh()
             if prop is None or prop.id not in stays:  # a column never changes its type: the values move to a new one
                 column = _free_column(draft.property.name, prop_id, taken)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from omnigraph.cancellation import checkpoint
 from omnigraph.lexer import LanguageError, Token
 from omnigraph.schema.definitions import (
     EdgeCount,
@@ -255,6 +256,7 @@ class _Resolver:
         return [draft for draft, _ in drafts.values()]
 
     def draft(self, declared: PropertyDeclaration) -> PropertyDraft:
+        checkpoint()
         name, places = declared.name.text, self.places
         places.record(declared.name, self.name, name)
         about = self.annotations.by_name(declared.annotations, OF_PROPERTIES, f"the property {self.name}.{name}")

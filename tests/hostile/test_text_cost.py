@@ -1,0 +1,138 @@
+"""Texts of both languages cost time in proportion to their length, in their turn, and no more once they are to stop."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from hostile.bomb_graph import SCHEMA
+from hostile.texts import QUERIES, SCHEMAS, Family
+from omnigraph.cancellation import Stopped, StopToken, stop_scope
+from omnigraph.lexer import LARGE_TEXT_CHARS, LanguageError, turn_of
+from omnigraph.query.check.checker import check
+from omnigraph.query.compile import CompileCache
+from omnigraph.query.lint import lint
+from omnigraph.query.parser import parse
+from omnigraph.schema.evolve.migration import plan_migration
+from omnigraph.schema.lang.compile import compile_schema
+
+CATALOG = compile_schema(SCHEMA).catalog
+ACCEPTED = compile_schema("node T { a: I32? }")
+GROWTH = 8
+TIMES = 2.5 * GROWTH  # for a text that is GROWTH times as long; it would take 64 times as long if it were quadratic
+NOISE_S = 0.05
+
+
+def compile_queries(text: str) -> None:
+    file = parse(text)
+    for declaration in file.queries:
+        check(declaration, file, CATALOG)
+    lint(text, CATALOG)
+
+
+def plan(text: str) -> None:
+    plan_migration(ACCEPTED, text)
+
+
+def processor_s(work: Callable[[str], None], text: str) -> float:
+    """The least of two runs."""
+    found = []
+    for _ in range(2):
+        gc.collect()
+        started = time.process_time()
+        try:
+            work(text)
+        except LanguageError as error:
+            assert len(str(error)) < 2_000  # noqa: PT017
+        found.append(time.process_time() - started)
+    return min(found)
+
+
+def require_linear(work: Callable[[str], None], family: Family, n: int) -> None:
+    short, long = family(n), family(GROWTH * n)
+    expected_s = TIMES * processor_s(work, short) + NOISE_S
+    assert processor_s(work, long) < expected_s
+
+
+@pytest.mark.parametrize("name", sorted(QUERIES))
+def test_queries_cost_time_in_proportion_to_their_length(name: str) -> None:
+    require_linear(compile_queries, QUERIES[name], 120)
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMAS))
+def test_schemas_cost_time_in_proportion_to_their_length(name: str) -> None:
+    require_linear(plan, SCHEMAS[name], 120)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", sorted(QUERIES))
+def test_long_queries_cost_time_in_proportion_to_their_length(name: str) -> None:
+    require_linear(compile_queries, QUERIES[name], 2_000)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", sorted(SCHEMAS))
+def test_long_schemas_cost_time_in_proportion_to_their_length(name: str) -> None:
+    require_linear(plan, SCHEMAS[name], 2_000)
+
+
+def stopped_after_s(work: Callable[[str], object], text: str) -> float:
+    """The processor time that a compilation still takes after it was stopped."""
+    stop = StopToken()
+    at: list[float] = []
+
+    def end() -> None:
+        stop.set(Stopped("of the test", "nothing is to be done"))
+        at.append(time.process_time())
+
+    timer = threading.Timer(0.05, end)
+    timer.start()
+    with pytest.raises(Stopped), stop_scope(stop):
+        work(text)
+    spent = time.process_time() - at[0]
+    timer.join()
+    return spent
+
+
+@pytest.mark.parametrize("name", ["filters", "columns", "negations", "queries", "updates", "joins"])
+def test_a_query_of_the_largest_size_stops_when_it_must(name: str) -> None:
+    text = QUERIES[name](10_000)
+
+    assert stopped_after_s(compile_queries, text) < 1
+    assert (
+        stopped_after_s(lambda own: CompileCache().compile(own, CATALOG, "q0" if name == "queries" else None), text) < 1
+    )
+
+
+@pytest.mark.parametrize("name", ["properties", "node types", "interfaces of one type", "patterns", "an enum"])
+def test_a_schema_of_the_largest_size_stops_when_it_must(name: str) -> None:
+    assert stopped_after_s(plan, SCHEMAS[name](15_000)) < 1
+
+
+def test_large_texts_are_compiled_one_after_another() -> None:
+    large, small = " " * LARGE_TEXT_CHARS, "node T { a: I32 }"
+    inside = threading.Event()
+    done = threading.Event()
+
+    def hold() -> None:
+        with turn_of(large):
+            inside.set()
+            done.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    inside.wait(30)
+    try:
+        compile_schema(small)  # others don't wait
+        stop = StopToken()
+        threading.Timer(0.1, stop.set, [Stopped("of the test", "nothing is to be done")]).start()
+        with pytest.raises(Stopped), stop_scope(stop):
+            compile_schema(large + small)
+    finally:
+        done.set()
+        holder.join()
+    assert compile_schema(large + small).catalog
