@@ -92,14 +92,19 @@ def current_budget() -> MemoryBudget | None:
     return _current.get()
 
 
-@contextmanager
-def budget_scope(budget: MemoryBudget | None) -> Iterator[None]:
-    """All memory inside counts towards `budget`."""
-    token = _current.set(budget)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+class budget_scope:  # noqa: N801 - it is used like a function: `with budget_scope(budget)`
+    """All memory inside counts towards `budget`. A class, because every point lookup opens one."""
+
+    __slots__ = ("_budget", "_token")
+
+    def __init__(self, budget: MemoryBudget | None) -> None:
+        self._budget = budget
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._budget)
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
 
 
 def hold(array: A, what: str = "an intermediate result") -> A:

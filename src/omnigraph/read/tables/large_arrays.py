@@ -64,6 +64,8 @@ def full(count: int, value: Any, dtype: Any) -> NumArray:
 
 def count_up(count: int, dtype: Any = np.int64) -> NumArray:
     """0, 1, 2, ..."""
+    if count <= CHUNK_ROWS:
+        return hold(np.arange(count, dtype=dtype))
     return fill(count, dtype, lambda part: np.arange(part.start, part.stop, dtype=dtype))
 
 

@@ -169,7 +169,10 @@ class Tables:
         """The stored version of a content, and everything on top of it as one overlay, `overlay` last."""
         if content is None or isinstance(content, TableVersion):
             return content, overlay
-        return content.stored, self._overlay(content.tail).compose(content.pending).compose(overlay)
+        on_top = self._overlay(content.tail)
+        if content.pending is not Overlay.EMPTY:
+            on_top = on_top.compose(content.pending)
+        return content.stored, on_top if overlay is Overlay.EMPTY else on_top.compose(overlay)
 
     def _overlay(self, tail: Tail) -> Overlay:
         if not tail:
