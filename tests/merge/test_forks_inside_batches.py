@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph
-from manifest.test_batch_commits import people, together
+from manifest.test_batch_commits import people
 from omnigraph.errors import MergeBaseExpired, MergeConflicts
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Append, Delete, Upsert
@@ -21,6 +21,7 @@ from omnigraph.merge.plan import MergeOutcome
 from support.catalogs import PERSON, person_rows
 from support.catalogs import people as people_catalog
 from support.cleanup import assert_sound, clean
+from support.commit_groups import together
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,10 @@ import pytest
 from omnigraph.diff.changes import Filters
 from omnigraph.diff.cursor import encode_token, fingerprint
 from omnigraph.graph.graph import Graph
+from omnigraph.server.auth.access import limit_graph
+from omnigraph.server.auth.tokens import Principal, parse_grant
 from omnigraph.server.settings import ServerSettings
+from support.commit_groups import together
 from support.server import ADD, PEOPLE, Served, ndjson, people_graph, served, token
 
 
@@ -72,13 +75,17 @@ def test_a_tag_that_is_called_like_a_branch_of_theirs_leads_nowhere(place: Place
         place.http.get("/commits/agent/named"),
         place.http.get("/commits/agent/named/changes"),
         place.http.post("/revert", json={"commit": "agent/named", "branch": "agent/1"}),
-        place.http.post("/tag", json={"name": "t", "commit": "agent/named", "branch": "agent/1"}),
+        place.http.post("/tag", json={"name": "agent/t", "commit": "agent/named", "branch": "agent/1"}),
         place.http.get("/changes", params={"branch": "agent/1", "start": "agent/named"}),
     ]
 
-    assert [answer.status_code for answer in answers] == [403] * len(answers)
+    nowhere = place.http.get("/snapshot", params={**at, "at": "agent/nowhere"})
+    assert nowhere.status_code == 400  # it is no tag, and no time either
+    assert [answer.status_code for answer in answers[:8]] == [400] * 8
+    assert answers[4].json()["error"] == nowhere.json()["error"].replace("nowhere", "named")
+    assert [answer.status_code for answer in answers[8:]] == [404] * len(answers[8:])
     job = place.http.post("/analyze", json={"algorithm": "degrees", **at}, headers={"Prefer": "wait=20"})
-    assert job.status_code == 403
+    assert job.status_code == 400
 
 
 def test_a_page_token_made_up_at_home_leads_nowhere(place: Place) -> None:
@@ -96,7 +103,7 @@ def test_a_page_token_made_up_at_home_leads_nowhere(place: Place) -> None:
 
         answer = place.http.get(path, params={**params, "page": forged, "limit": 100})
 
-        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), answer.text
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), answer.text
 
 
 def test_pages_of_their_own_changes_are_theirs(place: Place) -> None:
@@ -142,7 +149,6 @@ def test_pages_of_their_own_changes_are_theirs(place: Place) -> None:
         ("GET", "/queries", None),
         ("GET", "/commits", None),
         ("GET", "/commits?graph=true&branch=secret", None),
-        ("GET", "/changes?a=agent/1&b=secret", None),
         ("GET", "/changes?a=main&b=agent/1", None),
         ("GET", "/tag", None),
     ],
@@ -172,6 +178,115 @@ def test_a_deleted_and_an_unknown_branch_look_alike_from_outside(place: Place) -
     one, other = (place.http.get("/snapshot", params={"branch": name}).json() for name in ("secret", "nowhere"))
 
     assert one["error"].replace("secret", "nowhere") == other["error"]
+
+
+def test_a_tag_is_taken_and_deleted_by_who_may_write_branches_of_its_name(place: Place) -> None:
+    """A name such as `release-1` belongs to whoever decides what is released."""
+    before = [tag.name for tag in place.graph.tags.list()]
+    for name in ("release-1", "agent", "agentx", "AGENT/1"):
+        answer = place.http.post("/tag", json={"name": name, "branch": "agent/1"})
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), name
+        assert f"the tag '{name}'" in answer.json()["error"]
+        assert place.http.delete(f"/tag/{name}").status_code == 403
+    assert [tag.name for tag in place.graph.tags.list()] == before
+
+    made = place.http.post("/tag", json={"name": "agent/mine", "branch": "agent/1"})
+    assert made.json()["tag"]["commit_id"] == place.graph.snapshot("agent/1").commit_id
+    assert place.http.get("/commits/agent/mine").status_code == 200
+    assert place.http.delete("/tag/agent/mine").status_code == 200
+    assert place.http.delete("/tag/agent/mine").status_code == 404
+
+
+def test_a_grant_that_fits_the_tag_and_not_the_branch_does_not_tag_its_head(place: Place) -> None:
+    with place.client("releaser", "write@people:release-*", "read@people:agent/*") as http:
+        assert http.post("/tag", json={"name": "release-2", "branch": "agent/1"}).status_code == 403
+    with place.client("releaser", "write@people:release-*", "write@people:agent/1") as http:
+        assert http.post("/tag", json={"name": "release-2", "branch": "agent/1"}).status_code == 200
+        assert http.delete("/tag/release-2").status_code == 200
+
+
+def test_a_tag_that_is_moved_while_it_is_asked_for_leads_nowhere_else(place: Place) -> None:
+    """What a name stands for is looked up once: what was checked is what is read."""
+    place.graph.tags.create("agent/moving", place.graph.snapshot("agent/1").commit_id)
+    graph = place.server.service.hosted.open("people")
+    limited = limit_graph(Principal("agent", (parse_grant("read@people:agent/*"),)), "people", graph)
+    find = graph.repository.tags.find
+    found: list[Any] = []
+
+    def moving(name: str) -> Any:
+        tag = find(name)
+        if not found and name == "agent/moving":
+            place.graph.tags.delete(name)
+            place.graph.tags.create(name, place.hidden)
+        found.append(tag)
+        return tag
+
+    graph.repository.tags.find = moving  # type: ignore[method-assign]
+    try:
+        assert [row["slug"] for row in limited.query(PEOPLE, branch="agent/1", at="agent/moving").rows].count(
+            "spy"
+        ) == 0
+    finally:
+        graph.repository.tags.find = find  # type: ignore[method-assign]
+        place.graph.tags.delete("agent/moving")
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_a_fork_inside_a_group_of_commits_is_wholly_its_tokens(tmp_path: Path, n: int) -> None:
+    """It has some of the commits of a manifest of main, which the token may not read, and not the others."""
+
+    def add(slug: str) -> Callable[[], Any]:
+        return lambda: graph.mutate(ADD, params={"slug": slug})
+
+    graph = people_graph(tmp_path / "graph")
+    _, *group = together(graph, add("first"), add("p0"), add("p1"), add("p2"))
+    graph.branches.create("agent/1", at=group[n])
+    made_at = graph.commit(group[n]).authored_at.isoformat()
+    tokens = tmp_path / "tokens.json"
+    text = token(tokens, "agent", "write@people:agent/*")
+    settings = ServerSettings(tokens=tokens, grace_s=1.0, spark=False)
+    with served({"people": tmp_path / "graph"}, settings) as server, server.client(text) as http:
+        http.base_url = httpx.URL(f"{server.url}/graphs/people")
+        for round in range(2):  # the second time the fork has a commit of its own
+            for at in (*group[: n + 1], made_at):
+                on = {"branch": "agent/1", "at": at}
+                answers = [
+                    http.get("/snapshot", params=on),
+                    http.get("/schema", params=on),
+                    http.get("/commits", params=on),
+                    http.get("/changes", params={"branch": "agent/1", "a": at, "b": "agent/1"}),
+                    http.post("/query", json={"query": PEOPLE, **on}),
+                    http.post("/export", json=on),
+                    http.post("/lint", json={"query": PEOPLE, **on}),
+                    http.post("/analyze", json={"algorithm": "degrees", **on}, headers={"Prefer": "wait=20"}),
+                    http.post("/branches", json={"name": "agent/2", "from": "agent/1", "at": at}),
+                    http.delete("/branches/agent/2"),
+                ]
+                assert [answer.status_code for answer in answers] == [200] * len(answers), at
+            for commit in group[: n + 1]:
+                tag = f"agent/tag-{round}-{commit}"
+                page = http.get(f"/commits/{commit}/changes", params={"limit": 1})
+                answers = [
+                    page,
+                    http.get(f"/commits/{commit}"),
+                    http.post("/tag", json={"name": tag, "commit": commit, "branch": "agent/1"}),
+                    http.get(f"/commits/{tag}"),
+                    http.get("/changes", params={"branch": "agent/1", "start": commit}),
+                    http.post("/branches", json={"name": "agent/3", "from": commit}),
+                    http.post("/branches/merge", json={"source": "agent/3", "into": "agent/1"}),
+                    http.delete("/branches/agent/3"),
+                ]
+                assert [answer.status_code for answer in answers] == [200] * len(answers), commit
+            for commit in group[n + 1 :]:
+                assert http.get(f"/commits/{commit}").status_code == 404
+                assert http.get("/snapshot", params={"branch": "agent/1", "at": commit}).status_code == 404
+                assert http.post("/branches", json={"name": "agent/4", "from": commit}).status_code == 404
+            first: dict[str, Any] = {"a": group[0], "b": "agent/1", "branch": "agent/1", "limit": 1}
+            while (page := http.get("/changes", params=first)).json()["next_page"] is not None:
+                first["page"] = page.json()["next_page"]
+            assert page.status_code == 200
+            own = http.post("/mutate", json={"query": ADD, "params": {"slug": "own"}, "branch": "agent/1"})
+            assert own.status_code == 200
 
 
 def test_metrics_are_for_who_may_read_everything(place: Place) -> None:

@@ -305,7 +305,8 @@ def _decode_point(stored: list[Any]) -> tuple[Point, int | None]:
 def _state_at(repository: Repository, point: Point, commits: int | None) -> Snapshot:
     name = commit_id(point)
     entry = repository.manifests.read(point)
-    if entry is None or (commits is not None and commits > len(entry.commits)):
+    count = None if entry is None else commits or len(entry.commits) or None
+    if entry is None or (commits or 0) > len(entry.commits) or not repository.sees_state(point, count):
         raise CommitNotFound(name, "it is not there")
     if commits is not None:
         last = entry.commits[commits - 1].id

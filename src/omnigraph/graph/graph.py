@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -16,7 +17,7 @@ from omnigraph.manifest.commit.plan import Check, TableAction
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
 from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
-from omnigraph.manifest.repository import Repository, init_repository, open_repository
+from omnigraph.manifest.repository import Repository, Visibility, init_repository, open_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.compute import ComputeOptions, SparkProvider
 from omnigraph.query.compile import compile_queries
@@ -172,7 +173,7 @@ class BranchCommands:
 
     def list(self) -> list[str]:
         with meter.operation("branch_list"):
-            return self._repository.branches.names()
+            return self._repository.branch_names()
 
     def delete(self, name: str, *, actor: str | None = None, txn_id: TxnId | None = None) -> Cost:
         self._repository.require_writable("Deleting a branch")
@@ -271,6 +272,18 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         self.maintenance = Maintainer(repository)
         repository.before_write = self.maintenance.before_write
         repository.publisher.listeners.append(self.maintenance.on_commit)
+
+    def limit_to(self, visibility: Visibility) -> "Graph":
+        """This graph, with its caches, for somebody who may not see all of it."""
+        limited = copy(self)
+        limited.repository = self.repository.limit_to(visibility)
+        limited.branches, limited.schema, limited.tags = (
+            BranchCommands(limited.repository),
+            SchemaCommands(limited.repository),
+            TagCommands(limited.repository),
+        )
+        limited.__dict__["_read_caches"] = self._read_caches
+        return limited
 
     @property
     def uri(self) -> str:

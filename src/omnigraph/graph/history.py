@@ -55,15 +55,23 @@ class TagCommands:
         self._repository.require_writable("Creating a tag")
         with meter.operation("tag_create"):
             check_tag_name(name)
-            if txn_id is not None and (made := self._repository.tags.find_created_by(name, txn_id)):
-                return made
-            self._require_no_branch(name)
-            chosen = (
-                self._repository.branches.find(branch).head.logical_head
-                if commit is None
-                else self._repository.find_commit_id(commit)
-            )
-            return self._repository.tags.create(name, chosen, actor, txn_id)
+            try:
+                made = self._create(name, commit, branch, actor, txn_id)
+                if self._repository.sees(made.commit_id):
+                    return made
+            except AlreadyExists:
+                if self._repository.visibility is None:
+                    raise
+            # The message names no commit, which may be one that this caller may not see.
+            raise AlreadyExists(f"A branch or tag {name!r}", "choose another name, or delete it first")
+
+    def _create(self, name: str, commit: str | None, branch: str, actor: str | None, txn_id: TxnId | None) -> Tag:
+        repository = self._repository
+        if txn_id is not None and (made := repository.tags.find_created_by(name, txn_id)):
+            return made
+        self._require_no_branch(name)
+        chosen = repository.find_head(branch).logical_head if commit is None else repository.find_commit_id(commit)
+        return repository.tags.create(name, chosen, actor, txn_id)
 
     def _require_no_branch(self, name: str) -> None:
         """A branch created later may still get the name; then `tag:NAME` is the tag."""
@@ -123,7 +131,7 @@ class HistoryCommands:
         """The commits of some branches or all, through both parents, each once, none before what came from it."""
         wanted = _limit(limit)
         with meter.operation("commit_graph"):
-            names = self.repository.branches.names() if branches is None else list(branches)
+            names = self.repository.branch_names() if branches is None else list(branches)
             names.sort(key=lambda name: name != MAIN)  # of commits of one clock tick, those of main are shown first
             heads = [self.repository.branches.find(name).head for name in names]
             return list(islice(read_log_graph(self.repository.manifests, heads, maintenance=maintenance), wanted))

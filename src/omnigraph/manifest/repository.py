@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from omnigraph.errors import (
     AlreadyExists,
@@ -21,17 +23,24 @@ from omnigraph.errors import (
 from omnigraph.manifest.branch.branches import Branches
 from omnigraph.manifest.branch.refs import Ref, Refs
 from omnigraph.manifest.branch.tags import PREFIX as TAG_PREFIX
-from omnigraph.manifest.branch.tags import Tags, check_tag_name, looks_like_time
+from omnigraph.manifest.branch.tags import Tag, Tags, check_tag_name, looks_like_time
 from omnigraph.manifest.commit.contention import PublishPolicy
 from omnigraph.manifest.commit.plan import ConflictPolicy, CreateBranch, EmptyBranch, PublishPlan
 from omnigraph.manifest.commit.publish import Publisher
 from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
-from omnigraph.manifest.history.history import state_at_commit, state_at_time
+from omnigraph.manifest.history.history import NO_SUCH_COMMIT, state_at_commit, state_at_time
 from omnigraph.manifest.intent.intent_store import Intents
 from omnigraph.manifest.model.codec import encode_time
 from omnigraph.manifest.model.document import decode_document, encode_document
-from omnigraph.manifest.model.manifest import MAIN, BranchId, CommitId, Manifest
-from omnigraph.manifest.model.paths import STAMP, looks_like_commit_id, parse_branch_id, require_name
+from omnigraph.manifest.model.manifest import MAIN, BranchId, CommitId, Manifest, Point, Position
+from omnigraph.manifest.model.paths import (
+    STAMP,
+    check_branch_name,
+    commit_position,
+    looks_like_commit_id,
+    parse_branch_id,
+    require_name,
+)
 from omnigraph.manifest.settings import Settings, settings_from
 from omnigraph.manifest.store.clock_check import make_clock_check
 from omnigraph.manifest.store.inline_rows import InlineRows
@@ -59,8 +68,20 @@ class Stamp:
         return encode_document({"graph_id": self.graph_id, "main": self.main_id, "created_at": self.created_at})
 
 
+class Visibility(Protocol):
+    """What of a graph somebody may know about. Names and ids of anything else are unknown, as if it did not exist."""
+
+    def has_branch(self, name: str) -> bool: ...
+
+    def require_branch(self, name: str) -> None: ...
+
+    def has_position(self, branch_id: BranchId, position: Position) -> bool: ...
+
+
 class Repository:
     """One open graph: what the layers above need of this one."""
+
+    visibility: Visibility | None = None  # None where everything may be seen
 
     def __init__(
         self,
@@ -95,6 +116,15 @@ class Repository:
         self.tables.read_tail = self.inline_rows.overlay
         self.before_write: Callable[[Manifest], bool] | None = None  # may fold first; True if it did
 
+    def limit_to(self, visibility: Visibility) -> "Repository":
+        """The same graph for somebody who may not see all of it: this limits what names and ids lead to.
+
+        What works on the graph itself (merges, maintenance) is not limited.
+        """
+        limited = copy(self)
+        limited.visibility = visibility
+        return limited
+
     def require_writable(self, verb: str) -> None:
         if self.read_only:
             raise ReadOnly(verb)
@@ -120,7 +150,7 @@ class Repository:
 
     def snapshot(self, branch: str = MAIN, at: str | datetime | None = None) -> Snapshot:
         """Pin what a read sees: the newest commit of a branch, or an older state: of a commit, a tag, a time."""
-        return self._snapshot_of(self.branches.find(branch).head if at is None else self._state_at(branch, at))
+        return self._snapshot_of(self.find_head(branch) if at is None else self._state_at(branch, at))
 
     def resolve(self, reference: str, branch: str = MAIN) -> Snapshot:
         """What a name stands for where it may be a branch too: a commit id, a branch, a tag, or a time on `branch`."""
@@ -131,7 +161,7 @@ class Repository:
         require_name("A state", reference)
         if not looks_like_commit_id(reference) and not reference.startswith(TAG_PREFIX):
             try:
-                return self.branches.find(reference).head
+                return self.find_head(reference)
             except (BadRequest, BranchNotFound):
                 if not looks_like_time(reference) and self._find_commit_id(reference) is None:
                     raise
@@ -148,23 +178,46 @@ class Repository:
         """The id itself, or what a tag says; None for what may be a time."""
         require_name("A commit", reference)
         if looks_like_commit_id(reference):
+            if not self.sees(reference):
+                raise CommitNotFound(reference, NO_SUCH_COMMIT)
             return reference
         if reference.startswith(TAG_PREFIX):
             name = reference.removeprefix(TAG_PREFIX)
-            if (tag := self.tags.find(name)) is None:
+            if (tag := self._find_tag(name)) is None:
                 raise TagNotFound(name)
             return tag.commit_id
         try:
-            tag = self.tags.find(check_tag_name(reference))
+            tag = self._find_tag(check_tag_name(reference))
         except BadRequest:
             return None
         return None if tag is None else tag.commit_id
+
+    def _find_tag(self, name: str) -> Tag | None:
+        tag = self.tags.find(name)
+        return tag if tag is not None and self.sees(tag.commit_id) else None
+
+    def sees(self, commit: CommitId) -> bool:
+        """Whether a commit may be named; if not everything may be seen, it also has to exist."""
+        return self.visibility is None or self.visibility.has_position(*commit_position(commit))
+
+    def sees_state(self, point: Point, commits: int | None) -> bool:
+        """The same for the state after all or some commits of a manifest."""
+        position = Position(point.manifest_version) if commits is None else Position(point.manifest_version, commits)
+        return self.visibility is None or self.visibility.has_position(point.branch_id, position)
+
+    def branch_names(self) -> list[str]:
+        return self.branches.names(None if self.visibility is None else self.visibility.has_branch)
+
+    def find_head(self, branch: str) -> Manifest:
+        if self.visibility is not None:
+            self.visibility.require_branch(check_branch_name(branch))
+        return self.branches.find(branch).head
 
     def _state_at(self, branch: str, at: str | datetime) -> Manifest:
         commit = None if isinstance(at, datetime) else self._find_commit_id(at)
         if commit is not None:
             return state_at_commit(self.manifests, commit, self.tags)
-        return state_at_time(self.manifests, self.branches.find(branch).head, at, self.tags)
+        return state_at_time(self.manifests, self.find_head(branch), at, self.tags)
 
     def _snapshot_of(self, manifest: Manifest) -> Snapshot:
         return Snapshot(manifest, self.schemas.read(manifest.schema))

@@ -50,15 +50,17 @@ class BranchChecks:
 
     # Refs.
 
-    def check_refs(self, found: Findings) -> list[Ref]:
-        """All refs that can be read; checks that the lives of a name are numbered without a gap."""
+    def check_refs(self, found: Findings, only: str | None = None) -> list[Ref]:
+        """All refs that can be read; checks that the lives of a name, or of `only` one, are numbered without a gap."""
         lives: dict[str, set[int]] = {}
         for listed in self._repository.store.list(REFS):
             name = parse_ref_key(listed.key)
             if name is not None and not name.dead:
                 lives.setdefault(name.branch, set()).add(name.life)
         refs: list[Ref] = []
+        everything = found
         for branch, numbers in sorted(lives.items()):
+            found = everything if only in (None, branch) else everything.tentative()  # of which nothing is told
             missing = sorted(set(range(1, max(numbers) + 1)) - numbers)
             if missing:
                 found.add(f"branch {branch!r}", f"ref {missing[0]} is missing, though later ones are there")
@@ -67,7 +69,7 @@ class BranchChecks:
                     refs.append(self._repository.refs.read(branch, life))
                     found.count("refs")
         if all(ref.branch_id != self._repository.stamp.main_id for ref in refs if ref.branch == MAIN):
-            found.add("the stamp", f"it names {self._repository.stamp.main_id} as main, which no ref of main has")
+            everything.add("the stamp", f"it names {self._repository.stamp.main_id} as main, which no ref of main has")
         return refs
 
     def find_living(self, found: Findings, refs: Iterable[Ref]) -> list[Ref]:

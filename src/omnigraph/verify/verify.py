@@ -79,7 +79,7 @@ def _run_checks(
     branches = BranchChecks(repository, states, full=full, seed=seed)
     with found.catching("the stamp"):
         _check_stamp(repository, found)
-    refs = branches.check_refs(found)
+    refs = branches.check_refs(found, branch)
     if branch is not None:
         own = find_ref(refs, branch, repository.stamp.main_id)
         lost.check(found, refs, only=own.branch_id)

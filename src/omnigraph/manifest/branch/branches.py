@@ -88,13 +88,28 @@ class Branches:
         head = self._manifests.cached_head(self._refs.read(name, life).branch_id)
         return None if head is None or head.tombstone is not None else head
 
-    def names(self) -> list[str]:
-        """All branches. A death marker saves reading the head of a deleted one; only a tombstone decides."""
-        candidates = [
-            (name, life.life) for name, life in self._refs.all_names().items() if name != MAIN and not life.marked_dead
-        ]
+    def names(self, wanted: Callable[[str], bool] | None = None) -> list[str]:
+        """All branches, or those with a wanted name.
+
+        A death marker saves reading the head of a deleted one; only a tombstone decides.
+        """
+        candidates = self._candidates(wanted)
         alive = gather([partial(self._is_alive, name, life) for name, life in candidates])
-        return sorted([MAIN, *(name for (name, _), lives in zip(candidates, alive, strict=True) if lives)])
+        main = [MAIN] if wanted is None or wanted(MAIN) else []
+        return sorted([*main, *(name for (name, _), lives in zip(candidates, alive, strict=True) if lives)])
+
+    def heads(self, wanted: Callable[[str], bool]) -> list[Manifest]:
+        """The heads of the branches with a wanted name, but for those that can't be read."""
+        heads = gather([partial(self._readable_head, name, life) for name, life in self._candidates(wanted)])
+        main = [self.find(MAIN).head] if wanted(MAIN) else []
+        return [*main, *(head for head in heads if head is not None)]
+
+    def _candidates(self, wanted: Callable[[str], bool] | None) -> list[tuple[str, int]]:
+        return [
+            (name, life.life)
+            for name, life in self._refs.all_names().items()
+            if name != MAIN and not life.marked_dead and (wanted is None or wanted(name))
+        ]
 
     def create_once(
         self, name: str, fork: Callable[[], Manifest], actor: str | None, txn_id: TxnId | None
@@ -273,6 +288,13 @@ class Branches:
             return self._find_living(name, life) is not None
         except (Damaged, UnsupportedFormat):
             return True
+
+    def _readable_head(self, name: str, life: int) -> Manifest | None:
+        try:
+            branch = self._find_living(name, life)
+        except (Damaged, UnsupportedFormat):
+            return None
+        return None if branch is None else branch.head
 
     def _find_living(self, name: str, life: int) -> Branch | None:
         head = self._manifests.read_head(self._refs.read(name, life).branch_id)

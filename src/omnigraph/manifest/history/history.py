@@ -25,6 +25,8 @@ from omnigraph.manifest.model.paths import parse_commit_id
 from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.storage.table.table_content import TailEntry
 
+NO_SUCH_COMMIT = "there is no such commit, see `commit list`"
+
 
 class Pins(Protocol):
     """Tells which single manifests cleanup must keep, besides those that their branch retains."""
@@ -37,7 +39,7 @@ def find_commit(manifests: Manifests, commit: CommitId) -> tuple[Entry, Commit]:
     entry = manifests.read(parse_commit_id(commit))
     found = None if entry is None else next((c for c in entry.commits if c.id == commit), None)
     if entry is None or found is None:
-        raise CommitNotFound(commit, "there is no such commit, see `commit list`")
+        raise CommitNotFound(commit, NO_SUCH_COMMIT)
     return entry, found
 
 

@@ -6,24 +6,23 @@ consist of, whatever name leads to them: a commit id, a tag, a cursor.
 """
 
 import ipaddress
+from contextlib import suppress
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from omnigraph.errors import BranchNotFound
-from omnigraph.manifest.history.history import find_commit
-from omnigraph.manifest.model.ancestry import contains_commit
-from omnigraph.manifest.model.manifest import NOTHING
+from omnigraph.errors import BranchNotFound, Damaged, UnsupportedFormat
+from omnigraph.manifest.model.manifest import MAIN, NOTHING, BranchId, Point, Position
 from omnigraph.server.auth.tokens import ANY, Grant, Principal
 from omnigraph.server.http.errors import NotFromHere, forbidden
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fastapi import Request
 
     from omnigraph.graph.graph import Graph
-    from omnigraph.manifest.model.manifest import Entry, Manifest
+    from omnigraph.manifest.model.manifest import Manifest
+    from omnigraph.manifest.repository import Repository
 
 
 class Action(StrEnum):
@@ -95,58 +94,63 @@ def require(principal: Principal, action: Action, graph: str, branch: str | None
         raise forbidden(f"{_DESCRIPTIONS[action]} on {where}")
 
 
+def require_tag(principal: Principal, graph: str, tag: str) -> None:
+    """Refuse to create or delete a tag whose name is of no pattern in which somebody may write: its name is as a
+    branch's, whatever commit it names."""
+    if not allows(principal, Action.CHANGE, graph, tag):
+        raise forbidden(f"writing the tag {tag!r} of the graph {graph!r}")
+
+
 def sees_everything(principal: Principal, graph: str) -> bool:
     return allows(principal, Action.READ, graph, None)
 
 
-def require_state(principal: Principal, graph_id: str, graph: "Graph", branch: str, at: str) -> None:
-    """For who is bound to branches: what `at` stands for has to be part of one that they may read.
+def limit_graph(principal: Principal, graph_id: str, graph: "Graph") -> "Graph":
+    """The graph as somebody may know it: to who is bound to branches, other branches don't exist.
 
-    It is looked up as the work will look it up: a tag may have the name of a branch, and be something else.
+    Everything that a route does to a graph goes through this. The names and ids of a request are looked up in what it
+    returns, so what is hidden and what does not exist get the same answer, and a route can't forget to ask.
     """
-    if not sees_everything(principal, graph_id):
-        require_entry(principal, graph_id, graph, graph.repository.snapshot(branch, at).manifest)
+    if sees_everything(principal, graph_id):
+        return graph
+    return graph.limit_to(GrantedBranches(principal, graph_id, graph.repository))
 
 
-def require_named(principal: Principal, graph_id: str, graph: "Graph", reference: str, branch: str) -> None:
-    """The same for a name that may be a branch too, which then goes before a tag."""
-    if not sees_everything(principal, graph_id):
-        require_entry(principal, graph_id, graph, graph.repository.find_state(reference, branch))
+class GrantedBranches:
+    """What somebody who is bound to branches may know of a graph.
 
+    Those are the branches with names that the grants fit, and every state of which they consist, whatever name leads
+    to it: the commits made on them, also before such a branch was deleted, and the ancestors of their heads. Other
+    branches and commits are unknown, and a tag of an unknown commit too, whatever it is called.
+    """
 
-def require_commit(principal: Principal, graph_id: str, graph: "Graph", reference: str) -> None:
-    if not sees_everything(principal, graph_id):
-        commit = graph.repository.find_commit_id(reference)
-        entry, _ = find_commit(graph.repository.manifests, commit)
-        _require_ancestor(principal, graph_id, graph, entry.branch, lambda head: contains_commit(head.ancestry, commit))
+    def __init__(self, principal: Principal, graph_id: str, repository: "Repository") -> None:
+        self._principal = principal
+        self._graph_id = graph_id
+        self._repository = repository
 
+    def has_branch(self, name: str) -> bool:
+        return allows(self._principal, Action.READ, self._graph_id, name)
 
-def require_entry(principal: Principal, graph_id: str, graph: "Graph", entry: "Entry") -> None:
-    """Refuse a place in history that is on no branch that they may read, nor among the ancestors of one."""
-    branch_id = entry.branch_id
-    place = entry.ancestry[branch_id]
-    _require_ancestor(
-        principal, graph_id, graph, entry.branch, lambda head: head.ancestry.get(branch_id, NOTHING) >= place
-    )
+    def require_branch(self, name: str) -> None:
+        """Of main alone it is said that it may not be read: that it exists is known to everybody."""
+        if name == MAIN:
+            require(self._principal, Action.READ, self._graph_id, name)
+        if not self.has_branch(name):
+            raise BranchNotFound(name)
 
+    def has_position(self, branch_id: BranchId, position: Position) -> bool:
+        """Asked of a commit that does not exist, this does as much as for one that is hidden."""
+        entry = None
+        with suppress(Damaged, UnsupportedFormat):  # for who may see it, the work will say so
+            entry = self._repository.manifests.read(Point(branch_id, position.number))
+        if entry is not None and self.has_branch(entry.branch):
+            return True
+        return any(position <= head.ancestry.get(branch_id, NOTHING) for head in self._heads)
 
-def _require_ancestor(
-    principal: Principal, graph_id: str, graph: "Graph", branch: str, contained_in: "Callable[[Manifest], bool]"
-) -> None:
-    """Refuse what is neither on a branch that they may read nor contained in the head of one."""
-    if sees_everything(principal, graph_id) or allows(principal, Action.READ, graph_id, branch):
-        return
-    for name in readable_branches(principal, graph_id, graph):
-        try:
-            if contained_in(graph.repository.branches.find(name).head):
-                return
-        except BranchNotFound:
-            continue
-    raise forbidden(f"reading that state of the graph {graph_id!r}")
-
-
-def readable_branches(principal: Principal, graph_id: str, graph: "Graph") -> list[str]:
-    return [name for name in graph.branches.list() if allows(principal, Action.READ, graph_id, name)]
+    @cached_property
+    def _heads(self) -> list["Manifest"]:
+        return self._repository.branches.heads(self.has_branch)
 
 
 def require_no_browser(request: "Request", *, local_only: bool) -> None:

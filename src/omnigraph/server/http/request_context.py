@@ -13,7 +13,6 @@ from omnigraph.api.wire_model import Document
 from omnigraph.cancellation import Stopped, StopToken
 from omnigraph.engine import Engine
 from omnigraph.errors import BadRequest, OmnigraphError
-from omnigraph.manifest.model.manifest import MAIN, Entry
 from omnigraph.server.auth import access
 from omnigraph.server.auth.access import Action
 from omnigraph.server.auth.tokens import Principal
@@ -54,20 +53,12 @@ class RequestContext:
         """Refuse what the token does not allow; None for a branch is the whole graph."""
         access.require(self.principal, action, self.graph_id, branch)
 
-    def require_state(self, graph: "Graph", branch: str, at: str | None) -> None:
-        """Of what `at` says: a commit, a tag, or a time on the branch."""
-        if at is not None:
-            access.require_state(self.principal, self.graph_id, graph, branch, at)
+    def require_tag(self, tag: str) -> None:
+        access.require_tag(self.principal, self.graph_id, tag)
 
-    def require_named(self, graph: "Graph", reference: str, branch: str = MAIN) -> None:
-        """The same where a name may be a branch too."""
-        access.require_named(self.principal, self.graph_id, graph, reference, branch)
-
-    def require_entry(self, graph: "Graph", entry: Entry) -> None:
-        access.require_entry(self.principal, self.graph_id, graph, entry)
-
-    def require_commit(self, graph: "Graph", reference: str) -> None:
-        access.require_commit(self.principal, self.graph_id, graph, reference)
+    def open_graph(self) -> "Graph":
+        """The graph, limited to what the token may see of it."""
+        return access.limit_graph(self.principal, self.graph_id, self.service.hosted.open(self.graph_id))
 
     # Work
 
@@ -111,7 +102,7 @@ class RequestContext:
         def metered() -> T:
             with meter.operation(REQUEST) as operation:
                 try:
-                    return work(self.service.hosted.open(self.graph_id))
+                    return work(self.open_graph())
                 finally:
                     self.info.cost = operation.cost
 
@@ -186,7 +177,7 @@ class RequestContext:
         jobs = self.service.jobs
         made = jobs.new(kind, self.graph_id, self.principal.actor) if job is None else job
         made.grants = self.principal.grants
-        jobs.submit(made, lambda running: work(self.service.hosted.open(self.graph_id), running))
+        jobs.submit(made, lambda running: work(self.open_graph(), running))
         self.info.facts["job"] = made.id
         wait_s = self.wait_s
         if await made.wait_for_end(wait_s):

@@ -205,7 +205,6 @@ async def export(context: Context, body: ExportRequest) -> Response:
         return await context.stream(lambda graph, pipe: _write_tar(context, graph, body, pipe), _TAR)
 
     def produce(graph: Graph, pipe: Pipe) -> None:
-        context.require_state(graph, body.branch, body.at)
         graph.export(pipe, body.branch, body.at, body.types, "local", format=body.format)  # type: ignore[arg-type]
 
     return await context.stream(produce, _MEDIA[body.format])
@@ -217,7 +216,6 @@ async def _export_job(context: RequestContext, body: ExportRequest) -> Response:
     ending = "tar" if body.directory else body.format
 
     def work(graph: Graph, running: Job) -> Document:
-        context.require_state(graph, body.branch, body.at)
         path = folder / f"{EXPORT}.{ending}"
         if body.directory:
             with path.open("wb") as file:
@@ -263,7 +261,6 @@ class _ReportingFile(io.RawIOBase):
 def _write_tar(context: RequestContext, graph: Graph, body: ExportRequest, pipe: Pipe) -> None:
     folder = context.service.scratch.new_folder()
     try:
-        context.require_state(graph, body.branch, body.at)
         _write_directory(context, graph, body, folder, pipe, None)
     finally:
         files.remove_folder(folder)

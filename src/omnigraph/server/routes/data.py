@@ -36,7 +36,6 @@ async def query(context: Context, body: QueryRequest) -> Response:
     context.require(Action.READ, body.branch)
 
     def run(graph: Graph) -> QueryResult:
-        context.require_state(graph, body.branch, body.at)
         # What outgrows its room is refused: only who asks for Spark gets it.
         engine = "local" if body.engine == "auto" else context.engine(body.engine)
         return graph.query(
@@ -200,7 +199,6 @@ async def invoke_query(
         return await respond_to_mutation(context, change)
 
     def read(graph: Graph) -> QueryResult:
-        context.require_state(graph, body.branch, body.at)
         stored.require(context.graph_id, query, graph.repository.snapshot(body.branch, body.at))
         return graph.query(query.text, name, body.params, body.branch, body.at)
 

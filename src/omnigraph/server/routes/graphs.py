@@ -121,7 +121,6 @@ async def snapshot(
     context.require(Action.READ, branch)
 
     def work(graph: Graph) -> object:
-        context.require_state(graph, branch, at)
         return SnapshotAnswer.encode(graph.snapshot(branch, at))
 
     return context.respond(await context.read(work))
@@ -133,7 +132,6 @@ async def lint(context: Context, body: LintRequest) -> Response:
     context.require(Action.READ, body.branch)
 
     def work(graph: Graph) -> object:
-        context.require_state(graph, body.branch, body.at)
         catalog = graph.snapshot(body.branch, body.at).pinned.catalog
         return [LintFinding.encode(issue) for issue in lint_queries(body.query, catalog, body.name)]
 
@@ -151,7 +149,6 @@ async def show_schema(
     context.require(Action.READ, branch)
 
     def work(graph: Graph) -> object:
-        context.require_state(graph, branch, at)
         return {"schema": graph.schema.show(branch, at)}
 
     return context.respond(await context.read(work))

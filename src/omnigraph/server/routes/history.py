@@ -27,7 +27,6 @@ from omnigraph.diff.feed import Cursor
 from omnigraph.errors import BadRequest
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.model.manifest import Commit
-from omnigraph.server.auth import access
 from omnigraph.server.auth.access import Action
 from omnigraph.server.http.pipe import Pipe
 from omnigraph.server.http.request_context import Context, RequestContext
@@ -49,7 +48,7 @@ Limit = Annotated[int | None, Query(ge=1, le=10**9)]
 @branches_router.get("/branches", responses=describe_responses(BranchesAnswer), name="list_branches")
 async def list_branches(context: Context) -> Response:
     """The branches that this token may read, main included."""
-    names = await context.read(lambda graph: access.readable_branches(context.principal, context.graph_id, graph))
+    names = await context.read(lambda graph: graph.branches.list())
     return context.respond({"branches": names})
 
 
@@ -57,13 +56,10 @@ async def list_branches(context: Context) -> Response:
 async def create_branch(context: Context, body: BranchRequest, txn_id: TxnIdHeader = None) -> Response:
     """Fork a branch from another, or from an older state of it; nothing is copied."""
     context.require(Action.BRANCH_CREATE, body.name)
+    if body.at is not None:
+        context.require(Action.READ, body.from_)
 
     def work(graph: Graph) -> object:
-        if body.at is None:
-            context.require_named(graph, body.from_)
-        else:
-            context.require(Action.READ, body.from_)
-            context.require_state(graph, body.from_, body.at)
         cost = graph.branches.create(body.name, body.from_, body.at, actor=context.principal.actor, txn_id=txn_id)
         return BranchAnswer.encode(branch=body.name, cost=cost)
 
@@ -118,7 +114,6 @@ async def revert(
     context.require(Action.CHANGE, body.branch)
 
     def work(graph: Graph) -> object:
-        context.require_commit(graph, body.commit)
         with meter.operation(REQUEST) as operation:
             made = graph.revert(
                 body.commit, body.branch, actor=context.principal.actor, if_commit=if_commit, txn_id=txn_id
@@ -139,11 +134,10 @@ async def list_tags(context: Context) -> Response:
 @branches_router.post("/tag", responses=describe_responses(TagAnswer, writes=True), name="create_tag")
 async def create_tag(context: Context, body: TagRequest, txn_id: TxnIdHeader = None) -> Response:
     """Name a commit, which protects it from cleanup; the newest one of a branch if none is given."""
+    context.require_tag(body.name)
     context.require(Action.CHANGE, body.branch)
 
     def work(graph: Graph) -> object:
-        if body.commit is not None:
-            context.require_commit(graph, body.commit)
         made = graph.tags.create(
             body.name, body.commit, branch=body.branch, actor=context.principal.actor, txn_id=txn_id
         )
@@ -155,7 +149,7 @@ async def create_tag(context: Context, body: TagRequest, txn_id: TxnIdHeader = N
 @branches_router.delete("/tag/{tag:path}", responses=describe_responses(TagGone, writes=True), name="delete_tag")
 async def delete_tag(context: Context, tag: Annotated[str, Path(max_length=300)]) -> Response:
     """Remove a tag; its commit is as any other then."""
-    context.require(Action.CHANGE, None)
+    context.require_tag(tag)
     await context.write(lambda graph: graph.tags.delete(tag))
     return context.respond({"tag": tag})
 
@@ -185,7 +179,6 @@ async def list_commits(
     context.require(Action.READ, name)
 
     def work(graph: Graph) -> list[Commit]:
-        context.require_state(graph, name, at)
         return graph.commits(name, wanted + 1, actor, kind=kind, types=types or (), maintenance=all_, at=at)
 
     found = await context.read(work)
@@ -204,11 +197,8 @@ async def _graph(context: RequestContext, branch: str | None, limit: int, mainte
         context.require(Action.READ, branch)
 
     def work(graph: Graph) -> object:
-        everything = branch is None and access.sees_everything(context.principal, context.graph_id)
-        names = [branch] if branch is not None else access.readable_branches(context.principal, context.graph_id, graph)
-        return CommitGraphAnswer.encode(
-            commits=graph.commit_graph(None if everything else names, limit, maintenance=maintenance)
-        )
+        names = None if branch is None else [branch]
+        return CommitGraphAnswer.encode(commits=graph.commit_graph(names, limit, maintenance=maintenance))
 
     return context.respond(await context.read(work))
 
@@ -227,12 +217,7 @@ async def commit_changes(
     """What one commit changed. With a limit, `next_page` is the `page` to ask for next."""
 
     def found(graph: Graph) -> GraphChanges:
-        context.require_commit(graph, commit)
-        return _require_states(
-            context,
-            graph,
-            graph.commit_changes(commit, kinds, types, operations, limit=_bound_limit(context, limit), page=page),
-        )
+        return graph.commit_changes(commit, kinds, types, operations, limit=_bound_limit(context, limit), page=page)
 
     return await _stream_changes(context, found, explain)
 
@@ -242,7 +227,6 @@ async def show_commit(context: Context, commit: Annotated[str, Path(max_length=3
     """One commit, by its id or a tag, on whatever branch it is."""
 
     def work(graph: Graph) -> object:
-        context.require_commit(graph, commit)
         return CommitAnswer.encode(graph.commit_details(commit))
 
     return context.respond(await context.read(work))
@@ -273,17 +257,12 @@ async def changes(
     if cursor is not None or start is not None:
         raise BadRequest("cursor and start are for the feed: leave them out, or leave out a and b.")
     older, newer, name = a, b, "main" if branch is None else branch
+    if branch is not None:
+        context.require(Action.READ, branch)
 
     def found(graph: Graph) -> GraphChanges:
-        context.require_named(graph, older, name)
-        context.require_named(graph, newer, name)
-        return _require_states(
-            context,
-            graph,
-            graph.changes(
-                older, newer, kinds, types, operations, limit=_bound_limit(context, limit), page=page, branch=name
-            ),
-        )
+        most = _bound_limit(context, limit)
+        return graph.changes(older, newer, kinds, types, operations, limit=most, page=page, branch=name)
 
     return await _stream_changes(context, found, explain)
 
@@ -295,18 +274,9 @@ async def _feed(
     wanted = min(1000 if limit is None else limit, context.service.settings.limits.changes)
 
     def work(graph: Graph) -> object:
-        if start is not None and start not in ("now", "beginning"):
-            context.require_commit(graph, start)
         return FeedAnswer.encode(graph.poll_changes(cursor, start, wanted, branch))
 
     return context.respond(await context.read(work), bounded=True)
-
-
-def _require_states(context: RequestContext, graph: Graph, found: GraphChanges) -> GraphChanges:
-    """A page token says which states are compared, and anybody can write one: so these are asked about as well."""
-    context.require_entry(graph, found.older.manifest)
-    context.require_entry(graph, found.newer.manifest)
-    return found
 
 
 def _bound_limit(context: RequestContext, limit: int | None) -> int | None:

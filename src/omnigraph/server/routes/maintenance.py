@@ -104,7 +104,6 @@ async def analyze(
     most = context.service.settings.limits.result_rows
 
     def work(graph: Graph, _job: Job) -> Document:
-        context.require_state(graph, body.branch, body.at)
         found = graph.analyze(
             body.algorithm,
             body.edges,
