@@ -5,6 +5,7 @@ literals.py     literals in a schema, and whether they fit a type
 definitions.py  properties, types and interfaces as frozen values
 catalog.py      types and properties with stable ids, and their stored form
 consistency.py  what a catalog must fulfil
+regex.py        the patterns of a schema, matched by RE2
 constraints.py  what must hold for rows
 identity.py     ids derived from keys
 indexes.py      the indexes of a type

@@ -4,7 +4,6 @@ An error gives its location by names (`CatalogPath`), which the compiler maps to
 """
 
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -22,6 +21,7 @@ from omnigraph.schema.definitions import (
     ValueRange,
 )
 from omnigraph.schema.literals import canonical_value, has_range
+from omnigraph.schema.regex import is_quick_to_match, matches_text, pattern_problem
 from omnigraph.schema.types import Enumeration, ListOf, Scalar, Vector
 
 RESERVED_COLUMNS = frozenset(EDGE_COLUMNS)
@@ -176,21 +176,48 @@ def _check_embed(declared: Declared, prop: Property, source: str) -> None:
 
 def _check_defaults(declared: Declared, rules: Rules) -> None:
     """A default that violates a rule of its own type would make every row with it invalid."""
-    checked: list[tuple[ValueRange | PatternCheck, str, str]] = [
-        *((entry, f"is outside {entry}", "write one within the range") for entry in rules.ranges),
-        *((check, f"does not match {check.pattern}", "write one that matches") for check in rules.checks),
-    ]
-    for rule, problem, expected in checked:
-        prop = declared.by_name.get(rule.property)
-        if prop is not None and prop.default is not None and not _allows(rule, prop.default):
-            message = f"The default of {declared.name}.{prop.name} {problem}"
-            raise InvalidCatalog("OG-PG-180", message, expected, (declared.name, prop.name, "@default"))
+    for entry in rules.ranges:
+        prop = declared.by_name.get(entry.property)
+        if prop is not None and prop.default is not None and not _is_within(entry, prop.default):
+            raise _bad_default(declared, prop, f"is outside {entry}", "write one within the range")
 
 
-def _allows(rule: ValueRange | PatternCheck, default: Any) -> bool:
-    if isinstance(rule, PatternCheck):
-        return re.fullmatch(rule.pattern, default) is not None
-    return (rule.low is None or default >= rule.low) and (rule.high is None or default <= rule.high)
+def _is_within(entry: ValueRange, default: Any) -> bool:
+    return (entry.low is None or default >= entry.low) and (entry.high is None or default <= entry.high)
+
+
+def check_patterns(types: Sequence[TypeDef], interfaces: Sequence[InterfaceDef]) -> None:
+    """Raises the first error of a pattern, or of a default that does not match one.
+
+    Of new schemas only: a stored one stays readable whatever an earlier release accepted in it.
+    """
+    every: list[Declared] = [*interfaces, *types]
+    for declared in every:
+        for i, entry in enumerate(declared.rules.checks):
+            checkpoint()
+            problem = pattern_problem(entry.pattern)
+            if problem:
+                message = f"The pattern for {declared.name}.{entry.property} can't be used, {problem}"
+                expected, place = "write one that RE2 understands", (declared.name, "@check", i)
+                raise InvalidCatalog("OG-PG-161", message, expected, place)
+            _check_default_matches(declared, entry)
+
+
+def _check_default_matches(declared: Declared, entry: PatternCheck) -> None:
+    prop = declared.by_name[entry.property]
+    if prop.default is None:
+        return
+    default = str(prop.default)
+    if not is_quick_to_match(default, entry.pattern):
+        problem = f"has {len(default):,} characters, too many for the pattern {entry.pattern}"
+        raise _bad_default(declared, prop, problem, "write a shorter one, or a simpler pattern")
+    if not matches_text(default, entry.pattern):
+        raise _bad_default(declared, prop, f"does not match {entry.pattern}", "write one that matches")
+
+
+def _bad_default(declared: Declared, prop: Property, problem: str, expected: str) -> InvalidCatalog:
+    message = f"The default of {declared.name}.{prop.name} {problem}"
+    return InvalidCatalog("OG-PG-180", message, expected, (declared.name, prop.name, "@default"))
 
 
 def _check_rules(declared: Declared, rules: Rules, columns: frozenset[str]) -> None:
@@ -226,10 +253,6 @@ def _check_rules(declared: Declared, rules: Rules, columns: frozenset[str]) -> N
         if known[pattern.property].type != Scalar("String"):
             message = f"{declared.name}.{pattern.property} is {known[pattern.property].type}"
             raise InvalidCatalog("OG-PG-160", message, "@check takes a String property", place)
-        why = regex_problem(pattern.pattern)
-        if why:
-            message = f"The pattern for {declared.name}.{pattern.property} can't be used, {why}"
-            raise InvalidCatalog("OG-PG-161", message, "write one that RE2 understands", place)
         if pattern in checked:
             message = f"{declared.name} has this @check of {pattern.property} twice"
             raise InvalidCatalog("OG-PG-146", message, "remove one of them", place)
@@ -295,50 +318,3 @@ def _repeated(values: Iterable[Any]) -> Iterator[Any]:
         if value in seen:
             yield value
         seen.add(value)
-
-
-# Regular expressions of @check: the part that all engines read alike, in linear time. Rows are checked by RE2 in
-# process and by Java on Spark. Both understand classes, groups, alternatives and repetitions; what needs backtracking,
-# or means different things, is refused here.
-
-PATTERN_LENGTH_MAX = 1_000
-REPETITIONS_MAX = 1_000  # RE2's own limit
-_SPECIAL = re.compile(
-    r"""
-      \[\^?\]? (?P<members> (?: \\. | [^\]\\] )* ) \]
-    | \\(?P<escape> . )
-    | (?P<group> \(\?(?!:|P<[A-Za-z_]|i\)) )
-    | (?P<possessive> [*+?}]\+ )
-    | \{(?P<low>\d+) (?:,(?P<high>\d*))? \}
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_BRACKET_IN_CLASS = re.compile(r"(?:\\.|[^\\\[])*\[", re.DOTALL)
-_UNSUPPORTED_ESCAPES = frozenset("123456789ZAGkNuUzQEXRCpP")
-
-
-def regex_problem(pattern: str) -> str | None:
-    """The problem with a pattern, or None."""
-    if len(pattern) > PATTERN_LENGTH_MAX:
-        return f"it has more than {PATTERN_LENGTH_MAX} characters"
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            re.compile(pattern)
-    except re.error as error:
-        return f"{error.msg} at character {0 if error.pos is None else error.pos + 1}"
-    except (Warning, RecursionError, OverflowError) as error:
-        return f"it is ambiguous or too deep ({error})"
-    for found in _SPECIAL.finditer(pattern):
-        place = f"{found[0]!r} at character {found.start() + 1}"
-        if found["members"] and _BRACKET_IN_CLASS.match(found["members"]):
-            return f"{place} has a bracket that should be written \\\\["
-        if found["group"]:
-            return f"{place} is not supported, nor is anything else that looks ahead or behind"
-        if found["possessive"]:
-            return f"{place} is a possessive repetition"
-        if found["escape"] and found["escape"] in _UNSUPPORTED_ESCAPES:
-            return f"{place} is not supported"
-        if found["low"] and max(int(found["low"]), int(found["high"] or 0)) > REPETITIONS_MAX:
-            return f"{place} repeats more than {REPETITIONS_MAX} times"
-    return None

@@ -72,7 +72,7 @@ class Range(_ConstraintBase):
 
 @dataclass(frozen=True, slots=True)
 class CheckPattern(_ConstraintBase):
-    """The whole text matches the pattern, which RE2 and Java read alike. Null passes."""
+    """The whole text matches the pattern, as RE2 reads it. Null passes."""
 
     pattern: str
 

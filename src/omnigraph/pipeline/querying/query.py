@@ -54,7 +54,7 @@ from omnigraph.storage.location import Location
 
 LATE_ROWS_MAX = 10_000  # of a result: so few are looked up by id at the end instead of carried along
 BROADCAST_BYTES_MAX = 32 * 1024 * 1024
-_TOO_LARGE = re.compile(r"sum\([^)]*\) is [^\n]*?, which \w+ can't hold: use avg\.")
+_TOO_LARGE = re.compile(r"sum\([^)]{0,500}\) is [^\n]{0,500}?, which \w{1,50} can't hold: use avg\.")
 # What answers depend on is set, not taken over: the session may be the caller's.
 _SETTINGS = {
     "spark.sql.ansi.enabled": "true",

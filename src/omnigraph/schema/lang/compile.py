@@ -13,6 +13,7 @@ from typing import TypeAlias
 from omnigraph.cancellation import checkpoint
 from omnigraph.lexer import LanguageError, turn_of
 from omnigraph.schema.catalog import Catalog, InvalidCatalog, Schema
+from omnigraph.schema.consistency import check_patterns
 from omnigraph.schema.definitions import EDGE_COLUMNS, InterfaceDef, Kind, Property, TypeDef
 from omnigraph.schema.lang.ast import SchemaFile
 from omnigraph.schema.lang.parser import parse_schema
@@ -37,7 +38,9 @@ def compile_schema(text: str, previous: Catalog | Schema | None = None, name: st
         known = previous.catalog if isinstance(previous, Schema) else previous
         applied = applied_renames(previous.source) if isinstance(previous, Schema) and previous.source else frozenset()
         try:
-            return Schema(_Identities(known, places, applied).catalog(interfaces, types), text)
+            catalog = _Identities(known, places, applied).catalog(interfaces, types)
+            check_patterns(catalog.types, catalog.interfaces)
+            return Schema(catalog, text)
         except InvalidCatalog as invalid:
             raise places.locate_error(invalid) from None
 

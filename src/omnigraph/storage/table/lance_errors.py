@@ -29,12 +29,13 @@ _UNAVAILABLE = re.compile(
     r"|status code: (5\d\d|408|409|429)|Failed to resolve region|dns error|Input/output error|os error 5\b",
     re.IGNORECASE,
 )
+_TEXT_LENGTH_MAX = 4_000  # read of a message: it may quote a user's value, and some expressions below are quadratic
 _SOURCE_POSITION = re.compile(r",? /(home|rustc|root)/\S+\.rs:\d+(:\d+)?")
 
 
 def translate(error: Exception, what: str) -> OmnigraphError | None:
     """Our error for one of Lance's, or None if the store did not cause it."""
-    text = str(error)
+    text = str(error)[:_TEXT_LENGTH_MAX]
     reason = _SOURCE_POSITION.sub("", text).split("\n", 1)[0].strip()[:300]
     if _EXISTS.search(text):
         return AlreadyExists(what, "a table's id is used once, choose a fresh one")

@@ -26,6 +26,7 @@ from omnigraph.schema.constraints import (
 from omnigraph.schema.definitions import TypeDef
 from omnigraph.schema.identity import id_of
 from omnigraph.schema.ipc_row import RowValues
+from omnigraph.schema.regex import matches_whole
 from omnigraph.schema.types import ListOf, Scalar, Vector
 from omnigraph.write.delta import texts
 from omnigraph.write.load.parse.keyed_ids import derive_ids
@@ -195,7 +196,7 @@ def _check_pattern(constraint: CheckPattern, rows: "pa.Table") -> Violation | No
     import pyarrow.compute as pc
 
     column = rows.column(constraint.columns[0])
-    bad = pc.invert(pc.match_substring_regex(column, f"\\A(?:{constraint.pattern})\\z"))
+    bad = pc.invert(matches_whole(column, constraint.pattern))
     problem = f"has {constraint.properties[0]} {_example(column, bad)}, which does not match {constraint.pattern}"
     return violation_of(
         constraint, _matching_ids(rows, bad), problem, "give a value that matches from beginning to end"

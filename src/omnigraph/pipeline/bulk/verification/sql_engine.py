@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MEMORY_MB_MIN, MEMORY_MB_MAX = 512, 16 * 1024
 MEMORY_SHARE = 0.25  # of what is free
 FRAGMENTS_A_PARTITION = 4
+_INPUT = re.compile(r"\b(FROM|JOIN) (\w+)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,5 +155,5 @@ def _for_spark(schema: "pa.Schema") -> "pa.Schema":
 
 def _name_inputs(sql: str, views: Iterable[str]) -> str:
     """The text with each input as Spark's parameters write it."""
-    names = "|".join(map(re.escape, views))
-    return re.sub(rf"\b(FROM|JOIN) ({names})\b", r"\1 {\2} \2", sql)
+    inputs = frozenset(views)
+    return _INPUT.sub(lambda found: f"{found[1]} {{{found[2]}}} {found[2]}" if found[2] in inputs else found[0], sql)

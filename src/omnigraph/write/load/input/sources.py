@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from omnigraph.errors import BadRequest
 from omnigraph.schema.catalog import Catalog
+from omnigraph.schema.regex import matches_whole
 from omnigraph.storage.objects import input_files as files
 
 FileKind: TypeAlias = Literal["ndjson", "ndjson.gz", "csv", "csv.gz", "parquet"]
@@ -28,6 +29,7 @@ KINDS: Mapping[str, FileKind] = {
 }
 SUFFIXES = tuple(KINDS)
 TYPED_KINDS: frozenset[FileKind] = frozenset({"csv", "csv.gz", "parquet"})  # whose rows do not name their type
+GLOB_LENGTH_MAX = 2_000
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -176,6 +178,8 @@ def _list_directory(place: str, folder: Path) -> list[SourceFile]:
 
 
 def _list_remote(uri: str, options: Mapping[str, str] | None) -> list[SourceFile]:
+    import pyarrow as pa
+
     root, key = files.bucket_and_key(uri)
     magic = _GLOB.search(key)
     if magic is None:
@@ -191,9 +195,11 @@ def _list_remote(uri: str, options: Mapping[str, str] | None) -> list[SourceFile
             raise _no_files_error(uri)
     else:
         folder = key[: magic.start()].rpartition("/")[0]
-        wanted = re.compile(_glob_to_regex(key))
-        every = files.list_files(f"{root}/{folder}", options)
-        found = [(one.key, one.size) for one in every if wanted.fullmatch(one.key)]
+        if len(key) > GLOB_LENGTH_MAX:
+            raise BadRequest(f"{uri[:80]}… has more than {GLOB_LENGTH_MAX:,} characters: shorten it.")
+        every = list(files.list_files(f"{root}/{folder}", options))
+        wanted = matches_whole(pa.array([one.key for one in every], pa.string()), _glob_to_regex(key)).to_pylist()
+        found = [(one.key, one.size) for one, is_wanted in zip(every, wanted, strict=True) if is_wanted]
         if not found:
             raise BadRequest(f"{uri} matches no object: check the pattern.")
     return [_source_file(f"{root}/{key}", size) for key, size in sorted(found)]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from omnigraph.query.values import EXACT_AS_F64
+from omnigraph.schema.regex import matches_whole
 from omnigraph.schema.types import INTEGER_BOUNDS, Enumeration, ListOf, PropertyType, Scalar, Vector
 from omnigraph.write.load.input.csv_records import parse_field
 from omnigraph.write.load.input.table_rows import is_within_python_years, limit_to_python_times
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 Converted: TypeAlias = "tuple[Any, Mask | None]"
 
 _TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
-_INTEGER = r"^-?[0-9]{1,18}$"
-_FLOAT = r"^-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?$"
+_INTEGER = r"-?[0-9]{1,18}"
+_FLOAT = r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?"
 _EXACT_FLOAT_MAX = 1e90  # a larger number may have more digits than Arrow reads
 
 
@@ -183,9 +184,9 @@ def convert_text(column: Any, kind: PropertyType) -> Converted:
         column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
     try:
         match kind:
-            case Enumeration() if _all_match(column, "^[A-Za-z0-9_-]+$"):
+            case Enumeration() if _all_match(column, "[A-Za-z0-9_-]+"):
                 return column, None
-            case Scalar("Bool") if _all_match(column, "^(true|false)$"):
+            case Scalar("Bool") if _all_match(column, "true|false"):
                 return column.cast(pa.bool_()), None
             case Scalar(name) if name in INTEGER_BOUNDS and _all_match(column, _INTEGER):
                 return column.cast(_arrow(kind)), None
@@ -203,7 +204,7 @@ def convert_text(column: Any, kind: PropertyType) -> Converted:
 def _all_match(column: Any, pattern: str) -> bool:
     import pyarrow.compute as pc
 
-    return bool(pc.all(pc.match_substring_regex(column, pattern), min_count=0).as_py())
+    return bool(pc.all(matches_whole(column, pattern), min_count=0).as_py())
 
 
 def nulls(count: int, kind: Any) -> Any:
