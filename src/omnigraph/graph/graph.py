@@ -273,18 +273,6 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         repository.before_write = self.maintenance.before_write
         repository.publisher.listeners.append(self.maintenance.on_commit)
 
-    def limit_to(self, visibility: Visibility) -> "Graph":
-        """This graph, with its caches, for somebody who may not see all of it."""
-        limited = copy(self)
-        limited.repository = self.repository.limit_to(visibility)
-        limited.branches, limited.schema, limited.tags = (
-            BranchCommands(limited.repository),
-            SchemaCommands(limited.repository),
-            TagCommands(limited.repository),
-        )
-        limited.__dict__["_read_caches"] = self._read_caches
-        return limited
-
     @property
     def uri(self) -> str:
         return self.repository.location.uri
@@ -383,3 +371,14 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         planned = Changes(tuple(changes), tuple(checks)) if isinstance(changes, Sequence) else changes
         options = CommitOptions(branch, actor, if_commit, txn_id, on_conflict)
         return PlannedWrite(self.repository, planned, options, txn=txn).commit()
+
+
+def limit_graph(graph: Graph, visibility: Visibility) -> Graph:
+    """The graph, with its caches, for somebody who may not see all of it."""
+    repository = graph.repository.limit_to(visibility)
+    limited = copy(graph)
+    limited.repository = repository
+    limited.branches, limited.schema = BranchCommands(repository), SchemaCommands(repository)
+    limited.tags = TagCommands(repository)
+    limited.__dict__["_read_caches"] = graph._read_caches  # made by the first who reads
+    return limited

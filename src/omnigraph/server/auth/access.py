@@ -105,7 +105,7 @@ def sees_everything(principal: Principal, graph: str) -> bool:
     return allows(principal, Action.READ, graph, None)
 
 
-def limit_graph(principal: Principal, graph_id: str, graph: "Graph") -> "Graph":
+def visible_graph(principal: Principal, graph_id: str, graph: "Graph") -> "Graph":
     """The graph as somebody may know it: to who is bound to branches, other branches don't exist.
 
     Everything that a route does to a graph goes through this. The names and ids of a request are looked up in what it
@@ -113,7 +113,9 @@ def limit_graph(principal: Principal, graph_id: str, graph: "Graph") -> "Graph":
     """
     if sees_everything(principal, graph_id):
         return graph
-    return graph.limit_to(GrantedBranches(principal, graph_id, graph.repository))
+    from omnigraph.graph.graph import limit_graph
+
+    return limit_graph(graph, GrantedBranches(principal, graph_id, graph.repository))
 
 
 class GrantedBranches:

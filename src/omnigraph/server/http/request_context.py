@@ -58,7 +58,7 @@ class RequestContext:
 
     def open_graph(self) -> "Graph":
         """The graph, limited to what the token may see of it."""
-        return access.limit_graph(self.principal, self.graph_id, self.service.hosted.open(self.graph_id))
+        return access.visible_graph(self.principal, self.graph_id, self.service.hosted.open(self.graph_id))
 
     # Work
 
