@@ -24,7 +24,7 @@ from omnigraph.diff.changes import Filters
 from omnigraph.diff.cursor import encode_token, fingerprint
 from omnigraph.errors import BadRequest, StorageFull
 from omnigraph.graph.graph import Graph
-from omnigraph.server.http.request_body import parse_json
+from omnigraph.server.http.json_body import parse_json
 from omnigraph.server.scratch import spool
 from omnigraph.server.settings import Limits, ServerSettings
 from support.server import ADD, PEOPLE, Served, ndjson, people_graph, served
@@ -400,12 +400,12 @@ def test_an_address_that_is_no_utf8_is_refused(server: Served, raw_path: bytes) 
     )
 )
 def test_json_that_is_flat_enough_is_taken_as_it_is(value: Any) -> None:
-    assert parse_json(json.dumps(value).encode(), 64) == value
+    assert parse_json(json.dumps(value).encode(), 64, 1000) == value
 
 
 @given(st.binary())
 def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
     try:
-        parse_json(data, 8)
+        parse_json(data, 8, 1000)
     except BadRequest as error:
         assert str(error)  # noqa: PT017  # the others are values

@@ -25,10 +25,11 @@ from omnigraph.query.compile import compile_queries
 from omnigraph.query.parser import parse
 from omnigraph.runtime import Runtime
 from omnigraph.server.auth import access
-from omnigraph.server.auth.access import require_no_browser
+from omnigraph.server.auth.access import Action, require_no_browser
 from omnigraph.server.auth.tokens import EVERYBODY, Principal, TokenFile
 from omnigraph.server.http.admission import Admission, Workers
 from omnigraph.server.http.errors import NoSuchGraph, Redaction, error_body, forbidden, unauthorized
+from omnigraph.server.http.request_body import Bodies
 from omnigraph.server.jobs import Jobs
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.scratch import Scratch
@@ -280,18 +281,21 @@ class Service:
         self.hosted = GraphRegistry(graphs, runtime, settings.reopen_s, settings.limits.query_bytes, self._on_open)
         self.admission = Admission(settings.limits)
         self.workers = Workers(settings.limits, self.admission)
+        self.bodies = Bodies(settings.limits)
         self.jobs = Jobs(settings.limits, runtime, self.hosted.redaction)
         self.scratch = Scratch(settings.spool, runtime)
         self.draining = False
 
-    def identify(self, request: Request) -> None:
-        """Say who asks, before anything of the request is looked at."""
+    def identify(self, request: Request, least: Action) -> None:
+        """Say who asks, and whether they may do that anywhere, before anything of the request is looked at."""
         principal = self.principal(request)
         request.state.principal = principal
         request.state.info.actor = principal.actor
         graph = request.path_params.get("graph")
         if graph is not None and not access.has_access(principal, graph):
             raise forbidden(f"anything on the graph {graph[:100]!r}")
+        if graph is not None:
+            access.require_somewhere(principal, least, graph)
 
     def principal(self, request: Request) -> Principal:
         if self.tokens is None:
@@ -332,6 +336,7 @@ class Service:
         ends_at = clock.monotonic() + (self.settings.grace_s if grace_s is None else grace_s)
         ended = self.jobs.close(ends_at - clock.monotonic())
         self.workers.close()
+        self.bodies.close()
         ended = self.hosted.close(max(0.0, ends_at - clock.monotonic())) and ended
         self.metrics.close()
         self.scratch.close()

@@ -22,6 +22,9 @@ class Limits:
 
     json_bytes: int = 16 * MIB  # of a body that is parsed as a whole, unpacked
     json_depth: int = 64
+    json_values: int = 250_000
+    bodies_bytes: int = 512 * MIB  # of memory, for all bodies that are being read or were parsed for a request
+    bodies_bytes_per_actor: int = 384 * MIB
     load_bytes: int = 64 * 1024 * MIB  # of a body that is spooled to disk, unpacked
     result_rows: int = 1_000_000
     result_bytes: int = 256 * MIB  # of an answer that is held in memory; a stream is not

@@ -43,6 +43,22 @@ _READS = frozenset({Action.READ, Action.EXPORT, Action.INVOKE_QUERY})
 _WRITES = _READS | {Action.CHANGE, Action.BRANCH_CREATE, Action.BRANCH_DELETE, Action.BRANCH_MERGE}
 ROLE_ACTIONS = {"read": _READS, "write": _WRITES, "admin": frozenset(Action)}
 
+# What a route needs on some branch of its graph, whatever its body says; all others need `read`.
+LEAST_ACTIONS = {
+    "mutate": Action.CHANGE,
+    "load": Action.CHANGE,
+    "revert": Action.CHANGE,
+    "create_tag": Action.CHANGE,
+    "delete_tag": Action.CHANGE,
+    "create_branch": Action.BRANCH_CREATE,
+    "delete_branch": Action.BRANCH_DELETE,
+    "apply_schema": Action.SCHEMA_APPLY,
+    "optimize": Action.MAINTAIN,
+    "cleanup": Action.MAINTAIN,
+    "verify": Action.MAINTAIN,
+    "recover": Action.MAINTAIN,
+}
+
 _DESCRIPTIONS = {
     Action.READ: "reading",
     Action.EXPORT: "exporting",
@@ -81,6 +97,12 @@ def allows(principal: Principal, action: Action, graph: str, branch: str | None)
         and (grant.branch == ANY if branch is None else matches(grant.branch, branch))
         for grant in principal.grants
     )
+
+
+def require_somewhere(principal: Principal, action: Action, graph: str) -> None:
+    """Refuse whoever may not do this on any branch of the graph, before it is known on which."""
+    if not any(action in ROLE_ACTIONS[grant.role] and matches(grant.graph, graph) for grant in principal.grants):
+        raise forbidden(f"{_DESCRIPTIONS[action]} on the graph {graph[:100]!r}")
 
 
 def has_access(principal: Principal, graph: str) -> bool:

@@ -58,6 +58,11 @@ class Principal:
     grants: tuple[Grant, ...]
     token_id: str | None = None
 
+    @property
+    def actor_key(self) -> str:
+        """Whom limits are counted for."""
+        return self.actor or "anonymous"
+
 
 EVERYBODY = Principal(None, (Grant("admin"),))  # of a server without tokens
 

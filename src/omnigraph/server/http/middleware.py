@@ -89,6 +89,7 @@ class Middleware:
                 "omnigraph.graph.graph": info.graph,
             }
             finish(span, f"{scope['method']} {info.route}", attributes, info.cost)
+        scope["state"].clear()  # an idle connection keeps its last request, with the frames of its error
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send, info: RequestInfo) -> None:
         async def sending(message: Message) -> None:

@@ -35,7 +35,8 @@ class Parameters:
     def require_known(self, request: Request) -> None:
         """Refuse query parameters that are unknown, and what may be given once and is given twice."""
         given = Counter(name for name, _ in request.query_params.multi_items())
-        problems = [_problem(f"query.{name}", _unknown(name, self._query)) for name in given if name not in self._query]
+        unknown = [name for name in given if name not in self._query]
+        problems = [_problem(f"query.{name}", _unknown(name, self._query)) for name in unknown[:NAMES_SHOWN_MAX]]
         problems += [
             _problem(f"query.{name}", f"given {count} times, which is ambiguous: give it once")
             for name, count in given.items()
@@ -47,7 +48,8 @@ class Parameters:
             if len(request.headers.getlist(name)) > 1
         ]
         if problems:
-            raise RequestRefused(problems[:NAMES_SHOWN_MAX], len(problems))
+            total = len(problems) + max(0, len(unknown) - NAMES_SHOWN_MAX)
+            raise RequestRefused(problems[:NAMES_SHOWN_MAX], total)
 
     def require_json(self, request: Request) -> None:
         """Refuse a body that does not say that it is JSON, and a missing one, before any of it is read."""

@@ -1,15 +1,20 @@
 """Request bodies: what comes from anybody is bounded and checked before anything else looks at it.
 
-A body that is parsed as a whole has at most so many bytes, unpacked too, and so many levels; it is UTF-8 without half
-characters, and JSON without NaN. A gzip bomb is noticed at the limit, not behind it.
+Who asks, and whether anything of what the route does is allowed, is settled before a byte of the body is read. A body
+that is parsed as a whole has at most so many bytes, unpacked too, so many values and so many levels; it is UTF-8
+without half characters, and JSON without NaN. A gzip bomb is noticed at the limit, not behind it. What takes more than
+a moment is done in threads, in turn; so is unpacking.
 """
 
 import asyncio
-import json
-import math
+import ctypes
 import zlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.routing import APIRoute
@@ -18,16 +23,71 @@ from starlette.responses import Response
 
 from omnigraph.cancellation import Stopped
 from omnigraph.errors import BadRequest, OmnigraphError
-from omnigraph.server.http.errors import BodyRefused, too_large
+from omnigraph.server.auth.access import LEAST_ACTIONS, Action
+from omnigraph.server.http.admission import Admission
+from omnigraph.server.http.errors import BodyRefused, too_large, too_many_requests
+from omnigraph.server.http.json_body import SHORT_BYTES, parse_json
 from omnigraph.server.http.parameters import Parameters
 from omnigraph.server.settings import Limits
 
-CHUNK_BYTES = 64 * 1024
-NAME_SHOWN_MAX = 100
+T = TypeVar("T")
+
+THREADS = 2
+UNPACKED_BYTES = 256 * 1024  # in one step
+VALUE_FACTOR = 4  # the memory that a body takes as bytes and as values, to its bytes
+TRIM_BYTES = 64 * 1024 * 1024
+FIELDS_MAX = 100  # of the object that a body is
 _REMEDY = "send less at once"
 
 
-async def read_body(request: Request, limit: int, stall_s: float) -> AsyncIterator[bytes]:
+class Bodies:
+    """All bodies that are being read: what they hold in memory, and the threads that unpack and parse them.
+
+    A body is worked on in turn, at most one of an actor's at a time: whoever sends many waits for his own.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._held: Counter[str] = Counter()
+        self._most = 0  # since the heap was trimmed
+        self._turns = Admission(replace(limits, running=THREADS, running_per_actor=1))
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="omnigraph-body")
+
+    def hold(self, actor: str, size: int) -> None:
+        """Take memory for a body, or refuse it: nobody waits for memory while holding some."""
+        limits = self._limits
+        if self._held[actor] + size > limits.bodies_bytes_per_actor or self._held.total() + size > limits.bodies_bytes:
+            raise too_many_requests("The bodies of other requests take all the memory that there is for bodies", 2)
+        self._held[actor] += size
+        self._most = max(self._most, self._held.total())
+
+    def release(self, actor: str, size: int) -> None:
+        self._held[actor] -= size
+        if not self._held[actor]:
+            del self._held[actor]
+        if not self._held and self._most > TRIM_BYTES:
+            self._most = 0
+            self._pool.submit(trim_heap)
+
+    async def run(self, actor: str, work: Callable[[], T]) -> T:
+        await self._turns.enter(actor)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        finally:
+            self._turns.leave(actor)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def trim_heap() -> None:
+    """Give free memory back to the system, which glibc does not do by itself where something lies above it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+async def read_body(request: "StrictRequest", limit: int) -> AsyncIterator[bytes]:
     """The pieces of a body, gunzipped where it says that it is packed, and never more than the limit."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip"):
@@ -35,20 +95,22 @@ async def read_body(request: Request, limit: int, stall_s: float) -> AsyncIterat
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > limit:
         raise too_large("The body", limit, "bytes", _REMEDY)
-    pieces = _receive(request, stall_s)
+    pieces = _receive(request)
     size = 0
-    async for piece in _gunzip(pieces) if encoding == "gzip" else pieces:
+    async for piece in _gunzip(request, pieces) if encoding == "gzip" else pieces:
         size += len(piece)
         if size > limit:
             raise too_large("The body", limit, "bytes", _REMEDY)
         yield piece
 
 
-async def _receive(request: Request, stall_s: float) -> AsyncIterator[bytes]:
+async def _receive(request: "StrictRequest") -> AsyncIterator[bytes]:
     stream = request.stream()
+    stall_s = request.limits.stall_s
     while True:
         try:
-            piece = await asyncio.wait_for(anext(stream), stall_s)
+            async with asyncio.timeout(stall_s):
+                piece = await anext(stream)
         except StopAsyncIteration:
             return
         except TimeoutError:
@@ -59,116 +121,99 @@ async def _receive(request: Request, stall_s: float) -> AsyncIterator[bytes]:
             yield piece
 
 
-async def _gunzip(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _gunzip(request: "StrictRequest", pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """A bounded piece at a time, so that what a few bytes unfold to is counted while it unfolds."""
-    unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
-    try:
-        async for packed in pieces:
-            while packed:
-                if unpacker.eof:  # several members, as gzip allows
-                    unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
-                plain = unpacker.decompress(packed, CHUNK_BYTES)
-                packed = unpacker.unconsumed_tail or unpacker.unused_data
-                if plain:
-                    yield plain
-                    await asyncio.sleep(0)  # others are served meanwhile
-        while not unpacker.eof:
-            plain = unpacker.decompress(unpacker.unconsumed_tail, CHUNK_BYTES)
-            if not plain:
-                raise BadRequest("The gzipped body ends too early: send all of it.")
-            yield plain
-    except zlib.error as error:
-        raise BadRequest("The body says that it is gzipped and is not: leave out Content-Encoding.") from error
+    unpacker = _Unpacker()
+    async for packed in pieces:
+        while packed:
+            plain, packed = await request.bodies.run(request.actor, partial(unpacker.unpack, packed))
+            if plain:
+                yield plain
+    while not unpacker.ended:
+        plain, _ = await request.bodies.run(request.actor, partial(unpacker.unpack, b""))
+        if not plain:
+            raise BadRequest("The gzipped body ends too early: send all of it.")
+        yield plain
 
 
-def parse_json(data: bytes, depth_max: int) -> Any:
-    """A JSON value as the standard has it, not deeper than allowed."""
-    try:
-        text = data.decode("utf-8")
-        value = json.loads(
-            text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_refuse_duplicates
-        )
-        if "\\u" in text:
-            json.dumps(value, ensure_ascii=False).encode("utf-8")  # half a character, written as an escape
-    except UnicodeError:
-        raise BadRequest("The body holds what is no text in UTF-8: send whole characters.") from None
-    except RecursionError:
-        raise _too_deep(depth_max) from None
-    except _DuplicateKey as error:
-        raise BadRequest(f"The body has {str(error)!r} twice in one object: leave one of them out.") from None
-    except ValueError as error:
-        place = f" at character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
-        raise BadRequest(f"The body is no JSON{place}: send one JSON document.") from None
-    _check_depth(value, depth_max)
-    return value
+class _Unpacker:
+    """gzip, which may have several members."""
 
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(16 + zlib.MAX_WBITS)
 
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    @property
+    def ended(self) -> bool:
+        return self._member.eof
 
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(f"{text[:20]} is beyond every float")
-    return number
-
-
-class _DuplicateKey(ValueError):
-    """A name that an object has twice. Who reads the first and who reads the last would see different requests."""
-
-
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        raise _DuplicateKey(next(name for name, _ in pairs if name in seen or seen.add(name))[:NAME_SHOWN_MAX])  # type: ignore[func-returns-value]
-    return found
-
-
-def _check_depth(value: Any, depth_max: int) -> None:
-    level = [value]
-    for _ in range(depth_max):
-        level = [
-            item
-            for container in level
-            if isinstance(container, dict | list)
-            for item in (container.values() if isinstance(container, dict) else container)
-            if isinstance(item, dict | list)
-        ]
-        if not level:
-            return
-    raise _too_deep(depth_max)
-
-
-def _too_deep(depth_max: int) -> BadRequest:
-    return BadRequest(f"The body has more than {depth_max} levels of arrays and objects: send it flatter.")
+    def unpack(self, packed: bytes) -> tuple[bytes, bytes]:
+        """So much of it as fits into one piece, and what is left."""
+        plain: list[bytes] = []
+        room = UNPACKED_BYTES
+        try:
+            while True:
+                if self._member.eof and packed:
+                    self._member = zlib.decompressobj(16 + zlib.MAX_WBITS)
+                plain.append(self._member.decompress(packed, room))
+                room -= len(plain[-1])
+                packed = self._member.unconsumed_tail or self._member.unused_data
+                if not packed or not room:
+                    return b"".join(plain), packed
+        except zlib.error as error:
+            raise BadRequest("The body says that it is gzipped and is not: leave out Content-Encoding.") from error
 
 
 class StrictRequest(Request):
     """A request whose JSON was checked. FastAPI lets an error through only if it is an `HTTPException`."""
 
-    limits: Limits
+    def __init__(self, request: Request, limits: Limits, bodies: Bodies, actor: str) -> None:
+        super().__init__(request.scope, request.receive)
+        self.limits, self.bodies, self.actor = limits, bodies, actor
+        self._held = 0
+
+    def hold(self, size: int) -> None:
+        """Take memory until the request ends."""
+        self.bodies.hold(self.actor, size)
+        self._held += size
+
+    def release(self) -> None:
+        """Give back the memory. The connection still knows the request, until the next one or its end."""
+        self._body = b""
+        self.bodies.release(self.actor, self._held)
+        self._held = 0
 
     async def body(self) -> bytes:
         if not hasattr(self, "_body"):
             try:
                 async with asyncio.timeout(self.limits.body_s):
-                    pieces = [piece async for piece in read_body(self, self.limits.json_bytes, self.limits.stall_s)]
-            except TimeoutError as error:  # a byte now and then is not enough for a body that fits into memory
+                    self._body = await self._read()
+            except TimeoutError:  # a byte now and then is not enough for a body that fits into memory
                 late = Stopped(f"its body did not come within {self.limits.body_s:g} s", "send it again")
-                raise BodyRefused(late) from error
+                raise BodyRefused(late) from None
             except OmnigraphError as error:
-                raise BodyRefused(error) from error
-            self._body = b"".join(pieces)
+                raise BodyRefused(error.with_traceback(None)) from None
         return self._body
+
+    async def _read(self) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in read_body(self, self.limits.json_bytes):
+            pieces.append(piece)
+            size += len(piece)
+            if size > SHORT_BYTES:
+                self.hold(VALUE_FACTOR * size - self._held)
+        return b"".join(pieces)
 
     async def json(self) -> Any:
         data = await self.body()
+        parse = partial(parse_json, data, self.limits.json_depth, self.limits.json_values)
         try:
-            return parse_json(data, self.limits.json_depth)
+            value = parse() if len(data) <= SHORT_BYTES else await self.bodies.run(self.actor, parse)
+            if isinstance(value, dict) and len(value) > FIELDS_MAX:
+                raise too_large("The body", FIELDS_MAX, "fields", "see /openapi.json for what is expected")
         except OmnigraphError as error:
-            raise BodyRefused(error) from error
+            raise BodyRefused(error.with_traceback(None)) from None
+        return value
 
 
 class PublicRoute(APIRoute):
@@ -192,15 +237,21 @@ class GraphRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         parameters = Parameters(self)
+        least = LEAST_ACTIONS.get(self.name, Action.READ)
 
         async def handler(request: Request) -> Response:
             service = request.app.state.service
             request.state.info.route = self.path_format
-            service.identify(request)
+            service.identify(request, least)
             parameters.require_known(request)
             parameters.require_json(request)
-            strict = StrictRequest(request.scope, request.receive)
-            strict.limits = service.settings.limits
-            return await handle(strict)
+            actor = request.state.principal.actor_key
+            strict = StrictRequest(request, service.settings.limits, service.bodies, actor)
+            try:
+                return await handle(strict)
+            except BodyRefused as refused:
+                raise refused.with_traceback(None) from None  # whose frames hold the body
+            finally:
+                strict.release()
 
         return handler

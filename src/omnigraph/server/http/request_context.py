@@ -18,6 +18,7 @@ from omnigraph.server.auth.access import Action
 from omnigraph.server.auth.tokens import Principal
 from omnigraph.server.http.errors import json_response, too_large
 from omnigraph.server.http.pipe import Pipe, retrieve_exception, write_to_pipe
+from omnigraph.server.http.request_body import StrictRequest
 from omnigraph.server.jobs import Job
 from omnigraph.server.metrics import REQUEST
 from omnigraph.storage import meter
@@ -39,7 +40,7 @@ _WAIT = re.compile(r"\bwait\s*=\s*([0-9]{1,4})\b")
 class RequestContext:
     """What a route needs. Made after somebody was identified, so there is no call without a principal."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: StrictRequest) -> None:
         self.request = request
         self.service: Service = request.app.state.service
         self.info: RequestInfo = request.state.info
@@ -107,7 +108,9 @@ class RequestContext:
                     self.info.cost = operation.cost
 
         workers = self.service.workers
-        return await workers.run(self.actor_key, metered, stop=stop, deadline_s=deadline_s, to_its_end=to_its_end)
+        return await workers.run(
+            self.principal.actor_key, metered, stop=stop, deadline_s=deadline_s, to_its_end=to_its_end
+        )
 
     def engine(self, wanted: Engine) -> Engine:
         """Where to run what may run on Spark, which is the server's one session, started by the first who needs it."""
@@ -116,10 +119,6 @@ class RequestContext:
         if wanted == "spark":
             raise BadRequest("This server does not run Spark: use the engine auto or local.")
         return "local"
-
-    @property
-    def actor_key(self) -> str:
-        return self.principal.actor or "anonymous"
 
     # Answers
 
@@ -245,6 +244,7 @@ async def _with_failures(
 
 async def request_context(request: Request) -> RequestContext:
     """Asynchronous, because FastAPI would send anything else to a thread first."""
+    assert isinstance(request, StrictRequest), "a route of a graph is a GraphRoute"
     return RequestContext(request)
 
 

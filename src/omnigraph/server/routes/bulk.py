@@ -132,7 +132,8 @@ class _Load:
         limits, request = self.context.service.settings.limits, self.context.request
         self._hide(folder)
         ending = files.ending_for(request.headers.get("content-type", ""))
-        return await files.spool(read_body(request, limits.load_bytes, limits.stall_s), folder, ending)
+        request.hold(files.WRITE_BYTES)
+        return await files.spool(read_body(request, limits.load_bytes), folder, ending)
 
     def _hide(self, folder: Path) -> None:
         """Messages name files as the caller does."""
