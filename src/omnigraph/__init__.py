@@ -24,6 +24,7 @@ schema/           the schema language and the types of a graph
 errors/           every error a caller may see
 lexer.py          tokens of both languages
 cancellation.py   deadlines and cancellation
+fair_share.py     time slices of long queries
 memory_budget.py  the memory that one query may use
 engine.py         where an operation runs: auto, local or spark
 runtime.py        clock, random numbers and ids, as arguments

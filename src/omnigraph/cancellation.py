@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import Any, Self
 
 from omnigraph.errors import OmnigraphError
+from omnigraph.fair_share import pause_for_others
 
 
 class Stopped(OmnigraphError):
@@ -87,7 +88,12 @@ _current: ContextVar[StopToken | None] = ContextVar("omnigraph_stop", default=No
 
 
 def checkpoint() -> None:
-    """Raise here if the work must stop."""
+    """Raise here if the work must stop, and let other queries go on if it has had its time slice."""
+    _check()
+    pause_for_others(_check)
+
+
+def _check() -> None:
     stop = _current.get()
     if stop is not None:
         stop.check()

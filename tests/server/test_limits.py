@@ -122,7 +122,7 @@ def test_a_join_that_runs_in_duckdb_says_how_to_interrupt_it(heavy: Path) -> Non
     with stop_scope(Noting()):
         omnigraph.open(heavy, QUICK).query(PAIRS)
 
-    assert len(seen) == 1
+    assert seen  # before it starts, and for each part of its result
 
 
 def _blocked_in_a_library(called: threading.Event) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from omnigraph.fair_share import fair_share
 from omnigraph.memory_budget import MemoryBudget, budget_scope, current_budget, default_query_bytes
 from omnigraph.query.ir import (
     Aggregate,
@@ -39,7 +40,7 @@ def run_query(reader: SnapshotReader, query: ReadQuery, *, explain: bool = False
     while True:
         access = TableAccess(reader, lambda key: _columns(query, key), traversals, resident)
         try:
-            with budget_scope(budget):
+            with fair_share(), budget_scope(budget):
                 return _run(access, query, explain)
         except NeedsResidentTables as needed:
             resident |= needed.table_keys

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from omnigraph.read.graph.csr import Csr
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray, to_mask
 from omnigraph.read.tables.column_store import ID
+from omnigraph.read.tables.read_cache import shared_work
 from omnigraph.read.tables.resident_table import ResidentTable
 from omnigraph.threads import gather
 
@@ -45,7 +46,8 @@ class Adjacency:
     @property
     def backward(self) -> Csr:
         if self._backward is None:
-            self._backward = self.forward.reverse() if self._make_backward is None else self._make_backward()
+            with shared_work():
+                self._backward = self.forward.reverse() if self._make_backward is None else self._make_backward()
         return self._backward
 
     @property
@@ -53,12 +55,13 @@ class Adjacency:
         """Every neighbour once, in either direction; without edges."""
         if self._both is None:
             one, other = self.forward, self.backward
-            ways = (one.owners(), one.targets), (other.owners(), other.targets)
-            self._both = (
-                _merge_directions(*ways, one.vertices, one.target_vertices)
-                if self._make_both is None
-                else self._make_both(self)
-            )
+            with shared_work():
+                ways = (one.owners(), one.targets), (other.owners(), other.targets)
+                self._both = (
+                    _merge_directions(*ways, one.vertices, one.target_vertices)
+                    if self._make_both is None
+                    else self._make_both(self)
+                )
         return self._both
 
     def near(self, vertices: NumArray) -> Csr:

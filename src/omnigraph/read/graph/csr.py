@@ -21,6 +21,7 @@ from omnigraph.read.tables.large_arrays import (
     take,
     true_positions,
 )
+from omnigraph.read.tables.read_cache import shared_work
 
 _SPLICES_MAX = 4_096
 MANY_ROWS = 2_048  # vertices or pairs; fewer are handled one by one
@@ -81,7 +82,8 @@ class Csr:
     def without_parallels(self) -> "Csr":
         """Each neighbour once; parallel edges are merged. Cached."""
         if not self._simple:
-            self._simple.append(self._drop_parallels())
+            with shared_work():
+                self._simple.append(self._drop_parallels())
         return self._simple[0]
 
     def expand_once(self, frontier: NumArray) -> Expanded:

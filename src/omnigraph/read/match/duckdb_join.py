@@ -64,7 +64,7 @@ def duckdb_join(comparisons: Sequence[Comparison]) -> Iterator[tuple[NumArray, N
 
 def _batches(connection: Any, sql: str) -> Iterator[pa.RecordBatch]:
     with interruptible(connection.interrupt):
-        reader = connection.execute(sql).to_arrow_reader(CHUNK_ROWS)
+        reader = connection.sql(sql).to_arrow_reader(CHUNK_ROWS)
     while True:
         with interruptible(connection.interrupt):
             batch = next(reader, None)

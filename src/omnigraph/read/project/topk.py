@@ -6,6 +6,7 @@ Only hits are processed, never an array as long as the table, except for distanc
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Protocol
 
 import numpy as np
@@ -142,7 +143,7 @@ class _DistanceOrder:
     def __init__(self, candidates: CandidateRows, near: vector.RoughDistances, pool: ThreadPoolExecutor) -> None:
         self._candidates = candidates
         self._near = near
-        self._best = pool.submit(near.nearest, HEAD_ROWS)
+        self._best = pool.submit(copy_context().run, near.nearest, HEAD_ROWS)
         self.complete = False
 
     def head(self) -> NumArray:

@@ -5,18 +5,30 @@ commit has new keys, and entries that are no longer used are evicted first.
 """
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from omnigraph.caches import LruCache
+from omnigraph.cancellation import checkpoint
+from omnigraph.fair_share import without_pauses
 from omnigraph.fork_safety import keep_inherited, renew_after_fork
+from omnigraph.memory_budget import budget_scope
 
 T = TypeVar("T")
 
 BYTES_MAX = 1 << 30
 _ENTRY_BYTES = 200  # of an entry besides its value
 _COSTS_MAX = 10_000
+_WAIT_S = 0.05  # for a value that another thread makes, between checkpoints
+
+
+@contextmanager
+def shared_work() -> Iterator[None]:
+    """What is made inside is kept for all queries: it counts towards the memory of none, and its work is not paused."""
+    with budget_scope(None), without_pauses():
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +75,22 @@ class ReadCache:
             return found[0]  # type: ignore[no-any-return]
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
-        with making:
+        while not making.acquire(timeout=_WAIT_S):
+            checkpoint()
+        try:
             found = self._find(key)
             if found is not None:
                 return found[0]  # type: ignore[no-any-return]
             try:
-                value = make()
+                with shared_work():
+                    value = make()
                 self._store(key, value, size_of(value) + _ENTRY_BYTES)
                 return value
             finally:
                 with self._lock:
                     self._making.pop(key, None)
+        finally:
+            making.release()
 
     def peek(self, key: Hashable) -> Any | None:
         """The value of `key` if it is cached."""

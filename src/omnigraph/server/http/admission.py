@@ -10,9 +10,11 @@ import contextvars
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import TypeVar
 
 from omnigraph.cancellation import Stopped, StopToken, stop_scope
+from omnigraph.fair_share import fair_share
 from omnigraph.server.http.errors import too_many_requests
 from omnigraph.server.settings import Limits
 
@@ -117,7 +119,7 @@ class Workers:
         context = contextvars.copy_context()
 
         def stoppable() -> T:
-            with stop_scope(own):
+            with stop_scope(own), nullcontext() if to_its_end else fair_share():
                 own.check()
                 return work()
 
