@@ -203,7 +203,7 @@ class NoSuchGraph(OmnigraphError):
 
     def __init__(self, graph: str) -> None:
         super().__init__(graph)
-        self.graph = graph
+        self.graph = graph[:PLACE_SHOWN_MAX]
 
     def __str__(self) -> str:
         return f"No graph {self.graph!r} is served here: see GET /graphs."

@@ -13,7 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omnigraph.cancellation import Stopped
-from omnigraph.errors import OmnigraphError
+from omnigraph.errors import BadRequest, OmnigraphError
 from omnigraph.runtime import Runtime
 from omnigraph.server.http.errors import Internal, Redaction, error_response
 from omnigraph.server.metrics import Metrics
@@ -21,6 +21,7 @@ from omnigraph.server.tracing import Tracing, finish
 from omnigraph.storage.meter import Cost
 
 REQUEST_ID = "X-Request-Id"
+METHOD_SHOWN_MAX = 20
 SECURITY_HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -29,6 +30,7 @@ SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # a route would match `x%0A` as `x`: its `$` stands before a last line end
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _log = logging.getLogger("omnigraph.server.access")
 
@@ -104,6 +106,8 @@ class Middleware:
             await send(message)
 
         try:
+            if _CONTROL.search(scope["path"]):
+                raise BadRequest("The address has control characters: write it without them.")
             await self._app(scope, receive, sending)
         except OmnigraphError as error:
             info.failed(error)
@@ -123,7 +127,7 @@ class Middleware:
             self._metrics.failed(info.error)
         fields: dict[str, Any] = {
             "request_id": info.request_id,
-            "method": scope["method"],
+            "method": scope["method"][:METHOD_SHOWN_MAX],
             "route": info.route,
             "status": info.status,
             "ms": round(seconds * 1000, 1),

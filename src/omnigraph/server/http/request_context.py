@@ -16,7 +16,7 @@ from omnigraph.errors import BadRequest, OmnigraphError
 from omnigraph.server.auth import access
 from omnigraph.server.auth.access import Action
 from omnigraph.server.auth.tokens import Principal
-from omnigraph.server.http.errors import json_response, too_large
+from omnigraph.server.http.errors import PLACE_SHOWN_MAX, json_response, too_large
 from omnigraph.server.http.pipe import Pipe, retrieve_exception, write_to_pipe
 from omnigraph.server.http.request_body import StrictRequest
 from omnigraph.server.jobs import Job
@@ -46,7 +46,7 @@ class RequestContext:
         self.info: RequestInfo = request.state.info
         self.principal: Principal = request.state.principal
         self.graph_id: str = request.path_params["graph"]
-        self.info.graph = self.graph_id
+        self.info.graph = self.graph_id[:PLACE_SHOWN_MAX]
 
     # Access
 
