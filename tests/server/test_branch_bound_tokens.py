@@ -288,6 +288,27 @@ def test_a_fork_inside_a_group_of_commits_is_wholly_its_tokens(tmp_path: Path, n
             assert own.status_code == 200
 
 
+def test_a_job_on_a_hidden_branch_keeps_its_id_and_does_not_tell_where_it_is(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids of jobs are for the whole graph: somebody who guesses one must neither learn of the job nor take it over."""
+    monkeypatch.setattr("omnigraph.server.routes.bulk.MEMORY_BYTES", 1)
+    repository = place.graph.repository
+    base = repository.branches.find("secret").head.point
+    held = repository.intents.create("load-nightly", "secret", base, "load", "root", {})
+    line = ndjson([{"type": "Person", "data": {"slug": "guessed"}}])
+
+    for _ in range(2):  # while its process lives, and when it is gone
+        answer = place.http.post("/load?branch=agent/1&mode=merge&job_id=nightly", content=line)
+        assert (answer.status_code, answer.json()["code"]) == (409, "conflict"), answer.text
+        assert not [word for word in ("secret", "root", held.intent.owner.host) if word in answer.text]
+        held.release()
+    seen = repository.intents.read("load-nightly")
+    assert seen is not None
+    assert seen.intent.tokens == held.intent.tokens
+    assert place.http.post("/load?branch=agent/1&mode=merge&job_id=other", content=line).status_code == 200
+
+
 def test_metrics_are_for_who_may_read_everything(place: Place) -> None:
     """They name graphs and types, and count rows."""
     with place.server.client(token(place.tokens, "half", "admin@people")) as half:

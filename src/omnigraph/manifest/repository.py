@@ -123,6 +123,8 @@ class Repository:
         """
         limited = copy(self)
         limited.visibility = visibility
+        limited.intents = copy(self.intents)
+        limited.intents.visible_branch = visibility.has_branch
         return limited
 
     def require_writable(self, verb: str) -> None:

@@ -23,6 +23,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from omnigraph.errors import (
+    AlreadyExists,
     BadRequest,
     DiscardUnsettled,
     JobDiscarded,
@@ -212,6 +213,8 @@ class OwnedIntent:
 
 
 class Intents:
+    visible_branch: Callable[[str], bool] | None = None  # None where everything may be seen
+
     def __init__(self, store: ObjectStore, runtime: Runtime, dead_after: timedelta = DEAD_AFTER) -> None:
         self._store = store
         self._runtime = runtime
@@ -233,6 +236,8 @@ class Intents:
         That is the branch of `txn`, or the one that `details` name as the target, to be forked from there.
         """
         target = str((details or {}).get("target") or txn.branch)
+        if named:
+            self._require_own(txn_id)
         for _ in range(ATTEMPTS_MAX):
             with suppress(NotFound):
                 if named:
@@ -240,6 +245,12 @@ class Intents:
             with suppress(JobRunning):  # another start began it a moment ago; taking that over names its process
                 return self.create(txn_id, txn.branch, txn.base.point, kind, actor, details, tables=tables, named=named)
         return self._take_over_for(txn_id, txn, target)
+
+    def _require_own(self, txn_id: TxnId) -> None:
+        """Tell somebody who may not see all branches of no job on another, and take none over."""
+        seen = self.read(txn_id) if self.visible_branch is not None else None
+        if seen is not None and not seen.ended and self.visible_branch and not self.visible_branch(seen.intent.target):
+            raise AlreadyExists(f"A job {txn_id!r}", "take another id")
 
     def _take_over_for(self, txn_id: TxnId, txn: WriteTxn, target: str) -> OwnedIntent:
         held = self.take_over(txn_id)
