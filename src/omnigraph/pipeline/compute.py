@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from omnigraph.cancellation import checkpoint
 from omnigraph.engine import Engine, require_engine
 from omnigraph.errors import SparkNotReady
 from omnigraph.pipeline.progress import Progress
@@ -117,20 +118,23 @@ def run_query_with(
         except NoRoom as error:
             if compute.engine == "local":
                 raise
-            try:
-                return _on_spark(compute, reader, location, query, explain)
-            except SparkNotReady:
-                raise error from None
+            refusal = NoRoom(str(error))  # without the frames, and what they hold
+        try:
+            return _on_spark(compute, reader, location, query, explain)
+        except SparkNotReady:
+            raise refusal from None
     return _on_spark(compute, reader, location, query, explain)
 
 
 def _on_spark(
     compute: ComputeOptions, reader: "SnapshotReader", location: Location, query: ReadQuery, explain: bool
 ) -> "QueryResult":
+    checkpoint()  # starting Spark takes a while
     with SparkProvider(compute) as provider:
         spark = provider.session.spark  # the next imports need pyspark, of which this says that it is missing
         from omnigraph.pipeline.querying.query import query_session, run_on_spark
         from omnigraph.pipeline.spark.session import restore_active_session
 
+        checkpoint()
         with restore_active_session(spark):
             return run_on_spark(query_session(spark), reader, location, query, explain=explain)

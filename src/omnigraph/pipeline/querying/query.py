@@ -22,6 +22,7 @@ from pyspark.sql import functions as sf
 
 from omnigraph.cancellation import interruptible
 from omnigraph.errors import BadRequest
+from omnigraph.memory_budget import MemoryBudget, budget_scope, current_budget, default_query_bytes, hold
 from omnigraph.pipeline.querying.expressions import AggregateArgument, Grouping, is_float_sum
 from omnigraph.pipeline.querying.match import QueryContext, Uses, VariableColumns, columns_used, match_pattern
 from omnigraph.pipeline.querying.scan import FloatPart, Frames, StoredColumn, from_carrier
@@ -100,14 +101,17 @@ def run_on_spark(
     """The result of a bound query at the reader's snapshot; `spark` is from `query_session`."""
     plan = SparkPlan()
     context = QueryContext(Frames(spark, reader, location), plan)
-    with _cancellable(spark), _drop_held(context):
+    budget = current_budget() or MemoryBudget(reader.options.memory_bytes or default_query_bytes())
+    with budget_scope(budget), _cancellable(spark), _drop_held(context):
         lowering = _QueryFrame(context, query)
         result = lowering.result()
-        fetched = FetchedRows(result.toArrow().slice(0, query.limit), reader)
+        rows = hold(result.toArrow(), "the result of Spark")
+        fetched = FetchedRows(rows.slice(0, query.limit), reader)
         if explain:
             plan.physical = _physical_plan(result)
         shaped = ResultTable(fetched.count, output_columns(query, fetched, lowering.names))
-    return QueryResult(shaped, reader.commit_id, reader.options.batch_rows, plan if explain else None)
+    shown = plan if explain else None
+    return QueryResult(shaped, reader.commit_id, reader.options.batch_rows, shown, budget)
 
 
 @contextmanager

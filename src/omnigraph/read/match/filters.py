@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.cancellation import checkpoint
 from omnigraph.errors import BadRequest
 from omnigraph.query.ir import (
     Compare,
@@ -38,6 +39,7 @@ from omnigraph.schema.types import INTEGER_BOUNDS, Enumeration, ListOf, Property
 ColumnOf: TypeAlias = Callable[[Prop | EntityId | EdgeEnd], ArrowArray]
 
 PUSHED_TEXT_MAX = 4_096  # a longer constant is compared in memory
+_LISTED_MAX = 1 << 14  # texts that become Python objects at once
 _LOWEST = -(2**63)  # Lance's SQL reads this one as a float
 
 
@@ -121,10 +123,16 @@ def _match_text(text: Side, part: Side, rows: int, column_with: Any, texts: Call
         return np.zeros(rows, np.bool_)
     if isinstance(text, pa.Array) and isinstance(part, str):
         return to_mask(column_with(text, part))
-    wholes = text.to_pylist() if isinstance(text, pa.Array) else [text] * rows
-    parts = part.to_pylist() if isinstance(part, pa.Array) else [part] * rows
-    found = (w is not None and p is not None and texts(w, p) for w, p in zip(wholes, parts, strict=True))
-    return np.fromiter(found, np.bool_, rows)
+    result = np.zeros(rows, np.bool_)
+    for first in range(0, rows, _LISTED_MAX):
+        checkpoint()
+        own = slice(first, min(first + _LISTED_MAX, rows))
+        count = own.stop - own.start
+        wholes = text[own].to_pylist() if isinstance(text, pa.Array) else [text] * count
+        parts = part[own].to_pylist() if isinstance(part, pa.Array) else [part] * count
+        found = (w is not None and p is not None and texts(w, p) for w, p in zip(wholes, parts, strict=True))
+        result[own] = np.fromiter(found, np.bool_, count)
+    return result
 
 
 def _list_contains(items: Side, item: Side, domain: Any, rows: int) -> BoolArray:

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.cancellation import checkpoint
+from omnigraph.memory_budget import MemoryBudget, NoRoom, current_budget, hold
 from omnigraph.read.match.filters import to_array
 from omnigraph.read.tables.arrow_numpy import ArrowArray, NumArray
 from omnigraph.read.tables.id_index import IdIndex
-from omnigraph.read.tables.large_arrays import take_values
+from omnigraph.read.tables.large_arrays import chunks, take_values
 from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.storage import meter
 from omnigraph.storage.table.lance_errors import translate_errors
@@ -55,7 +57,9 @@ class ColumnStore:
         """All values of a column, in row order; cached."""
         if self._at is None:
             return pa.nulls(0, self._schema.field(name).type)
-        return self._caches.get(self._key(name), lambda: self._load(name), lambda array: array.nbytes)
+        budget = current_budget()  # of the query, which has to pay for what the cache does not keep
+        array = self._caches.get(self._key(name), lambda: self._load(name, budget), lambda array: array.nbytes)
+        return array if array.nbytes <= self._caches.bytes_max else hold(array, f"the column {name}")
 
     @property
     def index(self) -> IdIndex:
@@ -73,13 +77,21 @@ class ColumnStore:
         for name in names:
             column = self.loaded_column(name)
             if column is None and self._is_worth_loading(name, len(rows)):
-                column = self.column(name)
+                column = self._column_if_it_fits(name)
             if column is not None:
                 result[name] = take_values(column, rows)
         missing = [name for name in names if name not in result]
         if missing:
             result |= self._take(missing, rows)
         return result
+
+    def _column_if_it_fits(self, name: str) -> ArrowArray | None:
+        """The column, or None if its values are too long to be in memory, which is known only when they are read."""
+        try:
+            return self.column(name)
+        except NoRoom:
+            self._caches.get(("too long", *self._key(name)), lambda: True, lambda _: 8)
+            return None
 
     def row_numbers_of(self, ids: Sequence[str]) -> NumArray:
         """The rows that have one of these ids, without loading the ids of a large table."""
@@ -133,6 +145,8 @@ class ColumnStore:
     def _is_worth_loading(self, name: str, rows: int) -> bool:
         if self.is_loaded(name):
             return True
+        if self._caches.has(("too long", *self._key(name))):
+            return False
         if not self._caches.fits(int(self.rows * value_bytes(self._schema.field(name).type))):
             return False
         return rows > TAKE_ROWS_MAX or self._caches.recorded_cost_s(
@@ -143,13 +157,20 @@ class ColumnStore:
         with translate_errors(str(self._at)):
             return int(self._dataset.count_rows())
 
-    def _load(self, name: str) -> ArrowArray:
+    def _load(self, name: str, budget: MemoryBudget | None) -> ArrowArray:
         wanted = self._schema.field(name).type
         if name not in self._dataset.schema.names:
             return pa.nulls(self.rows, wanted)
         with translate_errors(str(self._at)), meter.lance_call(SCAN_STAGES_MAX):
             scanner: Any = self._dataset.scanner(columns=[name])
-            column = scanner.to_table().column(name)
+            batches, size = [], 0
+            for batch in scanner.to_batches():
+                checkpoint()
+                size += batch.nbytes
+                if budget is not None and size > max(self._caches.bytes_max, budget.left):
+                    raise NoRoom(f"The values of a column ({name}) do not fit into memory: add a filter to the query.")
+                batches.append(batch)
+            column = pa.Table.from_batches(batches, scanner.projected_schema).column(name)
         return to_array(column if column.type == wanted else column.cast(wanted))
 
     def _take(self, names: Sequence[str], rows: NumArray) -> dict[str, ArrowArray]:
@@ -159,7 +180,7 @@ class ColumnStore:
         result: dict[str, ArrowArray] = {}
         if inside and len(distinct):
             with translate_errors(str(self._at)), meter.lance_call(SCAN_STAGES_MAX):
-                table = self._dataset.take(pa.array(distinct, pa.uint64()), columns=inside)
+                table = self._take_distinct(inside, distinct)
             for name in inside:
                 column = take_values(to_array(table.column(name)), positions)
                 wanted = self._schema.field(name).type
@@ -169,6 +190,19 @@ class ColumnStore:
                 result[name] = pa.nulls(len(rows), self._schema.field(name).type)
             self._caches.record_cost(("single reads", *self._key(name)), time.monotonic() - start)
         return result
+
+    def _take_distinct(self, names: list[str], rows: NumArray) -> pa.Table:
+        """Long values are counted while they are read."""
+        parts = []
+        wide = any(is_wide(self._schema.field(name).type) for name in names)
+        for part in chunks(len(rows), TAKE_ROWS_MAX if wide else len(rows)):
+            parts.append(hold(self._dataset.take(pa.array(rows[part], pa.uint64()), columns=names), "stored values"))
+        return pa.concat_tables(parts)
+
+
+def is_wide(kind: pa.DataType) -> bool:
+    """Whether values may be of any length."""
+    return not (pa.types.is_primitive(kind) or pa.types.is_boolean(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def value_bytes(kind: pa.DataType) -> int:

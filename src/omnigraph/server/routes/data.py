@@ -200,6 +200,6 @@ async def invoke_query(
 
     def read(graph: Graph) -> QueryResult:
         stored.require(context.graph_id, query, graph.repository.snapshot(body.branch, body.at))
-        return graph.query(query.text, name, body.params, body.branch, body.at)
+        return graph.query(query.text, name, body.params, body.branch, body.at, engine="local")
 
     return await respond_to_query(context, read)
