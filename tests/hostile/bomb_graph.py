@@ -145,9 +145,17 @@ def _named(prefix: str, numbers: Numbers) -> Any:
     return pa.compute.binary_join_element_wise(prefix, digits, "")
 
 
+def word(number: int) -> str:
+    """The words of the vocabulary; few are similar to another."""
+    digits = number * 7_919 % 160_000
+    return "".join(
+        "bcdfghklmnprstvwxzjq"[digits // 20**place % 20] + "aeiou"[digits // 20**place % 5] for place in range(4)
+    )
+
+
 def _texts(rng: np.random.Generator, count: int, words: int) -> Any:
     """Texts of `words` words, the first words of the vocabulary much more often."""
-    vocabulary: Any = pa.array([f"w{number}x" for number in range(WORDS)])
+    vocabulary: Any = pa.array([word(number) for number in range(WORDS)])
     columns = [vocabulary.take(pa.array(_skewed(rng, count, WORDS))) for _ in range(words)]
     return columns[0] if words == 1 else pa.compute.binary_join_element_wise(*columns, " ")
 

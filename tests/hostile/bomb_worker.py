@@ -49,7 +49,7 @@ WARMING = [
     "match { $p livesIn $c } return { $c as city, count($p) as n }",
     'match { $p: Person { slug: "p0" } $p knows{1,} $q } return { count($q) as n }',
     'match { $p: Person { slug: "p0" } $q follows{1,} $p } return { count($q) as n }',
-    'match { $p: Person search($p.bio, "w0x") } return { $p.id } order { bm25($p.bio, "w0x") } limit 10',
+    'match { $p: Person search($p.bio, "babababa") } return { $p.id } order { bm25($p.bio, "babababa") } limit 10',
     "match { $p: Person } return { $p.id } order { nearest($p.face, [1,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]) } limit 10",
 ]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from hostile.bomb_graph import DIMENSION
+from hostile.bomb_graph import DIMENSION, word
 
 PERSON, CITY = "Person", "City"
 NUMBERS = ["age", "big", "score"]
@@ -25,7 +25,7 @@ LIMITS = [0, 1, 10, 100_000, 1_000_000_000]
 TEXT_MAX = 200_000
 
 _LONG_LIST = re.compile(r"(\[0, 1, 2,)[0-9, ]{30,} ([0-9]+)\]")
-_LONG_WORDS = re.compile(r"w0x(?: w[0-9]+x){5,}|w1w1w1(?:w1)+")
+_LONG_WORDS = re.compile(r"(?:ba){4,}|(?:[a-z]{8} ){5,}[a-z]{8}")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Bomb:
 
     def __str__(self) -> str:
         text = _LONG_LIST.sub(r"\1 … \2]", self.text)
-        text = _LONG_WORDS.sub("w… w", text)
+        text = _LONG_WORDS.sub("…", text)
         sizes = ", ".join(f"${name} of {len(value):,} letters" for name, value in self.params.items())
         return f"seed {self.seed}: {text}" + (f"  with {sizes}" if sizes else "")
 
@@ -64,6 +64,8 @@ class _Query:
 
     def body(self) -> str:
         dice = self.dice
+        if dice.random() < 0.1:
+            return self._broad()
         start = self._new(PERSON)
         self.clauses.append(f"${start}: Person" + self._properties())
         for _ in range(dice.choice([0, 1, 1, 2, 2, 3, 4, 6, 8])):
@@ -79,6 +81,29 @@ class _Query:
         ending = dice.choice([self._plain, self._plain, self._grouped, self._grouped, self._ranked])()
         dice.shuffle(self.clauses)
         return f"match {{ {'  '.join(self.clauses)} }} {ending}"
+
+    def _broad(self) -> str:
+        """A little of everything, hundreds of times."""
+        dice, many = self.dice, self.dice.choice([100, 1_000, 5_000])
+        self.nodes = {f"v{n}": PERSON for n in range(many)}
+        clauses = {
+            "chain": [f"$v{n} knows $v{n + 1}" for n in range(many - 1)],
+            "star": [f"$v0 {dice.choice(['knows', 'follows'])} $v{n}" for n in range(1, many)],
+            "loops": [f"$v0 {dice.choice(['knows', 'follows', '<knows>'])} $v0" for _ in range(many)],
+            "product": [f'$v{n}: Person {{ slug: "p{n}" }}' for n in range(many)],
+            "negations": [f"not {{ $v0 knows{dice.choice(BOUNDS)} $_ }}" for _ in range(many)],
+            "filters": [self._filter("v0", "v0") for _ in range(many)],
+        }[dice.choice(["chain", "star", "loops", "product", "negations", "filters"])]
+        texts = ["$v0: Person", *clauses]
+        used = {name for text in texts for name in re.findall(r"\$(v[0-9]+)", text)}
+        self.nodes = {name: PERSON for name in self.nodes if name in used}
+        wide = dice.choice([1, 50, 1_000])
+        shown = [f"$v0.{dice.choice(SHOWN)} as c{n}" for n in range(wide)]
+        keys = [f"$v0.{dice.choice(SCALARS)}" for _ in range(dice.choice([0, 1, 50, 1_000]))]
+        if dice.random() < 0.5:
+            return f"match {{ {'  '.join(texts)} }} {self._end(shown, keys, self._limit())}"
+        shown = [f"{self._aggregate()} as a{n}" for n in range(wide)]
+        return f"match {{ {'  '.join(texts)} }} {self._end(shown, [], self._limit())}"
 
     # Patterns
 
@@ -158,7 +183,7 @@ class _Query:
                 f"${one}.born {op} ${other}.born",
                 f'${one}.seen {op} datetime("1990-01-01T00:00:00Z")',
                 f"${one}.{number} != {dice.randint(-5, 90)}",
-                f"${one}.bio contains {json.dumps('w1' * dice.choice([1, 3, 2_000]))}",
+                f"${one}.bio contains {json.dumps('ba' * dice.choice([1, 3, 2_000]))}",
                 f"{self._long_list()} contains ${one}.age",
             ]
         )
@@ -173,7 +198,7 @@ class _Query:
         return f"${name}"
 
     def _search_filter(self) -> str:
-        words = json.dumps(" ".join(f"w{n}x" for n in range(self.dice.choice([1, 3, 200]))))
+        words = json.dumps(" ".join(word(n) for n in range(self.dice.choice([1, 3, 200]))))
         var, field = self._person(), self.dice.choice(["bio", "name"])
         return self.dice.choice(
             [
@@ -226,7 +251,7 @@ class _Query:
 
     def _ranked(self) -> str:
         dice, var = self.dice, self._person()
-        words = json.dumps(" ".join(f"w{n}x" for n in range(dice.choice([1, 3, 200]))))
+        words = json.dumps(" ".join(word(n) for n in range(dice.choice([1, 3, 200]))))
         near = f"nearest(${var}.face, {[round(dice.uniform(-1, 1), 3) for _ in range(DIMENSION)]})"
         best = f"bm25(${self._person()}.bio, {words})"
         key = dice.choice([near, best, f"rrf({near}, {best})", f"rrf({near}, {best}, 1)"])

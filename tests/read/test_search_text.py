@@ -174,6 +174,25 @@ def test_a_phrase_is_all_of_its_words_in_order(books: SnapshotReader) -> None:
     assert found(books, "match_text", "over lazy") == []
 
 
+def test_a_phrase_of_any_length_is_found_where_all_of_it_is() -> None:
+    pieces = [" ".join(f"{letter}{number}s" for number in range(40)) for letter in "abc"]
+    long = " ".join(pieces)
+    texts = {"long": f"before {long} after", "moved": " ".join(reversed(pieces)), "short": pieces[0]}
+    with empty_graph() as graph:
+        graph.write([Append(DOC, rows({"long": texts["long"]}))])
+        indexed(graph)
+        reader = reader_of(graph, Overlay.of(rows({"moved": texts["moved"], "short": texts["short"]})))
+
+        assert found(reader, "match_text", long) == ["long"]
+        assert found(reader, "match_text", texts["moved"]) == ["moved"]
+        assert found(reader, "match_text", " ".join(pieces[:2])) == ["long"]
+        assert found(reader, "match_text", f"{long} {pieces[0]}") == []
+
+
+def test_fuzzy_compares_no_words_of_other_lengths(books: SnapshotReader) -> None:
+    assert found(books, "fuzzy", "x" * 100_000, 2) == []
+
+
 def test_fuzzy_wants_each_word_within_so_many_letters(books: SnapshotReader) -> None:
     assert found(books, "fuzzy", "quik brwn", 1) == ["fox", "quick"]
     assert found(books, "fuzzy", "quik brwn", 0) == []

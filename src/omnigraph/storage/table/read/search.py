@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from omnigraph.caches import SingleFlightCache
+from omnigraph.cancellation import checkpoint
 from omnigraph.schema.indexes import DeclaredIndex
 from omnigraph.storage import meter
 from omnigraph.storage.table.handles import Handles, TableVersion, lance_module
@@ -34,6 +35,7 @@ Allowlist: TypeAlias = "Addresses | Sequence[str] | None"  # row addresses, or i
 TEXT_INDEXES_MAX = 32
 PROBES_MAX = 256  # of a vector index: half of its partitions are searched, but no more than this
 EXPANSIONS_MAX = 1_000_000  # of a misspelt word: in effect all
+PHRASE_WORDS_MAX = 32  # of one query; each costs Lance another pass over its rows
 _TOO_FUZZY = "failed to construct the fuzzy query"  # more edits than Lance's automata have states for
 
 
@@ -119,22 +121,28 @@ def find_text(
         return _scan_texts(handles, index, text, edits, with_ids)
     best = limit if kind == "search" else None
     try:
-        first, *others = [_run(handles, index, query, best, candidates, with_ids) for query in queries]
+        found = _run(handles, index, queries[0], best, candidates, with_ids)
+        for query in queries[1:]:
+            if not len(found.addresses):
+                break
+            checkpoint()
+            other = _run(handles, index, query, best, candidates, with_ids=False)
+            found = _filter_hits(found, np.isin(found.addresses, other.addresses))
     except (OSError, ValueError, RuntimeError) as error:
         if _TOO_FUZZY not in str(error):
             raise
         return _scan_texts(handles, index, text, edits, with_ids)
-    mask = np.ones(len(first.addresses), np.bool_)
-    for other in others:
-        mask &= np.isin(first.addresses, other.addresses)
-    return _filter_hits(first, mask) if others else first
+    if kind == "match_text" and len(queries) > 1 and len(found.addresses):
+        return _with_phrase(handles, index, queries[0], text, found)
+    return found
 
 
 def _queries(column: str, kind: TextKind, text: str, edits: int) -> list[Any] | None:
     """Lance queries whose results are to be intersected; None if Lance can't express the search.
 
     Misspelt words are searched one by one: one query for several would mix up their spellings. They are searched as
-    the index has them, because Lance only splits such a query into letters and digits.
+    the index has them, because Lance only splits such a query into letters and digits. A long phrase is searched in
+    pieces, and `_with_phrase` decides which of the rows have all of it.
     """
     query = lance_module("lance.query")
     written = surface_words(text)
@@ -142,8 +150,12 @@ def _queries(column: str, kind: TextKind, text: str, edits: int) -> list[Any] | 
         return []
     if kind == "search":
         return [query.MatchQuery(text, column)]
-    if kind == "match_text":
+    if kind == "match_text" and len(written) <= PHRASE_WORDS_MAX:
         return [query.PhraseQuery(text, column)]
+    if kind == "match_text":
+        starts = range(0, len(written), PHRASE_WORDS_MAX)
+        pieces = dict.fromkeys(" ".join(written[start : start + PHRASE_WORDS_MAX]) for start in starts)
+        return [query.PhraseQuery(piece, column) for piece in pieces]
     if edits == 0:
         return [query.MatchQuery(word, column) for word in dict.fromkeys(written)]
     stems = list(dict.fromkeys(words(text)))
@@ -217,11 +229,30 @@ def _run(
 ) -> SearchHits:
     import numpy as np
 
+    table = _search(handles, index, query, limit, candidates, [ID] if with_ids else [])
+    scores = table.column("_score").to_numpy().astype(np.float64)
+    ids = table.column(ID).combine_chunks() if with_ids else None
+    return SearchHits(table.column(_named(index.dataset)).to_numpy(), scores, ids)
+
+
+def _named(dataset: "LanceDataset") -> str:
+    """The column of row addresses: row ids are the same unless they are stable, and the index has them at hand."""
+    return "_rowaddr" if dataset.has_stable_row_ids else "_rowid"
+
+
+def _search(
+    handles: Handles,
+    index: TextIndex,
+    query: Any,
+    limit: int | None,
+    candidates: Allowlist,
+    columns: Sequence[str],
+) -> "pa.Table":
     dataset = index.dataset
-    named = "_rowaddr" if dataset.has_stable_row_ids else "_rowid"  # otherwise the same, and the index has it at hand
-    with translate_errors(dataset.uri), reading_rows(handles, dataset, filtered=True, columns=int(with_ids)):
+    named = _named(dataset)
+    with translate_errors(dataset.uri), reading_rows(handles, dataset, filtered=True, columns=len(columns)):
         scanner: Any = dataset.scanner(
-            columns=[ID, "_score"] if with_ids else ["_score"],
+            columns=[*columns, "_score"],
             full_text_query=query,
             limit=limit,
             with_row_address=named == "_rowaddr",
@@ -230,10 +261,26 @@ def _run(
             disable_scoring_autoprojection=True,
             **_prefilter_options(candidates),
         )
-        table = scanner.to_table()
-    scores = table.column("_score").to_numpy().astype(np.float64)
-    ids = table.column(ID).combine_chunks() if with_ids else None
-    return SearchHits(table.column(named).to_numpy(), scores, ids)
+        table: pa.Table = scanner.to_table()
+    return table
+
+
+def _with_phrase(handles: Handles, index: TextIndex, piece: Any, phrase: str, found: SearchHits) -> SearchHits:
+    """Those of the rows found, which have all pieces of a long phrase, that have the phrase itself."""
+    import numpy as np
+
+    wanted = _joined(words(phrase))
+    table = _search(handles, index, piece, None, found.addresses, [index.column])
+    addresses = table.column(_named(index.dataset)).to_numpy()
+    having = np.zeros(len(addresses), np.bool_)
+    for position, value in enumerate(table.column(index.column)):
+        checkpoint()
+        having[position] = wanted in _joined(words(value.as_py()))
+    return _filter_hits(found, np.isin(found.addresses, addresses[having]))
+
+
+def _joined(tokens: Sequence[str]) -> str:
+    return f" {' '.join(tokens)} "
 
 
 def _scan_texts(handles: Handles, index: TextIndex, text: str, edits: int, with_ids: bool) -> SearchHits:
@@ -251,6 +298,7 @@ def _scan_texts(handles: Handles, index: TextIndex, text: str, edits: int, with_
             columns=[ID, index.column] if with_ids else [index.column], with_row_address=True
         )
         for batch in scanner.to_batches():
+            checkpoint()
             mask = [
                 value is not None and _covers(words(value), wanted, edits, near) == every
                 for value in batch.column(index.column).to_pylist()
@@ -267,9 +315,14 @@ def _covers(have: Iterable[str], wanted: Sequence[str], edits: int, near: dict[s
     covered: frozenset[int] = frozenset()
     for word in have:
         if word not in near:
-            near[word] = frozenset(i for i, other in enumerate(wanted) if edit_distance(word, other) <= edits)
+            checkpoint()
+            near[word] = frozenset(i for i, other in enumerate(wanted) if _is_near(word, other, edits))
         covered |= near[word]
     return covered
+
+
+def _is_near(one: str, other: str, edits: int) -> bool:
+    return abs(len(one) - len(other)) <= edits and edit_distance(one, other) <= edits
 
 
 def edit_distance(one: str, other: str) -> int:
