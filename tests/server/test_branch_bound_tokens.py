@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -286,6 +288,28 @@ def test_a_fork_inside_a_group_of_commits_is_wholly_its_tokens(tmp_path: Path, n
             assert page.status_code == 200
             own = http.post("/mutate", json={"query": ADD, "params": {"slug": "own"}, "branch": "agent/1"})
             assert own.status_code == 200
+
+
+def test_a_fork_inside_a_group_of_an_older_release_is_wholly_its_tokens(tmp_path: Path) -> None:
+    """Format 1 said of such a fork that it has none of the commits of the group."""
+    data = Path(__file__).parents[1] / "format" / "data"
+    with tarfile.open(data / "format-1.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    recorded = json.loads((data / "format-1.json").read_text())
+    tokens = tmp_path / "tokens.json"
+    text = token(tokens, "agent", "write@people:middle")
+    settings = ServerSettings(tokens=tokens, grace_s=1.0, spark=False)
+    with served({"people": tmp_path / "graph"}, settings) as server, server.client(text) as http:
+        http.base_url = httpx.URL(f"{server.url}/graphs/people")
+        own = [commit[0] for commit in recorded["log"]["middle"]]
+        hidden = {commit[0] for commit in recorded["log"]["main"]} - set(own)
+        assert any(one.count(".") == 2 for one in own)
+        assert any(one.count(".") == 2 for one in hidden)
+        assert {http.get(f"/commits/{one}").status_code for one in own} == {200}
+        assert {http.get(f"/commits/{one}").status_code for one in hidden} == {404}
+        for one in own:
+            at = http.get("/snapshot", params={"branch": "middle", "at": one})
+            assert at.status_code == (404 if one in recorded["expired"] else 200), at.text
 
 
 def test_a_job_on_a_hidden_branch_keeps_its_id_and_does_not_tell_where_it_is(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+import logging
 import re
 import shutil
 from collections.abc import Iterator
@@ -17,8 +20,10 @@ import omnigraph
 from omnigraph.diff.changes import Filters
 from omnigraph.diff.cursor import encode_token, fingerprint
 from omnigraph.graph.graph import Graph
-from omnigraph.server.run import create_app
+from omnigraph.server.http.errors import Redaction
+from omnigraph.server.run import create_app, log_to
 from omnigraph.server.settings import ServerSettings
+from server.test_observability import wait_until
 from support.server import ADD, PEOPLE, QUICK, SCHEMA, ndjson, people_graph, served, token
 
 DOCUMENT = create_app({}).openapi()
@@ -258,3 +263,41 @@ def test_a_taken_tag_does_not_tell_which_commit_it_names(worlds: Worlds) -> None
 
     assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
     assert not [name for name in worlds.hidden if name in answer.text]
+
+
+def test_what_is_hidden_takes_as_many_requests_to_the_store_as_what_does_not_exist(worlds: Worlds) -> None:
+    """Otherwise the time of an answer tells them apart, on a store where a request takes long."""
+    stream = io.StringIO()
+    handler = log_to(stream, Redaction())
+    secret = next(name for name in worlds.hidden if re.fullmatch(r"[a-z2-7]{13}\.\d+", name))
+    main_id = worlds.shown[4].split(".")[0]
+    pairs = [
+        ("hidden", "absent"),
+        ("tag:hidden", "tag:absent"),
+        ("agent/planted", "agent/absent"),
+        (secret, "a" * 13 + ".2"),
+        (f"{main_id}.3", f"{main_id}.999"),
+    ]
+    asked = (
+        "/commits/{}",
+        "/snapshot?branch=agent/1&at={}",
+        "/changes?a={}&b=agent/1",
+        "/changes?branch=agent/1&start={}",
+    )
+    try:
+        for _ in range(2):  # what was read once may be in a cache
+            for pair in pairs:
+                for path in asked:
+                    for reference in pair:
+                        answer = worlds.whole.get(f"/graphs/people{path.format(reference)}")
+                        assert answer.status_code in (400, 404), (path, reference)
+        wait_until(lambda: len(stream.getvalue().splitlines()) >= 2 * 2 * len(pairs) * len(asked))
+    finally:
+        for name in ("omnigraph", "uvicorn.error"):
+            logging.getLogger(name).removeHandler(handler)
+
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    requests = [line["cost"]["requests"] for line in lines if line["message"] == "request"]
+    assert len(requests) == 2 * 2 * len(pairs) * len(asked)
+    second = requests[len(requests) // 2 :]
+    assert second[::2] == second[1::2]

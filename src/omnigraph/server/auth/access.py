@@ -164,10 +164,10 @@ class GrantedBranches:
             raise BranchNotFound(name)
 
     def has_position(self, branch_id: BranchId, position: Position) -> bool:
-        """Asked of a commit that does not exist, this does as much as for one that is hidden."""
+        """For an unknown commit this takes as many requests as for a hidden one: time tells nothing either."""
         entry = None
         with suppress(Damaged, UnsupportedFormat):  # for who may see it, the work will say so
-            entry = self._repository.manifests.read(Point(branch_id, position.number))
+            entry = self._repository.manifests.read(Point(branch_id, position.number), cached=False)
         if entry is not None and self.has_branch(entry.branch):
             return True
         return any(position <= head.ancestry.get(branch_id, NOTHING) for head in self._heads)
