@@ -230,15 +230,17 @@ def _reach(
             reported.append((owners, vertices))
         if depth == step.max_hops or not len(vertices):
             break
-        loops = np.zeros(len(vertices), np.bool_)  # of the frontier
+        with_loops = depth == 0 if backward else depth == step.min_hops - 1
+        loops = np.zeros(len(vertices) if with_loops else 0, np.bool_)  # of the frontier
         found = [_NONE]
         for part in parts(vertices):
             near, own = vertices[part], owners[part]
             positions, reached = neighbours(near)
-            loops[part.start + positions[reached == near[positions]]] = True
+            if with_loops:
+                loops[part.start + positions[reached == near[positions]]] = True
             keys = reached.astype(np.int64) if len(starts) == 1 else own[positions] * width + reached
             found.append(seen.add_new(keys))
-        if depth == 0 and backward:
+        if with_loops and backward:
             looped[owners[loops]] = True
         if depth == step.min_hops - 1:
             loops = looped[owners] if backward else loops

@@ -165,7 +165,8 @@ def _float_sums(values: NumArray, of_row: NumArray, weight: NumArray | None, cou
             return _weighted_float_sums(values, of_row, weight, len(counts))
         values, of_row = np.repeat(values, weight), np.repeat(of_row, weight)
     if len(counts) > 1:
-        order = sort_order([of_row], len(of_row))
+        few = len(counts) <= 1 << 16  # then it is a radix sort
+        order = sort_order([of_row.astype(np.uint16) if few else of_row], len(of_row))
         values = take(values, order)
         del order
     sums, end = [], 0

@@ -81,9 +81,6 @@ def column_keys(access: TableAccess, expr: Prop | EntityId, row_numbers: NumArra
     """The keys of a property or id for some rows."""
     name = column_name(expr)
     table = access.table(expr.table_key)
-    if len(row_numbers) > max(table.total, FEW_ROWS):  # some rows are repeated
-        numbers, positions = distinct(row_numbers)
-        return column_keys(access, expr, numbers).take(positions)
     if isinstance(table, ResidentTable):
         kind = table.state.schema.field(name).type
         if 4 * len(row_numbers) >= table.total or access.reader.caches.has(_cache_key(table, name)):
@@ -97,6 +94,9 @@ def column_keys(access: TableAccess, expr: Prop | EntityId, row_numbers: NumArra
             and (few := table.python_values(name, kind, row_numbers)) is not None
         ):
             return _rank_values(few)
+    if len(row_numbers) > max(table.total, FEW_ROWS):  # some rows are repeated
+        numbers, positions = distinct(row_numbers)
+        return column_keys(access, expr, numbers).take(positions)
     return array_keys(table.values([name], row_numbers)[name])
 
 

@@ -256,10 +256,11 @@ def dense_places(values: NumArray, low: int, size: int) -> tuple[BoolArray, NumA
     """For integers from `low` to below `low + size`: which are there, and for each value its index among those."""
     present = full(size, False, np.bool_)
     for part in chunks(len(values)):
-        present[values[part] - low] = True
+        present[values[part] - low if low else values[part]] = True
     place_of = new_array(size, np.int64)
     np.cumsum(present, out=place_of)
-    return present, fill(len(values), np.int64, lambda part: place_of[values[part] - low] - 1)
+    place_of -= 1
+    return present, fill(len(values), np.int64, lambda part: place_of[values[part] - low if low else values[part]])
 
 
 # Arrow ------------------------------------------------------------------------------------------------------
