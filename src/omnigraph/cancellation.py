@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any, Self
 
 from omnigraph.errors import OmnigraphError
-from omnigraph.fair_share import pause_for_others
+from omnigraph.fair_share import current_share
 
 
 class Stopped(OmnigraphError):
@@ -90,7 +90,9 @@ _current: ContextVar[StopToken | None] = ContextVar("omnigraph_stop", default=No
 def checkpoint() -> None:
     """Raise here if the work must stop, and let other queries go on if it has had its time slice."""
     _check()
-    pause_for_others(_check)
+    share = current_share.get()
+    if share is not None:
+        share.pause(_check)
 
 
 def _check() -> None:

@@ -126,14 +126,7 @@ def _cores() -> int:
 
 
 _scheduler = _Scheduler(max(1, _cores() - 1))
-_current: ContextVar[Share | None] = ContextVar("omnigraph_fair_share", default=None)
-
-
-def pause_for_others(check: Callable[[], None]) -> None:
-    """Called at every checkpoint."""
-    share = _current.get()
-    if share is not None:
-        share.pause(check)
+current_share: ContextVar[Share | None] = ContextVar("omnigraph_fair_share", default=None)
 
 
 class fair_share:  # noqa: N801 - it is used like a function: `with fair_share()`
@@ -142,21 +135,21 @@ class fair_share:  # noqa: N801 - it is used like a function: `with fair_share()
     __slots__ = ("_share", "_token")
 
     def __enter__(self) -> None:
-        self._share = None if _current.get() is not None else Share()
+        self._share = None if current_share.get() is not None else Share()
         if self._share is not None:
-            self._token = _current.set(self._share)
+            self._token = current_share.set(self._share)
 
     def __exit__(self, *_: object) -> None:
         if self._share is not None:
-            _current.reset(self._token)
+            current_share.reset(self._token)
             self._share.end()
 
 
 @contextmanager
 def without_pauses() -> Iterator[None]:
     """The work inside is not held up, because other queries wait for it."""
-    token = _current.set(None)
+    token = current_share.set(None)
     try:
         yield
     finally:
-        _current.reset(token)
+        current_share.reset(token)

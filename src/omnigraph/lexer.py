@@ -49,7 +49,7 @@ _LEXEME = re.compile(
     | (?P<string>    "[^"\\\x00-\x1f]*" )
     | (?P<escaped>   " )
     | (?P<number>    -?[0-9]+ (?P<float> (?:\.[0-9]+)? (?:[eE][+-]?[0-9]+)? ) (?P<word> [A-Za-z0-9_]* ) )
-    | (?P<symbol>    -> | \.\. | <= | >= | != | [{}()\[\],:.?=<>-] )
+    | (?P<symbol>    -> | \.\. | <= | >= | != | \|\| | [{}()\[\],:.?=<>|+*/%-] )
     """,
     re.VERBOSE,
 )
@@ -66,7 +66,6 @@ _HINTS = {
     "@": "an annotation is @ followed by a name, such as @key",
     "!": "write != for unequal and not { … } for what must not match",
     "&": "all clauses have to hold anyway, remove it",
-    "|": "there is no 'or', remove it",
 }
 
 
@@ -325,7 +324,7 @@ class _Lexer:
             return self.here("integer", text, int(text))
         value = float(text)
         if value in (float("inf"), float("-inf")):
-            raise self.error("OG-LX-105", f"{text} is too large for a number of 64 bits", "write a smaller one")
+            return self.here("word", text, value)  # such as the enum value 1E310
         return self.here("float", text, value)
 
     def string_with_escapes(self) -> Token:
@@ -401,6 +400,14 @@ class Tokens:
                 checkpoint()
         return token
 
+    def previous(self) -> Token:
+        """The token taken last; only after one was taken."""
+        return self._tokens[self._at - 1]
+
+    def replace(self, token: Token) -> None:
+        """Put another token in the place of the next one."""
+        self._tokens[self._at] = token
+
     def at(self, text: str, ahead: int = 0) -> bool:
         """Whether the next token is the name or symbol `text`."""
         token = self.peek(ahead)
@@ -423,6 +430,9 @@ class Tokens:
     def unexpected(self, expected: str, token: Token | None = None) -> LanguageError:
         """The error for a token in the wrong position: the syntax error of both languages."""
         found = token or self.peek()
+        if found.kind == "word" and isinstance(found.value, float):
+            message = f"{found} is too large for a number of 64 bits"
+            return self.error("OG-LX-105", message, "write a smaller one", found)
         return self.error("OG-LX-200", f"Found {found}", f"expected {expected}", found)
 
     def error(self, language_code: str, message: str, expected: str, token: Token) -> LanguageError:

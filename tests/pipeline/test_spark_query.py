@@ -105,6 +105,23 @@ def test_rows_that_lie_over_the_stored_ones_count(own: Any, monkeypatch: pytest.
             checked(own, graph, text, bound(text), data, overlays)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_expressions_over_several_variables_have_the_values_of_the_in_process_engine(own: Any, seed: int) -> None:
+    rng = Random(500 + seed)
+    data = random_cases.graph(rng)
+    draw = random_cases.expressions(rng, ["a", "b"])
+    with graph_of(data) as graph:
+        for _ in range(2):
+            kind, shown = draw.any(2)
+            number, real = draw.of("int", 2), draw.of("float", 2)
+            for text in (
+                f"return {{ {shown} as x, {draw.of('bool', 2)} as y }} order {{ coalesce({number}, $a.age) desc }}",
+                f"return {{ {draw.of('text', 2)} as x, sum({number}) as s, sum({real}) as r, max({real}) as m }}",
+            ):
+                query = bound(f"match {{ $a: Person  $b: Person  ({draw.boolean(2)}) }} {text}")
+                checked(own, graph, f"{kind}: {text}", query, data)
+
+
 # One graph, by hand: loops, circles, parallel edges, extreme values, in several fragments.
 
 PEOPLE = [

@@ -10,10 +10,10 @@ from omnigraph.query import ir
 from omnigraph.query.compile import bind
 from omnigraph.query.lint import lint
 from omnigraph.query.parser import parse
+from omnigraph.query.printer import print_file
 from omnigraph.schema.types import Scalar
 from query.gq import CATALOG, NOW, checked, edge, mutation, people, person, read, read_text, rows, values
 from support.interpreter import Graph
-from support.query_printer import print_file
 
 FRIENDS = """
 query friends_of($name: String, $min: I32?) @description("people $name knows") {

@@ -13,10 +13,10 @@ from omnigraph.lexer import LanguageError
 from omnigraph.query.check.checker import check
 from omnigraph.query.lint import lint
 from omnigraph.query.parser import parse
+from omnigraph.query.printer import print_file
 from query.gq import CATALOG, read_text
 from query.test_query_examples import FRIENDS
 from query.test_query_refusals import GRAMMAR, MUTATIONS, NAMES, OUTPUTS, PATTERNS, TYPES
-from support.query_printer import print_file
 
 KEYWORDS = "query match return order limit not insert update delete set where as asc desc true false null"
 CALLS = "now() date( datetime( count( sum( nearest( bm25( rrf( search( fuzzy( match_text( contains starts_with"

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from omnigraph.query import ast
 from omnigraph.query.ast import AGGREGATES, RANKS, TEXT_FILTERS
+from omnigraph.query.functions import SIGNATURES
 from omnigraph.query.parser import parse
+from omnigraph.query.printer import print_file
 from omnigraph.schema.types import SCALARS, Enumeration, ListOf, Scalar, Vector
-from support.query_printer import print_file
 
 KEYWORDS = [
     "match",
@@ -50,16 +51,40 @@ literals = (
     | moments.map(lambda value: ast.LiteralExpr("datetime", value))
 )
 lists = st.lists(literals, max_size=3).map(lambda items: ast.ListExpr(tuple(items)))
-variables = (names | st.just("_")).map(ast.VarRef)
+variables = (names | st.just("_")).map(ast.VarRef)  # none of them a parameter: their names start with p_
 props = st.builds(ast.PropRef, variables, names)
 now = st.just(ast.FunctionCall("now", ()))
-values = literals | lists | variables | now
-matches = st.lists(st.builds(ast.PropertyValue, names, values), max_size=3).map(tuple)
-flat = values | props
-calls = st.builds(ast.FunctionCall, st.sampled_from([*AGGREGATES, *RANKS]), st.lists(flat, max_size=3).map(tuple))
-exprs = flat | calls
-searches = st.builds(ast.FunctionCall, st.sampled_from(TEXT_FILTERS), st.lists(flat, max_size=3).map(tuple))
-operators = st.sampled_from(ast.OPERATORS)
+null = st.just(ast.LiteralExpr("null", None))
+leaves = literals | null | lists | variables | props | now
+
+
+def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Expressions around others, as the parser makes them: `and` and `or` are flat only where no parentheses are."""
+    several = st.lists(inner, min_size=2, max_size=3).map(tuple)
+    branches = st.lists(st.tuples(inner, inner), min_size=1, max_size=2).map(tuple)
+    return (
+        st.builds(ast.FunctionCall, st.sampled_from([*SIGNATURES, *AGGREGATES]), st.lists(inner, max_size=3).map(tuple))
+        | st.builds(ast.BinaryExpr, st.sampled_from([*ast.COMPARISONS, "||", "+", "-", "*", "/", "%"]), inner, inner)
+        | st.builds(ast.UnaryExpr, st.sampled_from(["not", "-", "is null", "is not null"]), inner)
+        | st.builds(ast.ConnectiveExpr, st.sampled_from(["and", "or"]), several)
+        | st.builds(ast.CaseExpr, branches, st.none() | inner)
+        | st.builds(ast.IndexExpr, inner, inner)
+    )
+
+
+def is_not_a_date(expr: ast.Expr) -> bool:
+    """`date("2026-01-31")` is a literal, and a text that is none is refused."""
+    if isinstance(expr, ast.FunctionCall) and expr.fn in ("date", "datetime") and len(expr.args) == 1:
+        (arg,) = expr.args
+        if isinstance(arg, ast.LiteralExpr) and arg.kind == "string":
+            return False
+    return all(is_not_a_date(part) for part in ast.children(expr))
+
+
+exprs = st.recursive(leaves, larger, max_leaves=6).filter(is_not_a_date)
+matches = st.lists(st.builds(ast.PropertyValue, names, exprs), max_size=3).map(tuple)
+calls = st.builds(ast.FunctionCall, st.sampled_from([*AGGREGATES, *RANKS]), st.lists(exprs, max_size=3).map(tuple))
+searches = st.builds(ast.FunctionCall, st.sampled_from(TEXT_FILTERS), st.lists(exprs, max_size=3).map(tuple))
 
 
 @st.composite
@@ -71,26 +96,36 @@ def hops(draw: st.DrawFn) -> ast.Hops:
 @st.composite
 def traversals(draw: st.DrawFn) -> ast.Traversal:
     bound = draw(st.none() | variables)
-    edge = draw(names.filter(lambda name: name not in ("contains", "starts_with")))
+    edge = draw(names)
     return ast.Traversal(draw(variables), edge, draw(variables), draw(st.none() | hops()), draw(st.booleans()), bound)
 
 
-def is_clear(clause: ast.ComparisonClause) -> bool:
+def is_condition(expr: ast.Expr) -> bool:
     """`$a contains $b` is a traversal unless `$a` is a parameter: the parser's own rule, tested elsewhere."""
-    return not (isinstance(clause.left, ast.VarRef) and clause.op in ("contains", "starts_with"))
+    while ast.children(expr) and not isinstance(expr, ast.FunctionCall | ast.ListExpr | ast.CaseExpr):
+        if isinstance(expr, ast.UnaryExpr) and expr.op in ("not", "-"):
+            return True
+        expr = ast.children(expr)[0]
+    return not isinstance(expr, ast.VarRef)
 
 
 clauses: st.SearchStrategy[Any] = st.recursive(
     st.builds(ast.Binding, variables, types_, matches)
     | traversals()
-    | st.builds(ast.ComparisonClause, exprs, operators, exprs).filter(is_clear)
-    | st.builds(ast.SearchFilter, searches),
+    | st.builds(ast.FilterClause, exprs.filter(is_condition) | searches),
     lambda inner: st.lists(inner, min_size=1, max_size=3).map(lambda found: ast.NotClause(tuple(found))),
     max_leaves=4,
 )
 returns = st.lists(st.builds(ast.ReturnItem, exprs, st.none() | names), min_size=1, max_size=3).map(tuple)
+
+
+def is_no_name(expr: ast.Expr) -> bool:
+    """`true` alone in `order` is the column of that name."""
+    return not isinstance(expr, ast.LiteralExpr) or expr.kind not in ("bool", "null")
+
+
 keys = st.builds(
-    ast.OrderItem, names.map(ast.AliasRef) | props | variables | calls, st.sampled_from([None, "asc", "desc"])
+    ast.OrderItem, names.map(ast.AliasRef) | exprs.filter(is_no_name), st.sampled_from([None, "asc", "desc"])
 )
 reads = st.builds(
     ast.ReadBody,
@@ -99,8 +134,9 @@ reads = st.builds(
     st.lists(keys, max_size=2).map(tuple),
     st.none() | st.integers(0, 2**40),
 )
-wheres = st.builds(ast.Where, names, operators, values)
-some_values = st.lists(st.builds(ast.PropertyValue, names, values), min_size=1, max_size=3).map(tuple)
+columns = names.filter(lambda name: name not in ("true", "false", "null", "not", "case")).map(ast.AliasRef)
+wheres = st.recursive(leaves | columns, larger, max_leaves=6).filter(is_not_a_date)
+some_values = st.lists(st.builds(ast.PropertyValue, names, exprs), min_size=1, max_size=3).map(tuple)
 writes = st.lists(
     st.builds(ast.InsertStatement, types_, matches) | st.builds(ast.UpdateStatement, types_, some_values, wheres),
     min_size=1,
@@ -109,7 +145,8 @@ writes = st.lists(
 deletes = st.lists(st.builds(ast.DeleteStatement, types_, wheres), min_size=1, max_size=3).map(
     lambda found: ast.MutationBody(tuple(found))
 )
-params = st.lists(st.builds(ast.ParamDecl, names, param_types, st.booleans()), max_size=3).map(tuple)
+param_names = names.map(lambda name: f"p_{name}")
+params = st.lists(st.builds(ast.ParamDecl, param_names, param_types, st.booleans()), max_size=3).map(tuple)
 notes = st.lists(
     st.builds(ast.QueryAnnotation, names.filter(lambda name: name != "description"), st.none() | strings)
     | st.builds(ast.QueryAnnotation, st.just("description"), strings),

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from query.random_expressions import Expressions
+
 from .graphs import CITY, KNOWS, LIVES_IN, PERSON, Data, Row
 
 TEXTS = ["", "a", "A", "ab", "a_b", "a%b", "é", "\uffff", "\U00010000", "it's", "b\\"]
@@ -72,6 +74,7 @@ def _ends(rng: Random, sources: list[str], targets: list[str], most: int) -> lis
 
 # Queries, as text: the checker then decides about hidden variables and the order's last keys.
 
+NAMES = {"natural": "vast", "height": "weight", "note": "slug", "happy": "ok"}  # of Person, for those of gq.SCHEMA
 OPS = ["=", "!=", "<", "<=", ">", ">="]
 NUMBERS = ["age", "big", "vast", "score", "weight"]
 _NUMBER_LITERALS = [*INTS, 2**53 + 1, 0.5, 0.1, -0.0, 2.0**53]
@@ -126,6 +129,8 @@ def _traversal(rng: Random, one: str, other: str, edge_vars: list[str]) -> str:
 
 
 def _filter(rng: Random, var: str, variables: list[str]) -> str:
+    if rng.random() < 0.3:
+        return f"({expressions(rng, variables).boolean(rng.randint(1, 3))})"
     other, op = rng.choice(variables), rng.choice(OPS)
     one, another = rng.choice(_PAIRS)
     scalars: list[tuple[str, Sequence[Any]]] = [("born", DATES), ("seen", TIMES), ("ok", [True, False])]
@@ -147,6 +152,10 @@ def _filter(rng: Random, var: str, variables: list[str]) -> str:
             f"${var}.{one} {op} ${other}.{another}",
         ]
     )
+
+
+def expressions(rng: Random, variables: Sequence[str]) -> Expressions:
+    return Expressions(rng, variables, NAMES, small=True)
 
 
 def _inner(rng: Random, var: str, other: str) -> str:
@@ -179,14 +188,24 @@ def _plain(rng: Random, variables: list[str], edge_vars: list[str]) -> str:
         f"${rng.choice(variables)}.{rng.choice(_SHOWN[:8])} {rng.choice(['asc', 'desc'])}"
         for _ in range(rng.randint(0, 2))
     ]
+    if rng.random() < 0.4:
+        shown.append(f"{expressions(rng, variables).any(2)[1]} as x")
+    if rng.random() < 0.3:
+        kind = rng.choice(["int", "float", "text", "bool", "date", "datetime"])
+        keys.append(f"coalesce({expressions(rng, variables).of(kind, 2)}, null) {rng.choice(['asc', 'desc'])}")
     return _ending(rng, [*shown, "1 as one"], keys)
 
 
 def _grouped(rng: Random, variables: list[str]) -> str:
     fields = [".name", ".age", ".score", "", ".id", ".tags"]
     by = [f"${rng.choice(variables)}{rng.choice(fields)}" for _ in range(rng.randint(0, 2))]
+    if rng.random() < 0.3:
+        by.append(expressions(rng, variables).any(2)[1])
     of = rng.choice(variables)
     aggregates = [rng.choice(_SUMS).replace("$v", f"${of}") for _ in range(rng.randint(1, 3))]
+    if rng.random() < 0.3:
+        fn, kind = rng.choice([("sum", "int"), ("sum", "float"), ("avg", "float"), ("min", "text"), ("max", "date")])
+        aggregates.append(f"{fn}({expressions(rng, variables).of(kind, 2)})")
     shown = [f"{expr} as g{i}" for i, expr in enumerate(by)] + [f"{expr} as a{i}" for i, expr in enumerate(aggregates)]
     return _ending(rng, shown, [f"a0 {rng.choice(['asc', 'desc'])}"] if rng.random() < 0.5 else [])
 

@@ -15,7 +15,7 @@ from omnigraph.query.compile import compile_queries
 from omnigraph.query.ir import WHERE_ROW, Filter, UpdateRows
 from omnigraph.read.match.filters import filter_table, lance_filter
 from omnigraph.read.tables.arrow_numpy import compare_values
-from support import interpreter
+from support import expressions, interpreter
 from support.catalogs import ids_of
 
 from . import random_cases
@@ -46,15 +46,15 @@ def test_pushed_filters_pass_what_passes_in_memory() -> None:
                 ).pattern
             except LanguageError:
                 continue
-            (condition,) = pattern.filters
-            kept = ids_of(whole.filter(pa.array(filter_table(condition, whole))))
-            expected = [row["id"] for row in rows if interpreter.holds(condition, {"a": stored_row(PERSON, row)})]
-            assert kept == sorted(expected), condition
-            predicate = lance_filter(condition, DEFINITION)
-            if predicate is not None:
-                pushed += 1
-                found = ids_of(snapshot.to_arrow(PERSON, ["id"], predicate))
-                assert found == sorted(expected), predicate
+            for condition in pattern.filters:
+                kept = ids_of(whole.filter(pa.array(filter_table(condition, whole))))
+                expected = [row["id"] for row in rows if interpreter.holds(condition, {"a": stored_row(PERSON, row)})]
+                assert kept == sorted(expected), condition
+                predicate = lance_filter(condition, DEFINITION)
+                if predicate is not None:
+                    pushed += 1
+                    found = ids_of(snapshot.to_arrow(PERSON, ["id"], predicate))
+                    assert found == sorted(expected), predicate
     assert pushed > 100
 
 
@@ -127,10 +127,10 @@ def test_numbers_of_all_types_compare_as_python_compares_them(kind: Any, other: 
     one = pa.array([a for a in left for _ in right], kind)
     two = pa.array([b for _ in left for b in right], other)
     for op in ("=", "!=", "<", "<=", ">", ">="):
-        expected = [interpreter._compare(op, a, b) for a in left for b in right]
+        expected = [expressions.compared(op, a, b) for a in left for b in right]
         assert compare_values(op, one, two, "number", len(one)).tolist() == expected
         for constant in NUMBERS:
-            expected = [interpreter._compare(op, a, constant) for a in left]
+            expected = [expressions.compared(op, a, constant) for a in left]
             found = compare_values(op, pa.array(left, kind), constant, "number", len(left))
             assert found.tolist() == expected, (op, constant)
 

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 
 from omnigraph.query import ir
 from omnigraph.query.values import round_f32
+from support import expressions
 
 Entity: TypeAlias = Mapping[str, Any]
 Graph: TypeAlias = Mapping[str, Sequence[Entity]]
@@ -150,56 +151,14 @@ def _filter(condition: ir.Filter, graph: Graph) -> _Clause:
 
 
 def holds(condition: ir.Filter, row: Row) -> bool:
-    """Whether a filter is true for a row; null makes it false, whatever the operator."""
-    values = [_operand(operand, row) for operand in ir.operands(condition)]
-    if any(value is None for value in values):
-        return False
-    match condition:
-        case ir.Compare(op, _, _, domain):
-            return _compare(op, _in_domain(values[0], domain), _in_domain(values[1], domain))
-        case ir.ListContains(_, _, domain):
-            return any(_in_domain(item, domain) == _in_domain(values[1], domain) for item in values[0])
-        case ir.TextContains():
-            return str(values[1]) in str(values[0])
-        case ir.TextStartsWith():
-            return str(values[0]).startswith(str(values[1]))
-        case ir.TextSearch(kind):
-            return _finds(kind, str(values[0]), str(values[1]), int(values[2]) if kind == "fuzzy" else 0)
-
-
-def _operand(operand: ir.Operand, row: Row) -> Any:
-    match operand:
-        case ir.Literal(value):
-            return value
-        case ir.Prop(var, _, column):
-            return row[var].get(column.column)
-        case ir.EntityId(var):
-            return row[var]["id"]
-        case ir.EdgeEnd(var, _, end):
-            return row[var][end]
-        case ir.ParamRef() | ir.Now():
-            raise AssertionError("bind the query first")
-
-
-def _in_domain(value: Any, domain: ir.Domain) -> Any:
-    """Python compares int with float exactly, str by code point, False before True."""
-    return round_f32(value) if domain == "f32" else value
-
-
-def _compare(op: ir.CompareOp, left: Any, right: Any) -> bool:
-    match op:
-        case "=":
-            return bool(left == right)
-        case "!=":
-            return bool(left != right)
-        case "<":
-            return bool(left < right)
-        case "<=":
-            return bool(left <= right)
-        case ">":
-            return bool(left > right)
-        case ">=":
-            return bool(left >= right)
+    """Whether a filter is true for a row, neither false nor unknown."""
+    if isinstance(condition, ir.TextSearch):
+        values = [expressions.value(part, row) for part in ir.parts_of(condition)]
+        if any(value is None for value in values):
+            return False
+        edits = int(values[2]) if condition.kind == "fuzzy" else 0
+        return _finds(condition.kind, str(values[0]), str(values[1]), edits)
+    return expressions.value(condition, row) is True
 
 
 # Text search
@@ -315,7 +274,7 @@ class _Result:
         if isinstance(expr, ir.WholeNode):
             entity = self.first[expr.var]
             return {"id": entity["id"]} | {column.name: entity.get(column.column) for column in expr.columns}
-        return _operand(expr, self.first)
+        return expressions.value(expr, self.first)
 
     @cached_property
     def first(self) -> Row:
@@ -325,7 +284,7 @@ class _Result:
         if aggregate.arg is None:
             return len(self.rows)
         arg = aggregate.arg
-        values = [value for row in self.rows if (value := _operand(arg, row)) is not None]
+        values = [value for row in self.rows if (value := expressions.value(arg, row)) is not None]
         if aggregate.fn == "count":
             return len(values)
         if not values:
@@ -365,8 +324,7 @@ def _group_value(expr: ir.OutputExpr, row: Row) -> Any:
         return row[expr.var]["id"]
     if isinstance(expr, ir.Literal):
         return None
-    assert isinstance(expr, ir.Prop | ir.EntityId)
-    value = _operand(expr, row)
+    value = expressions.value(expr, row)  # type: ignore[arg-type]
     return tuple(value) if isinstance(value, list) else value
 
 

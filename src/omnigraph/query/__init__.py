@@ -3,7 +3,8 @@
 ast.py                the syntax tree, with positions for errors
 parser.py             text -> AST; the grammar is at its top
 expression_parser.py  types, values and expressions of the grammar
-printer.py            expressions as text
+functions.py          what functions take and return
+printer.py            AST -> text
 check/                AST and catalog -> IR: the type checker
 ir/                   the typed IR: all that executors see
 values.py             user values -> typed values

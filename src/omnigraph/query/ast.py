@@ -7,7 +7,7 @@ gives equal values.
 import datetime as dt
 from dataclasses import dataclass, field
 from typing import Literal as OneOf
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 from omnigraph.lexer import Token
 from omnigraph.schema.types import PropertyType
@@ -15,9 +15,15 @@ from omnigraph.schema.types import PropertyType
 NOWHERE = Token("end", "", None, 1, 1, 0)
 ANONYMOUS = "_"
 
-LiteralKind: TypeAlias = OneOf["string", "integer", "float", "bool", "date", "datetime"]
-Operator: TypeAlias = OneOf["=", "!=", "<", "<=", ">", ">=", "contains", "starts_with"]
-OPERATORS: tuple[Operator, ...] = ("=", "!=", "<", "<=", ">", ">=", "contains", "starts_with")
+LiteralKind: TypeAlias = OneOf["string", "integer", "float", "bool", "date", "datetime", "null"]
+Comparison: TypeAlias = OneOf[
+    "=", "!=", "<", "<=", ">", ">=", "in", "not in", "contains", "starts_with", "ends_with", "matches"
+]
+Arithmetic: TypeAlias = OneOf["||", "+", "-", "*", "/", "%"]
+BinaryOp: TypeAlias = Comparison | Arithmetic
+UnaryOp: TypeAlias = OneOf["not", "-", "is null", "is not null"]
+Connective: TypeAlias = OneOf["and", "or"]
+COMPARISONS: tuple[Comparison, ...] = get_args(Comparison)
 AGGREGATES = ("count", "sum", "avg", "min", "max")
 RANKS = ("nearest", "bm25", "rrf")
 TEXT_FILTERS = ("search", "fuzzy", "match_text")
@@ -29,10 +35,10 @@ OrderDirection: TypeAlias = OneOf["asc", "desc"]
 
 @dataclass(frozen=True, slots=True)
 class LiteralExpr:
-    """`kind` distinguishes 1, 1.0 and true, which are equal in Python."""
+    """`kind` distinguishes 1, 1.0 and true, which are equal in Python; the value of `null` is None."""
 
     kind: LiteralKind
-    value: str | bool | int | float | dt.date | dt.datetime
+    value: str | bool | int | float | dt.date | dt.datetime | None
     at: Token = field(default=NOWHERE, compare=False, repr=False)
 
 
@@ -65,7 +71,7 @@ class PropRef:
 
 @dataclass(frozen=True, slots=True)
 class AliasRef:
-    """A bare name in `order`: a column of `return`."""
+    """A bare name: a column of `return` in `order`, the row's own property in a mutation's `where`."""
 
     name: str
     at: Token = field(default=NOWHERE, compare=False, repr=False)
@@ -80,7 +86,97 @@ class FunctionCall:
     at: Token = field(default=NOWHERE, compare=False, repr=False)
 
 
-Expr: TypeAlias = LiteralExpr | ListExpr | VarRef | PropRef | AliasRef | FunctionCall
+@dataclass(frozen=True, slots=True)
+class BinaryExpr:
+    op: BinaryOp
+    left: "Expr"
+    right: "Expr"
+    at: Token = field(default=NOWHERE, compare=False, repr=False)  # the operator
+
+
+@dataclass(frozen=True, slots=True)
+class UnaryExpr:
+    """A prefix operator, or the postfix `is [not] null`."""
+
+    op: UnaryOp
+    arg: "Expr"
+    at: Token = field(default=NOWHERE, compare=False, repr=False)  # the operator
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectiveExpr:
+    """`a and b and …`, `a or b or …`: flat, so that long lists of conditions are not deep trees."""
+
+    op: Connective
+    args: tuple["Expr", ...]
+    at: Token = field(default=NOWHERE, compare=False, repr=False)  # the first operator
+
+
+@dataclass(frozen=True, slots=True)
+class CaseExpr:
+    """`case when condition then value … [else value] end`."""
+
+    branches: tuple[tuple["Expr", "Expr"], ...]
+    otherwise: "Expr | None" = None
+    at: Token = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexExpr:
+    """`list[index]`."""
+
+    items: "Expr"
+    index: "Expr"
+    at: Token = field(default=NOWHERE, compare=False, repr=False)  # the bracket
+
+
+Expr: TypeAlias = (
+    LiteralExpr
+    | ListExpr
+    | VarRef
+    | PropRef
+    | AliasRef
+    | FunctionCall
+    | BinaryExpr
+    | UnaryExpr
+    | ConnectiveExpr
+    | CaseExpr
+    | IndexExpr
+)
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The expressions directly inside an expression, in the order of the text."""
+    match expr:
+        case ListExpr(items):
+            return items
+        case FunctionCall(_, args) | ConnectiveExpr(_, args):
+            return args
+        case BinaryExpr(_, left, right) | IndexExpr(left, right):
+            return (left, right)
+        case UnaryExpr(_, arg):
+            return (arg,)
+        case CaseExpr(branches, otherwise):
+            inner = tuple(part for branch in branches for part in branch)
+            return inner if otherwise is None else (*inner, otherwise)
+        case _:
+            return ()
+
+
+def start_token(expr: Expr) -> Token:
+    """Where an expression starts."""
+    while True:
+        match expr:
+            case PropRef(var):
+                return var.at
+            case BinaryExpr(_, left, _) | IndexExpr(left, _):
+                expr = left
+            case UnaryExpr("is null" | "is not null", arg):
+                expr = arg
+            case ConnectiveExpr(_, args):
+                expr = args[0]
+            case _:
+                return expr.at
 
 
 # match
@@ -124,22 +220,10 @@ class Traversal:
 
 
 @dataclass(frozen=True, slots=True)
-class ComparisonClause:
-    left: Expr
-    op: Operator
-    right: Expr
-    at: Token = field(default=NOWHERE, compare=False, repr=False)  # the operator
+class FilterClause:
+    """A boolean expression, or one of `search(field, q)`, `fuzzy(field, q [, edits])`, `match_text(field, q)`."""
 
-
-@dataclass(frozen=True, slots=True)
-class SearchFilter:
-    """`search(field, q)`, `fuzzy(field, q [, edits])`, `match_text(field, q)`."""
-
-    call: FunctionCall
-
-    @property
-    def at(self) -> Token:
-        return self.call.at
+    condition: Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +232,7 @@ class NotClause:
     at: Token = field(default=NOWHERE, compare=False, repr=False)
 
 
-Clause: TypeAlias = Binding | Traversal | ComparisonClause | SearchFilter | NotClause
+Clause: TypeAlias = Binding | Traversal | FilterClause | NotClause
 
 
 # return, order, mutations
@@ -178,15 +262,6 @@ class ReadBody:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    prop: str
-    op: Operator
-    value: Expr
-    at: Token = field(default=NOWHERE, compare=False, repr=False)  # the property
-    op_at: Token = field(default=NOWHERE, compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class InsertStatement:
     type_name: str
     values: tuple[PropertyValue, ...]
@@ -197,14 +272,14 @@ class InsertStatement:
 class UpdateStatement:
     type_name: str
     values: tuple[PropertyValue, ...]
-    where: Where
+    where: Expr  # a bare name is a property of the row
     at: Token = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteStatement:
     type_name: str
-    where: Where
+    where: Expr
     at: Token = field(default=NOWHERE, compare=False, repr=False)
 
 

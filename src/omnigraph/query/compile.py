@@ -9,7 +9,7 @@ has no parameter and no `now()`.
 """
 
 import datetime as dt
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Self, TypeVar, cast
@@ -27,6 +27,7 @@ from omnigraph.query.parser import parse
 from omnigraph.query.values import BadValue, parse_value, round_f32, to_instant
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.identity import canonical_text, id_from_texts
+from omnigraph.schema.regex import pattern_problem
 from omnigraph.schema.types import Enumeration, ListOf, Scalar
 
 AnyQuery = TypeVar("AnyQuery", ir.ReadQuery, ir.MutationQuery)
@@ -78,7 +79,7 @@ def bind(query: AnyQuery, values: Mapping[str, object], *, now: dt.datetime) -> 
         query.grouped,
         query.group_by,
         tuple(binder.key(key) for key in query.order),
-        query.tiebreak,
+        tuple(binder.key(key) for key in query.tiebreak),
         query.limit,
         tuple(binder.rank(rank) for rank in query.keeps),
         False,
@@ -114,11 +115,12 @@ def bind_values(params: tuple[ir.Param, ...], values: Mapping[str, object]) -> d
 class _Binder:
     def __init__(self, values_by_name: dict[str, ir.Value], now: dt.datetime) -> None:
         self.values_by_name, self.now = values_by_name, now
+        self.names = frozenset(values_by_name)
 
     # Patterns
 
     def pattern(self, pattern: ir.Pattern) -> ir.Pattern:
-        filters = tuple(kept for entry in pattern.filters if (kept := self.filter(entry)) is not None)
+        filters = tuple([part for entry in pattern.filters for part in self.filter(entry)])
         negations: list[ir.Not] = []
         for negation in pattern.negations:
             inner = self.pattern(negation.pattern)
@@ -127,27 +129,75 @@ class _Binder:
         parts = (pattern.nodes, pattern.traversals, filters, tuple(negations))
         return ir.Pattern(*parts, ir.free_variables(*parts) if pattern.outer else ())
 
-    def filter(self, condition: ir.Filter) -> ir.Filter | None:
-        """The filter without parameters; None where a parameter is null, which drops the filter."""
-        match condition:
+    def filter(self, condition: ir.Filter) -> tuple[ir.Filter, ...]:
+        """The condition without parameters, as filters that all must hold; none where an absent parameter drops it."""
+        if isinstance(condition, ir.TextSearch):
+            found = self.text_search(condition.kind, condition.field, condition.query, condition.edits)
+            return () if found is None else (found,)
+        try:
+            bound = self.condition(condition)
+        except _AbsentParameterError:
+            return ()
+        return ir.conjuncts(bound) if isinstance(bound, ir.Apply) else (bound,)
+
+    def condition(self, condition: ir.Condition) -> ir.Condition:
+        """The condition without parameters. An absent one is null if the condition says what that means, with
+        `coalesce` or `is null`; otherwise it raises _AbsentParameterError.
+        """
+        nullable = frozenset(_tested_for_null(condition)) if isinstance(condition, ir.Apply) else frozenset()
+        return ir.as_condition(self.expr(condition, nullable))
+
+    def expr(self, expr: ir.Expr, nullable: frozenset[str]) -> ir.Expr:
+        """The expression without parameters; those in `nullable` may be null."""
+        match expr:
+            case ir.Prop() | ir.EntityId() | ir.EdgeEnd() | ir.Literal():
+                return expr
+            case ir.ParamRef():
+                return self.bind_parameter(expr, nullable)
+            case ir.Now():
+                return ir.Literal(self.now, ir.DATETIME)
             case ir.Compare(op, left, right, domain):
-                one, other = self.bind_operand(left), self.bind_operand(right)
-                return None if one is None or other is None else ir.Compare(op, one, other, domain)
+                return ir.Compare(op, self.expr(left, nullable), self.expr(right, nullable), domain)
             case ir.ListContains(items, item, domain):
-                one, other = self.bind_operand(items), self.bind_operand(item)
-                return None if one is None or other is None else ir.ListContains(one, other, domain)
+                return ir.ListContains(self.expr(items, nullable), self.expr(item, nullable), domain)
             case ir.TextContains(text, part):
-                one, other = self.bind_operand(text), self.bind_operand(part)
-                return None if one is None or other is None else ir.TextContains(one, other)
+                return ir.TextContains(self.expr(text, nullable), self.expr(part, nullable))
             case ir.TextStartsWith(text, prefix):
-                one, other = self.bind_operand(text), self.bind_operand(prefix)
-                return None if one is None or other is None else ir.TextStartsWith(one, other)
-            case ir.TextSearch(kind, searched, query, edits):
-                return self.text_search(kind, searched, query, edits)
+                return ir.TextStartsWith(self.expr(text, nullable), self.expr(prefix, nullable))
+            case ir.Case(branches, otherwise, kind):
+                bound = tuple((self.expr(when, nullable), self.expr(then, nullable)) for when, then in branches)
+                return ir.Case(bound, self.expr(otherwise, nullable), kind)
+            case ir.Apply(fn, args, kind):
+                values = tuple(self.expr(arg, nullable) for arg in args)
+                if fn == "matches":
+                    self.check_pattern(args[1], values[1])
+                return ir.Apply(fn, values, kind)
+
+    def bind_parameter(self, ref: ir.ParamRef, nullable: frozenset[str]) -> ir.Literal:
+        """The value of a parameter. A number that is compared with an F32 is rounded to F32."""
+        value = self.values_by_name[ref.name]
+        if value is None:
+            if ref.name not in nullable:
+                raise _AbsentParameterError(ref.name)
+            return ir.Literal(None, ref.type)
+        if ref.type == ref.param_type:
+            return ir.Literal(value, ref.type)
+        if ref.type in _F32:
+            if isinstance(value, tuple):
+                return ir.Literal(tuple(round_f32(cast(float, item)) for item in value), ref.type)
+            return ir.Literal(round_f32(cast(float, value)), ref.type)
+        return self.node_id(ref)
+
+    def check_pattern(self, given: ir.Expr, bound: ir.Expr) -> None:
+        if isinstance(given, ir.ParamRef) and isinstance(bound, ir.Literal) and bound.value is not None:
+            problem = pattern_problem(cast(str, bound.value))
+            if problem is not None:
+                remedy = "give another regular expression"
+                raise ParameterError("OG-GQ-702", given.name, f"the pattern can't be used, {problem}", remedy)
 
     def text_search(
         self, kind: ir.TextSearchKind, searched: ir.Prop, query: ir.Constant, edits: ir.Constant | None
-    ) -> ir.Filter | None:
+    ) -> ir.TextSearch | None:
         words = self.to_literal(query)
         letters = None if edits is None else self.to_literal(edits)
         if words.value is None or (letters is not None and letters.value is None):
@@ -155,23 +205,6 @@ class _Binder:
         if letters is not None:
             self.check_bounds(edits, letters, 0, FUZZY_EDITS_MAX)
         return ir.TextSearch(kind, searched, words, letters)
-
-    def bind_operand(self, operand: ir.Operand) -> ir.Operand | None:
-        """One side of a comparison; None for null. A number that is compared with an F32 is rounded to F32."""
-        if isinstance(operand, ir.Now):
-            return ir.Literal(self.now, ir.DATETIME)
-        if not isinstance(operand, ir.ParamRef):
-            return operand
-        value = self.values_by_name[operand.name]
-        if value is None:
-            return None
-        if operand.type == operand.param_type:
-            return ir.Literal(value, operand.type)
-        if operand.type in _F32:
-            if isinstance(value, tuple):
-                return ir.Literal(tuple(round_f32(cast(float, item)) for item in value), operand.type)
-            return ir.Literal(round_f32(cast(float, value)), operand.type)
-        return self.node_id(operand)
 
     def to_literal(self, constant: ir.Constant) -> ir.Literal:
         """A constant as a literal, which may be null."""
@@ -193,16 +226,18 @@ class _Binder:
         return entry if expr is entry.expr else ir.Projection(entry.name, expr)
 
     def output(self, expr: ir.OutputExpr) -> ir.OutputExpr:
-        if isinstance(expr, ir.ParamRef | ir.Now):
-            return self.to_literal(expr)
+        if isinstance(expr, ir.WholeNode):
+            return expr
         if isinstance(expr, ir.Nearest | ir.Bm25 | ir.Rrf):
             return self.rank(expr)
-        return expr
+        if isinstance(expr, ir.Aggregate):
+            return expr if expr.arg is None else ir.Aggregate(expr.fn, self.expr(expr.arg, self.names), expr.type)
+        return self.expr(expr, self.names)
 
     def key(self, key: ir.OrderKey) -> ir.OrderKey:
-        if not isinstance(key.expr, ir.Nearest | ir.Bm25 | ir.Rrf):
-            return key
-        return ir.OrderKey(self.rank(key.expr), key.descending, key.nulls_first, key.column)
+        expr = self.output(key.expr)
+        assert not isinstance(expr, ir.WholeNode)
+        return key if expr is key.expr else ir.OrderKey(expr, key.descending, key.nulls_first, key.column)
 
     def rank(self, rank: ir.Rank) -> ir.Rank:
         if isinstance(rank, ir.Rrf):
@@ -275,15 +310,29 @@ class _Binder:
             return ir.Literal(id_from_texts(cast(tuple[str, ...], found.value)), ir.STRING)
         return ir.Literal(canonical_text(found.value, constant.param_type), ir.STRING)
 
-    def where(self, condition: ir.Filter) -> ir.Filter:
-        found = self.filter(condition)
-        if found is not None:
-            return found
-        for operand in ir.operands(condition):
-            if isinstance(operand, ir.ParamRef) and self.values_by_name[operand.name] is None:
-                remedy = "give a value: without one every row would be selected"
-                raise ParameterError("OG-GQ-706", operand.name, "it is null, but a where needs a value", remedy)
-        return condition
+    def where(self, condition: ir.Condition) -> ir.Condition:
+        try:
+            return self.condition(condition)
+        except _AbsentParameterError as absent:
+            remedy = "give a value: without one every row would be selected"
+            raise ParameterError("OG-GQ-706", absent.name, "it is null, but a where needs a value", remedy) from None
+
+
+class _AbsentParameterError(Exception):
+    """An optional parameter has no value, and the condition does not say what that means. Never leaves this module."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+def _tested_for_null(expr: ir.Expr) -> Iterator[str]:
+    """The parameters inside `coalesce(…)` and before `is [not] null`."""
+    if isinstance(expr, ir.Apply) and expr.fn in ("coalesce", "is_null"):
+        yield from (leaf.name for leaf in ir.leaves(expr) if isinstance(leaf, ir.ParamRef))
+        return
+    for part in ir.parts_of(expr):
+        yield from _tested_for_null(part)
 
 
 ENTRIES_MAX = 1_000

@@ -215,7 +215,7 @@ def _expressions(body: ast.ReadBody | ast.MutationBody) -> Iterator[ast.Expr]:
             if not isinstance(statement, ast.DeleteStatement):
                 yield from (entry.value for entry in statement.values)
             if not isinstance(statement, ast.InsertStatement):
-                yield statement.where.value
+                yield statement.where
         return
     yield from _expressions_in(body.match)
     yield from (item.expr for item in body.returns)
@@ -227,10 +227,8 @@ def _expressions_in(clauses: tuple[ast.Clause, ...]) -> Iterator[ast.Expr]:
         match clause:
             case ast.Binding(_, _, matches):
                 yield from (entry.value for entry in matches)
-            case ast.ComparisonClause(left, _, right):
-                yield from (left, right)
-            case ast.SearchFilter(call):
-                yield call
+            case ast.FilterClause(condition):
+                yield condition
             case ast.NotClause(inner):
                 yield from _expressions_in(inner)
             case ast.Traversal():
@@ -239,11 +237,8 @@ def _expressions_in(clauses: tuple[ast.Clause, ...]) -> Iterator[ast.Expr]:
 
 def _parts(expr: ast.Expr) -> Iterator[ast.Expr]:
     yield expr
-    if isinstance(expr, ast.FunctionCall):
-        for arg in expr.args:
-            yield from _parts(arg)
-    elif isinstance(expr, ast.ListExpr):
-        yield from expr.items
+    for part in ast.children(expr):
+        yield from _parts(part)
 
 
 def _variables_of(expr: ast.Expr) -> Iterator[ast.VarRef]:

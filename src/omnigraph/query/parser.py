@@ -1,32 +1,30 @@
 """Text to AST: recursive descent, one function for each rule of the grammar, no lookup of names.
 
-No word is reserved: the meaning of a name depends on its position. Two forms are ambiguous. `$a contains $b` is a
-comparison if `$a` is a parameter, and otherwise the traversal of an edge `Contains`; `$a <knows> $b` is a traversal,
-because no comparison has a bare name on its right.
+No word is reserved: the meaning of a name depends on its position. A clause that starts with `$a name $b`,
+`$a $w:` or `$a <name>` is a traversal if `$a` is not a parameter, whatever the name; every other clause that is not a
+binding or `not { … }` is a boolean expression. Commas between items are optional: an item extends as far as it can.
 
     file       = query+
     query      = "query" NAME "(" [param ("," param)*] ")" annotation* "{" (read | statement+) "}"
     param      = $NAME ":" type ["?"]
-    read       = "match" "{" clause+ "}" "return" "{" item ("," item)* "}"
-                 ["order" "{" key ("," key)* "}"] ["limit" INT]
-    clause     = $v ":" TYPE [values] | $a [$w ":"] (edge | "<" edge ">") [hops] $b | expr op expr
-               | ("search" | "fuzzy" | "match_text") "(" … ")" | "not" "{" clause+ "}"
+    read       = "match" "{" clause+ "}" "return" "{" (item [","])+ "}" ["order" "{" (key [","])+ "}"] ["limit" INT]
+    clause     = $v ":" TYPE [values] | $a [$w ":"] (edge | "<" edge ">") [hops] $b | expr | "not" "{" clause+ "}"
     hops       = "{" INT "," [INT] "}"
     item       = expr ["as" NAME]            key = expr ["asc" | "desc"]
-    statement  = "insert" TYPE values | "update" TYPE "set" values "where" cond | "delete" TYPE "where" cond
-    values     = "{" [NAME ":" expr ([","] NAME ":" expr)*] "}"          cond = NAME op expr
-    expr       = literal | $NAME | $NAME "." NAME | FN "(" [expr ("," expr)*] ")"
+    statement  = "insert" TYPE values | "update" TYPE "set" values "where" expr | "delete" TYPE "where" expr
+    values     = "{" [NAME ":" expr ([","] NAME ":" expr)*] "}"
+    expr       = see expression_parser.py
 """
 
 from omnigraph.lexer import LanguageError, Token
 from omnigraph.query.ast import (
-    TEXT_FILTERS,
+    COMPARISONS,
     AliasRef,
     Binding,
     Clause,
-    ComparisonClause,
     DeleteStatement,
     Expr,
+    FilterClause,
     Hops,
     InsertStatement,
     MutationBody,
@@ -40,23 +38,20 @@ from omnigraph.query.ast import (
     QueryFile,
     ReadBody,
     ReturnItem,
-    SearchFilter,
     Traversal,
     UpdateStatement,
     VarRef,
-    Where,
 )
-from omnigraph.query.expression_parser import INTEGER_MAX, OPERATOR_TEXTS, ExpressionParser
+from omnigraph.query.expression_parser import INTEGER_MAX, WORD_OPERATORS, ExpressionParser
 
 NOT_DEPTH_MAX = 16
 HOPS_MAX = 2**31 - 1
 
 READ_PARTS = ("match", "return", "order", "limit")
 STATEMENTS = ("insert", "update", "delete")
-_WORD_OPERATORS = frozenset({"contains", "starts_with"})
 _CONNECTIVES = {
     "and": "all clauses have to hold anyway, remove it",
-    "or": "there is no 'or': write two queries, or a list with contains, such as [1, 2] contains $x.prop",
+    "or": "connect two conditions, such as $x.age > 3 or $x.age is null",
     "where": "write the condition as a clause of match, such as $x.age > 3",
 }
 
@@ -188,24 +183,21 @@ class _QueryParser(ExpressionParser):
         return tuple(found)
 
     def clause(self, depth: int) -> Clause:
-        token = self.peek()
+        token, follows = self.peek(), self.peek(1)
         if token.kind == "variable":
             return self.clause_of_variable()
         if token.kind == "name":
-            follows = self.peek(1)
             if token.text == "not" and follows.text == "{":
                 return self.negation(depth)
-            if follows.text == "(" and token.text in TEXT_FILTERS:
-                return SearchFilter(self.call(0))
             if token.text in _CONNECTIVES:
                 raise self.error("OG-GQ-109", f"{token} is not a clause", _CONNECTIVES[token.text], token)
-            if token.text == "not":
-                raise self.unexpected("{ and the clauses that must not match", follows)
-        if token.kind in ("name", "string", "integer", "float") or token.text == "[":
-            return self.comparison(self.expr(0))
+            if follows.text == "(" or token.text in ("not", "case", "true", "false", "null"):
+                return FilterClause(self.expr())
+        elif token.kind in ("string", "integer", "float") or token.text in ("[", "(", "-"):
+            return FilterClause(self.expr())
         if token.text == ",":
             raise self.error("OG-GQ-109", "A comma is not a clause", "white space separates clauses, remove it", token)
-        raise self.unexpected("a clause: $x: Type, $a edge $b, a comparison, not { … } or }")
+        raise self.unexpected("a clause: $x: Type, $a edge $b, a condition, not { … } or }")
 
     def negation(self, depth: int) -> NotClause:
         start = self.take()
@@ -214,32 +206,31 @@ class _QueryParser(ExpressionParser):
         return NotClause(self.clauses("not", depth + 1), start)
 
     def clause_of_variable(self) -> Clause:
-        """A binding, a traversal or a comparison, depending on what follows the variable."""
+        """A binding, a traversal or a condition, depending on what follows the variable."""
         start, follows = self.peek(), self.peek(1)
         if follows.text == ":":
             return self.binding()
+        if start.value in self.params:
+            return FilterClause(self.expr())
         if follows.kind == "variable":
             if self.peek(2).text != ":":
                 expected = f"an edge between {start} and {follows}, such as {start} knows {follows}"
                 raise self.unexpected(expected, follows)
             return self.traversal()
-        if follows.kind == "name":
-            if follows.text in _WORD_OPERATORS and self.is_comparison():
-                return self.comparison(self.expr(0))
+        if follows.kind == "name" and not self.is_condition(follows):
             return self.traversal()
         if follows.text == "<" and self.peek(2).kind == "name" and self.peek(3).text == ">":
             return self.traversal()
-        if follows.text == "." or follows.text in OPERATOR_TEXTS:
-            return self.comparison(self.expr(0))
-        expected = f": Type, an edge, .property or an operator after {start}"
-        raise self.unexpected(expected, follows)
+        if follows.kind not in ("symbol", "name") or follows.text in ("}", ",", "{", ")", "]", "?"):
+            expected = f": Type, an edge, .property or an operator after {start}"
+            raise self.unexpected(expected, follows)
+        return FilterClause(self.expr())
 
-    def is_comparison(self) -> bool:
-        """Whether `$x contains …` is a comparison: a parameter on the left, or no lone variable on the right."""
-        operand, after = self.peek(2), self.peek(3)
-        if operand.kind != "variable":
-            return operand.text != "{"
-        return after.text == "." or self.peek().value in self.params
+    def is_condition(self, word: Token) -> bool:
+        """Whether `$a word …` is a condition on `$a`: a word that is an operator, and no lone variable behind it."""
+        if self.peek(2).kind == "variable" or self.peek(2).text == "{":
+            return False
+        return word.text in WORD_OPERATORS
 
     def binding(self) -> Binding:
         var = self.variable()
@@ -261,7 +252,7 @@ class _QueryParser(ExpressionParser):
         hops = self.hops() if self.at("{") else None
         if self.peek().kind != "variable":
             expected = f"the variable that {edge} leads to, such as $b or $_"
-            if self.peek().kind == "name" or self.peek().text in OPERATOR_TEXTS:
+            if self.peek().kind == "name" or self.peek().text in COMPARISONS:
                 expected += f"; a property is written ${source.name}.{edge}"
             raise self.unexpected(expected)
         return Traversal(source, edge.text, self.variable(), hops, undirected, edge_var, edge)
@@ -283,10 +274,6 @@ class _QueryParser(ExpressionParser):
             raise self.error("OG-GQ-111", message, remedy, highest or lowest)
         return Hops(lowest.value, most, start)
 
-    def comparison(self, left: Expr) -> ComparisonClause:
-        op, token = self.operator()
-        return ComparisonClause(left, op, self.expr(0), token)
-
     # return and order
 
     def return_items(self) -> list[ReturnItem]:
@@ -294,17 +281,16 @@ class _QueryParser(ExpressionParser):
         items: list[ReturnItem] = []
         while not self.at("}"):
             start = self.peek()
-            expr = self.expr(0)
+            expr = self.expr()
             alias: str | None = None
             if self.accept("as"):
                 start = self.expect_kind("name", "the column's name")
                 alias = start.text
             items.append(ReturnItem(expr, alias, start))
-            if not self.accept(","):
-                break
+            self.accept(",")
         if not items:
             raise self.unexpected("what to return, such as $p.name")
-        self.expect("}", ", or as or }")
+        self.take()
         return items
 
     def order_items(self) -> list[OrderItem]:
@@ -312,22 +298,24 @@ class _QueryParser(ExpressionParser):
         items: list[OrderItem] = []
         while not self.at("}"):
             start = self.peek()
-            expr: Expr
-            if start.kind == "name" and self.peek(1).text != "(":
-                expr = AliasRef(self.take().text, start)
-            else:
-                expr = self.expr(0)
+            expr = self.column_or_expr()
             direction: OrderDirection | None = None
             if self.at("asc") or self.at("desc"):
                 start = self.take()
                 direction = "asc" if start.text == "asc" else "desc"
             items.append(OrderItem(expr, direction, start))
-            if not self.accept(","):
-                break
+            self.accept(",")
         if not items:
             raise self.unexpected("what to order by, such as $p.name or a column's name")
-        self.expect("}", ", or asc or desc or }")
+        self.take()
         return items
+
+    def column_or_expr(self) -> Expr:
+        """A name alone is a column, whatever the name."""
+        start, follows = self.peek(), self.peek(1)
+        if start.kind == "name" and (follows.text in (",", "}") or (follows.text in ("asc", "desc"))):
+            return AliasRef(self.take().text, start)
+        return self.expr_with_names()
 
     # Mutations
 
@@ -366,17 +354,15 @@ class _QueryParser(ExpressionParser):
             raise self.error("OG-GQ-119", "The update sets nothing", "name a property: set { prop: value }", brace)
         return UpdateStatement(name.text, values, self.where(f"update {name} set {{ … }}"), name)
 
-    def where(self, what: str) -> Where:
+    def where(self, what: str) -> Expr:
+        """The condition of an update or delete, in which a bare name is a property of the row."""
         if not self.accept("where"):
-            raise self.unexpected(f"where prop op value after {what}")
-        prop = self.peek()
-        if prop.kind != "name":
-            raise self.unexpected("a property's name, without a variable")
-        self.take()
-        op, token = self.operator()
-        value = self.expr(0)
-        follows = self.peek()
-        if follows.kind == "name" and follows.text in ("and", "or"):
-            remedy = "where takes one condition: use several statements, or a key"
-            raise self.error("OG-GQ-109", f"{follows} can't follow a condition", remedy, follows)
-        return Where(prop.text, op, value, prop, token)
+            raise self.unexpected(f"where and a condition after {what}")
+        return self.expr_with_names()
+
+    def expr_with_names(self) -> Expr:
+        self.bare_names = True
+        try:
+            return self.expr()
+        finally:
+            self.bare_names = False

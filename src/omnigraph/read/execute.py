@@ -4,24 +4,11 @@ from collections.abc import Iterator
 
 from omnigraph.fair_share import fair_share
 from omnigraph.memory_budget import MemoryBudget, budget_scope, current_budget, default_query_bytes
-from omnigraph.query.ir import (
-    Aggregate,
-    Bm25,
-    EdgeEnd,
-    EntityId,
-    Nearest,
-    Pattern,
-    Prop,
-    ReadQuery,
-    Rrf,
-    WholeNode,
-    operands,
-    patterns_of,
-)
+from omnigraph.query.ir import Pattern, ReadQuery, WholeNode, columns_in, patterns_of
 from omnigraph.read.explain import QueryPlan
 from omnigraph.read.match.filters import column_name
 from omnigraph.read.match.match import match_pattern
-from omnigraph.read.project.output import output_variables, project
+from omnigraph.read.project.output import expression_columns, output_variables, project
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.result import QueryResult
 from omnigraph.read.tables.resident_table import NeedsResidentTables
@@ -69,18 +56,14 @@ def _columns_read(query: ReadQuery) -> Iterator[tuple[str, str]]:
     for expr in exprs:
         if isinstance(expr, WholeNode):
             yield from ((expr.table_key, column.column) for column in expr.columns)
-        for part in expr.ranks if isinstance(expr, Rrf) else (expr,):
-            operand = (
-                part.arg if isinstance(part, Aggregate) else part.field if isinstance(part, Nearest | Bm25) else part
-            )
-            if isinstance(operand, Prop | EntityId):
-                yield operand.table_key, column_name(operand)
+            continue
+        for column in expression_columns(expr):
+            yield column.table_key, column_name(column)
     for pattern in patterns_of(query.pattern):
         yield from _filter_columns(pattern)
 
 
 def _filter_columns(pattern: Pattern) -> Iterator[tuple[str, str]]:
     for condition in pattern.filters:
-        for side in operands(condition):
-            if isinstance(side, Prop | EntityId | EdgeEnd):
-                yield side.table_key, column_name(side)
+        for column in columns_in(condition):
+            yield column.table_key, column_name(column)

@@ -4,19 +4,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from omnigraph.query.ir import (
+    Apply,
+    Case,
     Compare,
     EdgeEnd,
     EntityId,
+    Expr,
     Filter,
     ListContains,
     Literal,
-    Operand,
     Prop,
     TextContains,
     TextSearch,
     TextStartsWith,
     Traverse,
-    operands,
+    parts_of,
 )
 
 _LITERAL_CHARS_MAX = 40
@@ -81,20 +83,14 @@ def describe_filters(filters: Sequence[Filter]) -> str:
 
 
 def _describe_filter(condition: Filter) -> str:
-    sides = [_describe_operand(side) for side in operands(condition)]
-    match condition:
-        case Compare(op):
-            return f"{sides[0]} {op} {sides[1]}"
-        case ListContains() | TextContains():
-            return f"{sides[0]} contains {sides[1]}"
-        case TextStartsWith():
-            return f"{sides[0]} starts_with {sides[1]}"
-        case TextSearch(kind):
-            return f"{kind}({', '.join(sides)})"
+    if isinstance(condition, TextSearch):
+        return f"{condition.kind}({', '.join(describe_expression(part) for part in parts_of(condition))})"
+    return describe_expression(condition)
 
 
-def _describe_operand(side: Operand) -> str:
-    match side:
+def describe_expression(expr: Expr) -> str:
+    """An expression as text, with short literals."""
+    match expr:
         case Literal(value):
             text = f'"{value}"' if isinstance(value, str) else str(value)
             return text if len(text) <= _LITERAL_CHARS_MAX else text[: _LITERAL_CHARS_MAX - 1] + "…"
@@ -104,5 +100,20 @@ def _describe_operand(side: Operand) -> str:
             return f"{var}.id"
         case EdgeEnd(var, _, end):
             return f"{var}.{end}"
+        case Compare(op, left, right):
+            return f"{describe_expression(left)} {op} {describe_expression(right)}"
+        case ListContains(one, other) | TextContains(one, other):
+            return f"{describe_expression(one)} contains {describe_expression(other)}"
+        case TextStartsWith(text, prefix):
+            return f"{describe_expression(text)} starts_with {describe_expression(prefix)}"
+        case Apply("and" | "or" as op, args):
+            return "(" + f" {op} ".join(describe_expression(arg) for arg in args) + ")"
+        case Apply("not", (arg,)):
+            return f"not ({describe_expression(arg)})"
+        case Apply(fn, args):
+            return f"{fn}({', '.join(describe_expression(arg) for arg in args)})"
+        case Case(branches, otherwise):
+            parts = [f"when {describe_expression(when)} then {describe_expression(then)}" for when, then in branches]
+            return f"case {' '.join(parts)} else {describe_expression(otherwise)} end"
         case _:
-            return str(side)
+            return str(expr)

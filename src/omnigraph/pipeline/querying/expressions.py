@@ -1,8 +1,8 @@
 """Filters and aggregates as Spark expressions whose results equal those of the in-process engine, value for value.
 
-A filter over one variable is evaluated where its table is read (`scan.py`), so both sides of a comparison are columns
-here. Text is compared by its bytes, which is the order of code points. Numbers are not compared through doubles
-where that would lose digits.
+A filter over one variable is evaluated where its table is read (`scan.py`), so a condition here has columns of several
+variables. Expressions other than plain comparisons of columns are computed in Arrow tasks. Text is compared by its
+bytes, which is the order of code points. Numbers are not compared through doubles where that would lose digits.
 
 Sums and averages are rounded once, whatever the order in which Spark adds. Integers are added as decimals. Floats are
 added in parts (`scan.FloatPart`): a sum for each bucket of exponents, by group and bucket first, then by group. A few
@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -20,21 +21,29 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 
+from omnigraph.errors import OmnigraphError
+from omnigraph.pipeline.querying.scan import carried, float_part, from_carrier, spark_type
+from omnigraph.pipeline.spark.runner import TaskFailure
+from omnigraph.query import ir
 from omnigraph.query.ir import (
     F64,
     Aggregate,
     Compare,
     CompareOp,
     Domain,
+    EntityId,
+    Expr,
     Filter,
-    ListContains,
-    Operand,
     Prop,
     TextContains,
     TextSearch,
     TextStartsWith,
+    columns_in,
 )
-from omnigraph.schema.types import INTEGER_BOUNDS, ListOf, PropertyType, Scalar
+from omnigraph.read.explain import describe_expression
+from omnigraph.read.expressions.evaluate import evaluate
+from omnigraph.schema.arrow import arrow_type
+from omnigraph.schema.types import INTEGER_BOUNDS, PropertyType, Scalar
 
 if TYPE_CHECKING:
     Values: TypeAlias = pa.Array[Any]
@@ -130,8 +139,8 @@ class Grouping:
         else:
             low, high = (sf.lit(Decimal(bound)).cast(_WHOLE) for bound in INTEGER_BOUNDS[aggregate.type.name])
             fits = total.isNull() | ((total >= low) & (total <= high))
-        arg = aggregate.arg
-        what = f"sum({arg.var if arg else ''}.{arg.column.name if isinstance(arg, Prop) else 'id'})"
+        assert aggregate.arg is not None
+        what = f"sum({describe_expression(aggregate.arg)})"
         shown = total.cast("string") if aggregate.type != F64 else sf.lit("inf")
         said = sf.concat(sf.lit(f"{what} is "), shown, sf.lit(f", which {aggregate.type} can't hold: use avg."))
         self.checks.append(sf.when(fits, sf.lit(True)).otherwise(sf.raise_error(said).cast("boolean")))
@@ -184,26 +193,50 @@ def exact_sum(parts: list[dict[str, Any]]) -> float:
         return math.inf
 
 
-def filter_expression(condition: Filter, column: Callable[[Operand], Column]) -> Column:
+def filter_expression(condition: Filter, column: Callable[[ir.Column], Column]) -> Column:
     """The filter as a condition; null means that it does not hold."""
     match condition:
-        case Compare(op, left, right, domain):
-            return comparison(op, (column(left), _kind(left)), (column(right), _kind(right)), domain)
-        case TextContains(text, part):
+        case Compare(op, Prop() | EntityId() as left, Prop() | EntityId() as right, domain):
+            return comparison(op, (column(left), left.type), (column(right), right.type), domain)
+        case TextContains(Prop() | EntityId() as text, Prop() | EntityId() as part):
             return sf.contains(column(text), column(part))
-        case TextStartsWith(text, prefix):
+        case TextStartsWith(Prop() | EntityId() as text, Prop() | EntityId() as prefix):
             return sf.startswith(column(text), column(prefix))
-        case ListContains(items, item, domain):
-            listed = _kind(items)
-            assert isinstance(listed, ListOf)
-            other = (column(item), _kind(item))
-            return sf.exists(column(items), lambda each: comparison("=", (each, listed.item), other, domain))
         case TextSearch():
             raise AssertionError("a text search has one variable")
+        case _:
+            return computed_column(condition, column)
 
 
-def _kind(operand: Operand) -> PropertyType:
-    return operand.type
+def computed_column(expr: Expr, column: Callable[[ir.Column], Column]) -> Column:
+    """The carrier of an expression's values, computed by the in-process engine's own functions in Arrow tasks."""
+    return _compute(expr, column, spark_type(expr.type), carried)
+
+
+def computed_float_part(expr: Expr, column: Callable[[ir.Column], Column], *, bucket: bool) -> Column:
+    """The bucket or part of a float expression, see `FloatPart`."""
+    return _compute(expr, column, "int" if bucket else "bigint", partial(float_part, bucket=bucket))
+
+
+def _compute(expr: Expr, column: Callable[[ir.Column], Column], kind: str, finish: Callable[[Any], Any]) -> Column:
+    leaves = list(dict.fromkeys(columns_in(expr)))
+    kinds = [arrow_type(leaf.type) for leaf in leaves]
+
+    def compute(rows: Values) -> Values:
+        arrays: Any = rows
+        values = {
+            leaf: from_carrier(arrays.field(place), stored)
+            for place, (leaf, stored) in enumerate(zip(leaves, kinds, strict=True))
+        }
+        try:
+            finished: Values = finish(evaluate(expr, values.__getitem__, len(rows)))
+            return finished
+        except OmnigraphError as error:
+            raise TaskFailure(error) from None
+
+    made: Any = arrow_udf
+    inputs = [column(leaf) for leaf in leaves] or [sf.lit(0)]  # a task learns from it how many rows there are
+    return made(compute, kind)(sf.struct(*inputs))  # type: ignore[no-any-return]
 
 
 def comparison(

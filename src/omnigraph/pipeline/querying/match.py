@@ -18,16 +18,16 @@ from pyspark.sql import functions as sf
 
 from omnigraph.pipeline.querying.expressions import filter_expression
 from omnigraph.pipeline.querying.scan import ColumnSpec, FilterResult, Frames, HeldFrames, StoredColumn
+from omnigraph.query import ir
 from omnigraph.query.ir import (
     EntityId,
     Filter,
     Not,
-    Operand,
     Pattern,
     Prop,
     TextSearch,
     Traverse,
-    operands,
+    columns_in,
     variables_of,
 )
 from omnigraph.read.explain import QueryPlan, describe_filters, describe_traversal
@@ -83,9 +83,9 @@ def columns_used(pattern: Pattern) -> Uses:
             if variables[0] not in own:
                 found.setdefault(variables[0], {})[FilterResult(condition)] = None
             continue
-        for side in operands(condition):
-            if isinstance(side, Prop):
-                found.setdefault(side.var, {})[StoredColumn(column_name(side))] = None
+        for column in columns_in(condition):
+            if isinstance(column, Prop):
+                found.setdefault(column.var, {})[StoredColumn(column_name(column))] = None
     for negation in pattern.negations:
         inner = columns_used(negation.pattern)
         for var in negation.pattern.outer:
@@ -300,10 +300,10 @@ class _PatternJoins:
             return sf.col(self.bound[variables[0]].columns[FilterResult(condition)])
         return filter_expression(condition, self._column)
 
-    def _column(self, operand: Operand) -> Column:
-        assert isinstance(operand, Prop | EntityId)
-        bound = self.bound[operand.var]
-        return sf.col(bound.id if isinstance(operand, EntityId) else bound.columns[StoredColumn(column_name(operand))])
+    def _column(self, leaf: ir.Column) -> Column:
+        assert isinstance(leaf, Prop | EntityId)
+        bound = self.bound[leaf.var]
+        return sf.col(bound.id if isinstance(leaf, EntityId) else bound.columns[StoredColumn(column_name(leaf))])
 
     def _without(self, rows: DataFrame, negation: Not) -> DataFrame:
         """The rows for which the inner pattern has no match: it is matched once for each distinct outer row."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -23,15 +23,26 @@ from pyspark.sql import functions as sf
 from omnigraph.cancellation import interruptible
 from omnigraph.errors import BadRequest
 from omnigraph.memory_budget import MemoryBudget, budget_scope, current_budget, default_query_bytes, hold
-from omnigraph.pipeline.querying.expressions import AggregateArgument, Grouping, is_float_sum
+from omnigraph.pipeline.querying.expressions import (
+    AggregateArgument,
+    Grouping,
+    computed_column,
+    computed_float_part,
+    is_float_sum,
+)
 from omnigraph.pipeline.querying.match import QueryContext, Uses, VariableColumns, columns_used, match_pattern
 from omnigraph.pipeline.querying.scan import FloatPart, Frames, StoredColumn, from_carrier
 from omnigraph.pipeline.spark.runner import translate_error
 from omnigraph.pipeline.spark.session import create_second_session
+from omnigraph.query import ir
 from omnigraph.query.ir import (
     Aggregate,
+    Apply,
     Bm25,
+    Case,
+    Compare,
     EntityId,
+    ListContains,
     Literal,
     Nearest,
     OrderKey,
@@ -39,11 +50,13 @@ from omnigraph.query.ir import (
     Prop,
     ReadQuery,
     Rrf,
+    TextContains,
+    TextStartsWith,
     WholeNode,
 )
 from omnigraph.read.explain import QueryPlan
 from omnigraph.read.match.filters import column_name, to_array
-from omnigraph.read.project.output import OutputColumn, ResultTable, ranks_of, top_limit
+from omnigraph.read.project.output import OutputColumn, ResultTable, expression_columns, ranks_of, top_limit
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.result import QueryResult
 from omnigraph.read.search import search
@@ -158,11 +171,12 @@ class _QueryFrame:
         self.is_late = not query.grouped and query.limit is not None and query.limit <= LATE_ROWS_MAX
         self.bound: dict[str, VariableColumns] = {}
         self.names: dict[Any, str] = {}  # of expressions; of (variable, stored column)
+        self.arguments: dict[Any, str] = {}  # of expressions that aggregates take; of (expression, bucket or part)
 
     def result(self) -> DataFrame:
         query = self.query
         rows, self.bound = match_pattern(self.context, query.pattern, self._uses())
-        rows = self._add_ranks(rows)
+        rows = self._add_computed(self._add_ranks(rows))
         self._name()
         if query.grouped:
             rows = self._group(rows)
@@ -171,7 +185,7 @@ class _QueryFrame:
             rows = rows.orderBy(*(self._sort_column(key) for key in order))
         if query.limit is not None:
             rows = rows.limit(max(query.limit, 1))  # with none Spark would look at nothing, wrong sums neither
-        columns = [name for expr, name in self.names.items() if not isinstance(expr, OrderKey)]
+        columns = list(self.names.values())
         return rows.select(*dict.fromkeys(columns)) if columns else rows.select(sf.lit(1).alias("one"))
 
     # What is wanted of the variables
@@ -179,14 +193,15 @@ class _QueryFrame:
     def _uses(self) -> Uses:
         uses = columns_used(self.query.pattern)
         for expr in self._exprs():
-            if isinstance(expr, Prop):
-                uses.setdefault(expr.var, {})[StoredColumn(column_name(expr))] = None
-            elif isinstance(expr, WholeNode):
+            if isinstance(expr, WholeNode):
                 uses.setdefault(expr.var, {}).update({StoredColumn(column.column): None for column in expr.columns})
-            elif isinstance(expr, Aggregate) and isinstance(expr.arg, Prop):
+            elif isinstance(expr, Aggregate) and isinstance(expr.arg, Prop) and is_float_sum(expr):
                 column, wanted = column_name(expr.arg), uses.setdefault(expr.arg.var, {})
-                parts = [FloatPart(column, True), FloatPart(column, False)]
-                wanted.update(dict.fromkeys(parts if is_float_sum(expr) else [StoredColumn(column)]))
+                wanted.update(dict.fromkeys([FloatPart(column, True), FloatPart(column, False)]))
+            elif not isinstance(expr, Nearest | Bm25 | Rrf):
+                for leaf in expression_columns(expr):
+                    if isinstance(leaf, Prop):
+                        uses.setdefault(leaf.var, {})[StoredColumn(column_name(leaf))] = None
         return uses
 
     def _exprs(self) -> Iterator[Any]:
@@ -194,8 +209,8 @@ class _QueryFrame:
         yield from (
             key.expr for key in (*self.query.order, *self.query.tiebreak) if not isinstance(key.expr, WholeNode)
         )
-        if not self.is_late:
-            yield from (projection.expr for projection in self.query.returns)
+        returned = (projection.expr for projection in self.query.returns)
+        yield from (expr for expr in returned if not self.is_late or _is_computed(expr))
 
     def _name(self) -> None:
         """The columns of what is returned, before grouping."""
@@ -258,6 +273,27 @@ class _QueryFrame:
         scores = pa.table({key: ids, name: values.cast(pa.float64())})
         return rows.join(self.context.frames.spark.createDataFrame(scores), on=key, how="left")
 
+    # Expressions
+
+    def _add_computed(self, rows: DataFrame) -> DataFrame:
+        """With a column for each expression that is more than a column, an aggregate's argument included."""
+        for expr in dict.fromkeys(self._exprs()):
+            if isinstance(expr, Aggregate) and is_float_sum(expr) and _is_computed(expr.arg):
+                for bucket in (True, False):
+                    name = self.arguments[expr.arg, bucket] = f"f{len(self.arguments)}"
+                    rows = rows.withColumn(name, computed_float_part(expr.arg, self._leaf, bucket=bucket))
+                continue
+            computed = expr.arg if isinstance(expr, Aggregate) else expr
+            if _is_computed(computed):
+                names, prefix = (self.arguments, "f") if isinstance(expr, Aggregate) else (self.names, "e")
+                name = names[computed] = f"{prefix}{len(names)}"
+                rows = rows.withColumn(name, computed_column(computed, self._leaf))
+        return rows
+
+    def _leaf(self, leaf: ir.Column) -> Column:
+        assert isinstance(leaf, Prop | EntityId)
+        return sf.col(self._column_of(leaf))
+
     # Groups
 
     def _group(self, rows: DataFrame) -> DataFrame:
@@ -267,7 +303,7 @@ class _QueryFrame:
             expr = query.returns[place].expr
             if isinstance(expr, Prop | EntityId | WholeNode):
                 keys[self._column_of(expr)] = None
-            elif isinstance(expr, Nearest | Bm25 | Rrf):
+            elif isinstance(expr, Nearest | Bm25 | Rrf) or _is_computed(expr):
                 keys[self.names[expr]] = None
         if query.group_by and not keys:  # constants only: one group, but none over nothing
             keys["constant"] = None
@@ -286,6 +322,8 @@ class _QueryFrame:
         for key in (*self.query.order, *self.query.tiebreak):
             if isinstance(key.expr, Prop | EntityId | WholeNode):
                 found.append(self._column_of(key.expr))
+            elif _is_computed(key.expr):
+                found.append(self.names[key.expr])
         return list(dict.fromkeys(found))
 
     def _aggregates(self) -> list[Aggregate]:
@@ -296,6 +334,11 @@ class _QueryFrame:
         arg = aggregate.arg
         if arg is None:
             return AggregateArgument()
+        if _is_computed(arg):
+            if is_float_sum(aggregate):
+                return AggregateArgument(None, self.arguments[arg, True], self.arguments[arg, False])
+            return AggregateArgument(self.arguments[arg])
+        assert isinstance(arg, Prop | EntityId)
         columns = self.bound[arg.var].columns
         if is_float_sum(aggregate):
             column = column_name(arg)
@@ -306,7 +349,7 @@ class _QueryFrame:
 
     def _sort_column(self, key: OrderKey) -> Column:
         expr: Any = key.expr
-        if isinstance(expr, Aggregate | Nearest | Bm25 | Rrf):
+        if isinstance(expr, Aggregate | Nearest | Bm25 | Rrf) or _is_computed(expr):
             column = sf.col(self.names[expr])
         else:
             column = sf.col(self._column_of(expr))
@@ -371,7 +414,14 @@ def _output(projection: Projection, fetched: FetchedRows, names: Mapping[Any, st
             whole = pa.StructArray.from_arrays([ids, *(values[column.column] for column in columns)], fields=fields)
             return OutputColumn(name, None, whole.type, lambda part: whole[part], expr)
         case _:
-            raise AssertionError(f"{expr} was not bound")
+            return _output_column(name, expr.type, fetched.column(names[expr], arrow_type(expr.type)))
+
+
+def _is_computed(
+    expr: Any,
+) -> TypeGuard[Apply | Case | Compare | ListContains | TextContains | TextStartsWith]:
+    """Whether an expression is more than a column or a constant."""
+    return isinstance(expr, Apply | Case | Compare | ListContains | TextContains | TextStartsWith)
 
 
 def _values(

@@ -1,8 +1,9 @@
 """The type checker: from AST to IR.
 
-checker.py     the entry; insert, update, delete
-scope.py       names: variables, parameters, types, properties, edges
-type_rules.py  which types may be compared or assigned
-patterns.py    match and not
-projection.py  return, order, limit
+checker.py      the entry; insert, update, delete
+scope.py        names: variables, parameters, types, properties, edges
+type_rules.py   which types may be compared or assigned
+expressions.py  operators, functions, case
+patterns.py     match and not
+projection.py   return, order, limit
 """

@@ -5,6 +5,8 @@ The schema's constraints on values (required, enum, range, …) are left to the 
 
 from omnigraph.cancellation import checkpoint
 from omnigraph.query import ast, ir
+from omnigraph.query.ast import start_token
+from omnigraph.query.check.expressions import Expressions
 from omnigraph.query.check.patterns import check_pattern
 from omnigraph.query.check.projection import check_outputs
 from omnigraph.query.check.scope import CheckContext, Scope, column_of
@@ -14,7 +16,6 @@ from omnigraph.query.check.type_rules import (
     describe,
     domain_of,
     required_constant,
-    start_token,
     with_article,
 )
 from omnigraph.query.values import BadValue, parse_value
@@ -95,26 +96,33 @@ def _reject_identity(context: CheckContext, definition: TypeDef, entry: ast.Prop
 # where
 
 
-def _where(context: CheckContext, definition: TypeDef, where: ast.Where) -> ir.Filter:
-    if definition.kind == "edge" and where.prop in ENDS:
-        return _where_end(context, definition, where)
-    left: ir.Operand
-    if where.prop == "id":
-        left = ir.EntityId(ir.WHERE_ROW, definition.table_key)
-    else:
-        prop = context.property_of(definition, where.prop, where.at)
-        left = ir.Prop(ir.WHERE_ROW, definition.table_key, column_of(prop))
-    right = required_constant(context, where.value, Scope(), "the value of where")
-    return compare(context, where.op, left, right, where.op_at)
+def _where(context: CheckContext, definition: TypeDef, where: ast.Expr) -> ir.Condition:
+    """The condition that selects rows; a bare name is a property, `id`, or an edge's `from` or `to`."""
+    end = _end_comparison(context, definition, where)
+    if end is not None:
+        return end
+
+    def named(ref: ast.AliasRef) -> ir.Expr:
+        if definition.kind == "edge" and ref.name in ENDS and ref.name not in definition.by_name:
+            return ir.EdgeEnd(ir.WHERE_ROW, definition.table_key, ENDS[ref.name])
+        if ref.name == "id":
+            return ir.EntityId(ir.WHERE_ROW, definition.table_key)
+        prop = context.property_of(definition, ref.name, ref.at)
+        return ir.Prop(ir.WHERE_ROW, definition.table_key, column_of(prop))
+
+    return Expressions(context, Scope(), named).condition(where)
 
 
-def _where_end(context: CheckContext, definition: TypeDef, where: ast.Where) -> ir.Filter:
-    left = ir.EdgeEnd(ir.WHERE_ROW, definition.table_key, ENDS[where.prop])
-    if where.op in ("=", "!="):
-        right = _node_id(context, _end_type(context, definition, where.prop), where.value, where.prop)
-    else:
-        right = required_constant(context, where.value, Scope(), "the value of where")
-    return compare(context, where.op, left, right, where.op_at)
+def _end_comparison(context: CheckContext, definition: TypeDef, where: ast.Expr) -> ir.Condition | None:
+    """`from = key`: an edge's end may be compared with a node's key instead of its id."""
+    if not isinstance(where, ast.BinaryExpr) or where.op not in ("=", "!=") or definition.kind != "edge":
+        return None
+    if not isinstance(where.left, ast.AliasRef) or where.left.name not in ENDS:
+        return None
+    name = where.left.name
+    left = ir.EdgeEnd(ir.WHERE_ROW, definition.table_key, ENDS[name])
+    right = _node_id(context, _end_type(context, definition, name), where.right, name)
+    return compare(context, where.op, left, right, where.at)
 
 
 # Node ids

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from omnigraph.cancellation import checkpoint
 from omnigraph.query import ast, ir
+from omnigraph.query.check.expressions import Expressions
 from omnigraph.query.check.scope import BoundVariable, CheckContext, Scope, column_of
 from omnigraph.query.check.type_rules import (
     compare,
     domain_of,
     membership,
-    operand,
     required_constant,
     resolve_property,
 )
@@ -49,10 +49,8 @@ class _PatternBuilder:
             for match in binding.matches:
                 self.filters.append(self.property_match(entity, match))
         for clause in clauses:
-            if isinstance(clause, ast.ComparisonClause):
-                self.filters.append(self.comparison(clause))
-            elif isinstance(clause, ast.SearchFilter):
-                self.filters.append(self.search(clause.call))
+            if isinstance(clause, ast.FilterClause):
+                self.filters += self.condition(clause.condition)
         negations = tuple(self.negation(clause) for clause in clauses if isinstance(clause, ast.NotClause))
         parts = (tuple(self.nodes), tuple(self.traversals), tuple(self.filters), negations)
         return ir.Pattern(*parts, ir.free_variables(*parts))
@@ -152,13 +150,16 @@ class _PatternBuilder:
     def property_match(self, entity: BoundVariable, match: ast.PropertyValue) -> ir.Filter:
         checkpoint()
         context, definition = self.context, entity.definition
-        left: ir.Operand
+        left: ir.Expr
         if match.prop == "id":
             left = ir.EntityId(entity.var, definition.table_key)
         else:
             prop = context.property_of(definition, match.prop, match.at)
             left = ir.Prop(entity.var, definition.table_key, column_of(prop))
-        right = required_constant(context, match.value, self.scope, "a match's value")
+        if isinstance(match.value, ast.LiteralExpr) and match.value.kind == "null":
+            remedy = f"write ${entity.var}.{match.prop} is null as a clause"
+            raise context.error("OG-GQ-116", "A comparison with null is never true", remedy, match.value.at)
+        right = Expressions(context, self.scope).value(match.value)
         if isinstance(left.type, ListOf):
             if isinstance(right.type, ListOf):
                 remedy = f"give one {left.type.item}, which the list must hold; several matches are allowed"
@@ -166,11 +167,16 @@ class _PatternBuilder:
             return membership(context, left, right, match.at)
         return compare(context, "=", left, right, match.at)
 
-    def comparison(self, clause: ast.ComparisonClause) -> ir.Filter:
+    def condition(self, expr: ast.Expr) -> tuple[ir.Filter, ...]:
+        """The filters of a clause: the parts of an `and`, unless an absent parameter drops the clause as a whole."""
         checkpoint()
-        left = operand(self.context, self.scope, clause.left)
-        right = operand(self.context, self.scope, clause.right)
-        return compare(self.context, clause.op, left, right, clause.at)
+        if isinstance(expr, ast.FunctionCall) and expr.fn in ast.TEXT_FILTERS:
+            return (self.search(expr),)
+        found = Expressions(self.context, self.scope).condition(expr)
+        params = (leaf.name for leaf in ir.leaves(found) if isinstance(leaf, ir.ParamRef))
+        if any(self.context.params[name].optional for name in params):
+            return (found,)
+        return ir.conjuncts(found)
 
     def search(self, call: ast.FunctionCall) -> ir.Filter:
         checkpoint()

@@ -6,15 +6,15 @@ from typing import cast
 from omnigraph.cancellation import checkpoint
 from omnigraph.lexer import Token
 from omnigraph.query import ast, ir
+from omnigraph.query.ast import start_token
+from omnigraph.query.check.expressions import Expressions
 from omnigraph.query.check.patterns import small_integer, text_field, text_query
 from omnigraph.query.check.scope import CheckContext, Scope, column_of
 from omnigraph.query.check.type_rules import (
     assignable,
-    constant,
     domain_of,
     required_constant,
     resolve_property,
-    start_token,
 )
 from omnigraph.query.printer import column_name, summarize
 from omnigraph.query.values import BadValue, parse_value
@@ -92,13 +92,11 @@ class _OutputChecker:
 
     def output(self, item: ast.ReturnItem) -> ir.OutputExpr:
         context, expr = self.context, item.expr
-        if isinstance(expr, ast.LiteralExpr | ast.ListExpr) and item.alias is None:
-            raise context.error("OG-GQ-502", "A literal has no name as a column", "add as name", expr.at)
-        found = constant(context, expr)
-        if found is not None:
-            return found
+        if item.alias is None and not self.names_itself(expr):
+            what = "A literal" if isinstance(expr, ast.LiteralExpr | ast.ListExpr) else "An expression"
+            raise context.error("OG-GQ-502", f"{what} has no name as a column", "add as name", start_token(expr))
         match expr:
-            case ast.VarRef():
+            case ast.VarRef() if expr.name not in context.params:
                 entity = context.variable(self.scope, expr)
                 if entity.is_edge:
                     remedy = f"return its properties, such as ${entity.var}.id"
@@ -112,12 +110,20 @@ class _OutputChecker:
             case ast.FunctionCall(fn) if fn in ast.TEXT_FILTERS:
                 remedy = "it is a filter of match; bm25($x.prop, text) gives a score"
                 raise context.error("OG-GQ-503", f"{fn} can't be returned", remedy, expr.at)
-            case ast.FunctionCall():
+            case ast.FunctionCall(fn) if fn in ast.RANKS:
                 return self.rank(expr)
             case _:
-                raise context.error(
-                    "OG-GQ-503", f"{summarize(expr)} can't be returned", "name a variable", start_token(expr)
-                )
+                return Expressions(context, self.scope).value(expr)
+
+    def names_itself(self, expr: ast.Expr) -> bool:
+        """Whether a column needs no `as`: a variable, a property, a parameter, now(), an aggregate or a rank."""
+        match expr:
+            case ast.VarRef() | ast.PropRef():
+                return True
+            case ast.FunctionCall(fn):
+                return fn in (*AGGREGATES, *ast.RANKS, *ast.TEXT_FILTERS, "now")
+            case _:
+                return False
 
     def aggregate(self, call: ast.FunctionCall) -> ir.Aggregate:
         context = self.context
@@ -128,10 +134,10 @@ class _OutputChecker:
         (arg,) = call.args
         if isinstance(arg, ast.VarRef) and arg.name not in context.params:
             return self.row_count(fn, arg)
-        if not isinstance(arg, ast.PropRef):
-            message = f"{fn} takes a property, not {summarize(arg)}"
+        if isinstance(arg, ast.LiteralExpr | ast.ListExpr):
+            message = f"{fn} takes a property or an expression over rows, not {summarize(arg)}"
             raise context.error("OG-GQ-511", message, f"write {fn}($x.prop)", start_token(arg))
-        value = resolve_property(context, self.scope, arg)
+        value = Expressions(context, self.scope).value(arg)
         return ir.Aggregate(fn, value, self.aggregate_type(fn, value.type, arg))
 
     def row_count(self, fn: ir.AggregateFn, arg: ast.VarRef) -> ir.Aggregate:
@@ -142,7 +148,7 @@ class _OutputChecker:
             raise self.context.error("OG-GQ-501", f"${arg.name} is {kind}, not a value", remedy, arg.at)
         return ir.Aggregate("count", None, ir.I64)
 
-    def aggregate_type(self, fn: ir.AggregateFn, kind: PropertyType, arg: ast.PropRef) -> PropertyType:
+    def aggregate_type(self, fn: ir.AggregateFn, kind: PropertyType, arg: ast.Expr) -> PropertyType:
         if fn == "count":
             return ir.I64
         domain = domain_of(kind)
@@ -262,22 +268,30 @@ class _OutputChecker:
         expr = item.expr
         if isinstance(expr, ast.FunctionCall) and expr.fn in AGGREGATES:
             return self.aggregate(expr)
-        if isinstance(expr, ast.PropRef):
-            return resolve_property(self.context, self.scope, expr)
         if isinstance(expr, ast.VarRef) and expr.name not in self.context.params:
             entity = self.context.variable(self.scope, expr)
             remedy = f"order by a property, such as ${entity.var}.id"
             raise self.context.error("OG-GQ-506", f"${entity.var} has no order", remedy, expr.at)
-        remedy = "order by a property, an aggregate, a column's name or a search function"
-        raise self.context.error("OG-GQ-508", f"{summarize(expr)} is not an order", remedy, start_token(expr))
+        found = Expressions(self.context, self.scope, self.returned).value(expr)
+        if not any(True for _ in ir.columns_in(found)):
+            remedy = "order by a property, an aggregate, a column's name or a search function"
+            raise self.context.error("OG-GQ-508", f"{summarize(expr)} is not an order", remedy, start_token(expr))
+        return found
+
+    def returned(self, ref: ast.AliasRef) -> ir.Expr:
+        """A column of `return` inside an expression of `order`."""
+        expr = self.returns[self.column_named(ref)].expr
+        if isinstance(expr, ir.WholeNode | ir.Aggregate | ir.Nearest | ir.Bm25 | ir.Rrf):
+            remedy = "order by the column itself"
+            raise self.context.error("OG-GQ-508", f"{ref.name} can't be part of an expression", remedy, ref.at)
+        return expr
 
     def plain_key(self, item: ast.OrderItem, expr: ir.OutputExpr, column: int | None) -> ir.OrderKey:
-        orderable = isinstance(expr, ir.Prop | ir.EntityId | ir.Aggregate) and domain_of(expr.type) is not None
-        if not orderable and not isinstance(expr, ir.Nearest | ir.Bm25 | ir.Rrf):
+        is_rank = isinstance(expr, ir.Nearest | ir.Bm25 | ir.Rrf)
+        if isinstance(expr, ir.WholeNode) or (not is_rank and domain_of(expr.type) is None):
             shape = "a whole node" if isinstance(expr, ir.WholeNode) else str(expr.type)
             message = f"{summarize(item.expr)} is {shape}, which has no order"
             raise self.context.error("OG-GQ-506", message, "order by a property that has one", start_token(item.expr))
-        assert isinstance(expr, ir.Prop | ir.EntityId | ir.Aggregate | ir.Nearest | ir.Bm25 | ir.Rrf)
         descending = item.direction == "desc"
         return ir.OrderKey(expr, descending, not descending, column)
 
@@ -293,9 +307,10 @@ class _OutputChecker:
         return ir.OrderKey(rank, not isinstance(rank, ir.Nearest), False, column)
 
     def reject_ungrouped(self, item: ast.OrderItem, expr: ir.OutputExpr) -> None:
-        """A property has one value in a group only if the query groups by its variable."""
-        assert isinstance(expr, ir.Prop | ir.EntityId)
-        if expr.var in self.grouped_vars:
+        """An expression has one value in a group if the query groups by the variables or columns that it reads."""
+        if not isinstance(expr, ir.WholeNode | ir.Aggregate | ir.Nearest | ir.Bm25 | ir.Rrf) and all(
+            column.var in self.grouped_vars or column in self.by_expr for column in ir.columns_in(expr)
+        ):
             return
         message = f"{summarize(item.expr)} has many values in a group"
         raise self.context.error(
@@ -313,6 +328,6 @@ class _OutputChecker:
             expr = self.returns[i].expr
             if isinstance(expr, ir.WholeNode):
                 keys.append(ir.OrderKey(ir.EntityId(expr.var, expr.table_key), False, True))
-            elif isinstance(expr, ir.Prop | ir.EntityId):
+            elif not isinstance(expr, ir.Literal | ir.ParamRef | ir.Now | ir.Aggregate | ir.Nearest | ir.Bm25 | ir.Rrf):
                 keys.append(ir.OrderKey(expr, False, True, i))
         return tuple(keys)

@@ -8,6 +8,7 @@ from typing import cast
 
 from omnigraph.lexer import LanguageError, Token
 from omnigraph.query import ast, ir
+from omnigraph.query.ast import start_token
 from omnigraph.query.check.scope import CheckContext, Scope, column_of
 from omnigraph.query.printer import summarize
 from omnigraph.query.values import BadValue, parse_value, round_f32
@@ -89,28 +90,6 @@ def required_constant(context: CheckContext, expr: ast.Expr, scope: Scope, what:
     raise context.error("OG-GQ-305", message, f"{what} is a literal, $param or now()", start_token(expr))
 
 
-def operand(context: CheckContext, scope: Scope, expr: ast.Expr) -> ir.Operand:
-    """One side of a comparison."""
-    found = constant(context, expr)
-    if found is not None:
-        return found
-    match expr:
-        case ast.PropRef():
-            return resolve_property(context, scope, expr)
-        case ast.VarRef():
-            entity = context.variable(scope, expr)
-            message = f"${entity.var} is {'an edge' if entity.is_edge else 'a node'}, not a value"
-            raise context.error("OG-GQ-306", message, f"compare a property or ${entity.var}.id", expr.at)
-        case ast.FunctionCall(fn) if fn in ast.AGGREGATES:
-            remedy = "filters apply to rows, before grouping: aggregate in return or order"
-            raise context.error("OG-GQ-307", f"{fn} is not allowed in a filter", remedy, expr.at)
-        case _:
-            message = f"{summarize(expr)} can't be compared"
-            raise context.error(
-                "OG-GQ-305", message, "compare properties, literals, parameters and now()", start_token(expr)
-            )
-
-
 def resolve_property(context: CheckContext, scope: Scope, expr: ast.PropRef) -> ir.Prop | ir.EntityId:
     entity = context.variable(scope, expr.var)
     definition = entity.definition
@@ -122,7 +101,7 @@ def resolve_property(context: CheckContext, scope: Scope, expr: ast.PropRef) -> 
     return ir.Prop(entity.var, definition.table_key, column_of(context.property_of(definition, expr.prop, expr.at)))
 
 
-def compare(context: CheckContext, op: ast.Operator, left: ir.Operand, right: ir.Operand, at: Token) -> ir.Filter:
+def compare(context: CheckContext, op: ast.Comparison, left: ir.Expr, right: ir.Expr, at: Token) -> ir.Condition:
     """The filter of a comparison, whose sides must have comparable types."""
     if op == "contains":
         return _contains(context, left, right, at)
@@ -138,10 +117,10 @@ def compare(context: CheckContext, op: ast.Operator, left: ir.Operand, right: ir
     if one is None or one != other:
         raise _type_mismatch(context, op, left, right, at, _remedy(left, right))
     domain, left, right = _unify_precision(one, left, right)
-    return ir.Compare(op, left, right, domain)
+    return ir.Compare(cast(ir.CompareOp, op), left, right, domain)
 
 
-def membership(context: CheckContext, items: ir.Operand, item: ir.Operand, at: Token) -> ir.Filter:
+def membership(context: CheckContext, items: ir.Expr, item: ir.Expr, at: Token) -> ir.Condition:
     """`items contains item` for a list."""
     assert isinstance(items.type, ListOf)
     one, other = domain_of(items.type.item), domain_of(item.type)
@@ -154,7 +133,7 @@ def membership(context: CheckContext, items: ir.Operand, item: ir.Operand, at: T
     return ir.ListContains(items, item, domain)
 
 
-def _contains(context: CheckContext, left: ir.Operand, right: ir.Operand, at: Token) -> ir.Filter:
+def _contains(context: CheckContext, left: ir.Expr, right: ir.Expr, at: Token) -> ir.Condition:
     if isinstance(left.type, ListOf):
         return membership(context, left, right, at)
     if domain_of(left.type) == "text" and domain_of(right.type) == "text":
@@ -162,9 +141,7 @@ def _contains(context: CheckContext, left: ir.Operand, right: ir.Operand, at: To
     raise _type_mismatch(context, "contains", left, right, at, "contains takes a list and an item, or two texts")
 
 
-def _unify_precision(
-    domain: ir.Domain, left: ir.Operand, right: ir.Operand
-) -> tuple[ir.Domain, ir.Operand, ir.Operand]:
+def _unify_precision(domain: ir.Domain, left: ir.Expr, right: ir.Expr) -> tuple[ir.Domain, ir.Expr, ir.Expr]:
     """Where only one side is F32, constants of the other are rounded to F32 here or by `bind`."""
     if domain != "number" or (_item_type(left.type) == F32) == (_item_type(right.type) == F32):
         return domain, left, right
@@ -175,7 +152,7 @@ def _item_type(kind: PropertyType) -> PropertyType:
     return kind.item if isinstance(kind, ListOf) else kind
 
 
-def _round_side(side: ir.Operand) -> ir.Operand:
+def _round_side(side: ir.Expr) -> ir.Expr:
     if isinstance(side, ir.Literal):
         if isinstance(side.value, tuple):
             return ir.Literal(tuple(round_f32(cast(float, item)) for item in side.value), ListOf(F32))
@@ -186,13 +163,13 @@ def _round_side(side: ir.Operand) -> ir.Operand:
 
 
 def _type_mismatch(
-    context: CheckContext, op: str, left: ir.Operand, right: ir.Operand, at: Token, remedy: str
+    context: CheckContext, op: str, left: ir.Expr, right: ir.Expr, at: Token, remedy: str
 ) -> LanguageError:
     message = f"{describe(left)} {op} {describe(right)} compares different types"
     return context.error("OG-GQ-301", message, remedy, at)
 
 
-def _remedy(left: ir.Operand, right: ir.Operand) -> str:
+def _remedy(left: ir.Expr, right: ir.Expr) -> str:
     kinds = {str(left.type), str(right.type)}
     if "String" in kinds and kinds & {"Date", "DateTime"}:
         return 'write a date as date("2026-01-31"), a time as datetime("2026-01-31T12:00:00Z")'
@@ -256,7 +233,7 @@ def _is_blob(found: ir.Literal, kind: PropertyType) -> bool:
 # Words for messages
 
 
-def describe(side: ir.Operand) -> str:
+def describe(side: ir.Expr) -> str:
     match side:
         case ir.Prop(var, _, column):
             return f"{_dotted(var, column.name)} ({side.type})"
@@ -279,6 +256,8 @@ def describe(side: ir.Operand) -> str:
             if isinstance(value, tuple):
                 return "the list"
             return f"{text if len(text) <= 40 else text[:39] + '…'} ({side.type})"
+        case _:
+            return f"the expression ({side.type})"
 
 
 def _dotted(var: str, name: str) -> str:
@@ -287,8 +266,3 @@ def _dotted(var: str, name: str) -> str:
 
 def with_article(kind: PropertyType) -> str:
     return f"{'an' if str(kind)[0] in 'AEIO' else 'a'} {kind}"
-
-
-def start_token(expr: ast.Expr) -> Token:
-    """Where an expression starts."""
-    return expr.var.at if isinstance(expr, ast.PropRef) else expr.at

@@ -1,6 +1,6 @@
 """The typed IR: what a checked query means, without names left to resolve and without the AST.
 
-expressions.py  values, operands and filters
+expressions.py  values, expressions and filters
 patterns.py     node variables, traversals, negations
 queries.py      reads with their ranks and order, and mutations
 
@@ -17,9 +17,9 @@ mentions it, and a `not` that has nothing left. An executor therefore never sees
 
 Rules that hold everywhere:
 
-- **Null.** A filter passes only if it is true: where either side is null, `Compare`, `ListContains`, `TextContains`,
-  `TextStartsWith` and `TextSearch` do not match, `!=` included. `Not` counts rows of the inner pattern, so a null
-  inside makes the inner pattern fail and the `Not` pass. A stored list never has null items.
+- **Null.** Expressions have three-valued logic, as in SQL: a comparison with null is unknown, `!=` included, and a
+  filter passes only if it is true. `Not` counts rows of the inner pattern, so a null inside makes the inner pattern
+  fail and the `Not` pass. A stored list never has null items.
 - **Values.** String `str`, Bool `bool`, integers `int`, floats `float` (never NaN; infinite only as the F32 rounding
   of a huge number that an F32 is compared with), Date `datetime.date`, DateTime an aware `datetime.datetime` in UTC
   with whole milliseconds, Blob `bytes`, lists and vectors `tuple`, enums `str`, null `None`.
@@ -35,6 +35,7 @@ Rules that hold everywhere:
 """
 
 from omnigraph.query.ir.expressions import (
+    BOOL,
     DATETIME,
     F64,
     HIDDEN,
@@ -42,18 +43,23 @@ from omnigraph.query.ir.expressions import (
     STRING,
     U64,
     WHERE_ROW,
+    Apply,
+    Case,
+    Column,
     Compare,
     CompareOp,
+    Condition,
     Constant,
     Domain,
     EdgeEnd,
     End,
     EntityId,
+    Expr,
     Filter,
+    Leaf,
     ListContains,
     Literal,
     Now,
-    Operand,
     Param,
     ParamRef,
     Prop,
@@ -65,8 +71,12 @@ from omnigraph.query.ir.expressions import (
     TextStartsWith,
     Value,
     WholeNode,
+    as_condition,
+    columns_in,
+    conjuncts,
     is_hidden,
-    operands,
+    leaves,
+    parts_of,
     variables_of,
 )
 from omnigraph.query.ir.patterns import NodeVar, Not, Pattern, Traverse, free_variables, patterns_of
@@ -91,6 +101,7 @@ from omnigraph.query.ir.queries import (
 )
 
 __all__ = [
+    "BOOL",
     "DATETIME",
     "F64",
     "HIDDEN",
@@ -100,18 +111,24 @@ __all__ = [
     "WHERE_ROW",
     "Aggregate",
     "AggregateFn",
+    "Apply",
     "Assign",
     "Bm25",
+    "Case",
+    "Column",
     "Compare",
     "CompareOp",
+    "Condition",
     "Constant",
     "DeleteRows",
     "Domain",
     "EdgeEnd",
     "End",
     "EntityId",
+    "Expr",
     "Filter",
     "InsertRow",
+    "Leaf",
     "ListContains",
     "Literal",
     "MutationQuery",
@@ -119,7 +136,6 @@ __all__ = [
     "NodeVar",
     "Not",
     "Now",
-    "Operand",
     "OrderKey",
     "OutputExpr",
     "Param",
@@ -142,9 +158,13 @@ __all__ = [
     "UpdateRows",
     "Value",
     "WholeNode",
+    "as_condition",
+    "columns_in",
+    "conjuncts",
     "free_variables",
     "is_hidden",
-    "operands",
+    "leaves",
+    "parts_of",
     "patterns_of",
     "variables_of",
 ]

@@ -1,6 +1,7 @@
-"""Expressions with one value for each row, and filters over them."""
+"""Expressions with one value for each row, and filters: the expressions whose value is a Bool."""
 
 import datetime as dt
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal as OneOf
 from typing import TypeAlias
@@ -17,6 +18,7 @@ End: TypeAlias = OneOf["src", "dst"]
 HIDDEN = "#"  # the prefix of variables without a name in the text
 WHERE_ROW = "#row"  # the variable of a mutation's `where`: the row to test
 
+BOOL = Scalar("Bool")
 STRING = Scalar("String")
 I64 = Scalar("I64")
 U64 = Scalar("U64")
@@ -134,7 +136,28 @@ class Now:
 
 
 Constant: TypeAlias = Literal | ParamRef | Now  # after bind: always Literal
-Operand: TypeAlias = Prop | EntityId | EdgeEnd | Literal | ParamRef | Now
+Column: TypeAlias = Prop | EntityId | EdgeEnd
+Leaf: TypeAlias = Column | Constant
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A function or operator, by the name that `query/functions.py` gives it. Null where an argument is null, unless
+    the function's own rule says otherwise (`and`, `or`, `is null`, `coalesce`).
+    """
+
+    fn: str
+    args: tuple["Expr", ...]
+    type: PropertyType
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The value of the first branch whose condition is true; null where there is none."""
+
+    branches: tuple[tuple["Expr", "Expr"], ...]
+    otherwise: "Expr"
+    type: PropertyType
 
 
 # Filters ----------------------------------------------------------------------------------------------------
@@ -143,32 +166,50 @@ Operand: TypeAlias = Prop | EntityId | EdgeEnd | Literal | ParamRef | Now
 @dataclass(frozen=True, slots=True)
 class Compare:
     op: CompareOp
-    left: Operand
-    right: Operand
+    left: "Expr"
+    right: "Expr"
     domain: Domain
+
+    @property
+    def type(self) -> PropertyType:
+        return BOOL
 
 
 @dataclass(frozen=True, slots=True)
 class ListContains:
-    """`items contains item`, and a property match on a list property: some element equals `item` in `domain`."""
+    """`items contains item`, `item in items`, and a property match on a list property: some element equals `item` in
+    `domain`. False for an empty list, also where the item is null.
+    """
 
-    items: Operand
-    item: Operand
+    items: "Expr"
+    item: "Expr"
     domain: Domain
+
+    @property
+    def type(self) -> PropertyType:
+        return BOOL
 
 
 @dataclass(frozen=True, slots=True)
 class TextContains:
     """Exact, case-sensitive substring; no character is special. The empty string is part of every string."""
 
-    text: Operand
-    part: Operand
+    text: "Expr"
+    part: "Expr"
+
+    @property
+    def type(self) -> PropertyType:
+        return BOOL
 
 
 @dataclass(frozen=True, slots=True)
 class TextStartsWith:
-    text: Operand
-    prefix: Operand
+    text: "Expr"
+    prefix: "Expr"
+
+    @property
+    def type(self) -> PropertyType:
+        return BOOL
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +222,14 @@ class TextSearch:
     edits: Constant | None = None  # only for fuzzy, always there
 
 
-Filter: TypeAlias = Compare | ListContains | TextContains | TextStartsWith | TextSearch
+Expr: TypeAlias = Leaf | Apply | Case | Compare | ListContains | TextContains | TextStartsWith
+Condition: TypeAlias = Apply | Compare | ListContains | TextContains | TextStartsWith  # a Bool
+Filter: TypeAlias = Condition | TextSearch
 
 
-def operands(condition: Filter) -> tuple[Operand, ...]:
-    """The expressions a filter is made of."""
-    match condition:
+def parts_of(expr: Expr | TextSearch) -> tuple[Expr, ...]:
+    """The expressions directly inside an expression."""
+    match expr:
         case Compare(_, left, right, _):
             return (left, right)
         case ListContains(items, item, _):
@@ -197,9 +240,42 @@ def operands(condition: Filter) -> tuple[Operand, ...]:
             return (text, prefix)
         case TextSearch(_, searched, query, edits):
             return (searched, query) if edits is None else (searched, query, edits)
+        case Apply(_, args):
+            return args
+        case Case(branches, otherwise):
+            return (*(part for branch in branches for part in branch), otherwise)
+        case _:
+            return ()
 
 
-def variables_of(condition: Filter) -> tuple[str, ...]:
-    """The variables a filter mentions, each once, in the order they occur."""
-    found = [operand.var for operand in operands(condition) if isinstance(operand, Prop | EntityId | EdgeEnd)]
-    return tuple(dict.fromkeys(found))
+def leaves(expr: Expr | TextSearch) -> Iterator[Leaf]:
+    """The columns and constants of an expression, in the order of the text."""
+    if isinstance(expr, Prop | EntityId | EdgeEnd | Literal | ParamRef | Now):
+        yield expr
+        return
+    for part in parts_of(expr):
+        yield from leaves(part)
+
+
+def columns_in(expr: Expr | TextSearch) -> Iterator[Column]:
+    """The columns that an expression reads."""
+    return (leaf for leaf in leaves(expr) if isinstance(leaf, Prop | EntityId | EdgeEnd))
+
+
+def variables_of(condition: Expr | TextSearch) -> tuple[str, ...]:
+    """The variables an expression mentions, each once, in the order they occur."""
+    return tuple(dict.fromkeys(column.var for column in columns_in(condition)))
+
+
+def conjuncts(condition: Filter) -> tuple[Filter, ...]:
+    """The filters that all must hold for the condition to hold."""
+    if isinstance(condition, Apply) and condition.fn == "and":
+        return tuple(part for arg in condition.args for part in conjuncts(as_condition(arg)))
+    return (condition,)
+
+
+def as_condition(expr: Expr) -> Condition:
+    """A Bool as a filter."""
+    if isinstance(expr, Compare | ListContains | TextContains | TextStartsWith | Apply):
+        return expr
+    return Compare("=", expr, Literal(True, BOOL), "bool")

@@ -6,13 +6,10 @@ from typing import TypeAlias
 
 from omnigraph.query.ir.expressions import (
     F64,
+    Condition,
     Constant,
-    EntityId,
-    Filter,
-    Literal,
-    Now,
+    Expr,
     Param,
-    ParamRef,
     Prop,
     PropertyColumn,
     WholeNode,
@@ -33,7 +30,7 @@ class Aggregate:
     """
 
     fn: AggregateFn
-    arg: Prop | EntityId | None
+    arg: Expr | None
     type: PropertyType
 
 
@@ -83,7 +80,7 @@ class Rrf:
 
 
 Rank: TypeAlias = Nearest | Bm25 | Rrf
-OutputExpr: TypeAlias = Prop | EntityId | WholeNode | Literal | ParamRef | Now | Aggregate | Rank
+OutputExpr: TypeAlias = Expr | WholeNode | Aggregate | Rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +103,7 @@ class OrderKey:
     variable's id or whole node is a grouping expression. Constants are left out, they order nothing.
     """
 
-    expr: Prop | EntityId | Aggregate | Rank
+    expr: Expr | Aggregate | Rank
     descending: bool
     nulls_first: bool
     column: int | None = None
@@ -179,13 +176,13 @@ class UpdateRows:
 
     table_key: str
     assignments: tuple[Assign, ...]
-    where: Filter
+    where: Condition
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteRows:
     table_key: str
-    where: Filter
+    where: Condition
 
 
 Statement: TypeAlias = InsertRow | UpdateRows | DeleteRows

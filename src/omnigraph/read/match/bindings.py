@@ -15,7 +15,8 @@ import pyarrow as pa
 from omnigraph.cancellation import checkpoint
 from omnigraph.errors import BadRequest
 from omnigraph.memory_budget import hold, require_room, reserved
-from omnigraph.query.ir import Compare, EdgeEnd, EntityId, Filter, Prop, variables_of
+from omnigraph.query.ir import Compare, EdgeEnd, EntityId, Expr, Filter, Prop, variables_of
+from omnigraph.read.expressions.evaluate import evaluate
 from omnigraph.read.graph.csr import Csr
 from omnigraph.read.match.duckdb_join import Comparison, duckdb_join
 from omnigraph.read.match.filters import column_name, evaluate_filter
@@ -132,6 +133,7 @@ def cross_join(left: Bindings, right: Bindings) -> Bindings:
 
 
 BLOCK_ROWS = 1 << 20
+EVALUATED_ROWS = 1 << 14  # of an expression between two checkpoints
 DUCKDB_PAIRS_MIN = 1 << 22
 
 
@@ -151,6 +153,23 @@ def filter_mask(access: TableAccess, condition: Filter, rows: Bindings) -> BoolA
         )
 
     return fill(rows.count, np.bool_, mask)
+
+
+def evaluate_rows(access: TableAccess, expr: Expr, rows: Bindings, at: NumArray | None = None) -> ArrowArray:
+    """The values of an expression over the variables of a match, for all rows or those `at` some positions."""
+    count = rows.count if at is None else len(at)
+
+    def values(part: slice) -> ArrowArray:
+        where: Any = part if at is None else at[part]
+        return evaluate(
+            expr, lambda leaf: operand_values(access, leaf, rows.columns[leaf.var][where]), part.stop - part.start
+        )
+
+    parts = [hold(values(part)) for part in chunks(count, EVALUATED_ROWS)] or [values(slice(0, 0))]
+    if len(parts) == 1:
+        return parts[0]
+    require_room(sum(part.nbytes for part in parts), f"the values of an expression for {count:,} rows")
+    return hold(pa.concat_arrays(parts))
 
 
 def distinct_rows(rows: Bindings, variables: Sequence[str]) -> tuple[Bindings, NumArray | None]:
@@ -228,8 +247,8 @@ def _orient(condition: Filter, left: Bindings, right: Bindings) -> tuple[Any, An
     if not isinstance(condition, Compare) or len(variables_of(condition)) != 2:
         return None
     one, other, op = condition.left, condition.right, condition.op
-    assert isinstance(one, Prop | EntityId | EdgeEnd)
-    assert isinstance(other, Prop | EntityId | EdgeEnd)
+    if not isinstance(one, Prop | EntityId | EdgeEnd) or not isinstance(other, Prop | EntityId | EdgeEnd):
+        return None
     if one.var in left.columns and other.var in right.columns:
         return one, other, op
     if other.var in left.columns and one.var in right.columns:

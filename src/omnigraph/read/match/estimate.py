@@ -1,6 +1,9 @@
 """Row estimates that decide the order of a match: rows from the manifest's counts, filters by fixed selectivities."""
 
+from math import prod
+
 from omnigraph.query.ir import (
+    Apply,
     Compare,
     EntityId,
     Filter,
@@ -11,6 +14,7 @@ from omnigraph.query.ir import (
     TextSearch,
     TextStartsWith,
     Traverse,
+    as_condition,
 )
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.schema.definitions import TypeDef
@@ -28,10 +32,20 @@ def selectivity(condition: Filter, rows: int) -> float:
             return 1 / max(rows, 1)
         case Compare(op):
             return _SELECTIVITY[op]
+        case ListContains(Literal(tuple() as values), _):
+            return min(1.0, len(values) * _SELECTIVITY["="])
         case ListContains() | TextStartsWith() | TextSearch():
             return 0.05
-        case TextContains():
+        case TextContains() | Apply("is_null" | "ends_with" | "matches"):
             return 0.1
+        case Apply("not", (arg,)):
+            return max(0.05, 1 - selectivity(as_condition(arg), rows))
+        case Apply("or", args):
+            return min(1.0, sum(selectivity(as_condition(arg), rows) for arg in args))
+        case Apply("and", args):
+            return prod(selectivity(as_condition(arg), rows) for arg in args)
+        case Apply():
+            return 0.33
 
 
 def estimate_rows(reader: SnapshotReader, table_key: str, filters: list[Filter]) -> float:

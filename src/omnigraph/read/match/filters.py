@@ -5,45 +5,43 @@ mutations use both.
 """
 
 import datetime as dt
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, cast
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from omnigraph.cancellation import checkpoint
 from omnigraph.errors import BadRequest
 from omnigraph.query.ir import (
+    Apply,
+    Column,
     Compare,
     CompareOp,
     EdgeEnd,
     EntityId,
+    Expr,
     Filter,
+    Leaf,
     ListContains,
     Literal,
-    Now,
-    Operand,
-    ParamRef,
     Prop,
     TextContains,
     TextSearch,
     TextStartsWith,
     Value,
-    operands,
+    as_condition,
+    columns_in,
 )
-from omnigraph.read.tables.arrow_numpy import FLIPPED, ArrowArray, BoolArray, Side, compare_values, to_mask
+from omnigraph.read.expressions.evaluate import ColumnOf, evaluate_mask
+from omnigraph.read.expressions.text import has_item
+from omnigraph.read.tables.arrow_numpy import FLIPPED, ArrowArray, BoolArray, Side, compare_values
 from omnigraph.schema.definitions import EDGE_COLUMNS, ID, TypeDef
 from omnigraph.schema.types import INTEGER_BOUNDS, Enumeration, ListOf, PropertyType, Scalar
 
-ColumnOf: TypeAlias = Callable[[Prop | EntityId | EdgeEnd], ArrowArray]
-
+PUSHED_LIST_MAX = 1_000  # items of `in`
 PUSHED_TEXT_MAX = 4_096  # a longer constant is compared in memory
-_LISTED_MAX = 1 << 14  # texts that become Python objects at once
 _LOWEST = -(2**63)  # Lance's SQL reads this one as a float
 
 
-def column_name(operand: Prop | EntityId | EdgeEnd) -> str:
+def column_name(operand: Column) -> str:
     """The column of a table that has the operand's values."""
     match operand:
         case Prop():
@@ -56,8 +54,7 @@ def column_name(operand: Prop | EntityId | EdgeEnd) -> str:
 
 def columns_of(condition: Filter) -> tuple[str, ...]:
     """The columns a filter over one variable reads."""
-    read = [column_name(side) for side in operands(condition) if isinstance(side, Prop | EntityId | EdgeEnd)]
-    return tuple(dict.fromkeys(read))
+    return tuple(dict.fromkeys(column_name(column) for column in columns_in(condition)))
 
 
 def required_id(condition: Filter) -> str | None:
@@ -74,7 +71,7 @@ def filter_table(condition: Filter, table: pa.Table) -> BoolArray:
     """The rows of a table that pass a filter over its one variable."""
     arrays: dict[str, Any] = {}
 
-    def column(operand: Prop | EntityId | EdgeEnd) -> ArrowArray:
+    def column(operand: Column) -> ArrowArray:
         name = column_name(operand)
         if name not in arrays:
             arrays[name] = to_array(table.column(name))
@@ -94,62 +91,24 @@ def to_array(column: ArrowArray) -> ArrowArray:
 
 
 def evaluate_filter(condition: Filter, column: ColumnOf, rows: int) -> BoolArray:
-    """Which of `rows` rows pass; `column` gives the values of an operand, one for each row."""
+    """Which of `rows` rows pass; `column` gives the values of a column, one for each row."""
 
-    def side(operand: Operand) -> Side:
-        match operand:
-            case Literal(value, _):
-                return value
-            case ParamRef() | Now():
-                raise AssertionError(f"{operand} was not bound")
-            case _:
-                return column(operand)
+    def side(leaf: Leaf) -> Side:
+        return leaf.value if isinstance(leaf, Literal) else column(cast(Column, leaf))
 
     match condition:
-        case Compare(op, left, right, domain):
-            return compare_values(op, side(left), side(right), domain, rows)
-        case TextContains(text, part):
-            return _match_text(side(text), side(part), rows, pc.match_substring, lambda whole, piece: piece in whole)
-        case TextStartsWith(text, prefix):
-            return _match_text(side(text), side(prefix), rows, pc.starts_with, str.startswith)
-        case ListContains(items, item, domain):
-            return _list_contains(side(items), side(item), domain, rows)
+        case Compare(op, Prop() | EntityId() | EdgeEnd() | Literal() as left, right, domain) if is_leaf(right):
+            return compare_values(op, side(left), side(cast(Leaf, right)), domain, rows)
+        case ListContains(Prop() | Literal() as items, item, domain) if is_leaf(item):
+            return has_item(side(items), side(cast(Leaf, item)), domain, rows)
         case TextSearch(kind):
             raise BadRequest(f"{kind} needs a text index, which is not available here: use contains or starts_with.")
+        case _:
+            return evaluate_mask(condition, column, rows)
 
 
-def _match_text(text: Side, part: Side, rows: int, column_with: Any, texts: Callable[[str, str], bool]) -> BoolArray:
-    if text is None or part is None:
-        return np.zeros(rows, np.bool_)
-    if isinstance(text, pa.Array) and isinstance(part, str):
-        return to_mask(column_with(text, part))
-    result = np.zeros(rows, np.bool_)
-    for first in range(0, rows, _LISTED_MAX):
-        checkpoint()
-        own = slice(first, min(first + _LISTED_MAX, rows))
-        count = own.stop - own.start
-        wholes = text[own].to_pylist() if isinstance(text, pa.Array) else [text] * count
-        parts = part[own].to_pylist() if isinstance(part, pa.Array) else [part] * count
-        found = (w is not None and p is not None and texts(w, p) for w, p in zip(wholes, parts, strict=True))
-        result[own] = np.fromiter(found, np.bool_, count)
-    return result
-
-
-def _list_contains(items: Side, item: Side, domain: Any, rows: int) -> BoolArray:
-    """Some element equals the item: the flattened elements are compared, then mapped back to their rows."""
-    found = np.zeros(rows, np.bool_)
-    if items is None or item is None:
-        return found
-    if not isinstance(items, pa.Array):
-        for element in items if isinstance(items, tuple) else ():
-            found |= compare_values("=", element, item, domain, rows)
-        return found
-    owners: Any = pc.list_parent_indices(items)
-    elements: Any = pc.list_flatten(items)
-    other = item.take(owners) if isinstance(item, pa.Array) else item
-    hits = compare_values("=", elements, other, domain, len(elements))
-    found[owners.to_numpy(zero_copy_only=False)[hits]] = True
-    return found
+def is_leaf(expr: Expr) -> bool:
+    return isinstance(expr, Prop | EntityId | EdgeEnd | Literal)
 
 
 # What Lance evaluates ---------------------------------------------------------------------------------------
@@ -158,10 +117,18 @@ def _list_contains(items: Side, item: Side, domain: Any, rows: int) -> BoolArray
 def lance_filter(condition: Filter, table_def: TypeDef) -> str | None:
     """The filter as Lance's SQL if it means exactly the same for every row, otherwise None."""
     match condition:
-        case Compare(op, left, Literal(value, _), domain) if not isinstance(left, Literal | ParamRef | Now):
+        case Compare(op, Prop() | EntityId() | EdgeEnd() as left, Literal(value, _), domain):
             return _comparison(op, left, value, domain, table_def)
-        case Compare(op, Literal(value, _), right, domain) if not isinstance(right, Literal | ParamRef | Now):
+        case Compare(op, Literal(value, _), Prop() | EntityId() | EdgeEnd() as right, domain):
             return _comparison(FLIPPED[op], right, value, domain, table_def)
+        case Apply("and" | "or" | "not" | "is_null"):
+            return _connected(condition, table_def)
+        case ListContains(Literal(tuple() as values, _), Prop() | EntityId() | EdgeEnd() as item, domain):
+            constants = [_constant("=", value, item.type, domain) for value in values[: PUSHED_LIST_MAX + 1]]
+            name = _name(item, table_def)
+            if name is None or not 0 < len(constants) <= PUSHED_LIST_MAX or None in constants:
+                return None
+            return f"{name} in ({', '.join(cast(list[str], constants))})"
         case TextContains(Prop() | EntityId() as text, Literal(str() as part, _)):
             return _call("contains", text, part, table_def)
         case TextStartsWith(Prop() | EntityId() as text, Literal(str() as part, _)):
@@ -174,6 +141,19 @@ def lance_filter(condition: Filter, table_def: TypeDef) -> str | None:
             return f"array_has({name}, {exact})" if exact is not None and name is not None else None
         case _:
             return None
+
+
+def _connected(condition: Apply, table_def: TypeDef) -> str | None:
+    """Lance's SQL has the same three-valued logic."""
+    if condition.fn == "is_null":
+        (arg,) = condition.args
+        name = _name(arg, table_def) if isinstance(arg, Prop | EntityId | EdgeEnd) else None
+        return None if name is None else f"({name} is null)"
+    parts = [lance_filter(as_condition(arg), table_def) for arg in condition.args]
+    if not all(parts):
+        return None
+    pushed = cast(list[str], parts)
+    return f"(not {pushed[0]})" if condition.fn == "not" else f"({f' {condition.fn} '.join(pushed)})"
 
 
 def quote_text(text: str) -> str:

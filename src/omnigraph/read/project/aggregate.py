@@ -10,10 +10,11 @@ import pyarrow as pa
 from omnigraph.cancellation import checkpoint
 from omnigraph.errors import BadRequest
 from omnigraph.memory_budget import hold, reserved
-from omnigraph.query.ir import F64, Aggregate, EntityId, Prop
-from omnigraph.read.match.bindings import Bindings
+from omnigraph.query.ir import F64, Aggregate, EntityId, Expr, Prop
+from omnigraph.read.explain import describe_expression
+from omnigraph.read.match.bindings import Bindings, evaluate_rows
 from omnigraph.read.match.filters import column_name
-from omnigraph.read.project.sort_keys import RowGroups, column_keys
+from omnigraph.read.project.sort_keys import RowGroups, SortKeys, array_keys, column_keys
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray, raw_values, valid_mask
 from omnigraph.read.tables.large_arrays import (
     add_counts,
@@ -39,14 +40,14 @@ def compute_aggregate(access: TableAccess, aggregate: Aggregate, rows: Bindings,
     """The aggregate's value for each group."""
     if aggregate.arg is None:
         return pa.array(_counts(groups.of_row, rows.weight, groups.count))
-    arg, row_numbers = aggregate.arg, rows.columns[aggregate.arg.var]
+    arg = aggregate.arg
     if aggregate.fn in ("min", "max"):
-        return _min_or_max(access, aggregate, arg, row_numbers, groups)
+        return _min_or_max(access, aggregate, arg, rows, groups)
     if aggregate.fn == "count":
-        valid = _valid_rows(access, arg, row_numbers)
+        valid = _valid_rows(access, arg, rows)
         inside = _Inside(groups.of_row, rows.weight, valid)
         return pa.array(_counts(inside.of_row, inside.weight, groups.count))
-    values, valid = _numbers(access, arg, row_numbers)
+    values, valid = _numbers(access, arg, rows)
     inside = _Inside(groups.of_row, rows.weight, valid)
     counts = _counts(inside.of_row, inside.weight, groups.count)
     present = values if inside.positions is None else take(values, inside.positions)
@@ -70,8 +71,11 @@ class _Inside:
         self.weight = weight if weight is None or self.positions is None else take(weight, self.positions)
 
 
-def _valid_rows(access: TableAccess, arg: Prop | EntityId, row_numbers: NumArray) -> BoolArray | None:
+def _valid_rows(access: TableAccess, arg: Expr, rows: Bindings) -> BoolArray | None:
     """The rows that have a value, None for all; each long value is read once for many rows."""
+    if not isinstance(arg, Prop | EntityId):
+        return valid_mask(evaluate_rows(access, arg, rows))
+    row_numbers = rows.columns[arg.var]
     name, table = column_name(arg), access.table(arg.table_key)
 
     def valid(part: slice) -> Any:
@@ -85,8 +89,12 @@ def _valid_rows(access: TableAccess, arg: Prop | EntityId, row_numbers: NumArray
     return None if found.all() else found
 
 
-def _numbers(access: TableAccess, arg: Prop | EntityId, row_numbers: NumArray) -> tuple[NumArray, BoolArray | None]:
+def _numbers(access: TableAccess, arg: Expr, rows: Bindings) -> tuple[NumArray, BoolArray | None]:
     """The numbers of the rows, and which have one; None for all."""
+    if not isinstance(arg, Prop | EntityId):
+        computed = evaluate_rows(access, arg, rows)
+        return raw_values(computed), valid_mask(computed)
+    row_numbers = rows.columns[arg.var]
     name, table = column_name(arg), access.table(arg.table_key)
     dtype = raw_values(table.values([name], row_numbers[:0])[name]).dtype
     valid: BoolArray | None = None
@@ -236,22 +244,34 @@ def _sum_column(sums: list[Any], counts: NumArray, aggregate: Aggregate) -> Arro
         fits = lambda total: low <= total <= high  # noqa: E731
     wrong = next((total for total in present if total is not None and not fits(total)), None)
     if wrong is not None:
-        arg = aggregate.arg
-        name = arg.column.name if isinstance(arg, Prop) else "id"
-        raise BadRequest(
-            f"sum({arg.var if arg else ''}.{name}) is {wrong}, which {aggregate.type} can't hold: use avg."
-        )
+        assert aggregate.arg is not None
+        shown = describe_expression(aggregate.arg)
+        raise BadRequest(f"sum({shown}) is {wrong}, which {aggregate.type} can't hold: use avg.")
     return pa.array(present, arrow_type(aggregate.type))
 
 
-def _min_or_max(
-    access: TableAccess, aggregate: Aggregate, arg: Prop | EntityId, row_numbers: NumArray, groups: RowGroups
+def _min_or_max(access: TableAccess, aggregate: Aggregate, arg: Expr, rows: Bindings, groups: RowGroups) -> ArrowArray:
+    """The value of the row that sorts first or last in its group; only those rows of a column are read."""
+    if not isinstance(arg, Prop | EntityId):
+        computed = evaluate_rows(access, arg, rows)
+        return _extremes(array_keys(computed), aggregate, groups, lambda chosen: computed.take(pa.array(chosen)))
+    row_numbers, name = rows.columns[arg.var], column_name(arg)
+    table = access.table(arg.table_key)
+    return _extremes(
+        column_keys(access, arg, row_numbers),
+        aggregate,
+        groups,
+        lambda chosen: table.values([name], take(row_numbers, chosen))[name],
+    )
+
+
+def _extremes(
+    keys: SortKeys, aggregate: Aggregate, groups: RowGroups, values_at: Callable[[NumArray], ArrowArray]
 ) -> ArrowArray:
-    """The value of the row that sorts first or last in its group; only those rows are read."""
-    keys = column_keys(access, arg, row_numbers)
+    """For each group the value of the row whose key is the least or the greatest; null where no key is valid."""
     least = aggregate.fn == "min"
     best = full(groups.count, -1, np.int64)  # the row of each group so far
-    for part in chunks(len(row_numbers)):
+    for part in chunks(len(keys.values)):
         rows = np.arange(part.start, part.stop)
         rows = rows if keys.valid is None else rows[keys.valid[part]]
         rows = _edges(groups.of_row[rows], keys.values[rows], rows, least)
@@ -260,9 +280,8 @@ def _min_or_max(
         own, other = keys.values[rows], keys.values[before]
         better = (before < 0) | ((own < other) if least else (own >= other))
         best[group[better]] = rows[better]
-    name = column_name(arg)
     present = true_positions(best >= 0)
-    found = access.table(arg.table_key).values([name], take(row_numbers, best[present]))[name]
+    found = values_at(best[present])
     positions = full(groups.count, -1, np.int64)
     positions[present] = np.arange(len(present))
     checkpoint()

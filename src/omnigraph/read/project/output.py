@@ -4,7 +4,7 @@ Until then a result consists of row numbers. A column's values are fetched when 
 for the rows in it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 from omnigraph.query.ir import (
     Aggregate,
     Bm25,
+    Column,
     EntityId,
     Literal,
     Nearest,
@@ -24,9 +25,10 @@ from omnigraph.query.ir import (
     ReadQuery,
     Rrf,
     WholeNode,
+    columns_in,
 )
 from omnigraph.read.explain import QueryPlan
-from omnigraph.read.match.bindings import Bindings
+from omnigraph.read.match.bindings import Bindings, evaluate_rows
 from omnigraph.read.match.filters import column_name
 from omnigraph.read.project import sort_keys
 from omnigraph.read.project.aggregate import compute_aggregate
@@ -140,8 +142,12 @@ class _Projection:
                 return column_keys(self.access, expr, rows.columns[var])
             case Nearest() | Bm25() | Rrf():
                 return SortKeys(self.scores[expr].values + 0.0, self.scores[expr].found)
-            case _:
+            case Aggregate():
+                raise AssertionError("an aggregate is no grouping expression")
+            case _ if not any(True for _ in columns_in(expr)):
                 return None  # a constant is the same for every row
+            case _:
+                return array_keys(evaluate_rows(self.access, expr, rows))
 
     # Order and limit
 
@@ -199,7 +205,8 @@ class _Projection:
             keys = SortKeys(self.scores[expr].values + 0.0, self.scores[expr].found)
             return keys if at is None else keys.take(at)
         id_or_prop = EntityId(expr.var, expr.table_key) if isinstance(expr, WholeNode) else expr
-        assert isinstance(id_or_prop, Prop | EntityId)
+        if not isinstance(id_or_prop, Prop | EntityId):
+            return array_keys(evaluate_rows(self.access, id_or_prop, rows, at))
         row_numbers = rows.columns[id_or_prop.var]
         return column_keys(self.access, id_or_prop, row_numbers if at is None else take(row_numbers, at))
 
@@ -255,7 +262,9 @@ class _Projection:
 
                 return OutputColumn(name, expr.type, output_type, values, python_values=few)
             case _:
-                raise AssertionError(f"{expr} was not bound")
+                # At once, so that an error comes before the first row of the result.
+                computed = evaluate_rows(self.access, expr, rows, _rows_at(groups, positions))
+                return OutputColumn(name, expr.type, arrow_type(expr.type), lambda part: computed[part])
 
 
 def ranks_of(query: ReadQuery) -> list[Rank]:
@@ -292,16 +301,28 @@ def _direction(key: OrderKey) -> SortDirection:
 
 def output_variables(query: ReadQuery) -> Sequence[str]:
     """The variables that the projection uses."""
-    found: list[str] = []
-    for expr in (
+    exprs = (
         *(projection.expr for projection in query.returns),
         *(key.expr for key in (*query.order, *query.tiebreak)),
         *query.keeps,
-    ):
-        for part in expr.ranks if isinstance(expr, Rrf) else (expr,):
-            operand = (
-                part.arg if isinstance(part, Aggregate) else part.field if isinstance(part, Nearest | Bm25) else part
-            )
-            if isinstance(operand, Prop | EntityId | WholeNode):
-                found.append(operand.var)
-    return list(dict.fromkeys(found))
+    )
+    found: dict[str, None] = {}
+    for expr in exprs:
+        variables = (expr.var,) if isinstance(expr, WholeNode) else (column.var for column in expression_columns(expr))
+        found.update(dict.fromkeys(variables))
+    return list(found)
+
+
+def expression_columns(expr: OutputExpr) -> Iterator[Column]:
+    """The columns that an expression of the projection reads, other than those of a whole node."""
+    match expr:
+        case WholeNode():
+            return
+        case Aggregate(_, arg):
+            yield from () if arg is None else columns_in(arg)
+        case Rrf(ranks):
+            yield from (rank.field for rank in ranks)
+        case Nearest(field) | Bm25(field):
+            yield field
+        case _:
+            yield from columns_in(expr)

@@ -204,7 +204,8 @@ def _signs(left: NumArray, right: NumArray) -> NumArray:
     bounds = np.iinfo(wide.dtype)
     whole = np.floor(right.astype(np.float64))
     low, high = whole < float(bounds.min), whole >= float(bounds.max)
-    other = np.where(low | high, 0.0, whole).astype(wide.dtype)
+    usable = ~(low | high | np.isnan(whole))  # a value under a null may be anything
+    other = np.where(usable, whole, 0.0).astype(wide.dtype)
     signs = (wide > other).astype(np.int8) - (wide < other).astype(np.int8)
     signs = np.where((signs == 0) & (right > whole), np.int8(-1), signs)
     return np.where(low, np.int8(1), np.where(high, np.int8(-1), signs))

@@ -1,0 +1,7 @@
+"""Expressions over columns: the one implementation of operators and functions, in process and in Arrow tasks on Spark.
+
+evaluate.py    three-valued logic, comparisons, case: an expression as a column
+arithmetic.py  numbers
+text.py        texts and lists
+times.py       dates and times
+"""
