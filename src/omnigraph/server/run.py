@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -15,9 +16,10 @@ import tempfile
 import threading
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -30,6 +32,7 @@ from omnigraph.errors import BadRequest
 from omnigraph.runtime import Runtime
 from omnigraph.server.auth.access import is_loopback
 from omnigraph.server.http import errors
+from omnigraph.server.http.connections import BoundedProtocol, Connections
 from omnigraph.server.http.errors import Redaction
 from omnigraph.server.http.middleware import Middleware
 from omnigraph.server.openapi import openapi_document
@@ -100,6 +103,9 @@ def create_app(
 
 BIND_DEFAULT = "127.0.0.1:8080"
 KEEP_ALIVE_S = 30
+BACKLOG = 1024  # connections that nobody has taken yet
+ACCEPTED_AT_ONCE = 32  # in one turn of the event loop
+FILES_KEPT = 256  # descriptors for everything but connections, at least
 # How long a thread that computes may keep the interpreter from others. One short request takes it some five times, so
 # with the usual 5 ms each thread that computes would cost every request 25 ms.
 SWITCH_INTERVAL_S = 0.0005
@@ -155,7 +161,8 @@ def serve(
     """Serve until a signal comes; returns when everything has ended, or ends the process with what has not."""
     require_safe(bind, settings, unauthenticated=unauthenticated)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    settings = replace(settings, local_only=settings.tokens is None and not unauthenticated)
+    limits = replace(settings.limits, connections=min(settings.limits.connections, connections_possible()))
+    settings = replace(settings, limits=limits, local_only=settings.tokens is None and not unauthenticated)
     app = create_app(graphs, settings)
     service: Service = app.state.service
     handler = log_to(log, service.hosted.redaction)
@@ -175,6 +182,15 @@ def serve(
     finally:
         for name in ("omnigraph", "uvicorn.error"):
             logging.getLogger(name).removeHandler(handler)
+
+
+def connections_possible() -> int:
+    """Half of the files that the process may open, after it has allowed itself as many as it can."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems have a lower limit than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if allowed == resource.RLIM_INFINITY else max(1, (allowed - FILES_KEPT) // 2)
 
 
 def _close(service: Service, server: "GracefulServer", handler: logging.Handler) -> None:
@@ -242,7 +258,7 @@ def listen(bind: Bind) -> Iterator[socket.socket]:
             raise BadRequest(
                 f"{bind.host}:{bind.port} can't be bound ({reason}): choose another with --bind."
             ) from error
-        listener.listen(1024)
+        listener.listen(BACKLOG)
         listener.set_inheritable(False)
         yield listener
     finally:
@@ -263,8 +279,9 @@ class GracefulServer(uvicorn.Server):
                 lifespan="off",  # the service is opened before the first request
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=int(settings.grace_s),
-                http="h11",  # others put no bound on headers
+                http=partial(BoundedProtocol, connections=Connections(settings.limits)),  # type: ignore[arg-type]
                 ws="none",
+                backlog=ACCEPTED_AT_ONCE,
             )
         )
         self._service: Service = app.state.service
@@ -275,6 +292,8 @@ class GracefulServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """After `on_started` clients may connect, and a signal may end the server."""
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)  # what waits in the system may be more than what is taken at once
         self.on_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

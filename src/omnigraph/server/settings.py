@@ -20,6 +20,11 @@ class GraphSource:
 class Limits:
     """Bounds of single requests, and of all that run at once."""
 
+    connections: int = 4096  # of all peers; less if the process may not open twice as many files
+    connections_per_peer: int = 1024  # a proxy is one peer
+    head_s: float = 10.0  # until a request's line and headers are here
+    head_bytes: int = 16 * 1024
+    headers: int = 100
     json_bytes: int = 16 * MIB  # of a body that is parsed as a whole, unpacked
     json_depth: int = 64
     json_values: int = 250_000

@@ -64,6 +64,22 @@ def _parse_graphs(_context: click.Context, _parameter: click.Parameter, values: 
     show_default=True,
     help="The time that requests in flight have to complete after a signal; a second signal ends them.",
 )
+@click.option(
+    "--max-connections",
+    metavar="N",
+    type=click.IntRange(1, 1_000_000),
+    default=4096,
+    show_default=True,
+    help="Connections of all peers; at most half of the files that the process may open.",
+)
+@click.option(
+    "--max-connections-per-peer",
+    metavar="N",
+    type=click.IntRange(1, 1_000_000),
+    default=1024,
+    show_default=True,
+    help="Connections from one address. A reverse proxy is one address: allow it as many as it opens.",
+)
 @common_options_without_graph
 @pass_settings
 def serve(
@@ -77,6 +93,8 @@ def serve(
     no_spark: bool,
     read_only: bool,
     grace: int,
+    max_connections: int,
+    max_connections_per_peer: int,
 ) -> None:
     """Serve graphs over HTTP until a signal stops it: one with --store, or several with --graph NAME=URI.
 
@@ -85,7 +103,7 @@ def serve(
     try:
         from omnigraph.server.run import parse_bind
         from omnigraph.server.run import serve as run_server
-        from omnigraph.server.settings import GraphSource, ServerSettings
+        from omnigraph.server.settings import GraphSource, Limits, ServerSettings
     except ModuleNotFoundError as error:
         raise BadRequest(f"The server needs {error.name}: pip install 'omnigraph[server]'.") from error
 
@@ -93,7 +111,8 @@ def serve(
         raise click.UsageError("Give one graph with --store, or several with --graph NAME=URI, not both.")
     uris = graphs or {DEFAULT_GRAPH: settings.store_uri(uri)}
     sources = {name: GraphSource(graph_uri, settings.storage_options, read_only) for name, graph_uri in uris.items()}
-    server_settings = ServerSettings(tokens, queries, spark=not no_spark, grace_s=grace)
+    limits = Limits(connections=max_connections, connections_per_peer=max_connections_per_peer)
+    server_settings = ServerSettings(tokens, queries, limits, spark=not no_spark, grace_s=grace)
     run_server(sources, server_settings, parse_bind(bind), unauthenticated=unauthenticated)
 
 

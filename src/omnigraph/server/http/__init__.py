@@ -1,5 +1,6 @@
 """HTTP: middleware, admission, bodies, streams, errors.
 
+connections.py      limits of connections, deadlines of clients, what HTTP is refused
 middleware.py       request ids, headers, one log line and one measurement for each request
 request_context.py  one request to one graph: identity, admission, deadline, cost, response
 admission.py        limits of concurrent work, and its threads
