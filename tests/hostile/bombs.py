@@ -61,6 +61,7 @@ class _Query:
     declared: list[str] = field(default_factory=list)
     params: dict[str, Any] = field(default_factory=dict)
     locals: int = 0
+    longest: int = 5_000  # of lists of literals
 
     def body(self) -> str:
         dice = self.dice
@@ -85,7 +86,7 @@ class _Query:
     def _broad(self) -> str:
         """A little of everything, hundreds of times."""
         dice, many = self.dice, self.dice.choice([100, 1_000, 5_000])
-        self.nodes = {f"v{n}": PERSON for n in range(many)}
+        self.nodes, self.longest = {f"v{n}": PERSON for n in range(many)}, 3
         clauses = {
             "chain": [f"$v{n} knows $v{n + 1}" for n in range(many - 1)],
             "star": [f"$v0 {dice.choice(['knows', 'follows'])} $v{n}" for n in range(1, many)],
@@ -183,13 +184,13 @@ class _Query:
                 f"${one}.born {op} ${other}.born",
                 f'${one}.seen {op} datetime("1990-01-01T00:00:00Z")',
                 f"${one}.{number} != {dice.randint(-5, 90)}",
-                f"${one}.bio contains {json.dumps('ba' * dice.choice([1, 3, 2_000]))}",
+                f"${one}.bio contains {json.dumps('ba' * dice.choice([1, 3, min(2_000, self.longest)]))}",
                 f"{self._long_list()} contains ${one}.age",
             ]
         )
 
     def _long_list(self) -> str:
-        return f"[{', '.join(map(str, range(self.dice.choice([3, 500, 5_000]))))}]"
+        return f"[{', '.join(map(str, range(min(self.dice.choice([3, 500, 5_000]), self.longest))))}]"
 
     def _parameter(self) -> str:
         name = f"t{len(self.declared)}"
