@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from omnigraph.cancellation import checkpoint
 from omnigraph.read.tables import large_arrays
 from omnigraph.read.tables.arrow_numpy import BoolArray, NumArray
 from omnigraph.read.tables.large_arrays import (
@@ -154,6 +155,7 @@ class Csr:
             ends = np.cumsum(self.starts[frontier[near] + 1] - self.starts[frontier[near]])
             first = 0
             while first < len(ends):
+                checkpoint()
                 before = int(ends[first - 1]) if first else 0
                 last = max(first + 1, int(np.searchsorted(ends, before + large_arrays.CHUNK_ROWS, "right")))
                 yield slice(near.start + first, near.start + last)
