@@ -1,6 +1,8 @@
 """The path of a one-row mutation through the source, from the call to the put, is short and described."""
 
 import inspect
+import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -63,16 +65,21 @@ def _outer(frame: FrameType) -> Iterator[FrameType]:
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> MutationPath:
+    """From a process of its own, in which no other test has subscribed to anything."""
+    command = [sys.executable, __file__, str(tmp_path_factory.mktemp("path") / "g")]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return MutationPath({name: set(others) for name, others in found["calls"].items()}, found["called_back"])
+
+
+def trace(uri: str) -> MutationPath:
     """The path of the fourth insert of a keyed node: what is read or compiled once is known by then."""
-    graph: Graph = omnigraph.init(tmp_path_factory.mktemp("path") / "g", schema=SCHEMA)
+    graph: Graph = omnigraph.init(uri, schema=SCHEMA)
     for slug in ("a", "b", "c"):
         graph.mutate(ADD, "add", {"slug": slug, "name": "x"})
-    path, before = MutationPath(), sys.getprofile()
+    path = MutationPath()
     sys.setprofile(path.on_event)
-    try:
-        graph.mutate(ADD, "add", {"slug": "d", "name": "x"})
-    finally:
-        sys.setprofile(before)
+    graph.mutate(ADD, "add", {"slug": "d", "name": "x"})
+    sys.setprofile(None)
     return path
 
 
@@ -92,3 +99,9 @@ def test_the_architecture_document_names_every_file_that_passes_a_one_row_mutati
     text = (SOURCE.parents[1] / "docs" / "architecture.md").read_text()
     section = text.partition("## A one-row mutation")[2].partition("\n## ")[0]
     assert [name for name in path.callers if f"`{name}`" not in section] == []
+
+
+if __name__ == "__main__":
+    traced = trace(sys.argv[1])
+    calls = {name: sorted(others) for name, others in traced.calls.items()}
+    print(json.dumps({"calls": calls, "called_back": traced.called_back}))

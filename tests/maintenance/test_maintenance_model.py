@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 import omnigraph
 from omnigraph.graph.graph import Graph
-from omnigraph.maintenance.commit import MaintenanceRun, Task
-from omnigraph.maintenance.optimize import optimize
+from omnigraph.maintenance.commit import MaintenanceRun, Task, optimize
 from omnigraph.maintenance.policy import GENTLE, THOROUGH, Effort
 from omnigraph.manifest.commit.plan import Delete, Upsert
 from omnigraph.manifest.settings import Settings

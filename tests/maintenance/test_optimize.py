@@ -16,7 +16,7 @@ from manifest.schedules import World, a_put_of_manifest, stand_in_cleanup
 from omnigraph.errors import BadRequest, BranchNotFound, ReadOnly
 from omnigraph.graph.graph import Graph
 from omnigraph.maintenance import commit as commit_module
-from omnigraph.maintenance.optimize import optimize
+from omnigraph.maintenance.commit import optimize
 from omnigraph.manifest.commit.plan import Append, Delete, Upsert
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.spark.session import SparkSessionHandle

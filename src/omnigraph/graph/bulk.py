@@ -223,7 +223,7 @@ class MaintenanceCommands:
         The content stays as it is, and no write that runs meanwhile fails because of it. `engine="auto"` works here
         and on Spark where there is much to rewrite; the result says for each type what was done and what is pending.
         """
-        from omnigraph.maintenance.optimize import optimize
+        from omnigraph.maintenance.commit import optimize
 
         with SparkProvider(ComputeOptions(engine, spark, master)) as provider:
             return optimize(self.repository, branch, types, actor=actor, choose=provider.runner_for_optimize)

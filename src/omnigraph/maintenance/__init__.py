@@ -2,8 +2,7 @@
 
 policy.py             which fragments and indexes of a table are due: pure functions
 table_maintenance.py  compaction and indexes of one table version
-commit.py             one maintenance commit: fold, compact and index several tables
-optimize.py           `optimize`, and the saved adjacency of edge tables
+commit.py             one maintenance commit: fold, compact and index several tables; `optimize`, saved adjacency
 background.py         automatic maintenance: which tables are due to be folded; folds behind the writers of a process
 report.py             what a run did for each type
 """

@@ -25,9 +25,8 @@ from omnigraph.query.ir import (
     TextContains,
     TextStartsWith,
 )
-from omnigraph.read.expressions.arithmetic import ARITHMETIC
+from omnigraph.read.expressions.scalars import ARITHMETIC, TIMES
 from omnigraph.read.expressions.text import TEXT, contains_item, contains_text, starts_with
-from omnigraph.read.expressions.times import TIMES
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, Side, compare_values, to_mask
 from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.types import PropertyType

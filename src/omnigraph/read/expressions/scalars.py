@@ -1,5 +1,10 @@
-"""Numbers: integers are computed exactly and overflow is an error; floats have no infinite results, null instead."""
+"""Numbers, dates and times.
 
+Integers are computed exactly, and overflow is an error; floats have no infinite results, null instead. Dates and times
+are days and milliseconds since 1970 in UTC, within the years 1 to 9999; null beyond them.
+"""
+
+import datetime as dt
 import math
 import operator
 from collections.abc import Callable, Mapping
@@ -10,10 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.errors import BadRequest
-from omnigraph.read.tables.arrow_numpy import ArrowArray, NumArray, raw_values, valid_mask
+from omnigraph.query.values import BadValue, parse_date, parse_datetime
+from omnigraph.read.tables.arrow_numpy import ArrowArray, NumArray, raw_values, to_raw_value, valid_mask
 from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.types import INTEGER_BOUNDS, PropertyType, Scalar
 
+Function = Callable[[PropertyType, Any], Any]
+
+_DAY_MS = 86_400_000
+_FIRST_DAY, _LAST_DAY = (to_raw_value(day) for day in (dt.date.min, dt.date.max))
+_DATETIME = pa.timestamp("ms", tz="UTC")
 _I64 = INTEGER_BOUNDS["I64"]
 _CHECKED: Mapping[str, Any] = {
     "+": pc.add_checked,
@@ -120,7 +131,7 @@ def finite(values: NumArray, valid: NumArray) -> Any:
     return pa.array(np.where(present, values, 0.0) + 0.0, mask=~present)
 
 
-def _rounded(how: Callable[[NumArray], NumArray]) -> Callable[[PropertyType, Any], Any]:
+def _rounded(how: Callable[[NumArray], NumArray]) -> Function:
     def function(kind: PropertyType, args: Any) -> Any:
         if kind == Scalar("I64"):
             return _integers("+", (args[0], pa.repeat(pa.scalar(0, pa.int64()), len(args[0]))))
@@ -135,7 +146,7 @@ def _half_away_from_zero(values: NumArray) -> NumArray:
     return whole + np.where(np.abs(values - whole) >= 0.5, np.copysign(1.0, values), 0.0)
 
 
-def _by_math(function: Callable[..., float]) -> Callable[[PropertyType, Any], Any]:
+def _by_math(function: Callable[..., float]) -> Function:
     """A function of the C library, which gives the same result on every machine, unlike vectorised ones."""
 
     def compute_each(_: PropertyType, args: Any) -> Any:
@@ -152,7 +163,7 @@ def _by_math(function: Callable[..., float]) -> Callable[[PropertyType, Any], An
     return compute_each
 
 
-def _extreme(function: Any) -> Callable[[PropertyType, Any], Any]:
+def _extreme(function: Any) -> Function:
     def choose(kind: PropertyType, args: Any) -> Any:
         wanted = arrow_type(kind)
         if pa.types.is_boolean(wanted):
@@ -171,11 +182,11 @@ def _widen(kind: PropertyType, args: Any) -> Any:
         raise BadRequest(f"A value does not fit into {kind}: convert it with float(…) first.") from None
 
 
-def _operator(op: str) -> Callable[[PropertyType, Any], Any]:
+def _operator(op: str) -> Function:
     return lambda kind, args: compute(op, kind, args)
 
 
-ARITHMETIC: Mapping[str, Callable[[PropertyType, Any], Any]] = {
+ARITHMETIC: Mapping[str, Function] = {
     **{op: _operator(op) for op in ("+", "-", "*", "/", "%", "negate", "abs")},
     "round": _rounded(_half_away_from_zero),
     "floor": _rounded(np.floor),
@@ -187,4 +198,101 @@ ARITHMETIC: Mapping[str, Callable[[PropertyType, Any], Any]] = {
     "least": _extreme(pc.min_element_wise),
     "greatest": _extreme(pc.max_element_wise),
     "widen": _widen,
+}
+
+
+# Dates and times --------------------------------------------------------------------------------------------
+
+
+def _dates(days: NumArray, valid: NumArray) -> Any:
+    valid = valid & (days >= _FIRST_DAY) & (days <= _LAST_DAY)
+    return pa.array(np.where(valid, days, 0).astype(np.int32), mask=~valid).cast(pa.date32())
+
+
+def _times(milliseconds: NumArray, valid: NumArray) -> Any:
+    valid = valid & (milliseconds >= _FIRST_DAY * _DAY_MS) & (milliseconds < (_LAST_DAY + 1) * _DAY_MS)
+    return pa.array(np.where(valid, milliseconds, 0).astype(np.int64), mask=~valid).cast(_DATETIME)
+
+
+def _milliseconds(array: Any) -> NumArray:
+    values = raw_values(array).astype(np.int64)
+    return values * _DAY_MS if pa.types.is_date32(array.type) else values
+
+
+def _part(extract: Any) -> Function:
+    return lambda _, args: extract(args[0]).cast(pa.int64())
+
+
+def _parsed(parse: Callable[[str], Any], kind: pa.DataType) -> Callable[[Any], Any]:
+    def value(text: str | None) -> Any:
+        try:
+            return None if text is None else parse(text)
+        except BadValue:
+            return None
+
+    return lambda array: pa.array([value(text) for text in array.to_pylist()], kind)
+
+
+def _date(_: PropertyType, args: Any) -> Any:
+    (values,) = args
+    if pa.types.is_date32(values.type):
+        return values
+    if pa.types.is_timestamp(values.type):
+        return _dates(_milliseconds(values) // _DAY_MS, _all_valid(args, len(args[0])))
+    return _parsed(parse_date, pa.date32())(values)
+
+
+def _datetime(_: PropertyType, args: Any) -> Any:
+    (values,) = args
+    if pa.types.is_timestamp(values.type):
+        return values
+    if pa.types.is_date32(values.type):
+        return _times(_milliseconds(values), _all_valid(args, len(args[0])))
+    return _parsed(parse_datetime, _DATETIME)(values)
+
+
+def _add_days(kind: PropertyType, args: Any) -> Any:
+    days = np.minimum(raw_values(args[1]), 10_000_000).astype(np.int64)  # so many lead beyond all dates
+    days = np.maximum(days, -10_000_000)
+    if kind == Scalar("Date"):
+        return _dates(raw_values(args[0]).astype(np.int64) + days, _all_valid(args, len(args[0])))
+    return _times(_milliseconds(args[0]) + days * _DAY_MS, _all_valid(args, len(args[0])))
+
+
+def _add_seconds(_: PropertyType, args: Any) -> Any:
+    """To the nearest millisecond."""
+    seconds = raw_values(args[1])
+    if np.issubdtype(seconds.dtype, np.integer):
+        most = 1 << 40
+        added = np.clip(seconds, 0 if seconds.dtype == np.uint64 else -most, most).astype(np.int64) * 1000
+    else:
+        added = np.rint(np.clip(seconds.astype(np.float64), -1e12, 1e12) * 1000).astype(np.int64)
+    return _times(_milliseconds(args[0]) + added, _all_valid(args, len(args[0])))
+
+
+def _days_between(_: PropertyType, args: Any) -> Any:
+    """Whole days, towards zero."""
+    one, other = args
+    apart = _milliseconds(other) - _milliseconds(one)
+    return pa.array(np.sign(apart) * (np.abs(apart) // _DAY_MS), mask=~_all_valid(args, len(args[0])))
+
+
+def _seconds_between(_: PropertyType, args: Any) -> Any:
+    one, other = args
+    return pa.array((_milliseconds(other) - _milliseconds(one)) / 1000, mask=~_all_valid(args, len(args[0])))
+
+
+TIMES: Mapping[str, Function] = {
+    "year": _part(pc.year),
+    "month": _part(pc.month),
+    "day": _part(pc.day),
+    "hour": _part(pc.hour),
+    "minute": _part(pc.minute),
+    "second": _part(pc.second),
+    "date": _date,
+    "datetime": _datetime,
+    "add_days": _add_days,
+    "add_seconds": _add_seconds,
+    "days_between": _days_between,
+    "seconds_between": _seconds_between,
 }
