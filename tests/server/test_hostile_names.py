@@ -103,7 +103,7 @@ def test_the_log_has_a_line_for_each_request_whatever_it_is_called(bound: tuple[
                 f"{BASE}/commits/{quote(EVIL)}",
                 f"{BASE}/jobs/{quote(EVIL)}",
                 f"{BASE}/{quote(EVIL)}",
-                f"/graphs/{'x' * 20_000}/snapshot",
+                f"/graphs/{'x' * 5000}/snapshot",
             ):
                 answer = client.get(place)
                 assert 400 <= answer.status_code < 500
