@@ -20,7 +20,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,12 +80,14 @@ class Worker:
     def __init__(self, graph: Path) -> None:
         self._graph = graph
         self._process: subprocess.Popen[str] | None = None
+        self._fresh = self._cached = 0
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed with the worker
+        self.kept = 0  # bytes that were left of all queries of the process, besides caches
 
     def close(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.communicate()
             self._process = None
 
     def __enter__(self) -> Worker:
@@ -124,6 +127,8 @@ class Worker:
                 {},
             )
         deadline = answer["started"] + limits.deadline_s
+        self._cached += after["cached"]
+        self.kept = after["left"] - self._fresh - self._cached
         return Outcome(
             answer["outcome"],
             answer["rows"],
@@ -144,7 +149,9 @@ class Worker:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=own
             )
-            assert self._hear(), self._log_tail()
+            ready = self._hear()
+            assert ready, self._log_tail()
+            self._fresh, self._cached, self.kept = ready["ready"], 0, 0
         return self._process
 
     def _hear(self) -> dict[str, Any]:
@@ -209,17 +216,15 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def failures_of(graph: Path, queries: Sequence[Bomb], limits: Limits) -> Iterator[tuple[Bomb, Outcome, list[str]]]:
-    """Every query with its outcome and what is wrong with it; what failed once must fail twice."""
-    with Worker(graph) as worker:
-        for query in queries:
-            outcome = worker.run(query, limits)
-            failed = outcome.failures(limits)
-            if failed and not outcome.outcome.startswith("killed"):
-                worker.close()
-                outcome = worker.run(query, limits)
-                failed = outcome.failures(limits)
-            yield query, outcome, failed
+def run_twice(worker: Worker, query: Bomb, limits: Limits) -> tuple[Outcome, list[str]]:
+    """The outcome and what is wrong with it: what has failed once is run again, in a new process."""
+    outcome = worker.run(query, limits)
+    failures = outcome.failures(limits)
+    if failures and not outcome.outcome.startswith("killed"):
+        worker.close()
+        outcome = worker.run(query, limits)
+        failures = outcome.failures(limits)
+    return outcome, failures
 
 
 def main() -> None:
@@ -235,11 +240,14 @@ def main() -> None:
     queries = [bomb(seed) for seed in range(int(first), int(last or first) + 1)]
     limits = Limits(chosen.deadline, chosen.budget * MIB)
     outcomes: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
         graph = chosen.at or Path(folder) / "graph"
         if not graph.exists():
             make_graph(graph, LARGE if chosen.graph == "large" else SMALL)
-        for query, outcome, failed in failures_of(graph, queries, limits):
+        worker = stack.enter_context(Worker(graph))
+        for query in queries:
+            outcome, failed = run_twice(worker, query, limits)
             outcomes["failed" if failed else outcome.outcome.partition(":")[0]] += 1
             if chosen.verbose or failed:
                 print(

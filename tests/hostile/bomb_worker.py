@@ -32,7 +32,7 @@ from omnigraph.memory_budget import MemoryBudget, budget_scope
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SAMPLE_S = 0.02
-SETTLE_S = 0.5
+SETTLE_S = 0.2
 PEAK_STEP = 16 << 20
 WARMING = [
     "match { $p: Person } return { $p as whole } order { $p.id }",
