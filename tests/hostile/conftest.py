@@ -38,17 +38,17 @@ def large_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def target_of(store: Path, folder: Path, *arguments: str, **env: str) -> Iterator[Target]:
+def target_of(store: Path, folder: Path, *arguments: str, before: str = "", **env: str) -> Iterator[Target]:
     """A server for a graph, with these arguments of `omnigraph serve`, and variables of its environment.
 
-    It has to end by SIGTERM, in time.
+    `before` is Python that runs in the process first. It has to end by SIGTERM, in time.
     """
     file = folder / "tokens.json"
     tokens = {role: token(file, role, *grants) for role, grants in ROLES.items()}
     spool = folder / "spool"
     spool.mkdir()
     command = ("--store", str(store), "--tokens", str(file), "--no-spark", "--grace", "5", *arguments)
-    with ServerProcess(*command, env={"TMPDIR": str(spool), **env}) as process:
+    with ServerProcess(*command, env={"TMPDIR": str(spool), **env}, before=before) as process:
         assert process.url, process.log
         target = Target(process, tokens, store)
         yield target

@@ -35,10 +35,12 @@ def opened(target: Target, count: int, sent: bytes = b"", addresses: tuple[str, 
             raw.close()
 
 
-def hold(target: Target, bounds: Bounds, count: int, sent: bytes, addresses: tuple[str, ...] = (ATTACKER,)) -> None:
+def hold(
+    target: Target, bounds: Bounds, count: int, sent: bytes, addresses: tuple[str, ...] = (ATTACKER,), held_s: float = 2
+) -> None:
     def attack(target: Target) -> None:
         with opened(target, count, sent, addresses):
-            time.sleep(2.0 * bounds.scale)
+            time.sleep(held_s * bounds.scale)
 
     besiege(target, attack, bounds)
 
@@ -57,7 +59,7 @@ FEW_FILES = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 
 @BOUNDS
 def test_half_open_connections_do_not_use_up_the_files(large_store: Path, tmp_path: Path, bounds: Bounds) -> None:
     with target_of(large_store, tmp_path, before=FEW_FILES) as target:
-        hold(target, bounds, 1500, b"GET /")
+        hold(target, bounds, 1500, b"GET /", held_s=6)
 
 
 @BOUNDS
