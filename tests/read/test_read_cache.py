@@ -71,12 +71,12 @@ def test_an_overlay_is_laid_over_the_adjacency_that_is_there() -> None:
 
 
 def test_the_cache_stays_within_its_bytes_and_results_are_the_same() -> None:
-    caches = ReadCache(bytes_max=5_000)
+    caches = ReadCache(bytes_max=1_000)
     with graph_of(DATA, stored=True) as graph:
         for _ in range(3):
             for options in MODES.values():
                 assert names(run(reader_of(graph, caches=caches, **options), FRIENDS).rows) == ["b"]
-                assert caches.counts.bytes_held <= 5_000
+                assert caches.counts.bytes_held <= 1_000
         assert caches.counts.forgotten > 0
 
 

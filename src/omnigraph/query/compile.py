@@ -30,6 +30,7 @@ from omnigraph.schema.identity import canonical_text, id_from_texts
 from omnigraph.schema.regex import pattern_problem
 from omnigraph.schema.types import Enumeration, ListOf, Scalar
 
+_NONE: frozenset[str] = frozenset()
 AnyQuery = TypeVar("AnyQuery", ir.ReadQuery, ir.MutationQuery)
 _F32 = (Scalar("F32"), ListOf(Scalar("F32")))
 
@@ -144,14 +145,15 @@ class _Binder:
         """The condition without parameters. An absent one is null if the condition says what that means, with
         `coalesce` or `is null`; otherwise it raises _AbsentParameterError.
         """
-        nullable = frozenset(_tested_for_null(condition)) if isinstance(condition, ir.Apply) else frozenset()
-        return ir.as_condition(self.expr(condition, nullable))
+        if not isinstance(condition, ir.Apply):
+            return ir.as_condition(self.expr(condition, _NONE))
+        return ir.as_condition(self.expr(condition, frozenset(_tested_for_null(condition))))
 
     def expr(self, expr: ir.Expr, nullable: frozenset[str]) -> ir.Expr:
         """The expression without parameters; those in `nullable` may be null."""
+        if isinstance(expr, ir.Prop | ir.EntityId | ir.EdgeEnd | ir.Literal):
+            return expr
         match expr:
-            case ir.Prop() | ir.EntityId() | ir.EdgeEnd() | ir.Literal():
-                return expr
             case ir.ParamRef():
                 return self.bind_parameter(expr, nullable)
             case ir.Now():
@@ -222,6 +224,8 @@ class _Binder:
     # return and order
 
     def projection(self, entry: ir.Projection) -> ir.Projection:
+        if isinstance(entry.expr, ir.Prop | ir.EntityId):
+            return entry
         expr = self.output(entry.expr)
         return entry if expr is entry.expr else ir.Projection(entry.name, expr)
 
@@ -235,6 +239,8 @@ class _Binder:
         return self.expr(expr, self.names)
 
     def key(self, key: ir.OrderKey) -> ir.OrderKey:
+        if isinstance(key.expr, ir.Prop | ir.EntityId):
+            return key
         expr = self.output(key.expr)
         assert not isinstance(expr, ir.WholeNode)
         return key if expr is key.expr else ir.OrderKey(expr, key.descending, key.nulls_first, key.column)

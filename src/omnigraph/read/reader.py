@@ -84,10 +84,7 @@ class SnapshotReader:
 
         ref = self.snapshot.table(table_key)
         definition = self.snapshot.catalog.type_of(table_key)
-        schema = self.caches.get(
-            ("schema", self.snapshot.manifest.schema, table_key), lambda: arrow_schema(definition), lambda _: 4_000
-        )
         at, own = self.tables.resolve(self.snapshot.content(table_key))
         pending = self.overlays.get(table_key, Overlay.EMPTY)
         rows = (0 if ref is None else ref.rows) + (0 if pending.rows is None else pending.rows.num_rows)
-        return TableState(table_key, definition, at, own.compose(pending), schema, rows)
+        return TableState(table_key, definition, at, own.compose(pending), arrow_schema(definition), rows)

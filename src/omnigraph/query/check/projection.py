@@ -273,7 +273,7 @@ class _OutputChecker:
             remedy = f"order by a property, such as ${entity.var}.id"
             raise self.context.error("OG-GQ-506", f"${entity.var} has no order", remedy, expr.at)
         found = Expressions(self.context, self.scope, self.returned).value(expr)
-        if not any(True for _ in ir.columns_in(found)):
+        if not ir.columns_in(found):
             remedy = "order by a property, an aggregate, a column's name or a search function"
             raise self.context.error("OG-GQ-508", f"{summarize(expr)} is not an order", remedy, start_token(expr))
         return found

@@ -1,7 +1,6 @@
 """Expressions with one value for each row, and filters: the expressions whose value is a Bool."""
 
 import datetime as dt
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal as OneOf
 from typing import TypeAlias
@@ -248,23 +247,27 @@ def parts_of(expr: Expr | TextSearch) -> tuple[Expr, ...]:
             return ()
 
 
-def leaves(expr: Expr | TextSearch) -> Iterator[Leaf]:
+def leaves(expr: Expr | TextSearch) -> list[Leaf]:
     """The columns and constants of an expression, in the order of the text."""
-    if isinstance(expr, Prop | EntityId | EdgeEnd | Literal | ParamRef | Now):
-        yield expr
-        return
-    for part in parts_of(expr):
-        yield from leaves(part)
+    found: list[Leaf] = []
+    pending: list[Expr | TextSearch] = [expr]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Prop | EntityId | EdgeEnd | Literal | ParamRef | Now):
+            found.append(part)
+        else:
+            pending += reversed(parts_of(part))
+    return found
 
 
-def columns_in(expr: Expr | TextSearch) -> Iterator[Column]:
+def columns_in(expr: Expr | TextSearch) -> list[Column]:
     """The columns that an expression reads."""
-    return (leaf for leaf in leaves(expr) if isinstance(leaf, Prop | EntityId | EdgeEnd))
+    return [leaf for leaf in leaves(expr) if isinstance(leaf, Prop | EntityId | EdgeEnd)]
 
 
 def variables_of(condition: Expr | TextSearch) -> tuple[str, ...]:
     """The variables an expression mentions, each once, in the order they occur."""
-    return tuple(dict.fromkeys(column.var for column in columns_in(condition)))
+    return tuple(dict.fromkeys([column.var for column in columns_in(condition)]))
 
 
 def conjuncts(condition: Filter) -> tuple[Filter, ...]:

@@ -137,7 +137,7 @@ class _PatternMatch:
     # Following traversals
 
     def _follow_traversals(self, rows: Bindings) -> Bindings:
-        while True:
+        while self.steps:
             checkpoint()
             candidates = [(self._expected_rows(step, rows), position) for position, step in enumerate(self.steps)]
             expected, position = min(candidates, default=(np.inf, 0))
@@ -149,6 +149,7 @@ class _PatternMatch:
             rows = self._close_cycle(traverse, rows, step) if closes else self._expand(traverse, rows, step)
             step.rows = rows.count
             rows = self._apply_filters(rows)
+        return rows
 
     def _expected_rows(self, step: Traverse, rows: Bindings) -> float:
         """The expected rows of a traversal: a step that closes a cycle goes first, an unconnected one never."""
@@ -272,6 +273,8 @@ class _PatternMatch:
 
     def _apply_filters(self, rows: Bindings) -> Bindings:
         """Apply every filter and negation whose variables are bound."""
+        if not self.others and not self.negations:
+            return rows
         for condition in [f for f in self.others if all(var in rows.columns for var in variables_of(f))]:
             self.others.remove(condition)
             step = self.plan.add(f"Filter{self._where([condition])}")

@@ -4,7 +4,7 @@ Until then a result consists of row numbers. A column's values are fetched when 
 for the rows in it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -144,7 +144,7 @@ class _Projection:
                 return SortKeys(self.scores[expr].values + 0.0, self.scores[expr].found)
             case Aggregate():
                 raise AssertionError("an aggregate is no grouping expression")
-            case _ if not any(True for _ in columns_in(expr)):
+            case _ if not columns_in(expr):
                 return None  # a constant is the same for every row
             case _:
                 return array_keys(evaluate_rows(self.access, expr, rows))
@@ -301,28 +301,33 @@ def _direction(key: OrderKey) -> SortDirection:
 
 def output_variables(query: ReadQuery) -> Sequence[str]:
     """The variables that the projection uses."""
-    exprs = (
-        *(projection.expr for projection in query.returns),
-        *(key.expr for key in (*query.order, *query.tiebreak)),
+    exprs = [
+        *[projection.expr for projection in query.returns],
+        *[key.expr for key in (*query.order, *query.tiebreak)],
         *query.keeps,
-    )
+    ]
     found: dict[str, None] = {}
     for expr in exprs:
-        variables = (expr.var,) if isinstance(expr, WholeNode) else (column.var for column in expression_columns(expr))
-        found.update(dict.fromkeys(variables))
+        if isinstance(expr, WholeNode | Prop | EntityId):
+            found[expr.var] = None
+        else:
+            found.update(dict.fromkeys([column.var for column in expression_columns(expr)]))
     return list(found)
 
 
-def expression_columns(expr: OutputExpr) -> Iterator[Column]:
+def expression_columns(expr: OutputExpr) -> Sequence[Column]:
     """The columns that an expression of the projection reads, other than those of a whole node."""
     match expr:
-        case WholeNode():
-            return
-        case Aggregate(_, arg):
-            yield from () if arg is None else columns_in(arg)
+        case Prop() | EntityId():
+            return (expr,)
+        case WholeNode() | Aggregate(arg=None):
+            return ()
+        case Aggregate(arg=arg):
+            assert arg is not None
+            return columns_in(arg)
         case Rrf(ranks):
-            yield from (rank.field for rank in ranks)
+            return [rank.field for rank in ranks]
         case Nearest(field) | Bm25(field):
-            yield field
+            return (field,)
         case _:
-            yield from columns_in(expr)
+            return columns_in(expr)
