@@ -95,7 +95,7 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.history.log_graph import LoggedCommit
 from omnigraph.manifest.model.manifest import Commit
 from omnigraph.manifest.settings import Settings
-from omnigraph.memory_budget import NoRoom
+from omnigraph.memory_budget import NoRoom, ProcessBusy
 from omnigraph.pipeline.progress import Progress
 from omnigraph.query.compile import ParameterError
 from omnigraph.query.values import BadValue
@@ -201,6 +201,7 @@ __all__ = [
     "ParameterError",
     "Planner",
     "PreconditionFailed",
+    "ProcessBusy",
     "Progress",
     "ProviderUnavailable",
     "PublishedCommit",

@@ -16,7 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from omnigraph.errors import BadRequest
+from omnigraph.errors import BadRequest, OmnigraphError, Unavailable
 
 A = TypeVar("A")
 
@@ -29,17 +29,29 @@ class NoRoom(BadRequest):
     """A query needs more memory than its budget has; on Spark it may fit."""
 
 
-class MemoryBudget:
-    """What one query may use, and what it uses; safe for threads."""
+class ProcessBusy(Unavailable):
+    """The queries that run in this process need all the memory there is for queries; later there is room again."""
 
-    def __init__(self, limit: int) -> None:
+    def __str__(self) -> str:
+        return f"Other queries use the memory that this process has for queries ({self.reason}): try again later."
+
+
+class MemoryBudget:
+    """What one query may use, and what it uses; safe for threads. What it uses counts in `whole` too."""
+
+    def __init__(self, limit: int, whole: "MemoryBudget | None" = None) -> None:
         self.limit = limit
         self.peak = 0
+        self._whole = whole
         self._used = 0
         self._lock = threading.Lock()
         self._held: dict[int, weakref.ref[Any]] = {}  # by the id of the array
         # Memory may be freed at any moment, also by the garbage collector inside `reserve`: so without a lock.
         self._freed: deque[int] = deque()
+
+    def __del__(self) -> None:
+        if self._whole is not None:
+            self._whole.release(self._collect())
 
     @property
     def used(self) -> int:
@@ -55,17 +67,23 @@ class MemoryBudget:
         with self._lock:
             used = self._collect()
             if used + size <= self.limit:
+                if self._whole is not None:
+                    self._whole.reserve(size, what)
                 self._used = used + size
                 self.peak = max(self.peak, self._used)
                 return
-        raise NoRoom(
-            f"The query needs {_format(size)} of memory for {what}, and {_format(max(0, self.limit - used))} of its "
-            f"{_format(self.limit)} are free: add a filter to it, return less, run it on Spark, or raise "
-            "OMNIGRAPH_QUERY_BYTES."
+        raise self._refusal(size, max(0, self.limit - used), what)
+
+    def _refusal(self, size: int, left: int, what: str) -> OmnigraphError:
+        return NoRoom(
+            f"The query needs {_format(size)} of memory for {what}, and {_format(left)} of its {_format(self.limit)} "
+            "are free: add a filter to it, return less, run it on Spark, or raise OMNIGRAPH_QUERY_BYTES."
         )
 
     def release(self, size: int) -> None:
         self._freed.append(size)
+        if self._whole is not None:
+            self._whole.release(size)
 
     def own(self, array: Any, size: int) -> None:
         """From now on `size` bytes that are reserved belong to an array: they are released when it is freed."""
@@ -77,12 +95,19 @@ class MemoryBudget:
 
     def _on_freed(self, key: int, size: int, _: object) -> None:
         self._held.pop(key, None)
-        self._freed.append(size)
+        self.release(size)
 
     def _collect(self) -> int:
         while self._freed:
             self._used -= self._freed.popleft()
         return self._used
+
+
+class _ProcessBudget(MemoryBudget):
+    """What all queries of a process use together."""
+
+    def _refusal(self, size: int, left: int, what: str) -> OmnigraphError:
+        return ProcessBusy(what, f"{_format(left)} of {_format(self.limit)} are free")
 
 
 _current: ContextVar[MemoryBudget | None] = ContextVar("omnigraph_memory_budget", default=None)
@@ -155,9 +180,14 @@ def machine_bytes() -> int:
     return min(total, int(limit)) if limit.isdecimal() else total
 
 
-def default_query_bytes() -> int:
-    """The budget of a query for which nothing else was set."""
-    return machine_bytes() // 4
+def query_budget(limit: int = 0) -> MemoryBudget:
+    """The budget of one query; 0: a quarter of the machine's memory. All queries together may use three quarters."""
+    return MemoryBudget(limit or machine_bytes() // 4, _process_budget())
+
+
+@cache
+def _process_budget() -> MemoryBudget:
+    return _ProcessBudget(machine_bytes() * 3 // 4)
 
 
 def _format(size: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,16 @@ def test_the_order_is_that_of_a_stable_sort(columns: list[NumArray]) -> None:
     columns = [column[:count] for column in columns]
 
     assert large.sort_order(columns, count).tolist() == np.lexsort(columns[::-1]).tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64, np.uint8, np.bool_])
+def test_values_at_both_ends_of_their_type_are_sorted(dtype: Any) -> None:
+    bounds = (False, True) if dtype is np.bool_ else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    values = np.array([bounds[1], bounds[0], 1, bounds[1], 0, bounds[0]], dtype)
+
+    assert large.sort_order([values], 6).tolist() == np.argsort(values, kind="stable").tolist()
+    assert large.sort_order([values, values[::-1]], 6).tolist() == np.lexsort([values[::-1], values]).tolist()
+    assert large.sorted_distinct(values).tolist() == np.unique(values).tolist()
 
 
 @in_small_steps
@@ -153,3 +164,22 @@ def test_the_size_of_values_is_known_before_they_are_taken(values: Any) -> None:
     taken = values.take(pa.array(positions))
 
     assert taken.nbytes <= large.taken_bytes(values, positions) + 200 <= 1.2 * taken.nbytes + 800
+
+
+def test_queries_count_together_until_they_have_ended() -> None:
+    whole = MemoryBudget(3 * ROWS * 8)
+    one, other = MemoryBudget(1 << 30, whole), MemoryBudget(1 << 30, whole)
+    with budget_scope(one):
+        first = large.count_up(ROWS)
+        one.reserve(ROWS * 8, "rows")
+    with budget_scope(other):
+        second = large.count_up(ROWS)
+        with pytest.raises(NoRoom):
+            large.count_up(ROWS)
+        assert other.used == ROWS * 8
+
+    del one, first
+    gc.collect()
+    assert whole.used == ROWS * 8
+    del second
+    assert whole.used == 0

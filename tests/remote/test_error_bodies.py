@@ -18,7 +18,7 @@ from omnigraph.errors import MergeConflict, OmnigraphError, Violation
 from omnigraph.gc.mark import Overtaken
 from omnigraph.lexer import LanguageError
 from omnigraph.manifest.model.manifest import Point
-from omnigraph.memory_budget import NoRoom
+from omnigraph.memory_budget import NoRoom, ProcessBusy
 from omnigraph.query.compile import ParameterError
 from omnigraph.query.values import BadValue
 from omnigraph.read.search.embedding import ProviderUnavailable
@@ -98,6 +98,7 @@ SAMPLES: list[OmnigraphError] = [
     InvalidCatalog("OG-PG-101", "Person has two keys", "keep one", CatalogPath("Person")),
     TooLargeForProcess("The input has more than 1 row: load it with Spark."),
     NoRoom("A part has 7 rows, at most 3 fit: add a filter."),
+    ProcessBusy("1,000 rows", "1.0 MiB of 2.0 GiB are free"),
     ProviderUnavailable("http://127.0.0.1:1", "refused"),
     Overtaken(Point("abc", 7)),
     errors.MergeBaseExpired("abcdefghijklm.7.0"),

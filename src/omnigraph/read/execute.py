@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from omnigraph.fair_share import fair_share
-from omnigraph.memory_budget import MemoryBudget, budget_scope, current_budget, default_query_bytes
+from omnigraph.memory_budget import budget_scope, current_budget, query_budget
 from omnigraph.query.ir import Pattern, ReadQuery, WholeNode, columns_in, patterns_of
 from omnigraph.read.explain import QueryPlan
 from omnigraph.read.match.filters import column_name
@@ -21,7 +21,7 @@ def run_query(reader: SnapshotReader, query: ReadQuery, *, explain: bool = False
     A query starts with the tables that are in memory and reads the others row by row. Where that becomes too much it
     starts again with more tables in memory; the work lost is small, or it would have restarted earlier.
     """
-    budget = current_budget() or MemoryBudget(reader.options.memory_bytes or default_query_bytes())
+    budget = current_budget() or query_budget(reader.options.memory_bytes)
     traversals = [step for pattern in patterns_of(query.pattern) for step in pattern.traversals]
     resident: frozenset[str] = frozenset()
     while True:

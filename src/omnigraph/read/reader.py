@@ -25,7 +25,7 @@ class ReadOptions:
 
     `expand`: chosen by cost, always by the adjacency with tables in memory, or always by lookups in the store. A table
     of at most `resident_rows` rows is read at once; a frontier of more than `frontier_max` vertices justifies an
-    adjacency. A query may use `memory_bytes` of memory; 0: `default_query_bytes`.
+    adjacency. A query may use `memory_bytes` of memory; 0: a quarter of the machine's.
     """
 
     expand: Expansion = "auto"

@@ -109,7 +109,7 @@ class QueryResult:
                 None if self._budget is None else self._budget.left if one else min(self._budget.left, BATCH_BYTES_MAX)
             )
             try:
-                with budget_scope(None if room is None else MemoryBudget(room)):
+                with budget_scope(None if room is None else MemoryBudget(room, self._budget)):
                     columns = [_fetch(column, part) for column in self._table.columns]
                 return pa.record_batch(columns, schema=self.schema)
             except NoRoom:

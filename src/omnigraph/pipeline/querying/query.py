@@ -22,7 +22,7 @@ from pyspark.sql import functions as sf
 
 from omnigraph.cancellation import interruptible
 from omnigraph.errors import BadRequest
-from omnigraph.memory_budget import MemoryBudget, budget_scope, current_budget, default_query_bytes, hold
+from omnigraph.memory_budget import budget_scope, current_budget, hold, query_budget
 from omnigraph.pipeline.querying.expressions import (
     AggregateArgument,
     Grouping,
@@ -114,7 +114,7 @@ def run_on_spark(
     """The result of a bound query at the reader's snapshot; `spark` is from `query_session`."""
     plan = SparkPlan()
     context = QueryContext(Frames(spark, reader, location), plan)
-    budget = current_budget() or MemoryBudget(reader.options.memory_bytes or default_query_bytes())
+    budget = current_budget() or query_budget(reader.options.memory_bytes)
     with budget_scope(budget), _cancellable(spark), _drop_held(context):
         lowering = _QueryFrame(context, query)
         result = lowering.result()

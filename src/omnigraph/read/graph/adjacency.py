@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from omnigraph.read.graph.csr import Csr
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray, to_mask
 from omnigraph.read.tables.column_store import ID
+from omnigraph.read.tables.large_arrays import sorted_distinct
 from omnigraph.read.tables.read_cache import shared_work
 from omnigraph.read.tables.resident_table import ResidentTable
 from omnigraph.threads import gather
@@ -133,7 +134,7 @@ class _EdgeChanges:
             gone.append(np.flatnonzero(self.replaced[csr.edges]))
         if len(self.dead_targets):
             gone.append(np.flatnonzero(np.isin(csr.targets, self.dead_targets)))
-        positions = np.unique(np.concatenate(gone)) if gone else np.zeros(0, np.int64)
+        positions = sorted_distinct(np.concatenate(gone)) if gone else np.zeros(0, np.int64)
         return csr.patch(positions, self.sources, self.targets, self.edges, vertices, others)
 
     def near(self, base: "Adjacency") -> NumArray:
@@ -145,7 +146,7 @@ class _EdgeChanges:
         if self.replaced is not None:
             entries = np.flatnonzero(self.replaced[base.forward.edges])
             found += [np.searchsorted(base.forward.starts, entries, "right") - 1, base.forward.targets[entries]]
-        return np.unique(np.concatenate(found).astype(np.int64))
+        return sorted_distinct(np.concatenate(found).astype(np.int64))
 
 
 def apply_overlays(base: Adjacency, edges: ResidentTable, source: ResidentTable, target: ResidentTable) -> Adjacency:

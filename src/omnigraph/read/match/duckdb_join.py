@@ -12,10 +12,11 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph.cancellation import interruptible
-from omnigraph.memory_budget import NoRoom, current_budget, default_query_bytes, reserved
+from omnigraph.memory_budget import NoRoom, current_budget, reserved
 from omnigraph.read.tables.arrow_numpy import ArrowArray, NumArray
 from omnigraph.read.tables.large_arrays import CHUNK_ROWS, chunks, count_up
 
+DEFAULT_BYTES = 1 << 30
 MEMORY_MIN = 64 << 20  # DuckDB does little with less
 _SQL = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
@@ -40,7 +41,7 @@ def duckdb_join(comparisons: Sequence[Comparison]) -> Iterator[tuple[NumArray, N
     right = {f"k{i}": comparison.right for i, comparison in enumerate(comparisons)}
     on = " AND ".join(f"one.k{i} {_SQL[comparison.op]} other.k{i}" for i, comparison in enumerate(comparisons))
     budget = current_budget()
-    memory = max(MEMORY_MIN, (default_query_bytes() if budget is None else budget.left) // 2)
+    memory = max(MEMORY_MIN, (DEFAULT_BYTES if budget is None else budget.left) // 2)
     with reserved(memory, "a join"), tempfile.TemporaryDirectory(prefix="omnigraph-query-") as folder:
         settings: dict[str, Any] = {
             "memory_limit": f"{memory}B",

@@ -18,7 +18,7 @@ from omnigraph.read.graph.adjacency import DST, SRC, Adjacency
 from omnigraph.read.graph.csr import Csr, Expanded
 from omnigraph.read.tables.arrow_numpy import NumArray
 from omnigraph.read.tables.column_store import ID
-from omnigraph.read.tables.large_arrays import concat, distinct, fill, full, take, true_positions
+from omnigraph.read.tables.large_arrays import concat, distinct, fill, full, sorted_distinct, take, true_positions
 from omnigraph.read.tables.resident_table import NeedsResidentTables
 from omnigraph.read.tables.table_access import TableAccess
 from omnigraph.storage.table.read.row_addresses import id_batches, id_filter
@@ -157,8 +157,11 @@ class _SeenPairs:
         self._seen = np.arange(len(starts)) * _PAIR + starts
 
     def add_new(self, keys: NumArray) -> NumArray:
-        new = np.setdiff1d(keys, self._seen)
-        self._seen = np.union1d(self._seen, new)
+        distinct_keys = sorted_distinct(keys)
+        places = np.searchsorted(self._seen, distinct_keys)
+        known = self._seen[np.minimum(places, len(self._seen) - 1)] == distinct_keys
+        new: NumArray = distinct_keys[~known]
+        self._seen = np.insert(self._seen, places[~known], new)
         return new
 
 
@@ -182,7 +185,7 @@ class _SeenMarks:
             marks[new] = True
             new = np.flatnonzero(marks)
         else:
-            new = np.unique(new)
+            new = sorted_distinct(new)
         self._marks[new] = True
         self._touched.append(new)
         return hold(new)

@@ -15,7 +15,7 @@ from omnigraph.read.project import topk
 from omnigraph.read.reader import SnapshotReader
 from omnigraph.read.search import search
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray, to_mask
-from omnigraph.read.tables.large_arrays import distinct, fill, take
+from omnigraph.read.tables.large_arrays import distinct, fill, sorted_distinct, take
 from omnigraph.read.tables.resident_table import ResidentTable, RowSet
 from omnigraph.read.tables.table_access import TableAccess
 
@@ -42,7 +42,7 @@ def text_numbers(reader: SnapshotReader, table: RowSet, condition: TextSearch) -
     """The numbers of the rows that a text search finds, ascending."""
     found = search.text_matches(reader, condition, table.state)
     row_numbers = table.numbers_of(found if isinstance(found, pa.Array) else pa.array(sorted(found), pa.string()))
-    return np.unique(row_numbers[row_numbers >= 0])
+    return sorted_distinct(row_numbers[row_numbers >= 0])
 
 
 def rank_rows(access: TableAccess, rank: Rank, rows: Bindings, top: int | None) -> RankValues:

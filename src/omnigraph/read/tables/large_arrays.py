@@ -16,6 +16,7 @@ from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray
 
 CHUNK_ROWS = 1 << 18
 _SORTED_AT_ONCE_MAX = 1 << 20
+_PACKED_BITS = 63
 _SPLITTERS = 255
 _TAKEN_FREELY_MAX = 16  # values whose size is not worth finding out
 _DENSE = 1 << 20  # of numbers from 0 to n: marks cost less than sorting while n is not much larger than the array
@@ -176,7 +177,40 @@ def sort_order(columns: Sequence[NumArray], count: int) -> NumArray:
 
 
 def _small_order(columns: Sequence[NumArray]) -> NumArray:
+    packed = _packed_order(columns)
+    if packed is not None:
+        return packed
     return np.argsort(columns[0], kind="stable") if len(columns) == 1 else np.lexsort(columns[::-1])
+
+
+def _packed_order(columns: Sequence[NumArray]) -> NumArray | None:
+    """By sorting numbers made of all columns and the position, which is several times faster; None if too wide."""
+    count = len(columns[0])
+    bits = low_bits = (count - 1).bit_length()
+    shifts = []
+    for column in reversed(columns):
+        if column.dtype.kind not in "biu":
+            return None
+        low = int(column.min())
+        shifts.append((column, low, bits))
+        bits += (int(column.max()) - low).bit_length()
+        if bits > _PACKED_BITS:
+            return None
+    keys = np.arange(count)
+    for column, low, shift in shifts:
+        wide = column if column.dtype == np.uint64 else column.astype(np.int64)
+        keys += (wide - wide.dtype.type(low)).astype(np.int64) << shift
+    keys.sort()
+    keys &= (1 << low_bits) - 1
+    return keys
+
+
+def sorted_distinct(values: NumArray) -> NumArray:
+    """The distinct values of a short array, ascending; `np.unique` hashes them, which takes many times as long."""
+    ordered = np.sort(values)
+    first = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
 
 
 def _in_order(columns: Sequence[NumArray], rows: NumArray | None, count: int) -> Iterator[NumArray]:

@@ -27,7 +27,7 @@ from omnigraph.read.match.filters import (
 from omnigraph.read.reader import SnapshotReader, TableState
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray
 from omnigraph.read.tables.column_store import ID, ColumnStore
-from omnigraph.read.tables.large_arrays import take_values
+from omnigraph.read.tables.large_arrays import sorted_distinct, take_values
 from omnigraph.read.tables.read_cache import ReadCache
 from omnigraph.read.tables.resident_table import (
     NeedsResidentTables,
@@ -89,7 +89,7 @@ class LazyTable:
     def values(self, names: Sequence[str], row_numbers: NumArray) -> dict[str, ArrowArray]:
         if list(names) == [ID]:
             return {ID: self.ids(row_numbers)}
-        positions = self._fetch(np.unique(row_numbers), row_numbers)
+        positions = self._fetch(sorted_distinct(row_numbers), row_numbers)
         return {name: take_values(to_array(self._rows.column(name)), positions) for name in names}
 
     def select(self, filters: Sequence[Filter]) -> NumArray:
