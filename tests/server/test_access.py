@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from omnigraph.graph.graph import Graph
+from omnigraph.server.auth.access import LEAST_ACTIONS
 from omnigraph.server.auth.tokens import read_tokens, revoke_token
 from omnigraph.server.settings import Limits, ServerSettings
 from support.server import ADD, PEOPLE, SCHEMA, Served, ndjson, served, token
@@ -164,6 +165,14 @@ def test_a_token_without_write_can_not_write_by_any_route(
 
     assert posts >= 20
     assert state(graph) == before
+
+
+def test_every_route_that_needs_more_than_reading_is_known_by_its_name(guarded: Served) -> None:
+    with guarded.client() as client:
+        paths = client.get("/openapi.json").json()["paths"]
+    named = {operation["operationId"] for operations in paths.values() for operation in operations.values()}
+
+    assert set(LEAST_ACTIONS) <= named
 
 
 def test_a_read_query_route_runs_no_mutation(guarded: Served, tokens: Path, graph: Graph) -> None:

@@ -5,6 +5,7 @@ has one grace; what is not done then is cut off, which is safe at any moment. A 
 """
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -172,6 +173,7 @@ def serve(
             try:
                 service.start()
                 require_stored_queries(service)
+                gc.freeze()  # what was imported stays; a collection that goes through it holds up all threads
                 with listen(bind) as listener:
                     server.on_started = lambda: _announce(service, bind, listener.getsockname()[1])
                     server.run(sockets=[listener])

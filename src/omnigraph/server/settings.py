@@ -34,6 +34,7 @@ class Limits:
     result_rows: int = 1_000_000
     result_bytes: int = 256 * MIB  # of an answer that is held in memory; a stream is not
     query_bytes: int = 1024 * MIB  # of memory for one query; the setting of the same name replaces it
+    unread_bytes: int = 1024 * MIB  # of all answers that wait for their readers
     changes: int = 100_000  # of one answer; more come page by page
     commits: int = 10_000
     deadline_s: float = 60.0  # of reads; a request may ask for less

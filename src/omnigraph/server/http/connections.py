@@ -101,6 +101,7 @@ class Connections:
         self._of_peer: Counter[str] = Counter()
         self._unasked: dict[BoundedProtocol, None] = {}  # that have sent no request yet, oldest first
         self._idle: dict[BoundedProtocol, None] = {}  # between two requests
+        self._unread: dict[BoundedProtocol, None] = {}  # whose answers wait for their readers, longest first
         self._logged_at = 0.0
 
     def admit(self, connection: "BoundedProtocol") -> bool:
@@ -141,7 +142,23 @@ class Connections:
         if connection in self._all:
             self._idle[connection] = None
 
+    def waits_for_reader(self, connection: "BoundedProtocol") -> None:
+        """Answers that nobody reads may take so much memory, and then the one that has waited longest is given up."""
+        self._unread[connection] = None
+        sizes = {one: one.transport.get_write_buffer_size() for one in self._unread}
+        total = sum(sizes.values())
+        for one, size in sizes.items():
+            if total <= self.limits.unread_bytes or one is connection:
+                break
+            total -= size
+            self.remove(one)
+            one.transport.abort()
+
+    def was_read(self, connection: "BoundedProtocol") -> None:
+        self._unread.pop(connection, None)
+
     def remove(self, connection: "BoundedProtocol") -> None:
+        self.was_read(connection)
         peer = self._all.pop(connection, None)
         if peer is None:
             return
@@ -269,10 +286,12 @@ class BoundedProtocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        self._connections.waits_for_reader(self)
         self._watch_reader()
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._connections.was_read(self)
         if self._reader_deadline is not None and not self.transport.is_closing():
             self._reader_deadline.cancel()
             self._reader_deadline = None
