@@ -82,18 +82,18 @@ def test_an_answer_that_is_not_read_is_cut_off_after_a_while(wide: Path) -> None
 
 
 def test_an_answer_that_is_read_slowly_is_sent_to_its_end(wide: Path) -> None:
-    with limited(wide, Limits(stall_s=0.5)) as server, ask_for_rows(server) as raw:
+    with limited(wide, Limits(stall_s=5.0)) as server, ask_for_rows(server) as raw:
         size = 0
         while size < ANSWER_BYTES_MIN:
             size += read_to_end(raw, 2_500_000)
-            time.sleep(0.2)
+            time.sleep(1.0)
 
     assert size >= ANSWER_BYTES_MIN
 
 
 @pytest.mark.parametrize(("sent", "status"), [(b"", b""), (b"GET /healthz HT", b"408"), (ASK[:-2], b"408")])
 def test_a_head_has_to_come_within_its_deadline(wide: Path, sent: bytes, status: bytes) -> None:
-    with limited(wide, Limits(head_s=0.5)) as server, connect(server) as raw:
+    with limited(wide, Limits(head_s=3.0)) as server, connect(server) as raw:
         raw.sendall(sent)
         answer = b"".join(iter(lambda: raw.recv(65536), b""))
 
@@ -101,9 +101,8 @@ def test_a_head_has_to_come_within_its_deadline(wide: Path, sent: bytes, status:
 
 
 def test_the_deadline_of_a_head_holds_for_the_next_request_of_a_connection_too(wide: Path) -> None:
-    with limited(wide, Limits(head_s=0.5)) as server, connect(server) as raw:
+    with limited(wide, Limits(head_s=3.0)) as server, connect(server) as raw:
         raw.sendall(ASK)
-        time.sleep(1.0)
         raw.sendall(ASK + ASK[:10])
         answer = b"".join(iter(lambda: raw.recv(65536), b""))
 
@@ -114,8 +113,12 @@ def test_the_deadline_of_a_head_holds_for_the_next_request_of_a_connection_too(w
 def test_a_connection_goes_on_after_a_request_that_was_refused_before_its_body_came(wide: Path) -> None:
     with limited(wide, Limits()) as server, connect(server) as raw:
         raw.sendall(b"POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n")
-        assert raw.recv(65536).startswith(b"HTTP/1.1 404 ")
+        answer = b""
+        while not answer.endswith(b"}}"):
+            answer += raw.recv(65536)
         raw.sendall(b"12345" + ASK)
+
+        assert answer.startswith(b"HTTP/1.1 404 ")
         assert raw.recv(65536).startswith(b"HTTP/1.1 200 ")
 
 
