@@ -301,8 +301,11 @@ def test_one_key_twice_at_once_is_applied_once(world: World, server: Client) -> 
     def slowly(txn: WriteTxn) -> Changes:
         if not landed:
             landed.append(None)
-            landed[0] = server.graph.write([Append(PERSON, person_rows("bob"), fresh_ids=True)], txn_id="order-1")
+            landed[0] = server.graph.write(bob, txn_id="order-1")
         return Changes((Append(PERSON, person_rows("eve"), fresh_ids=True),))
+
+    def bob(_: WriteTxn) -> Changes:
+        return Changes((Append(PERSON, person_rows("bob"), fresh_ids=True),))
 
     second = server.graph.write(slowly, txn_id="order-1")
 

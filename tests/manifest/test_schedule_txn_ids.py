@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from omnigraph.errors import ExpectedVersionMismatch, OutcomeUnknown, PreconditionFailed
+from omnigraph.errors import ExpectedVersionMismatch, KeyReused, OutcomeUnknown, PreconditionFailed
 from omnigraph.manifest.commit.plan import Append, Upsert
 from omnigraph.manifest.commit.publish import PublishPolicy
 from omnigraph.manifest.commit.txn import WriteTxn
@@ -142,7 +142,7 @@ def test_two_concurrent_clients_with_one_key_make_one_commit(world: World, other
 def test_the_second_of_two_clients_with_one_key_goes_on_from_what_the_first_one_stored(world: World) -> None:
     """Both staged files of their own; only those that the stored manifest names are the graph's."""
     slow, fast = world.client("slow"), world.client("fast")
-    with slow.start(lambda: slow.insert("ada", "not stored", txn_id="key-1")) as stalled:
+    with slow.start(lambda: slow.insert("ada", txn_id="key-1")) as stalled:
         stalled.run_until(a_put_of_manifest(2))
         first = fast.insert("ada", txn_id="key-1")
         stalled.run_to_end()
@@ -156,6 +156,23 @@ def test_the_second_of_two_clients_with_one_key_goes_on_from_what_the_first_one_
     assert len({table.table_id for table in tables if table is not None}) == 1
     assert None not in tables
     assert world.client("fresh").people() == ["ada", "bob"]
+
+
+@pytest.mark.parametrize(("slugs", "actor"), [(("ada", "not stored"), None), (("ada",), "another")])
+def test_the_second_of_two_clients_with_one_key_is_refused_if_its_request_is_another(
+    world: World, slugs: tuple[str, ...], actor: str | None
+) -> None:
+    """Both put the same number; the loser reads the winner's manifest, which has its own key."""
+    slow, fast = world.client("slow"), world.client("fast")
+    rows = [Append(PERSON, person_rows(*slugs))]
+    with slow.start(lambda: slow.graph.write(rows, actor=actor, txn_id="key-1")) as stalled:
+        stalled.run_until(a_put_of_manifest(2))
+        fast.graph.write([Append(PERSON, person_rows("ada"))], txn_id="key-1")
+        stalled.run_to_end()
+        with pytest.raises(KeyReused):
+            stalled.result()
+
+    assert world.client("fresh").people() == ["ada"]
 
 
 def test_a_held_transaction_repeated_with_its_key_returns_the_first_commit(world: World) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.errors import BadRequest, ConflictError, JobDiscarded, JobInputDiffers, JobLost, JobRunning
+from omnigraph.errors import BadRequest, ConflictError, JobDiscarded, JobLost, JobRunning, KeyReused
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.bulk.dataframe_source import load_tables
@@ -79,7 +79,7 @@ def test_a_start_whose_job_was_committed_with_other_rows_while_it_spooled_says_s
     mine = spooled(first, "a1", "a2", "a3")
     ended(graph, second, spooled(second, "b1"))
 
-    with pytest.raises(JobInputDiffers):
+    with pytest.raises(KeyReused):
         ended(graph, first, mine)
 
     assert slugs(graph) == ["b1", "old"]

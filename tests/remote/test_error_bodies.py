@@ -83,6 +83,7 @@ SAMPLES: list[OmnigraphError] = [
     errors.JobLost("job"),
     errors.JobEnding("job"),
     errors.JobDiscarded("job"),
+    errors.KeyReused("order-4711"),
     errors.JobInputDiffers("job", "abc.7", "1 file of 3 bytes", "1 file of 4 bytes"),
     errors.PreconditionFailed("abc.1", "abc.2"),
     errors.ConstraintViolation("key", "Person", ("ada", "bob"), f"{FIRST.sentence}.", "slug", (FIRST, MANY)),

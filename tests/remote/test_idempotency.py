@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,12 @@ import pytest
 import omnigraph
 from omnigraph.graph.graph import Graph
 from omnigraph.server.settings import ServerSettings
-from support.server import ADD, QUICK, SCHEMA, SET_AGE, people_graph, served
+from support.server import ADD, QUICK, SCHEMA, SET_AGE, people_graph, served, token
 
 KEY = "Idempotency-Key"
 AFTER = "Omnigraph-Key-After"
 RANKED = SCHEMA.replace("age: I32?", "age: I32?  rank: F64?")
-GRAPHS = 50
+GRAPHS = 80
 METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 PERSON = '{"type": "Person", "data": {"slug": "eve"}}\n'
 
@@ -159,6 +159,55 @@ def test_one_key_from_several_at_once_does_it_once(name: str, graph: Graph, serv
     first = case.same(answers[0].json())
     assert all(case.same(answer.json()) == first for answer in answers)
     assert len(graph.commits()) - before == (1 if "commit" in answers[0].json() else 0)
+
+
+OTHER_BODIES: dict[str, Any] = {
+    "mutate": {"query": ADD, "params": {"slug": "kim"}},
+    "invoke_query": {"params": {"slug": "kim"}},
+    "load": PERSON.replace("eve", "kim"),
+    "load as a job": PERSON.replace("eve", "kim"),
+    "merge_branch": {"source": "agent", "delete_branch": True},
+    "apply_schema": {"schema": SCHEMA.replace("name: String?", "name: String?  b: I32?")},
+    "analyze": {"algorithm": "pagerank", "write": "Person.rank", "damping": 0.5},
+    "create_branch": {"name": "new", "from": "agent"},
+    "create_tag": {"name": "v2", "branch": "agent"},
+}
+
+
+@pytest.mark.parametrize("name", OTHER_BODIES)
+def test_the_same_key_with_another_body_is_refused_by_every_server(
+    name: str, graph: Graph, servers: list[httpx.Client]
+) -> None:
+    case = CASES[name]
+    assert sent(servers[0], case, {KEY: "order-17"}).status_code == 200
+    state = graph.branches.list(), graph.snapshot().commit_id
+    for client in servers:
+        refused = sent(client, replace(case, body=OTHER_BODIES[name]), {KEY: "order-17"})
+        body = refused.json()
+        assert (refused.status_code, body["code"], body["details"]["txn_id"]) == (422, "key_reused", "order-17")
+    assert (graph.branches.list(), graph.snapshot().commit_id) == state
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_key_of_another_tokens_actor_is_refused(name: str, graph: Graph, folder: Path, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    known = [token(tokens, actor, "admin") for actor in ("ann", "bob")]
+    settings = ServerSettings(tokens=tokens, grace_s=5.0, queries=folder / "queries")
+    with (
+        served({"people": graph.uri}, settings) as server,
+        server.client(known[0]) as ann,
+        server.client(known[1]) as bob,
+    ):
+        for client in (ann, bob):
+            client.base_url = httpx.URL(f"{server.url}/graphs/people")
+        first = sent(ann, CASES[name], {KEY: "order-17"})
+        assert first.status_code == 200, first.text
+
+        refused = sent(bob, CASES[name], {KEY: "order-17"})
+        again = sent(ann, CASES[name], {KEY: "order-17"})
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "key_reused")
+    assert CASES[name].same(again.json()) == CASES[name].same(first.json())
 
 
 @pytest.mark.parametrize("name", ["mutate", "load", "revert", "apply_schema"])

@@ -152,6 +152,7 @@ class ErrorBody(WireModel):
         "precondition_failed",
         "too_large",
         "constraint_violation",
+        "key_reused",
         "too_many_requests",
         "internal",
         "unavailable",

@@ -10,6 +10,7 @@ EXIT_CODES: Mapping[str, int] = {
     "precondition_failed": 4,
     "constraint_violation": 5,
     "outcome_unknown": 6,
+    "key_reused": 7,
 }  # every other code: 1
 
 HTTP_STATUS: Mapping[str, int] = {
@@ -21,6 +22,7 @@ HTTP_STATUS: Mapping[str, int] = {
     "precondition_failed": 412,
     "too_large": 413,
     "constraint_violation": 422,
+    "key_reused": 422,
     "too_many_requests": 429,
     "internal": 500,
     "unavailable": 503,

@@ -307,6 +307,24 @@ class PreconditionFailed(OmnigraphError):
         return f"The branch is at {self.actual}, not at {self.expected}: nothing was written, read it again."
 
 
+class KeyReused(OmnigraphError):
+    """The idempotency key belongs to another actor or another request. Nothing was written."""
+
+    code = "key_reused"
+    fields = ("txn_id",)
+    known_by = ("txn_id",)
+
+    def __init__(self, txn_id: str) -> None:
+        super().__init__(str(txn_id))
+        self.txn_id = str(txn_id)
+
+    def __str__(self) -> str:
+        return (
+            f"The idempotency key {self.txn_id!r} was used for another request, or by another actor: nothing was "
+            "written, take a new key for each request."
+        )
+
+
 class OutcomeUnknown(OmnigraphError):
     """The answer to the commit's put was lost: it may have been applied. Repeat it with the same txn_id."""
 

@@ -7,6 +7,7 @@ from typing import IO, TYPE_CHECKING
 
 from omnigraph.engine import Engine
 from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
+from omnigraph.manifest.model.request_key import request_key
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.compute import ComputeOptions, SparkProvider
 from omnigraph.pipeline.progress import Progress
@@ -141,6 +142,8 @@ class BulkCommands:
         """
         from omnigraph.pipeline.analytics.analyze import analyze
 
+        spec = (algorithm, edges, write, direction, damping, tolerance, iterations)
+        txn_id = request_key(txn_id, actor, "analyze", branch, at, *spec)
         return analyze(
             self.repository,
             algorithm,

@@ -17,6 +17,7 @@ from omnigraph.manifest.commit.plan import Check, TableAction
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import Snapshot, WriteTxn
 from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
+from omnigraph.manifest.model.request_key import request_key
 from omnigraph.manifest.repository import Repository, Visibility, init_repository, open_repository
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.compute import ComputeOptions, SparkProvider
@@ -27,7 +28,7 @@ from omnigraph.schema.lang.compile import compile_schema
 from omnigraph.schema.lang.printer import print_schema
 from omnigraph.storage import meter
 from omnigraph.storage.meter import Cost
-from omnigraph.write.commit import Changes, CommitOptions, OnConflict, PlannedWrite, Planner
+from omnigraph.write.commit import Changes, CommitOptions, OnConflict, PlannedWrite, Planner, content_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -163,6 +164,7 @@ class BranchCommands:
         self._repository.require_writable("Creating a branch")
         with meter.operation("branch_create") as operation:
             known = self._repository
+            txn_id = request_key(txn_id, actor, "branch_create", name, from_, at)
             known.branches.create_once(
                 name,
                 lambda: known.find_state(from_) if at is None else known.snapshot(from_, at).manifest,
@@ -178,7 +180,7 @@ class BranchCommands:
     def delete(self, name: str, *, actor: str | None = None, txn_id: TxnId | None = None) -> Cost:
         self._repository.require_writable("Deleting a branch")
         with meter.operation("branch_delete") as operation:
-            self._repository.branches.delete(name, actor, txn_id)
+            self._repository.branches.delete(name, actor, request_key(txn_id, actor, "branch_delete", name))
         return operation.cost
 
     def merge(
@@ -198,6 +200,7 @@ class BranchCommands:
         """Merge a branch into another as one atomic commit, or raise all conflicts at once and change nothing."""
         from omnigraph.merge.merge import merge
 
+        txn_id = request_key(txn_id, actor, "merge", source, into, delete_branch)
         with SparkProvider(ComputeOptions(engine, spark, master)) as provider:
             return merge(
                 self._repository,
@@ -245,9 +248,11 @@ class SchemaCommands:
         """Change the branch's schema as one atomic commit; without a commit if nothing changes."""
         from omnigraph.write.migrate.migrate import apply_schema
 
+        text = _schema_text(text)
+        txn_id = request_key(txn_id, actor, "schema_apply", text, allow_data_loss, branch)
         return apply_schema(
             self._repository,
-            _schema_text(text),
+            text,
             allow_data_loss=allow_data_loss,
             branch=branch,
             actor=actor,
@@ -335,6 +340,7 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         from omnigraph.write.mutate.mutate import Mutation, MutationText
 
         text = MutationText(gq, name, NO_PARAMS if params is None else params, self.repository.runtime.clock.now())
+        txn_id = request_key(txn_id, actor, "mutate", gq, name, text.params, branch)
         options = CommitOptions(branch, actor, if_commit, txn_id, on_conflict)
         return Mutation(self.repository, text, options).commit()
 
@@ -369,6 +375,8 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
     ) -> PublishedCommit | None:
         """Change rows of any number of types in one atomic commit; None if nothing changes."""
         planned = Changes(tuple(changes), tuple(checks)) if isinstance(changes, Sequence) else changes
+        if txn_id is not None:
+            txn_id = request_key(txn_id, actor, "write", branch, content_of(planned))
         options = CommitOptions(branch, actor, if_commit, txn_id, on_conflict)
         return PlannedWrite(self.repository, planned, options, txn=txn).commit()
 

@@ -14,6 +14,7 @@ from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.history.history import entry_point, find_commit, read_log
 from omnigraph.manifest.history.log_graph import LoggedCommit, read_log_graph
 from omnigraph.manifest.model.manifest import MAIN, Commit, CommitId, Entry, Manifest, Point, Stub, TxnId
+from omnigraph.manifest.model.request_key import request_key
 from omnigraph.manifest.repository import Repository
 from omnigraph.storage import meter
 
@@ -55,6 +56,7 @@ class TagCommands:
         self._repository.require_writable("Creating a tag")
         with meter.operation("tag_create"):
             check_tag_name(name)
+            txn_id = request_key(txn_id, actor, "tag_create", name, commit, branch)
             try:
                 made = self._create(name, commit, branch, actor, txn_id)
                 if self._repository.sees(made.commit_id):
@@ -212,6 +214,7 @@ class HistoryCommands:
         """Undo one commit by a new one; None if nothing of it is left to undo."""
         from omnigraph.merge.merge import revert
 
+        txn_id = request_key(txn_id, actor, "revert", commit_id, branch)
         return revert(self.repository, commit_id, branch=branch, actor=actor, if_commit=if_commit, txn_id=txn_id)
 
     def _schema_changed(self, entry: Entry) -> bool | None:

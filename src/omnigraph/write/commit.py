@@ -21,7 +21,8 @@ from omnigraph.manifest.commit.plan import (
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.stale_base import LOOKS_SWEPT, SweptBaseRetries
 from omnigraph.manifest.commit.txn import WriteOp, WriteTxn
-from omnigraph.manifest.model.manifest import MAIN, CommitId, FreshTxnId, TableKey, TxnId
+from omnigraph.manifest.model.manifest import MAIN, CommitId, TableKey, TxnId
+from omnigraph.manifest.model.request_key import seen_before
 from omnigraph.manifest.repository import Repository
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage import meter
@@ -58,6 +59,17 @@ class Changes:
 Planner: TypeAlias = Callable[[WriteTxn], Changes]
 
 
+def content_of(changes: "Changes | Planner") -> object:
+    """What a write under a key changes, for the digest of the request. Functions can't be compared."""
+    if not isinstance(changes, Changes):
+        return None
+    found: list[object] = []
+    for action in changes.actions:
+        rows = action.rows.to_pylist() if isinstance(action, Append | Upsert | Create | Overwrite) else None
+        found.append((type(action).__name__, action.table, rows, getattr(action, "ids", None)))
+    return found
+
+
 class _HeadMoved(Exception):
     """What was decided on the last head that this process saw does not hold any more."""
 
@@ -82,7 +94,7 @@ class RowWrite(WriteOp):
         self._held = txn
         self._kind = kind
         self._strict = txn is not None or options.on_conflict == "fail"
-        self._txn_id = repository.runtime.ids.txn_id() if options.txn_id is None else str(options.txn_id)
+        self._txn_id = repository.runtime.ids.txn_id() if options.txn_id is None else options.txn_id
         self._stager = Stager(repository.tables, repository.runtime.ids, repository.settings)
         self.can_replan = not self._strict
 
@@ -128,7 +140,7 @@ class RowWrite(WriteOp):
     def _is_optimistic(self) -> bool:
         """Whether to go straight for the put: it finds out whether the head that was last seen is still the newest."""
         options = self._commit_options
-        is_fresh = options.txn_id is None or isinstance(options.txn_id, FreshTxnId)
+        is_fresh = options.txn_id is None or seen_before(options.txn_id) is not None
         return self.can_replan and options.if_commit is None and is_fresh
 
     def _commit_on_last_seen_head(self) -> PublishedCommit | None:

@@ -23,6 +23,7 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.history.history import Pins
 from omnigraph.manifest.model.manifest import MAIN, BranchId, Manifest, TxnId
 from omnigraph.manifest.model.paths import check_branch_name, commit_position
+from omnigraph.manifest.model.request_key import request_of, require_same_request
 from omnigraph.manifest.store.manifest_store import Manifests, Schemas
 from omnigraph.runtime import Runtime
 from omnigraph.threads import gather
@@ -137,7 +138,7 @@ class Branches:
         if name == MAIN:
             raise AlreadyExists(f"The branch {MAIN!r}", "choose another name")
         self._refuse_deleted_branch(fork)
-        ref = self._reserve(name, fork, txn_id)
+        ref = self._reserve(name, fork, txn_id, actor)
         unborn = EmptyBranch(name, ref.branch_id)
         try:
             self._require_source(fork)
@@ -208,15 +209,24 @@ class Branches:
 
     def _was_created_by(self, name: str, txn_id: TxnId) -> bool:
         """Whether a life of the name was created under this key; one that was ended unfinished does not count."""
-        heads = (self._manifests.read_head(ref.branch_id) for ref in self._read_lives(name) if ref.txn_id == txn_id)
-        return any(head and (head.tombstone is None or head.manifest_version > 1) for head in heads)
+        for ref in self._read_lives(name):
+            if ref.txn_id == txn_id:
+                head = self._manifests.read_head(ref.branch_id)
+                if head and (head.tombstone is None or head.manifest_version > 1):
+                    require_same_request(txn_id, ref)
+                    return True
+        return False
 
     def _is_reserved_by(self, name: str, txn_id: TxnId) -> bool:
         return any(ref.txn_id == txn_id for ref in self._read_lives(name))
 
     def _was_deleted_by(self, name: str, txn_id: TxnId) -> bool:
         heads = (self._manifests.read_head(ref.branch_id) for ref in self._read_lives(name))
-        return any(head and head.tombstone and head.tombstone.txn_id == txn_id for head in heads)
+        for head in heads:
+            if head and head.tombstone and head.tombstone.txn_id == txn_id:
+                require_same_request(txn_id, head.tombstone)
+                return True
+        return False
 
     def _read_lives(self, name: str) -> Iterator[Ref]:
         """The lives of a name, newest first."""
@@ -226,11 +236,13 @@ class Branches:
             with suppress(BranchNotFound):  # a name that differs in case only, on a file system that ignores case
                 yield self._refs.read(name, life)
 
-    def _reserve(self, name: str, fork: Manifest, txn_id: TxnId | None) -> Ref:
+    def _reserve(self, name: str, fork: Manifest, txn_id: TxnId | None, actor: str | None = None) -> Ref:
         """Take the name's next life, ending an unfinished one that is in the way."""
         life = 1
         for _ in range(RESERVE_ATTEMPTS_MAX):
-            ref = Ref(name, life, self._runtime.ids.short_id(), fork.point, txn_id)
+            ref = Ref(name, life, self._runtime.ids.short_id(), fork.point)
+            if txn_id is not None:
+                ref = replace(ref, txn_id=str(txn_id), actor=actor, request=request_of(txn_id))
             if self._refs.reserve(ref) is None:
                 return ref
             newest = self._refs.newest_life(name)

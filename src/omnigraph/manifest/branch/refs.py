@@ -22,6 +22,8 @@ class Ref:
     branch_id: BranchId
     fork: Point | None
     txn_id: TxnId | None = None  # the idempotency key that its creator gave
+    actor: str | None = None  # who gave the key
+    request: str | None = None  # a digest of the request
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,8 @@ def _differ_in_case_only(one: str, other: str) -> bool:
 def _encode(ref: Ref) -> bytes:
     fork = None if ref.fork is None else [ref.fork.branch_id, ref.fork.manifest_version]
     key = {} if ref.txn_id is None else {"txn_id": ref.txn_id}
+    if ref.request is not None:
+        key |= {"request": ref.request} | ({} if ref.actor is None else {"actor": ref.actor})
     return encode_document({"branch": ref.branch, "branch_id": ref.branch_id, "fork": fork, **key})
 
 
@@ -129,6 +133,8 @@ def _decode(data: bytes, branch: str, life: int) -> Ref:
             parse_branch_id(document["branch_id"]),
             None if fork is None else Point(parse_branch_id(fork[0]), int(fork[1])),
             document.get("txn_id"),
+            document.get("actor"),
+            document.get("request"),
         )
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise Damaged(what, f"{type(error).__name__}: {error}") from error

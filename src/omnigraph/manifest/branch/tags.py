@@ -35,6 +35,7 @@ from omnigraph.manifest.model.paths import (
     tag_key,
     tag_name,
 )
+from omnigraph.manifest.model.request_key import request_of, require_same_request
 from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.runtime import Runtime
 from omnigraph.storage.objects.object_store import ETag as ObjectTag
@@ -55,6 +56,7 @@ class Tag:
     created_at: datetime
     actor: str | None
     txn_id: str
+    request: str | None = None  # of a tag that was created under an idempotency key: a digest of the request
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ class Tags:
         point = parse_commit_id(commit)
         self._require_retained(commit, point)
         now = self._runtime.clock.now()
-        tag = self._put(Tag(name, commit, now, actor, self._runtime.ids.txn_id() if txn_id is None else txn_id))
+        own_id = self._runtime.ids.txn_id() if txn_id is None else txn_id
+        tag = self._put(Tag(name, commit, now, actor, str(own_id), request_of(own_id)), own_id)
         try:
             self._require_retained(commit, point, own=name)
         except OmnigraphError:
@@ -93,6 +96,7 @@ class Tags:
         found = self.find(name)
         if found is None or found.txn_id != txn_id:
             return None
+        require_same_request(txn_id, found)
         self._require_retained(found.commit_id, parse_commit_id(found.commit_id), own=name)
         return found
 
@@ -144,7 +148,7 @@ class Tags:
         """Whether a tag, other than `but`, keeps this manifest: it may be read though cleanup has passed it."""
         return any(parse_commit_id(tag.commit_id) == point for tag in self.all() if tag.name != but)
 
-    def _put(self, tag: Tag) -> Tag:
+    def _put(self, tag: Tag, txn_id: TxnId) -> Tag:
         """Create the tag's object, or replace the one of a deleted tag.
 
         A lost answer is settled by reading: the same attempt, another's tag, or not there yet.
@@ -164,6 +168,7 @@ class Tags:
                 return tag
             if found is not None and found.tag is not None:
                 if found.tag.txn_id == tag.txn_id:
+                    require_same_request(txn_id, found.tag)
                     return found.tag
                 raise AlreadyExists(
                     f"The tag {tag.name!r} of commit {found.tag.commit_id}", "choose another name, or delete it first"
@@ -230,6 +235,7 @@ def _encode(tag: Tag, life: int) -> bytes:
             "created_at": encode_time(tag.created_at),
             "actor": tag.actor,
             "txn_id": tag.txn_id,
+            **({} if tag.request is None else {"request": tag.request}),
             **({} if life == 1 else {"life": life}),
         }
     )
@@ -254,6 +260,7 @@ def _decode(stored: StoredObject, name: str) -> _TagObject:
             decode_time(document["created_at"]),
             None if actor is None else str(actor),
             str(document["txn_id"]),
+            document.get("request"),
         )
         return _TagObject(own_name, life, tag, stored.etag)
     except (KeyError, TypeError, ValueError, CommitNotFound) as error:

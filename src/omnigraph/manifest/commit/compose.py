@@ -41,6 +41,7 @@ from omnigraph.manifest.model.manifest import (
     Tombstone,
 )
 from omnigraph.manifest.model.paths import commit_id
+from omnigraph.manifest.model.request_key import request_of
 from omnigraph.manifest.store.inline_rows import change_size
 from omnigraph.storage.table.table_content import TailEntry
 
@@ -217,7 +218,7 @@ def _commit(
     maintenance = plan.policy is ConflictPolicy.MAINTENANCE
     return Commit(
         id=name,
-        txn_id=plan.txn_id,
+        txn_id=str(plan.txn_id),
         parent=parent,
         merged_parent=merged_parent,
         actor=plan.actor,
@@ -228,6 +229,7 @@ def _commit(
         recovered=plan.recovered,
         token=plan.token,
         input=plan.input,
+        request=request_of(plan.txn_id),
     )
 
 
@@ -302,7 +304,7 @@ def _first_manifest(unborn: EmptyBranch, birth: CreateBranch, plan: PublishPlan,
 
 
 def _tombstone_manifest(base: Manifest | EmptyBranch, plan: PublishPlan, now: datetime) -> Manifest:
-    grave = Tombstone(plan.txn_id, plan.actor)
+    grave = Tombstone(str(plan.txn_id), plan.actor, request_of(plan.txn_id))
     if isinstance(base, EmptyBranch):
         return Manifest(
             branch=base.branch,

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from omnigraph.cancellation import checkpoint
 from omnigraph.errors import (
     Damaged,
+    KeyReused,
     OmnigraphError,
     OutcomeUnknown,
     PreconditionFailed,
@@ -47,6 +48,7 @@ from omnigraph.manifest.commit.txn import WriteOp, WriteTxn
 from omnigraph.manifest.history.txn_lookup import find_txn, find_txn_since
 from omnigraph.manifest.model.codec import row_counts_to_json
 from omnigraph.manifest.model.manifest import Commit, Entry, Manifest, Point, TableKey, TxnId, is_committed
+from omnigraph.manifest.model.request_key import require_same_request
 from omnigraph.manifest.model.table_columns import TablesLackColumns
 from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.store.inline_rows import InlineRows
@@ -205,7 +207,11 @@ class Publisher:
 
     def delete_branch(self, txn: WriteTxn, plan: PublishPlan) -> None:
         """Put the tombstone that ends the branch, on top of whatever its newest manifest is by then."""
-        self._commit(self._pending(txn, plan))
+        entry = self._commit(self._pending(txn, plan))
+        if plan.idempotent and entry is not None:
+            if entry.tombstone is None or entry.tombstone.txn_id != plan.txn_id:
+                raise KeyReused(plan.txn_id)  # a commit of the branch has the key
+            require_same_request(plan.txn_id, entry.tombstone)
 
     def create_branch(self, base: EmptyBranch, plan: PublishPlan) -> Manifest | None:
         """Manifest 1 of a branch id, or a tombstone in its place; None if the other was first."""
@@ -471,7 +477,9 @@ class Publisher:
 
 
 def _published(entry: Entry, txn_id: TxnId) -> PublishedCommit:
-    commit = entry.commits[0]
-    if commit.txn_id != txn_id:
-        commit = next(commit for commit in entry.commits if commit.txn_id == txn_id)
-    return PublishedCommit(commit, entry.branch, entry.manifest_version)
+    """The commit of a transaction, which an entry contains; `KeyReused` if it is that of another request."""
+    for commit in entry.commits:
+        if commit.txn_id == txn_id:
+            require_same_request(txn_id, commit)
+            return PublishedCommit(commit, entry.branch, entry.manifest_version)
+    raise KeyReused(txn_id)  # the key ended the branch

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from omnigraph.errors import CommitNotFound
-from omnigraph.manifest.model.manifest import Entry, FreshTxnId, Manifest, Point, Token, TxnId, txn_ids
+from omnigraph.manifest.model.manifest import Entry, Manifest, Point, Token, TxnId, txn_ids
 from omnigraph.manifest.model.paths import parse_commit_id
+from omnigraph.manifest.model.request_key import seen_before
 from omnigraph.manifest.store.manifest_store import Manifests
 from omnigraph.threads import gather
 
@@ -43,10 +44,11 @@ def find_txn(manifests: Manifests, head: Manifest, txn_id: TxnId, now: datetime)
 
 def _first_possible(head: Manifest, txn_id: TxnId) -> int:
     """The number of the first manifest that may carry a transaction."""
-    if not isinstance(txn_id, FreshTxnId):
+    before = seen_before(txn_id)
+    if before is None:
         return 1
     try:
-        seen = parse_commit_id(txn_id.seen)
+        seen = parse_commit_id(before)
     except CommitNotFound:
         return 1
     return seen.manifest_version + 1 if seen.branch_id == head.branch_id else 1

@@ -95,7 +95,8 @@ def encode_after(entry: Entry, before: TableTexts) -> tuple[bytes, TableTexts]:
     if entry.tombstone is not None:
         tombstone = entry.tombstone
         parts.append(
-            f',"tombstone":{{"txn_id":{_quoted(tombstone.txn_id)},"actor":{_quoted_or_null(tombstone.actor)}}}'
+            f',"tombstone":{{"txn_id":{_quoted(tombstone.txn_id)},"actor":{_quoted_or_null(tombstone.actor)}'
+            f"{_optional('request', tombstone.request)}}}"
         )
     if entry.discards:
         parts.append(f',"discards":{to_json(entry.discards)}')
@@ -131,7 +132,7 @@ def _commit_text(commit: Commit) -> str:
         f'"merged_parent":{_quoted_or_null(commit.merged_parent)},"actor":{_quoted_or_null(commit.actor)},'
         f'"authored_at":"{encode_time(commit.authored_at)}","kind":{_quoted(commit.kind)},'
         f'"class":"{commit.commit_class}","touched":{{{touched}}}{recovered}'
-        f"{_optional('token', commit.token)}{_optional('input', commit.input)}}}"
+        f"{_optional('token', commit.token)}{_optional('input', commit.input)}{_optional('request', commit.request)}}}"
     )
 
 
@@ -269,6 +270,7 @@ def _commit_from_json(document: Mapping[str, Any]) -> Commit:
         recovered=_recovered(document["recovered"]) if "recovered" in document else None,
         token=_text_or_none(document.get("token")),
         input=_text_or_none(document.get("input")),
+        request=_text_or_none(document.get("request")),
     )
 
 
@@ -367,7 +369,9 @@ def _reservation(document: Mapping[str, Any]) -> Reservation:
 
 
 def _tombstone(document: Mapping[str, Any]) -> Tombstone:
-    return Tombstone(_text(document["txn_id"]), _text_or_none(document["actor"]))
+    return Tombstone(
+        _text(document["txn_id"]), _text_or_none(document["actor"]), _text_or_none(document.get("request"))
+    )
 
 
 def _row_counts(document: Mapping[str, Any]) -> RowCounts:

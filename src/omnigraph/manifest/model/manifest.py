@@ -131,6 +131,7 @@ class Commit:
     recovered: Recovered | None = None
     token: Token | None = None  # of a long write: the start of it that published this
     input: str | None = None  # of a long write: a digest of what it was given
+    request: str | None = None  # of a write under an idempotency key: a digest of the request
 
 
 Files: TypeAlias = Mapping[str, Mapping[str, FileRecord]]  # table id → path below its directory → record
@@ -171,6 +172,7 @@ class Tombstone:
 
     txn_id: TxnId
     actor: str | None
+    request: str | None = None  # as in a commit
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,12 +39,14 @@ from omnigraph.manifest.history.txn_lookup import fences_honour
 from omnigraph.manifest.intent.guard import JobGuard
 from omnigraph.manifest.intent.intent_store import OwnedIntent, StoredIntent
 from omnigraph.manifest.model.manifest import Manifest, Point, Recovered, TableKey
+from omnigraph.manifest.model.request_key import RequestKey, request_of, require_same_request
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.bulk.fold_base import FoldedBases
 from omnigraph.pipeline.bulk.job import SplitResult
 from omnigraph.pipeline.bulk.load_intent import hold_intent, remove_leftovers
 from omnigraph.pipeline.bulk.plan import LoadPlanner, PlannedLoad, StagedPass
 from omnigraph.pipeline.bulk.resume import (
+    JOB_PREFIX,
     LoadDetails,
     StagedLoad,
     create_job,
@@ -65,11 +67,10 @@ from omnigraph.pipeline.bulk.staging.stage import CpuClock, stage_split
 from omnigraph.pipeline.bulk.verification.sql_engine import DuckDbEngine, SparkSqlEngine, SqlEngine
 from omnigraph.pipeline.progress import Progress, ProgressRunner
 from omnigraph.storage import meter
-from omnigraph.storage.objects.input_files import content_version, is_remote
+from omnigraph.storage.objects.input_files import is_remote
 from omnigraph.storage.util.runner import LocalRunner, Runner
-from omnigraph.threads import gather
 from omnigraph.write.load.input.input_splits import Split, plan_splits, split_size
-from omnigraph.write.load.input.sources import SourceFile, resolve_files
+from omnigraph.write.load.input.sources import SourceFile, file_versions, resolve_files
 from omnigraph.write.load.load import LoadResult
 from omnigraph.write.load.load_options import LoadOptions
 from omnigraph.write.load.quarantine import default_quarantine_path
@@ -135,6 +136,7 @@ class BulkLoad(WriteOp):
         self._intent: OwnedIntent | None = None
         self._details: LoadDetails | None = None
         self._input: str | None = None  # for its commit; None where the load can't be started again
+        self._content: object = None  # the same, for the digest of the request
 
     def run(self, source: Any) -> LoadResult:
         base, options = self._base(), self.options
@@ -143,6 +145,7 @@ class BulkLoad(WriteOp):
         else:
             self._files = resolve_files(source, base.catalog, options.type_name, self.repository.location.options)
         fingerprint = self._fingerprint()
+        self.options = options = options.with_request(lambda: self._content)
         if options.txn_id is not None and not self._is_new_branch:
             # Whenever the job is started again: a bulk load can afford to look through the whole branch.
             everything = Point(base.base.branch_id, 0)
@@ -206,14 +209,13 @@ class BulkLoad(WriteOp):
     def _fingerprint(self) -> str:
         """The fingerprint of the input, for the intent. Needed only if the same job may be started again."""
         if self._spooled is not None:
+            self._content = sorted(self._spooled.rows.items())
             self._input = fingerprint_of_rows(self._spooled.rows, self.options.mode, self.options.branch)
             return self._spooled.fingerprint
         if self.options.txn_id is None:
             return ""
-        options = self.repository.location.options
-        tags: list[str] = gather([partial(content_version, file.path, file.size, options) for file in self._files])
-        names = [(file.path.rsplit("/", 1)[-1], file.size) for file in self._files]
-        files = [(name, size, tag) for (name, size), tag in zip(names, tags, strict=True)]
+        files = file_versions(self._files, self.repository.location.options)
+        self._content = files
         self._input = fingerprint_of(files, self.options.mode, self.options.branch, self.options.type_name)
         return self._input
 
@@ -244,7 +246,7 @@ class BulkLoad(WriteOp):
         planned = self._keep_verified(txn) or self._verify(txn)
         self._planned, self._verified_base = planned, txn
         return PublishPlan(
-            txn_id=self._intent.txn_id,
+            txn_id=self.options.txn_id or self._intent.txn_id,
             policy=ConflictPolicy.STRICT if self.options.mode == "overwrite" else ConflictPolicy.CONSTRUCTIVE,
             change=DataChange("load", tuple(Bulk(key) for key in planned.staged), planned.staged),
             actor=self.options.actor,
@@ -327,7 +329,9 @@ class BulkLoad(WriteOp):
         self._pass = replace(self._pass, results=sorted([*self._pass.results, *made], key=lambda one: one.split))
         if todo or self._intent.resumed:
             note_complete(
-                self.repository.store, self._pass.job, StagedLoad(self.options, tuple(self._splits), self._input)
+                self.repository.store,
+                self._pass.job,
+                StagedLoad(self.options, tuple(self._splits), self._input, request_of(self.options.txn_id or "")),
             )
         return self._pass
 
@@ -373,6 +377,8 @@ class BulkLoad(WriteOp):
 
     def _earlier_result(self, commit: PublishedCommit) -> LoadResult:
         """The result of an earlier start that committed; JobInputDiffers if its input was another."""
+        if self.options.txn_id is not None:
+            require_same_request(self.options.txn_id, commit.commit)
         job, loaded = self.options.job_id or str(self.options.txn_id), commit.commit.input
         if None not in (loaded, self._input) and loaded != self._input:
             raise JobInputDiffers(job, commit.id, str(loaded), str(self._input))
@@ -439,7 +445,7 @@ class _StagedLoad(BulkLoad):
     def __init__(
         self, repository: Repository, held: OwnedIntent, details: LoadDetails, staged: StagedLoad, whose: Recovered
     ) -> None:
-        super().__init__(repository, LocalRunner(), replace(staged.options, actor=ACTOR, txn_id=held.txn_id))
+        super().__init__(repository, LocalRunner(), _recovered_options(staged, held, whose))
         self._intent, self._details = held, details
         self._splits = list(staged.splits)
         self._whose = whose
@@ -467,6 +473,14 @@ class _StagedLoad(BulkLoad):
                 "since or a cleanup has passed: start it again with the same job id, or discard it."
             )
         return staged
+
+
+def _recovered_options(staged: StagedLoad, held: OwnedIntent, whose: Recovered) -> LoadOptions:
+    """The load's key stays that of its actor and request."""
+    own_id = held.txn_id
+    if staged.request is not None:
+        own_id = RequestKey(own_id, whose.actor, staged.request, anyone=own_id.startswith(JOB_PREFIX))
+    return replace(staged.options, actor=ACTOR, txn_id=own_id)
 
 
 COMPLETER = Completer(can_complete, complete)

@@ -10,6 +10,7 @@ from omnigraph.errors import (
     JobDiscarded,
     JobEnding,
     JobLost,
+    KeyReused,
     OmnigraphError,
     OutcomeUnknown,
     Unavailable,
@@ -46,6 +47,9 @@ def hold_intent(
         details = new_details(repository, base, fingerprint, split_bytes, options.branch)
         held = take_load_intent(repository, own_id, base, details, options.actor, named=options.txn_id is not None)
     details = LoadDetails.from_json(held.intent.details, f"the intent of {own_id}")
+    if is_of_another(options, held) or (details.fingerprint != fingerprint and _is_keyed(options)):
+        held.release()
+        raise KeyReused(own_id)
     if details.fingerprint != fingerprint:
         held.release()
         raise BadRequest(
@@ -64,6 +68,15 @@ def hold_intent(
     with suppress(OmnigraphError):  # the commit is there: what is left goes with the next cleanup
         if held.finish():  # otherwise another start has it, and needs what is there
             repository.intents.delete_job_objects(held.intent)
+
+
+def _is_keyed(options: LoadOptions) -> bool:
+    return options.txn_id is not None and options.job_id is None
+
+
+def is_of_another(options: LoadOptions, held: OwnedIntent) -> bool:
+    """Whether another actor began this under the same idempotency key. A job may be restarted by anyone."""
+    return _is_keyed(options) and held.intent.actor != options.actor
 
 
 def new_details(

@@ -30,6 +30,7 @@ from omnigraph.write.load.input.input_splits import Split
 from omnigraph.write.load.load_options import MODES, LoadOptions, Mode
 from omnigraph.write.load.parse.parsed import IdMinter
 
+JOB_PREFIX = "load-"  # of the transaction of a job
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 
 
@@ -76,7 +77,7 @@ def txn_id_of_job(job_id: str) -> TxnId:
         raise BadRequest(
             f"{job_id[:50]!r} can't be a job id: take up to 100 letters, digits, dots, hyphens and underscores."
         )
-    return f"load-{job_id}"
+    return f"{JOB_PREFIX}{job_id}"
 
 
 def fingerprint_of(files: Sequence[tuple[str, int, str]], mode: Mode, branch: str, type_name: str | None) -> str:
@@ -183,6 +184,7 @@ class StagedLoad:
     options: LoadOptions
     splits: tuple[Split, ...]
     input: str | None = None  # a digest of the input
+    request: str | None = None  # a digest of the request whose idempotency key it has
 
 
 def note_complete(store: ObjectStore, job: BulkJob, staged: StagedLoad) -> None:
@@ -198,6 +200,7 @@ def note_complete(store: ObjectStore, job: BulkJob, staged: StagedLoad) -> None:
         "quarantine": None if options.quarantine is None else str(options.quarantine),
         "splits": [split.to_json() for split in staged.splits],
         "input": staged.input,
+        **({} if staged.request is None else {"request": staged.request}),
     }
     store.put(f"{job.folder}/{_MARKER}", encode_document(document))
 
@@ -226,7 +229,7 @@ def read_staged_load(store: ObjectStore, intent: Intent, staged_on: Point) -> St
             if_commit=document["if_commit"],
         )
         splits = tuple(Split.from_json(split) for split in document["splits"])
-        return StagedLoad(options, splits, document.get("input"))
+        return StagedLoad(options, splits, document.get("input"), document.get("request"))
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged(what, f"{type(error).__name__}: {error}") from error
 

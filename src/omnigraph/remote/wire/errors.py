@@ -23,6 +23,7 @@ FAMILIES: Mapping[str, type[OmnigraphError]] = {
     "precondition_failed": errors.PreconditionFailed,
     "too_large": errors.TooLarge,
     "constraint_violation": errors.ConstraintViolation,
+    "key_reused": errors.KeyReused,
     "too_many_requests": errors.TooManyRequests,
     "unavailable": errors.Unavailable,
     "outcome_unknown": errors.OutcomeUnknown,

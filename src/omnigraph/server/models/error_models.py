@@ -1,6 +1,6 @@
 """Errors as OpenAPI describes them: one shape, and for each status the code and details that come with it."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from omnigraph.api.job_models import ErrorBody
 from omnigraph.api.models import MergeConflictEntry
@@ -107,6 +107,15 @@ class ConstraintBody(ErrorBody):
     details: ConstraintDetails  # type: ignore[assignment]
 
 
+class KeyReusedDetails(WireModel):
+    txn_id: str = member(description="The Idempotency-Key.")
+
+
+class KeyReusedBody(ErrorBody):
+    code: Literal["key_reused"]
+    details: KeyReusedDetails  # type: ignore[assignment]
+
+
 class TooManyRequestsDetails(WireModel):
     retry_after_s: int
 
@@ -142,7 +151,7 @@ class OutcomeUnknownBody(ErrorBody):
     details: OutcomeUnknownDetails  # type: ignore[assignment]
 
 
-BODIES: dict[int, type[ErrorBody]] = {
+BODIES: dict[int, Any] = {
     400: BadRequestBody,
     401: UnauthorizedBody,
     403: ForbiddenBody,
@@ -151,7 +160,7 @@ BODIES: dict[int, type[ErrorBody]] = {
     409: ConflictBody,
     412: PreconditionBody,
     413: TooLargeBody,
-    422: ConstraintBody,
+    422: ConstraintBody | KeyReusedBody,
     429: TooManyRequestsBody,
     500: InternalBody,
     503: UnavailableBody,

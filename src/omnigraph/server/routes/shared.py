@@ -24,7 +24,7 @@ _ERRORS = {
 _WRITE_ERRORS = {
     409: "Somebody else was first, or the two sides can't be merged.",
     412: "If-Graph-Commit does not name the newest commit.",
-    422: "A constraint would be violated.",
+    422: "A constraint would be violated, or the Idempotency-Key is that of another actor or request.",
     504: "The answer of the store was lost: ask again with the same Idempotency-Key.",
 }
 NDJSON = "application/x-ndjson"
@@ -36,7 +36,12 @@ IfCommitHeader = Annotated[
 ]
 _Key = Annotated[
     str | None,
-    Header(alias="Idempotency-Key", min_length=1, max_length=200, description="The same key returns the first commit."),
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        description="The same request with the same key returns the first commit.",
+    ),
 ]
 _KeyAfter = Annotated[
     str | None,
@@ -65,7 +70,7 @@ def describe_responses(
     """The answers of a route for OpenAPI; `streams` are media types that it can answer in beside JSON."""
     errors = _ERRORS | (_WRITE_ERRORS if writes else {})
     found: dict[Any, Any] = {
-        code: {"model": schema_model(BODIES[code]), "description": text} for code, text in errors.items()
+        code: {"model": schemas_in(BODIES[code]), "description": text} for code, text in errors.items()
     }
     found[429]["headers"] = {"Retry-After": _header("integer", "Seconds after which to try again.", required=True)}
     content = {media: {"schema": {"type": "string", "format": "binary"}} for media in streams}

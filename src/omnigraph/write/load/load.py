@@ -56,6 +56,7 @@ def load(
             type_name=options.type_name,
             storage_options=repository.location.options,
         )
+        options = options.with_request(lambda: found.content(repository.location.options))
         run = _Load(repository, found, options)
         if options.quarantines:
             local = [Path(file.path) for file in found.files if not is_remote(file.path)]

@@ -1,11 +1,13 @@
 """The options of a load as one value: made by the façade, checked once, and passed on unchanged."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from omnigraph.errors import BadRequest
 from omnigraph.manifest.model.manifest import MAIN, CommitId, TxnId
+from omnigraph.manifest.model.request_key import RequestKey, digest_of, request_key
 
 Mode: TypeAlias = Literal["append", "merge", "overwrite"]
 OnError: TypeAlias = Literal["fail", "quarantine"]
@@ -32,6 +34,16 @@ class LoadOptions:
     @property
     def quarantines(self) -> bool:
         return self.on_error == "quarantine"
+
+    def with_request(self, content: Callable[[], object]) -> "LoadOptions":
+        """The same with what a caller's key is used for; `content` identifies the input. A job may be restarted by
+        others than who began it, and compares its input itself."""
+        if self.txn_id is None or isinstance(self.txn_id, RequestKey):
+            return self
+        if self.job_id is not None:
+            return replace(self, txn_id=RequestKey(self.txn_id, self.actor, digest_of("job", self.job_id), anyone=True))
+        given = (self.mode, self.branch, self.from_, self.type_name, self.on_error, self.max_errors)
+        return replace(self, txn_id=request_key(self.txn_id, self.actor, "load", *given, content()))
 
     def check(self) -> None:
         """Raise BadRequest for values that no load has."""

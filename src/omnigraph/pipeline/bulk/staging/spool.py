@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from omnigraph.errors import BranchNotFound, PreconditionFailed
+from omnigraph.errors import BranchNotFound, KeyReused, PreconditionFailed
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.intent.intent import Intent
 from omnigraph.manifest.intent.intent_store import OwnedIntent
@@ -23,7 +23,7 @@ from omnigraph.manifest.model.manifest import TxnId
 from omnigraph.manifest.model.paths import recovery_folder
 from omnigraph.manifest.repository import Repository
 from omnigraph.pipeline.bulk.job import BulkJob
-from omnigraph.pipeline.bulk.load_intent import new_details, take_load_intent
+from omnigraph.pipeline.bulk.load_intent import is_of_another, new_details, take_load_intent
 from omnigraph.pipeline.bulk.resume import create_job, writable_tables
 from omnigraph.pipeline.bulk.staging.stage import stage_parsed
 from omnigraph.pipeline.spark.types import restore_integers
@@ -109,6 +109,9 @@ def _begin(repository: Repository, options: LoadOptions) -> tuple[Spool, OwnedIn
     own_id = options.txn_id or repository.runtime.ids.txn_id()
     details = new_details(repository, txn, _FINGERPRINT, SPLIT_BYTES, options.branch)
     held = take_load_intent(repository, own_id, txn, details, options.actor, named=options.txn_id is not None)
+    if is_of_another(options, held):
+        held.release()
+        raise KeyReused(own_id)
     if held.resumed:  # of an earlier start: its rows can't be used, new ones are put under another prefix
         repository.intents.delete_job_objects(held.intent)
         prefix = f"{recovery_folder(own_id)}/{held.token}"

@@ -26,7 +26,15 @@ from omnigraph.write.load.input.chunks import (
     read_line_range,
 )
 from omnigraph.write.load.input.csv_records import read_csv_entities
-from omnigraph.write.load.input.sources import TYPED_KINDS, SourceFile, assign_type, check_type, find_files, is_files
+from omnigraph.write.load.input.sources import (
+    TYPED_KINDS,
+    SourceFile,
+    assign_type,
+    check_type,
+    file_versions,
+    find_files,
+    is_files,
+)
 from omnigraph.write.load.input.strict_json import parse_json
 from omnigraph.write.load.input.table_rows import check_columns, check_types, edge_end_columns, read_table_entities
 
@@ -74,6 +82,12 @@ class LoadInput:
     raw: list[tuple[InputPlace, Any]] = field(default_factory=list)
     tables: tuple[str, ...] = ()  # types of the tables given, with or without rows
     files: tuple[SourceFile, ...] = ()
+
+    def content(self, options: Mapping[str, str] | None) -> object:
+        """What tells this input from others: the versions of its files, or its entities."""
+        if self.files:
+            return file_versions(self.files, options)
+        return self.tables, [raw for _, raw in self.raw]
 
     def entities(self) -> "Iterator[tuple[InputPlace, InputEntity | str]]":
         """Each entity, or the reason why the record is malformed."""

@@ -4,8 +4,9 @@ import glob
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 from urllib.parse import unquote
@@ -14,6 +15,7 @@ from omnigraph.errors import BadRequest
 from omnigraph.schema.catalog import Catalog
 from omnigraph.schema.regex import matches_whole
 from omnigraph.storage.objects import input_files as files
+from omnigraph.threads import gather
 
 FileKind: TypeAlias = Literal["ndjson", "ndjson.gz", "csv", "csv.gz", "parquet"]
 FilePath: TypeAlias = str | os.PathLike[str]
@@ -172,6 +174,12 @@ def _list_directory(place: str, folder: Path) -> list[SourceFile]:
     if not found:
         raise _no_files_error(place)
     return [_source_file(str(path), path.stat().st_size) for path in found]
+
+
+def file_versions(sources: Sequence[SourceFile], options: Mapping[str, str] | None) -> list[tuple[str, int, str]]:
+    """The name, size and content version of each file, wherever it lies."""
+    tags = gather([partial(files.content_version, one.path, one.size, options) for one in sources])
+    return sorted((one.path.rsplit("/", 1)[-1], one.size, tag) for one, tag in zip(sources, tags, strict=True))
 
 
 # Object stores
