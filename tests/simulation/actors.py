@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from omnigraph.maintenance.policy import GENTLE, THOROUGH
 from omnigraph.manifest.commit.plan import Delete, TableAction, Upsert
 from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import WriteTxn
+from omnigraph.manifest.model.request_key import RequestKey, digest_of
 from simulation import ops
 from simulation.ops import SPECS, TYPES, Outcome
 
@@ -37,6 +39,15 @@ class Hands:
         self._inputs = inputs
         self._txn = txn
 
+    def _key(self, verb: Any) -> RequestKey | None:
+        """The verb's key, for this very request. Each call has an actor of its own, by which its commits are known:
+        so whoever makes the request is a part of its digest instead."""
+        if verb.txn_id is None:
+            return None
+        extras = sorted(map(repr, verb.extras)) if isinstance(verb, ops.ApplySchema) else None
+        request = replace(verb, extras=frozenset()) if extras else verb
+        return RequestKey(verb.txn_id, self._name, digest_of(repr(request), extras), anyone=True)
+
     def perform(self, verb: ops.Verb) -> Outcome:
         work: Callable[[Any], Outcome] = getattr(self, f"_{type(verb).__name__.lower()}")
         return work(verb)
@@ -51,7 +62,7 @@ class Hands:
                 actor=self._name,
                 if_commit=verb.if_commit,
                 on_conflict="fail" if verb.strict else "retry",
-                txn_id=verb.txn_id,
+                txn_id=self._key(verb),
             )
         )
 
@@ -74,7 +85,7 @@ class Hands:
                 txn=self._txn,
                 actor=self._name,
                 if_commit=verb.if_commit,
-                txn_id=verb.txn_id,
+                txn_id=self._key(verb),
             )
         )
 
@@ -90,7 +101,7 @@ class Hands:
             job_id=verb.job_id,
             actor=self._name,
             if_commit=verb.if_commit,
-            txn_id=verb.txn_id,
+            txn_id=self._key(verb),
         )
         if result.commit is None:
             return ops.NoChange()
@@ -109,7 +120,9 @@ class Hands:
 
     def _revert(self, verb: ops.Revert) -> Outcome:
         return _committed(
-            self._graph.revert(verb.commit, verb.branch, actor=self._name, if_commit=verb.if_commit, txn_id=verb.txn_id)
+            self._graph.revert(
+                verb.commit, verb.branch, actor=self._name, if_commit=verb.if_commit, txn_id=self._key(verb)
+            )
         )
 
     def _applyschema(self, verb: ops.ApplySchema) -> Outcome:
@@ -119,18 +132,18 @@ class Hands:
             verb.branch,
             actor=self._name,
             if_commit=verb.if_commit,
-            txn_id=verb.txn_id,
+            txn_id=self._key(verb),
         )
         return _committed(applied.commit)
 
     # Branches and tags.
 
     def _createbranch(self, verb: ops.CreateBranch) -> Outcome:
-        self._graph.branches.create(verb.name, verb.from_, verb.at, actor=self._name, txn_id=verb.txn_id)
+        self._graph.branches.create(verb.name, verb.from_, verb.at, actor=self._name, txn_id=self._key(verb))
         return ops.Done()
 
     def _deletebranch(self, verb: ops.DeleteBranch) -> Outcome:
-        self._graph.branches.delete(verb.name, actor=self._name, txn_id=verb.txn_id)
+        self._graph.branches.delete(verb.name, actor=self._name, txn_id=self._key(verb))
         return ops.Done()
 
     def _merge(self, verb: ops.Merge) -> Outcome:
@@ -141,7 +154,7 @@ class Hands:
             verb.dry_run,
             actor=self._name,
             if_commit=verb.if_commit,
-            txn_id=verb.txn_id,
+            txn_id=self._key(verb),
             engine="local",
         )
         outcome = str(result.outcome.value)
@@ -150,7 +163,9 @@ class Hands:
         return ops.Committed(result.commit.id, result.commit.touched, outcome=outcome, deleted=result.deleted)
 
     def _createtag(self, verb: ops.CreateTag) -> Outcome:
-        tag = self._graph.tags.create(verb.name, verb.commit, branch=verb.branch, actor=self._name, txn_id=verb.txn_id)
+        tag = self._graph.tags.create(
+            verb.name, verb.commit, branch=verb.branch, actor=self._name, txn_id=self._key(verb)
+        )
         return ops.Done(commit_id=tag.commit_id)
 
     def _deletetag(self, verb: ops.DeleteTag) -> Outcome:

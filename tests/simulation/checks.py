@@ -183,6 +183,8 @@ class Checker:
             if not isinstance(author.verb, Load) or author.verb.rows != verb.rows:
                 return f"{commit.id} has the rows of {author.name}, whose input was another"
             return None if dict(outcome.counts) == self._written(commit) else self._wrong_counts(call, author, outcome)
+        if author.verb != verb:
+            return f"{commit.id} was made under its key by {author.name}, for another actor or request"
         return None
 
     def _wrong_counts(self, call: Call, author: Call, outcome: Committed) -> str | None:
@@ -267,7 +269,9 @@ class Checker:
         view, end = self.replay.view, self.replay.view.step if call.end is None else call.end
         lives = [life for life in view.lives.values() if life.name == verb.name and life.created is not None]
         if verb.txn_id is not None and any(life.txn_id == verb.txn_id for life in lives):
-            return None
+            makers = [self.history.calls.get(life.call) for life in lives if life.txn_id == verb.txn_id]
+            same = any(maker is None or maker.verb == verb for maker in makers)
+            return None if same else "its key made the branch for another actor or request"
         made = [life for life in lives if call.start < (life.created or 0) <= end and life.call in ("", call.name)]
         if not made:
             return "no such branch was made during the call"

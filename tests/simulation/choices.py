@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -20,6 +20,7 @@ PEOPLE, PLACES, NOTES = 5, 3, 3
 NOTE_IDS = ("m0", "m1", "m2", "held-0", "held-1", "held-2")  # of notes that loads and held writes bring
 NEW_PEOPLE = 400  # of loads with job ids: mostly nobody else has such a key
 EMAILS = 4
+MISUSED = 0.3  # of repeated keys: for another request, or by another actor
 TAGS = ("t0", "t1")
 
 
@@ -302,7 +303,16 @@ def _conditional(of: Choices) -> ops.Verb:
 def _repeat(of: Choices) -> ops.Verb:
     if not of.notes.repeatable:
         return ops.Mutate((of.insert(),), of.branch(), txn_id=of.txn_id(1.0))
-    return of.dice.choice(of.notes.repeatable[-4:])
+    verb = of.dice.choice(of.notes.repeatable[-4:])
+    return _misuse(of, verb) if of.dice.random() < MISUSED else verb
+
+
+def _misuse(of: Choices, verb: Any) -> ops.Verb:
+    """The key of another request, or of another actor: it is refused, unless nothing has come of that one."""
+    if isinstance(verb, ops.Mutate) and of.dice.random() < 0.5:
+        return replace(verb, statements=(of.insert(),))
+    other: ops.Verb = replace(verb, asked_by="another" if not verb.asked_by else "")
+    return other
 
 
 def _held(of: Choices) -> ops.Verb:

@@ -167,6 +167,7 @@ class Mutate:
     strict: bool = False  # on_conflict="fail"
     if_commit: str | None = None
     txn_id: str | None = None
+    asked_by: str = ""  # whose key it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,7 @@ class WriteHeld:
     branch: str = MAIN
     if_commit: str | None = None
     txn_id: str | None = None
+    asked_by: str = ""  # whose key it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,7 @@ class Load:
     txn_id: str | None = None
     from_: str | None = None  # the branch is created from this if it does not exist
     on_error: Literal["fail"] = "fail"
+    asked_by: str = ""  # whose key it is
 
     @property
     def key(self) -> str | None:
@@ -211,12 +214,14 @@ class CreateBranch:
     from_: str = MAIN  # a branch, a commit id or `tag:NAME`
     at: str | None = None
     txn_id: str | None = None
+    asked_by: str = ""  # whose key it is
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteBranch:
     name: str
     txn_id: str | None = None
+    asked_by: str = ""  # whose key it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +232,7 @@ class Merge:
     dry_run: bool = False
     if_commit: str | None = None
     txn_id: str | None = None
+    asked_by: str = ""  # whose key it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +241,7 @@ class CreateTag:
     commit: str | None = None  # None: the newest of `branch`
     branch: str = MAIN
     txn_id: str | None = None
+    asked_by: str = ""  # whose key it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +258,7 @@ class ApplySchema:
     if_commit: str | None = None
     txn_id: str | None = None
     allow_data_loss: bool = False
+    asked_by: str = ""  # whose key it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +267,7 @@ class Revert:
     branch: str = MAIN
     if_commit: str | None = None
     txn_id: str | None = None
+    asked_by: str = ""  # whose key it is
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from simulation.ops import (
     Maintain,
     Merge,
     Mutate,
+    NoChange,
     Poll,
     Read,
     Recover,
@@ -60,6 +61,7 @@ class Refusals:
             "RetriesExhausted": self.circumstances.too_busy,
             "ClockAhead": self.circumstances.clock_ahead,
             "Damaged": self._damaged,
+            "KeyReused": self._key_reused,
             "JobInputDiffers": self._jobs.input_differs,
             "JobRunning": self._jobs.running,
             "JobEnding": self._jobs.closed_by_another,
@@ -87,6 +89,20 @@ class Refusals:
         if isinstance(call.verb, (*WRITES, Merge, Revert)):
             return self._model_disagrees(call, refused)
         return f"unexpected {refused.error}: {refused.message}"
+
+    def _key_reused(self, call: Call, refused: Refused) -> str | None:
+        """Another request has used the key by then, and something may have come of it."""
+        end = self._replay.view.step if call.end is None else call.end
+        for other in self._replay.history.calls.values():
+            same_key = getattr(other.verb, "txn_id", None) == refused.fields.get("txn_id")
+            if (
+                same_key
+                and other.verb != call.verb
+                and other.start <= end
+                and not isinstance(other.outcome, NoChange | Refused)
+            ):
+                return None
+        return f"nobody has used the key {refused.fields.get('txn_id')} for another request"
 
     # What the model says about a write.
 

@@ -24,7 +24,8 @@ from omnigraph.gc import cleanup
 from omnigraph.gc.cleanup import BranchInventory, IntentInventory
 from omnigraph.gc.mark import Marks, mark_branch, mark_pinned
 from omnigraph.gc.sweep import JobProtection, Sweeper, SweepPlan
-from omnigraph.manifest.commit import conflicts
+from omnigraph.manifest.branch import branches, tags
+from omnigraph.manifest.commit import conflicts, publish
 from omnigraph.manifest.commit.commit_queue import CommitBatch
 from omnigraph.manifest.commit.plan import PublishPlan
 from omnigraph.manifest.commit.publish import Publisher
@@ -304,6 +305,14 @@ def _ids() -> Iterable[Any]:
     yield mock.patch.object(CommitBatch, "_final_ids", return_value={})
 
 
+# Keys: whoever finds a key takes what it made for its own.
+
+
+def _keys() -> Iterable[Any]:
+    for module in (publish, branches, tags):
+        yield mock.patch.object(module, "require_same_request", return_value=None)
+
+
 REVERTS: Mapping[str, Revert] = {
     "jobs": Revert("a discarded bulk job still publishes, even files that were swept", _jobs),
     "positions": Revert("a merge brings deleted rows back after a fork from the middle of a group", _positions),
@@ -311,5 +320,6 @@ REVERTS: Mapping[str, Revert] = {
     "listings": Revert("unordered listings skip branches, and cleanup sweeps their tables", _listings),
     "clocks": Revert("a clock that steps back makes the files of a running load candidates for deletion", _clocks),
     "merges": Revert("every repeated merge of a branch from the middle of a group commits again", _merges),
+    "keys": Revert("a key of another actor or request is answered with the commit that it made", _keys),
     "ids": Revert("`ExpectedVersionMismatch.actual` names a commit that does not exist", _ids),
 }

@@ -340,7 +340,8 @@ class Graph(HistoryCommands, BulkCommands, MaintenanceCommands):
         from omnigraph.write.mutate.mutate import Mutation, MutationText
 
         text = MutationText(gq, name, NO_PARAMS if params is None else params, self.repository.runtime.clock.now())
-        txn_id = request_key(txn_id, actor, "mutate", gq, name, text.params, branch)
+        if txn_id is not None:
+            txn_id = request_key(txn_id, actor, "mutate", gq, name, text.params, branch)
         options = CommitOptions(branch, actor, if_commit, txn_id, on_conflict)
         return Mutation(self.repository, text, options).commit()
 

@@ -229,7 +229,7 @@ def _commit(
         recovered=plan.recovered,
         token=plan.token,
         input=plan.input,
-        request=request_of(plan.txn_id),
+        request=request_of(plan.txn_id) if plan.idempotent else None,
     )
 
 

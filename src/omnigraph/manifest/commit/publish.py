@@ -48,7 +48,7 @@ from omnigraph.manifest.commit.txn import WriteOp, WriteTxn
 from omnigraph.manifest.history.txn_lookup import find_txn, find_txn_since
 from omnigraph.manifest.model.codec import row_counts_to_json
 from omnigraph.manifest.model.manifest import Commit, Entry, Manifest, Point, TableKey, TxnId, is_committed
-from omnigraph.manifest.model.request_key import require_same_request
+from omnigraph.manifest.model.request_key import RequestKey, require_same_request
 from omnigraph.manifest.model.table_columns import TablesLackColumns
 from omnigraph.manifest.settings import Settings
 from omnigraph.manifest.store.inline_rows import InlineRows
@@ -480,6 +480,7 @@ def _published(entry: Entry, txn_id: TxnId) -> PublishedCommit:
     """The commit of a transaction, which an entry contains; `KeyReused` if it is that of another request."""
     for commit in entry.commits:
         if commit.txn_id == txn_id:
-            require_same_request(txn_id, commit)
+            if isinstance(txn_id, RequestKey):
+                require_same_request(txn_id, commit)
             return PublishedCommit(commit, entry.branch, entry.manifest_version)
     raise KeyReused(txn_id)  # the key ended the branch
