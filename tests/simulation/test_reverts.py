@@ -32,6 +32,7 @@ FOUND: Mapping[str, Found] = {
     "listings": Found(7, "branches", frozenset({"refusal"})),
     "clocks": Found(8, "clocks", frozenset({"refusal", "readable"})),
     "merges": Found(197, "groups", frozenset({"merged-twice"})),
+    "keys": Found(13, "tables", frozenset({"done"})),
     "ids": Found(174, "groups", frozenset({"refusal"})),
 }
 
