@@ -16,7 +16,7 @@ from omnigraph.errors import BadRequest, OmnigraphError
 from omnigraph.server.auth import access
 from omnigraph.server.auth.access import Action
 from omnigraph.server.auth.tokens import Principal
-from omnigraph.server.http.errors import PLACE_SHOWN_MAX, json_response, too_large
+from omnigraph.server.http.errors import PLACE_SHOWN_MAX, json_bytes, json_response, too_large
 from omnigraph.server.http.pipe import Pipe, retrieve_exception, write_to_pipe
 from omnigraph.server.http.request_body import StrictRequest
 from omnigraph.server.jobs import Job
@@ -150,21 +150,34 @@ class RequestContext:
             _with_failures(first, pieces, self.info), pieces, headers=dict(sent), media_type=media_type
         )
 
-    def respond_text(self, text: bytes) -> Response:
+    async def respond_read(
+        self,
+        work: "Callable[[Graph], Any]",
+        headers: Mapping[str, str] = {},  # never changed here, but perhaps by `work`
+        *,
+        bounded: bool = False,
+    ) -> Response:
+        """The document that a read makes, which is encoded in its thread: it may be long."""
+        limit = self.service.settings.limits.result_bytes
+
+        def text(graph: "Graph") -> bytes:
+            found = json_bytes(work(graph))
+            if bounded and len(found) > limit:
+                raise too_large("The answer", limit, "bytes", "ask for less at once")
+            return found
+
+        return self.respond_text(await self.read(text), headers)
+
+    def respond_text(self, text: bytes, headers: Mapping[str, str] = {}) -> Response:  # never changed
         """A document that is text already."""
-        response = Response(text, media_type="application/json")
+        response = Response(text, headers=dict(headers), media_type="application/json")
         if self.info.cost is not None:
             response.headers[COST_HEADER] = cost_header(self.info.cost)
         return response
 
-    def respond(
-        self, document: Any, status: int = 200, headers: Mapping[str, str] | None = None, *, bounded: bool = False
-    ) -> Response:
-        """A document as it is. Only a read is `bounded`: what was committed is reported, however long that is."""
+    def respond(self, document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+        """A short document; see `respond_read` for others."""
         response = json_response(document, status, headers)
-        limit = self.service.settings.limits.result_bytes
-        if bounded and len(response.body) > limit:
-            raise too_large("The answer", limit, "bytes", "ask for less at once")
         if self.info.cost is not None:
             response.headers[COST_HEADER] = cost_header(self.info.cost)
         return response

@@ -166,7 +166,7 @@ async def list_queries(context: Context, branch: Annotated[str, Query(max_length
         reasons = {name: str(error) for name, error in errors.items()}
         return {"queries": [StoredEntry.encode(query, error=reasons.get(name)) for name, query in known]}
 
-    return context.respond(await context.read(work))
+    return await context.respond_read(work)
 
 
 @stored_router.post(

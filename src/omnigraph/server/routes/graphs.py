@@ -123,7 +123,7 @@ async def snapshot(
     def work(graph: Graph) -> object:
         return SnapshotAnswer.encode(graph.snapshot(branch, at))
 
-    return context.respond(await context.read(work))
+    return await context.respond_read(work)
 
 
 @router.post("/lint", responses=describe_responses(list[LintFinding]), name="lint")
@@ -135,7 +135,7 @@ async def lint(context: Context, body: LintRequest) -> Response:
         catalog = graph.snapshot(body.branch, body.at).pinned.catalog
         return [LintFinding.encode(issue) for issue in lint_queries(body.query, catalog, body.name)]
 
-    return context.respond(await context.read(work))
+    return await context.respond_read(work)
 
 
 schema_router = graph_router("schema")
@@ -151,15 +151,18 @@ async def show_schema(
     def work(graph: Graph) -> object:
         return {"schema": graph.schema.show(branch, at)}
 
-    return context.respond(await context.read(work))
+    return await context.respond_read(work)
 
 
 @schema_router.post("/schema/plan", responses=describe_responses(SchemaPlanAnswer, writes=True), name="plan_schema")
 async def plan_schema(context: Context, body: SchemaPlanRequest) -> Response:
     """The steps from the branch's schema to a wanted one, and which can't be; changes nothing."""
     context.require(Action.READ, body.branch)
-    plan = await context.read(lambda graph: graph.schema.plan(body.schema_, body.branch, name=body.name))
-    return context.respond(SchemaPlanAnswer.encode(plan))
+
+    def work(graph: Graph) -> object:
+        return SchemaPlanAnswer.encode(graph.schema.plan(body.schema_, body.branch, name=body.name))
+
+    return await context.respond_read(work)
 
 
 @schema_router.post("/schema/apply", responses=describe_responses(SchemaApplyAnswer, writes=True), name="apply_schema")

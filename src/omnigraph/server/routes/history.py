@@ -26,7 +26,6 @@ from omnigraph.diff.changes import GraphChanges
 from omnigraph.diff.feed import Cursor
 from omnigraph.errors import BadRequest
 from omnigraph.graph.graph import Graph
-from omnigraph.manifest.model.manifest import Commit
 from omnigraph.server.auth.access import Action
 from omnigraph.server.http.pipe import Pipe
 from omnigraph.server.http.request_context import Context, RequestContext
@@ -48,8 +47,7 @@ Limit = Annotated[int | None, Query(ge=1, le=10**9)]
 @branches_router.get("/branches", responses=describe_responses(BranchesAnswer), name="list_branches")
 async def list_branches(context: Context) -> Response:
     """The branches that this token may read, main included."""
-    names = await context.read(lambda graph: graph.branches.list())
-    return context.respond({"branches": names})
+    return await context.respond_read(lambda graph: {"branches": graph.branches.list()})
 
 
 @branches_router.post("/branches", responses=describe_responses(BranchAnswer, writes=True), name="create_branch")
@@ -127,8 +125,7 @@ async def revert(
 async def list_tags(context: Context) -> Response:
     """All tags by name."""
     context.require(Action.READ, None)
-    tags = await context.read(lambda graph: graph.tags.list())
-    return context.respond(TagsAnswer.encode(tags=tags))
+    return await context.respond_read(lambda graph: TagsAnswer.encode(tags=graph.tags.list()))
 
 
 @branches_router.post("/tag", responses=describe_responses(TagAnswer, writes=True), name="create_tag")
@@ -178,18 +175,19 @@ async def list_commits(
     name = "main" if branch is None else branch
     context.require(Action.READ, name)
 
-    def work(graph: Graph) -> list[Commit]:
-        return graph.commits(name, wanted + 1, actor, kind=kind, types=types or (), maintenance=all_, at=at)
+    headers: dict[str, str] = {}
 
-    found = await context.read(work)
-    headers = {}
-    if len(found) > wanted > 0:
-        given = [
-            (key, value) for key, value in context.request.query_params.multi_items() if key not in ("at", "limit")
-        ]
-        following = urlencode([*given, ("limit", wanted), ("at", found[wanted].id)])
-        headers["Link"] = f'</graphs/{context.graph_id}/commits?{following}>; rel="next"'
-    return context.respond(CommitsAnswer.encode(commits=found[:wanted]), headers=headers)
+    def work(graph: Graph) -> object:
+        found = graph.commits(name, wanted + 1, actor, kind=kind, types=types or (), maintenance=all_, at=at)
+        if len(found) > wanted > 0:
+            given = [
+                (key, value) for key, value in context.request.query_params.multi_items() if key not in ("at", "limit")
+            ]
+            following = urlencode([*given, ("limit", wanted), ("at", found[wanted].id)])
+            headers["Link"] = f'</graphs/{context.graph_id}/commits?{following}>; rel="next"'
+        return CommitsAnswer.encode(commits=found[:wanted])
+
+    return await context.respond_read(work, headers)
 
 
 async def _graph(context: RequestContext, branch: str | None, limit: int, maintenance: bool) -> Response:
@@ -200,7 +198,7 @@ async def _graph(context: RequestContext, branch: str | None, limit: int, mainte
         names = None if branch is None else [branch]
         return CommitGraphAnswer.encode(commits=graph.commit_graph(names, limit, maintenance=maintenance))
 
-    return context.respond(await context.read(work))
+    return await context.respond_read(work)
 
 
 @router.get("/commits/{commit:path}/changes", responses=describe_responses(ChangesAnswer), name="commit_changes")
@@ -229,7 +227,7 @@ async def show_commit(context: Context, commit: Annotated[str, Path(max_length=3
     def work(graph: Graph) -> object:
         return CommitAnswer.encode(graph.commit_details(commit))
 
-    return context.respond(await context.read(work))
+    return await context.respond_read(work)
 
 
 @router.get("/changes", responses=describe_responses(ChangesAnswer | FeedAnswer), name="changes")
@@ -276,7 +274,7 @@ async def _feed(
     def work(graph: Graph) -> object:
         return FeedAnswer.encode(graph.poll_changes(cursor, start, wanted, branch))
 
-    return context.respond(await context.read(work), bounded=True)
+    return await context.respond_read(work, bounded=True)
 
 
 def _bound_limit(context: RequestContext, limit: int | None) -> int | None:
