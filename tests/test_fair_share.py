@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -10,7 +11,7 @@ import pytest
 
 from omnigraph import fair_share as module
 from omnigraph.cancellation import Stopped, StopToken, checkpoint, stop_scope
-from omnigraph.fair_share import fair_share, without_pauses
+from omnigraph.fair_share import fair_share, short_work, without_pauses
 
 ENDS_S = 30.0
 
@@ -19,6 +20,7 @@ ENDS_S = 30.0
 def _one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_scheduler", module._Scheduler(1))
     monkeypatch.setattr(module, "SLICE_S", 0.01)
+    monkeypatch.setattr(module, "_short_work", {})
 
 
 @pytest.fixture
@@ -139,3 +141,38 @@ def test_what_others_wait_for_is_not_held_up(monkeypatch: pytest.MonkeyPatch) ->
         with fair_share(), without_pauses():
             checkpoint()
         ended.set()
+
+
+@pytest.mark.usefixtures("all_are_long")
+def test_a_long_query_gives_way_to_a_request_that_began_a_moment_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GIVE_WAY_S", "SHORT_WORK_S"):
+        monkeypatch.setattr(module, name, ENDS_S)
+    begun, came, ended = threading.Event(), threading.Event(), threading.Event()
+    passed: list[bool] = []
+
+    def long_query() -> None:
+        with fair_share():
+            checkpoint()
+            begun.set()
+            assert came.wait(ENDS_S)
+            time.sleep(2 * module.PROGRESS_S)
+            checkpoint()
+            passed.append(ended.is_set())
+
+    with running(long_query):
+        assert begun.wait(ENDS_S)
+        with short_work():
+            came.set()
+            time.sleep(0.2)
+            ended.set()
+
+    assert passed == [True]
+
+
+@pytest.mark.usefixtures("all_are_long")
+def test_a_long_query_goes_on_beside_work_that_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GIVE_WAY_S", ENDS_S)
+    monkeypatch.setattr(module, "SHORT_WORK_S", 0.01)
+    with short_work(), fair_share():
+        for _ in range(100):
+            checkpoint()

@@ -2,7 +2,8 @@
 
 A query that has computed for more than about `SHORT_S` goes on only in a time slice, of which there are few at once.
 Slices go to the query that has had the least time so far. A query that is blocked, on the store or by another query,
-does not keep its slice: it ends when no checkpoint was reached for `BLOCKED_S`.
+does not keep its slice: it ends when no checkpoint was reached for `BLOCKED_S`. Besides, long queries pause while there
+is short work: queries and requests that began a moment ago.
 """
 
 import os
@@ -17,16 +18,25 @@ from omnigraph.fork_safety import renew_after_fork
 SHORT_S = 0.05
 SLICE_S = 0.1
 BLOCKED_S = 0.25
+SHORT_WORK_S = 0.25  # for so long a request that has begun may be short
+GIVE_WAY_S = 0.05  # at most, for short work
+PROGRESS_S = 0.01  # before a query gives way again
 _POLL_S = 0.05
+_NAP_S = 0.001
+
+_short_work: dict[object, float] = {}  # since when
 
 
 class Share:
     """One query. Only the thread that began it waits for slices: others of it mostly wait for the store."""
 
-    __slots__ = ("_computed_s", "_is_long", "_thread", "due", "is_next", "seen", "sliced_s")
+    __slots__ = ("_computed_s", "_gives_way_at", "_is_long", "_thread", "due", "is_next", "seen", "sliced_s")
 
     def __init__(self) -> None:
-        self.due = time.monotonic() + SHORT_S  # when a checkpoint looks at it again
+        now = time.monotonic()
+        _short_work[self] = now
+        self.due = now + SHORT_S  # when a checkpoint looks at it again
+        self._gives_way_at = 0.0
         self.seen = 0.0
         self.sliced_s = 0.0
         self.is_next: threading.Event | None = None
@@ -38,6 +48,8 @@ class Share:
         """Wait for a time slice if one is needed; `check` raises if the work must stop."""
         now = time.monotonic()
         self.seen = now
+        if self._is_long and _short_work and now >= self._gives_way_at and threading.get_ident() == self._thread:
+            self._give_way(now, check)
         if now < self.due or threading.get_ident() != self._thread:
             return
         if not self._is_long:
@@ -49,9 +61,20 @@ class Share:
                 self.due = now + left_s
                 return
             self._is_long = True
+            _short_work.pop(self, None)
         _scheduler.next_slice(self, check)
 
+    def _give_way(self, now: float, check: Callable[[], None]) -> None:
+        """Pause while there is short work, not for long and not often."""
+        end = now + GIVE_WAY_S
+        while now < end and any(now - since < SHORT_WORK_S for since in list(_short_work.values())):
+            time.sleep(_NAP_S)
+            check()
+            now = self.seen = time.monotonic()
+        self._gives_way_at = now + PROGRESS_S
+
     def end(self) -> None:
+        _short_work.pop(self, None)
         if self._is_long:
             _scheduler.end_slice(self)
 
@@ -143,6 +166,17 @@ class fair_share:  # noqa: N801 - it is used like a function: `with fair_share()
         if self._share is not None:
             current_share.reset(self._token)
             self._share.end()
+
+
+@contextmanager
+def short_work() -> Iterator[None]:
+    """The work inside is short if it ends soon; long queries give way to it."""
+    work = object()
+    _short_work[work] = time.monotonic()
+    try:
+        yield
+    finally:
+        del _short_work[work]
 
 
 @contextmanager

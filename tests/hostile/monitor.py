@@ -35,7 +35,7 @@ def ask(connection: http.client.HTTPConnection, path: str, body: bytes | None, t
 
 
 def poll(kind: str, once: Callable[[], int], stop: threading.Event, seen: list[Sample]) -> None:
-    due = time.monotonic()
+    due, period_s = time.monotonic(), PERIODS_S[kind]
     while not stop.is_set():
         time.sleep(max(0.0, due - time.monotonic()))
         try:
@@ -43,7 +43,10 @@ def poll(kind: str, once: Callable[[], int], stop: threading.Event, seen: list[S
         except (OSError, http.client.HTTPException):
             status = 0
         seen.append((due, time.monotonic() - due, status))
-        due += PERIODS_S[kind]
+        if len(seen) <= SAMPLES_MIN:  # of the idle server: on a busy machine more would pile up from the start
+            period_s = max(period_s, 2 * seen[-1][1])
+            due = time.monotonic()
+        due += period_s
         if not status:  # a server that refuses at once is not asked without end
             due = max(due, time.monotonic() + 0.1)
 

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omnigraph.cancellation import Stopped
 from omnigraph.errors import BadRequest, OmnigraphError
+from omnigraph.fair_share import short_work
 from omnigraph.runtime import Runtime
 from omnigraph.server.http.errors import Internal, Redaction, error_response
 from omnigraph.server.metrics import Metrics
@@ -79,7 +80,7 @@ class Middleware:
         info = RequestInfo(given if _ID.match(given) else self._runtime.ids.short_id(), self._redaction)
         scope.setdefault("state", {})["info"] = info
         started = self._runtime.clock.monotonic()
-        with self._tracing.request(scope["method"], headers) as span:
+        with short_work(), self._tracing.request(scope["method"], headers) as span:
             await self._respond(scope, receive, send, info)
             seconds = self._runtime.clock.monotonic() - started
             self._log_request(scope, info, seconds)
