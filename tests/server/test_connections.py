@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ from support.server import QUICK, Served, served
 ASK = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 COLUMNS = ", ".join(f"$x.text as t{number}" for number in range(20))
 ROWS = json.dumps({"query": f"query q() {{ match {{ $x: N }} return {{ {COLUMNS} }} }}"}).encode()
+COUNT = "query q() { match { $x: N } return { count($x) as n } }"
 ANSWER_BYTES_MIN = 15_000_000
 
 
@@ -45,10 +47,10 @@ def connect(server: Served) -> socket.socket:
     return raw
 
 
-def ask_for_rows(server: Served) -> socket.socket:
+def ask_for_rows(server: Served, accept: str = "application/json") -> socket.socket:
     raw = connect(server)
-    head = f"POST /graphs/g/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(ROWS)}"
-    raw.sendall(f"{head}\r\n\r\n".encode() + ROWS)
+    lines = ("POST /graphs/g/query HTTP/1.1", "Host: x", f"Accept: {accept}", "Content-Type: application/json")
+    raw.sendall("\r\n".join((*lines, f"Content-Length: {len(ROWS)}", "\r\n")).encode() + ROWS)
     raw.recv(1)
     return raw
 
@@ -79,6 +81,37 @@ def test_an_answer_that_is_not_read_is_cut_off_after_a_while(wide: Path) -> None
         time.sleep(2.0)
 
         assert read_to_end(raw) < ANSWER_BYTES_MIN
+
+
+def test_streams_that_are_read_slowly_leave_their_places_to_others(wide: Path) -> None:
+    ended = threading.Event()
+
+    def read_slowly(raw: socket.socket) -> None:
+        while not ended.is_set():
+            with suppress(OSError):
+                raw.recv(1000)
+            time.sleep(0.1)
+
+    limits = Limits(running=2, running_per_actor=2, waiting_s=60.0)
+    with (
+        limited(wide, limits) as server,
+        ask_for_rows(server, "application/x-ndjson") as first,
+        ask_for_rows(server, "application/x-ndjson") as second,
+    ):
+        readers = [threading.Thread(target=read_slowly, args=(raw,)) for raw in (first, second)]
+        for reader in readers:
+            reader.start()
+        try:
+            time.sleep(7.0)
+            assert server.service.admission.running == 2  # nobody else needs the places
+            with server.client() as client:
+                answer = client.post("/graphs/g/query", json={"query": COUNT})
+        finally:
+            ended.set()
+            for reader in readers:
+                reader.join()
+
+    assert answer.json()["rows"] == [{"n": 2000}]
 
 
 def test_an_answer_that_is_read_slowly_is_sent_to_its_end(wide: Path) -> None:

@@ -249,7 +249,7 @@ def test_a_stream_is_written_no_faster_than_it_is_read_and_ends_if_nobody_does(b
 def test_a_stream_that_nobody_reads_is_given_up() -> None:
     async def scenario() -> int:
         stop = StopToken()
-        pipe = Pipe(stop, 0.2)
+        pipe = Pipe(stop, 0.2, lambda: False)
 
         def produce() -> int:
             written = 0
@@ -268,7 +268,7 @@ def test_a_stream_that_nobody_reads_is_given_up() -> None:
 
 def test_a_reader_that_goes_away_before_a_piece_is_there_leaves_no_task_behind() -> None:
     async def scenario() -> int:
-        pipe = Pipe(StopToken(), 5.0)
+        pipe = Pipe(StopToken(), 5.0, lambda: False)
         work: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         reading = asyncio.ensure_future(anext(pipe.pieces(work)))
         await asyncio.sleep(0.01)
@@ -282,7 +282,7 @@ def test_a_reader_that_goes_away_before_a_piece_is_there_leaves_no_task_behind()
 
 def test_a_stream_waits_for_a_slow_reader_and_is_whole() -> None:
     async def scenario() -> int:
-        pipe = Pipe(StopToken(), 5.0)
+        pipe = Pipe(StopToken(), 5.0, lambda: False)
         ahead = []
 
         def produce(to: Pipe) -> None:

@@ -130,7 +130,8 @@ class RequestContext:
     ) -> Response:
         """An answer that is written while it is read. Until its first piece it may still become an error."""
         stop = StopToken()
-        pipe = Pipe(stop, self.service.settings.limits.stall_s)
+        admission = self.service.admission
+        pipe = Pipe(stop, self.service.settings.limits.stall_s, lambda: admission.waiting > 0)
         late = Stopped(f"nothing came for {self.deadline_s:g} s", "ask for less, or allow more time")
         timer = asyncio.get_running_loop().call_later(self.deadline_s, stop.set, late)
         gone = asyncio.ensure_future(_stop_on_disconnect(self.request, stop))
