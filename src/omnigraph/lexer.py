@@ -191,28 +191,38 @@ def turn_of(text: str) -> Iterator[None]:
         yield
 
 
-def tokenize(source: str, source_name: str) -> list[Token]:
+class Span(NamedTuple):
+    """A part of a source that begins at the start of a line."""
+
+    start: int
+    stop: int
+    line: int
+
+
+def tokenize(source: str, source_name: str, span: Span | None = None) -> list[Token]:
     """The tokens of a source, the last of kind `end`; refuses text that is too long, nested too deeply or invalid."""
-    return _Lexer(source, source_name).run()
+    return _Lexer(source, source_name, span or Span(0, len(source), 1)).run()
 
 
 class _Lexer:
-    def __init__(self, source: str, source_name: str) -> None:
+    def __init__(self, source: str, source_name: str, span: Span) -> None:
         self.source, self.source_name = source, source_name
         self.tokens: list[Token] = []
         self.open: list[Token] = []
-        self.line, self.line_start, self.at = 1, 0, 0
+        self.at, self.stop, self.line = span
+        self.line_start = self.at
 
     def run(self) -> list[Token]:
         source, tokens = self.source, self.tokens
         self.check_size()
         match_lexeme = _LEXEME.match
-        self.at = 1 if source.startswith("\ufeff") else 0
-        while self.at < len(source):
+        if source.startswith("\ufeff", self.at):
+            self.at += 1
+        while self.at < self.stop:
             start, column = self.at, self.at - self.line_start + 1
             if not len(tokens) % _TOKENS_BETWEEN_CHECKPOINTS:
                 checkpoint()
-            found = match_lexeme(source, start)
+            found = match_lexeme(source, start, self.stop)
             if found is None:
                 raise self.unexpected_character()
             if len(tokens) > TOKENS_MAX:
@@ -294,7 +304,7 @@ class _Lexer:
             self.line_start = self.source.rindex("\n", start, end) + 1
 
     def skip_block_comment(self) -> None:
-        end = self.source.find("*/", self.at + 2)
+        end = self.source.find("*/", self.at + 2, self.stop)
         if end < 0:
             raise self.error("OG-LX-104", "The comment never ends", "close it with */")
         start, self.at = self.at, end + 2
@@ -383,9 +393,9 @@ class _Lexer:
 class Tokens:
     """A cursor over the tokens of one source, with the errors that parsers raise."""
 
-    def __init__(self, source: str, source_name: str) -> None:
+    def __init__(self, source: str, source_name: str, span: Span | None = None) -> None:
         self.source, self.source_name = source, source_name
-        self._tokens = tokenize(source, source_name)
+        self._tokens = tokenize(source, source_name, span)
         self._at = 0
 
     def peek(self, ahead: int = 0) -> Token:

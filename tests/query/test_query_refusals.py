@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 import omnigraph.query
+from omnigraph.errors import BadRequest
 from omnigraph.lexer import LanguageError
+from omnigraph.query.compile import choose_query
 from omnigraph.query.expression_parser import BRACKETS_MAX, DEPTH_MAX
+from omnigraph.query.lint import lint
 from omnigraph.query.parser import NOT_DEPTH_MAX, parse
-from query.gq import read_text, refused
+from query.gq import CATALOG, mutation, people, read_text, refused, rows
 
 P = "$p: Person"
 
@@ -27,7 +30,9 @@ def m(statement: str, params: str = "") -> str:
 GRAMMAR = [
     ("OG-GQ-101", f"query a() {{ match {{ {P} }} return {{ $p }} }}\nquery ¦a() {{ match {{ {P} }} return {{ $p }} }}"),
     ("OG-GQ-102", " // nothing\n¦"),
-    ("OG-LX-200", "¦match { $p: Person } return { $p }"),
+    ("OG-LX-200", "¦return { $p }"),
+    ("OG-LX-202", "match { $p: Person } return { $p } ¦}"),
+    ("OG-GQ-107", 'insert Company { name: "x" } ¦match { $p: Person }'),
     ("OG-LX-200", "query ¦(a: I32) { }"),
     ("OG-LX-200", "query q ¦{ match { $p: Person } return { $p } }"),
     ("OG-LX-200", "query q(¦name: String) { }"),
@@ -275,9 +280,44 @@ def test_a_mix_says_how_to_split_it() -> None:
     assert "query of their own" in error.expected
 
 
-def test_the_first_query_that_does_not_parse_refuses_the_file() -> None:
-    with pytest.raises(LanguageError):
-        parse(q(P) + " query broken( { }")
+BROKEN = [
+    "query broken( { }",
+    "query broken() { match { $p: Persn } retrun { $p } }",
+    'query broken() { match { $p: Person { slug: "never closed } } return { $p } }',
+    "query broken() { match { $p: Person } return { $p }",
+    "query broken() { match { $p: Person } ] return { $p } }",
+    "query broken() { /* never closed",
+    "query q() { match { $p: Person } return { $p } }",  # a name that is taken
+]
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_query_that_does_not_parse_leaves_the_others_of_its_text_usable(text: str) -> None:
+    file = parse(f"// a file\n{q(P)}\n\n{text}\nquery last() {{ match {{ {P} }} return {{ $p.slug }} }}\n")
+    (broken,) = file.broken
+
+    assert [query.name for query in file.queries] == ["q", "last"]
+    assert broken.error.line == 4
+    assert file.queries[1].at.line == 5
+    assert choose_query(file, "last") is file.queries[1]
+    with pytest.raises(LanguageError) as caught:
+        choose_query(file, broken.name)
+    assert caught.value is broken.error
+    with pytest.raises(BadRequest, match="holds 3 queries"):
+        choose_query(file, None)
+    assert [(issue.severity, issue.line) for issue in lint(file.source, CATALOG)] == [("error", 4)]
+
+
+def test_a_text_of_which_nothing_parses_is_refused_at_its_first_error() -> None:
+    with pytest.raises(LanguageError) as caught:
+        parse("query a( {}\nquery b( {}\n")
+
+    assert caught.value.line == 1
+
+
+def test_a_body_alone_is_a_query() -> None:
+    assert rows(f"match {{ {P} }} return {{ $p.slug as slug }} limit 1", people("a")) == [{"slug": "a"}]
+    assert mutation('insert Company { name: "x" } insert Company { name: "y" }').name == "query"
 
 
 def test_every_code_is_tested_and_explained() -> None:

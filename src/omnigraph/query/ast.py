@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal as OneOf
 from typing import TypeAlias, get_args
 
-from omnigraph.lexer import Token
+from omnigraph.lexer import LanguageError, Token
 from omnigraph.schema.types import PropertyType
 
 NOWHERE = Token("end", "", None, 1, 1, 0)
@@ -325,9 +325,18 @@ class QueryDecl:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokenQuery:
+    """A query of a text that does not parse: it can't be used, the others can."""
+
+    name: str
+    error: LanguageError
+
+
+@dataclass(frozen=True, slots=True)
 class QueryFile:
     """A parsed text; errors quote `source` and `source_name`."""
 
     queries: tuple[QueryDecl, ...]
+    broken: tuple[BrokenQuery, ...] = field(default=(), compare=False)
     source: str = field(default="", compare=False, repr=False)
     source_name: str = field(default="query", compare=False, repr=False)

@@ -382,9 +382,16 @@ class CompiledQuery:
 def choose_query(file: ast.QueryFile, name: str | None) -> ast.QueryDecl:
     """The query of that name; the name may be omitted where there is only one query."""
     if name is None:
-        if len(file.queries) == 1:
+        if len(file.queries) == 1 and not file.broken:
             return file.queries[0]
-        raise BadRequest(f"{file.source_name} holds {len(file.queries)} queries: name one of {_names(file)}.")
+        names = [query.name for query in file.queries] + [broken.name for broken in file.broken]
+        if file.broken and len(set(names)) == 1:
+            raise file.broken[0].error
+        count = len(names)
+        raise BadRequest(f"{file.source_name} holds {count} queries: name one of {_names(file)}.")
+    for broken in file.broken:
+        if broken.name == name:
+            raise broken.error
     for query in file.queries:
         if query.name == name:
             return query
@@ -392,8 +399,8 @@ def choose_query(file: ast.QueryFile, name: str | None) -> ast.QueryDecl:
 
 
 def _names(file: ast.QueryFile) -> str:
-    shown = ", ".join(query.name for query in file.queries[:20])
-    return shown + (", …" if len(file.queries) > 20 else "")
+    names = [query.name for query in file.queries] + [broken.name for broken in file.broken]
+    return ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
 
 
 class CompileCache:
@@ -446,7 +453,7 @@ def compile_queries(
     schema_hash: str | None = None,
     source_name: str = "query",
 ) -> CompiledQuery:
-    """The query `name` of a text, checked against a catalog; other queries of the text need only parse.
+    """The query `name` of a text, checked against a catalog; what is wrong with others of the text does not matter.
 
     With `schema_hash`, the hash of the catalog's schema, catalogs that were read separately share the result.
     """

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from omnigraph.lexer import Token, Tokens
+from omnigraph.lexer import Span, Token, Tokens
 from omnigraph.query.ast import (
     COMPARISONS,
     AliasRef,
@@ -60,8 +60,8 @@ _PRODUCTS: frozenset[str] = frozenset({"*", "/", "%"})
 class ExpressionParser(Tokens):
     """Parses types, values and expressions."""
 
-    def __init__(self, source: str, source_name: str) -> None:
-        super().__init__(source, source_name)
+    def __init__(self, source: str, source_name: str, span: Span | None = None) -> None:
+        super().__init__(source, source_name, span)
         self.inside_brackets = False  # of ( ) or [ ]: there a `-` is never the start of something new
         self.bare_names = False  # whether a bare name is a value: in `order`, and in a mutation's `where`
         self.nesting = 0

@@ -38,7 +38,8 @@ class LintIssue:
 def lint(text: str, catalog: Catalog, source_name: str = "query") -> tuple[LintIssue, ...]:
     """The issues in the order of the text; without issues every query can run."""
     with turn_of(text):
-        return tuple(_issues(text, catalog, source_name))
+        found = _issues(text, catalog, source_name)
+        return tuple(sorted(found, key=lambda issue: (issue.line, issue.column)))
 
 
 def _issues(text: str, catalog: Catalog, source_name: str) -> Iterator[LintIssue]:
@@ -47,6 +48,7 @@ def _issues(text: str, catalog: Catalog, source_name: str) -> Iterator[LintIssue
     except LanguageError as error:
         yield _issue("error", None, error)
         return
+    yield from (_issue("error", broken.name, broken.error) for broken in file.broken)
     for declaration in file.queries:
         checkpoint()
         try:
@@ -55,7 +57,7 @@ def _issues(text: str, catalog: Catalog, source_name: str) -> Iterator[LintIssue
             yield _issue("error", declaration.name, error)
             continue
         warnings = _Warnings(file, declaration, query, catalog)
-        yield from sorted(warnings.all(), key=lambda issue: (issue.line, issue.column))
+        yield from warnings.all()
 
 
 def _issue(severity: LintSeverity, query: str | None, error: LanguageError) -> LintIssue:

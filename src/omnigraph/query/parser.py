@@ -4,7 +4,7 @@ No word is reserved: the meaning of a name depends on its position. A clause tha
 `$a $w:` or `$a <name>` is a traversal if `$a` is not a parameter, whatever the name; every other clause that is not a
 binding or `not { … }` is a boolean expression. Commas between items are optional: an item extends as far as it can.
 
-    file       = query+
+    file       = query+ | read | statement+
     query      = "query" NAME "(" [param ("," param)*] ")" annotation* "{" (read | statement+) "}"
     param      = $NAME ":" type ["?"]
     read       = "match" "{" clause+ "}" "return" "{" (item [","])+ "}" ["order" "{" (key [","])+ "}"] ["limit" INT]
@@ -16,11 +16,15 @@ binding or `not { … }` is a boolean expression. Commas between items are optio
     expr       = see expression_parser.py
 """
 
-from omnigraph.lexer import LanguageError, Token
+import re
+
+from omnigraph.cancellation import checkpoint
+from omnigraph.lexer import LanguageError, Span, Token
 from omnigraph.query.ast import (
     COMPARISONS,
     AliasRef,
     Binding,
+    BrokenQuery,
     Clause,
     DeleteStatement,
     Expr,
@@ -47,6 +51,9 @@ from omnigraph.query.expression_parser import INTEGER_MAX, WORD_OPERATORS, Expre
 NOT_DEPTH_MAX = 16
 HOPS_MAX = 2**31 - 1
 
+BARE_NAME = "query"  # of a query that is a body alone
+TOO_LONG = "OG-LX-101"
+_QUERY_LINE = re.compile(r"^query[ \t]+(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \t]*\(", re.MULTILINE)
 READ_PARTS = ("match", "return", "order", "limit")
 STATEMENTS = ("insert", "update", "delete")
 _CONNECTIVES = {
@@ -57,38 +64,84 @@ _CONNECTIVES = {
 
 
 def parse(source: str, source_name: str = "query") -> QueryFile:
-    """The queries of a text. Raises LanguageError at the first syntax error."""
-    return _QueryParser(source, source_name).file()
+    """The queries of a text, those that don't parse among its `broken`. Raises LanguageError if none parses."""
+    try:
+        return _QueryParser(source, source_name).file()
+    except LanguageError as error:
+        spans = _query_spans(source)
+        if len(spans) < 2 or error.language_code == TOO_LONG:
+            raise
+        return _parse_separately(source, source_name, spans)
+
+
+def _query_spans(source: str) -> list[tuple[str, Span]]:
+    """The name and place of each query, by the lines that begin with `query name(`."""
+    starts = [(found["name"], found.start()) for found in _QUERY_LINE.finditer(source)]
+    spans: list[tuple[str, Span]] = []
+    line, counted = 1, 0
+    for i, (name, begin) in enumerate(starts):
+        start = 0 if i == 0 else begin  # what stands before the first query belongs to it
+        line += source.count("\n", counted, start)
+        counted = start
+        spans.append((name, Span(start, starts[i + 1][1] if i + 1 < len(starts) else len(source), line)))
+    return spans
+
+
+def _parse_separately(source: str, source_name: str, spans: list[tuple[str, Span]]) -> QueryFile:
+    queries: list[QueryDecl] = []
+    broken: list[BrokenQuery] = []
+    places: dict[str, Token] = {}
+    for name, span in spans:
+        checkpoint()
+        try:
+            parser = _QueryParser(source, source_name, span)
+            for query in parser.file().queries:
+                parser.require_new_name(query, places)
+                queries.append(query)
+        except LanguageError as error:
+            broken.append(BrokenQuery(name, error))
+    if not queries:
+        raise broken[0].error
+    return QueryFile(tuple(queries), tuple(broken), source, source_name)
 
 
 class _QueryParser(ExpressionParser):
-    def __init__(self, source: str, source_name: str) -> None:
-        super().__init__(source, source_name)
+    def __init__(self, source: str, source_name: str, span: Span | None = None) -> None:
+        super().__init__(source, source_name, span)
         self.params: set[str] = set()
+        self.wrapped = True  # in `query name() { … }`
 
     # The file
 
     def file(self) -> QueryFile:
+        if self.peek().text in ("match", *STATEMENTS):
+            return QueryFile((self.bare_query(),), (), self.source, self.source_name)
         queries: list[QueryDecl] = []
         names: dict[str, Token] = {}
         while self.peek().kind != "end":
             query = self.query()
-            if query.name in names:
-                first = names[query.name]
-                message = f"The query {query.name} is declared twice, first in line {first.line}"
-                raise self.error("OG-GQ-101", message, "rename one of them", query.at)
-            names[query.name] = query.at
+            self.require_new_name(query, names)
             queries.append(query)
         if not queries:
             raise self.error("OG-GQ-102", "The text has no query", "write query name() { … }", self.peek())
-        return QueryFile(tuple(queries), self.source, self.source_name)
+        return QueryFile(tuple(queries), (), self.source, self.source_name)
+
+    def require_new_name(self, query: QueryDecl, places: dict[str, Token]) -> None:
+        """Every name once; `places` has those of the queries before."""
+        first = places.setdefault(query.name, query.at)
+        if first is not query.at:
+            message = f"The query {query.name} is declared twice, first in line {first.line}"
+            raise self.error("OG-GQ-101", message, "rename one of them", query.at)
+
+    def bare_query(self) -> QueryDecl:
+        """The body of a query alone, as one writes it at a prompt: it has no parameters."""
+        self.wrapped = False
+        start = self.peek()
+        return QueryDecl(BARE_NAME, (), self.body(), (), start)
 
     def query(self) -> QueryDecl:
         if not self.accept("query"):
-            hint = "query name() { … }"
-            if self.peek().text in (*READ_PARTS, *STATEMENTS):
-                hint = f"query name() {{ … }} around {self.peek()}"
-            raise self.unexpected(hint)
+            raise self.unexpected("query name() { … }, or match { … } return { … } alone")
         name = self.expect_kind("name", "the query's name")
         self.expect("(", "( and the parameters, or ()")
         params: list[ParamDecl] = []
@@ -135,10 +188,16 @@ class _QueryParser(ExpressionParser):
 
     def end_of_body(self, expected: str) -> None:
         token = self.peek()
-        if not self.accept("}"):
+        if not self.at_end_of_body():
             if token.kind == "name" and token.text in (*READ_PARTS, *STATEMENTS):
                 raise self.misplaced(token, expected)
             raise self.unexpected(expected)
+
+        if self.wrapped:
+            self.take()
+
+    def at_end_of_body(self) -> bool:
+        return self.at("}") if self.wrapped else self.peek().kind == "end"
 
     def misplaced(self, token: Token, expected: str) -> LanguageError:
         if token.text in STATEMENTS:
@@ -322,7 +381,7 @@ class _QueryParser(ExpressionParser):
     def mutation(self) -> MutationBody:
         statements: list[MutationStatement] = []
         first = self.peek()
-        while not self.at("}"):
+        while not self.at_end_of_body():
             start = self.peek()
             if start.kind == "name" and start.text in READ_PARTS:
                 remedy = "write two queries, one that reads and one that writes"
@@ -332,7 +391,8 @@ class _QueryParser(ExpressionParser):
             if (start.text == "delete") != (first.text == "delete"):
                 raise self.mixed(first, start)
             statements.append(self.statement())
-        self.take()
+        if self.wrapped:
+            self.take()
         return MutationBody(tuple(statements))
 
     def mixed(self, first: Token, other: Token) -> LanguageError:

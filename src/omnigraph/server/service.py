@@ -78,7 +78,10 @@ def _queries_of(path: Path) -> Iterator[StoredQueryFile]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f"{path} can't be read ({type(error).__name__}): take it away, or correct it.") from error
-    for declaration in parse(text, path.name).queries:
+    file = parse(text, path.name)
+    for broken in file.broken:  # its error comes where those of the schema come: when it is listed or run
+        yield StoredQueryFile(broken.name, path.name, text, False, None, ())
+    for declaration in file.queries:
         yield StoredQueryFile(
             declaration.name,
             path.name,
