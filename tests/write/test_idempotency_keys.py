@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 import omnigraph
-from omnigraph.errors import KeyReused
+from omnigraph.errors import KeyReused, OutcomeUnknown
 from omnigraph.graph.graph import Graph
 from omnigraph.manifest.commit.plan import Upsert
+from omnigraph.manifest.commit.publish import Publisher
 from omnigraph.manifest.model.codec import decode_entry, encode_entry
 from omnigraph.manifest.model.manifest import FreshTxnId, Manifest
 from omnigraph.manifest.model.request_key import RequestKey, digest_of
@@ -257,6 +258,28 @@ def test_a_job_may_be_restarted_by_another_actor(graph: Graph, load: Callable[..
     first = load(graph, "x", bulk=True, actor="ann", job_id="nightly")
 
     assert load(graph, "x", bulk=True, actor="bob", job_id="nightly").id == first.id
+
+
+def test_a_load_that_recovery_completes_keeps_its_key(
+    graph: Graph, load: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: Any, **__: Any) -> None:
+        raise OutcomeUnknown(KEY, "main", 9)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Publisher, "publish", lost)
+        with pytest.raises(OutcomeUnknown):
+            load(graph, "x", bulk=True, actor="ann", txn_id=KEY)
+    with pytest.raises(KeyReused):
+        load(graph, "x", bulk=True, actor="bob", txn_id=KEY)
+    other = omnigraph.open(graph.uri, QUICK)
+    recovered = other.recover(complete=KEY).ended[0]
+
+    assert recovered.outcome == "completed"
+    assert load(graph, "x", actor="ann", txn_id=KEY).id == recovered.commit_id
+    for slug, actor in (("y", "ann"), ("x", "bob")):
+        with pytest.raises(KeyReused):
+            load(graph, slug, actor=actor, txn_id=KEY)
 
 
 def test_a_digest_does_not_depend_on_the_order_of_a_mapping() -> None:
