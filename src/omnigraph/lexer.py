@@ -7,6 +7,7 @@ each bracket can't exhaust the stack, whatever the input.
 No word is reserved: every word is a `name`, whose meaning depends on its position.
 """
 
+import gc
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -156,25 +157,39 @@ def error_at(
 
 
 class _LargeTexts:
-    """The turn of large texts."""
+    """The turn of large texts, in which the garbage collector pauses."""
 
     def __init__(self) -> None:
+        self._paused = False
         renew_after_fork(self, _LargeTexts._renew)
 
     def _renew(self) -> None:
+        if self._paused:  # in the parent, by another thread
+            self._paused = False
+            gc.enable()
         self._lock = threading.Lock()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
         while not self._lock.acquire(timeout=_WAIT_S):
             checkpoint()
+        self._paused = gc.isenabled()
+        if self._paused:
+            gc.disable()
         try:
             yield
         finally:
+            if self._paused:
+                self._paused = False
+                gc.enable()
             self._lock.release()
 
 
 _large_texts = _LargeTexts()
+
+
+def is_large(text: str) -> bool:
+    return len(text) >= LARGE_TEXT_CHARS
 
 
 @contextmanager
@@ -182,9 +197,10 @@ def turn_of(text: str) -> Iterator[None]:
     """Large texts are compiled one after another, so that they leave others their share of the interpreter.
 
     Compiling takes seconds for a text of the largest size, all of it in Python. Each thread that computes in Python
-    makes every other one wait some milliseconds whenever that wants to go on.
+    makes every other one wait some milliseconds whenever that wants to go on. Nor does the garbage collector go through
+    their million objects meanwhile, which stops all threads for a third of a second: nearly all are gone afterwards.
     """
-    if len(text) < LARGE_TEXT_CHARS:
+    if not is_large(text):
         yield
         return
     with _large_texts.turn():

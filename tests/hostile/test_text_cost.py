@@ -113,6 +113,28 @@ def test_a_schema_of_the_largest_size_stops_when_it_must(name: str) -> None:
     assert stopped_after_s(plan, SCHEMAS[name](15_000)) < 1
 
 
+def test_the_garbage_collector_stops_nobody_while_a_large_text_is_compiled() -> None:
+    cache, text = CompileCache(), QUERIES["filters"](10_000)
+    generations: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        generations.append(info["generation"])
+
+    gc.collect()
+    gc.callbacks.append(note)
+    try:
+        with turn_of(text):
+            parse(text)
+        compiled = list(generations)
+    finally:
+        gc.callbacks.remove(note)
+    assert compiled == []
+    assert gc.isenabled()
+
+    cache.compile(text, CATALOG)
+    assert len(cache) == 0, "what is kept is collected again and again"
+
+
 def test_large_texts_are_compiled_one_after_another() -> None:
     large, small = " " * LARGE_TEXT_CHARS, "node T { a: I32 }"
     inside = threading.Event()

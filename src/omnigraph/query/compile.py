@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar, cast
 from omnigraph.caches import LruCache
 from omnigraph.errors import BadRequest, NotFound
 from omnigraph.fork_safety import renew_after_fork
-from omnigraph.lexer import turn_of
+from omnigraph.lexer import is_large, turn_of
 from omnigraph.query import ast, ir
 from omnigraph.query.check.checker import check
 from omnigraph.query.check.patterns import FUZZY_EDITS_MAX
@@ -342,7 +342,7 @@ def _tested_for_null(expr: ir.Expr) -> Iterator[str]:
 
 
 ENTRIES_MAX = 1_000
-TEXT_CHARS_MAX = 16_000_000
+TEXT_CHARS_MAX = 500_000  # with their objects, which every full garbage collection goes through
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +404,7 @@ def _names(file: ast.QueryFile) -> str:
 
 
 class CompileCache:
-    """An LRU cache of compiled queries. Safe for threads; two threads may compile the same text at once."""
+    """An LRU cache of compiled queries, except large ones. Safe for threads; two may compile the same text at once."""
 
     def __init__(self, entries_max: int = ENTRIES_MAX, text_chars_max: int = TEXT_CHARS_MAX) -> None:
         self._entries_max, self._text_chars_max = entries_max, text_chars_max
@@ -437,8 +437,9 @@ class CompileCache:
             file = parse(text, source_name)
             declaration = choose_query(file, name)
             compiled = CompiledQuery(check(declaration, file, catalog), declaration)
-        with self._lock:
-            self._entries.put(key, (compiled, catalog), len(text))
+        if not is_large(text):
+            with self._lock:
+                self._entries.put(key, (compiled, catalog), len(text))
         return compiled
 
 
