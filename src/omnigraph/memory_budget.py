@@ -5,7 +5,9 @@ count from their allocation until they are freed (`hold`), and what an operation
 (`reserved`). Arrays of a few pages are not counted. What is shared between queries has its own bound (`ReadCache`).
 """
 
+import ctypes
 import os
+import sys
 import threading
 import weakref
 from collections import deque
@@ -188,6 +190,16 @@ def query_budget(limit: int = 0) -> MemoryBudget:
 @cache
 def _process_budget() -> MemoryBudget:
     return _ProcessBudget(machine_bytes() * 3 // 4)
+
+
+def return_free_memory() -> None:
+    """Give what was freed back to the system, where possible: allocators keep it for each thread."""
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None:
+        arrow.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def _format(size: int) -> str:

@@ -7,6 +7,8 @@ slots.
 
 import asyncio
 import contextvars
+import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +17,13 @@ from typing import TypeVar
 
 from omnigraph.cancellation import Stopped, StopToken, stop_scope
 from omnigraph.fair_share import fair_share
+from omnigraph.memory_budget import return_free_memory
 from omnigraph.server.http.errors import too_many_requests
 from omnigraph.server.settings import Limits
 
 T = TypeVar("T")
 
+LONG_S = 0.2  # of processor time
 STOP_GRACE_S = 2.0  # for a read that was stopped; then its caller is answered, and its thread goes on to its end
 
 
@@ -98,6 +102,7 @@ class Workers:
         self._pool = ThreadPoolExecutor(limits.running, thread_name_prefix="omnigraph-request")
         self._admission = admission
         self._limits = limits
+        self._returning = threading.Lock()
 
     async def run(
         self,
@@ -119,9 +124,14 @@ class Workers:
         context = contextvars.copy_context()
 
         def stoppable() -> T:
-            with stop_scope(own), nullcontext() if to_its_end else fair_share():
-                own.check()
-                return work()
+            computed_s = time.thread_time()
+            try:
+                with stop_scope(own), nullcontext() if to_its_end else fair_share():
+                    own.check()
+                    return work()
+            finally:
+                if time.thread_time() - computed_s > LONG_S:
+                    self._return_free_memory()
 
         try:
             future = loop.run_in_executor(self._pool, context.run, stoppable)
@@ -142,6 +152,14 @@ class Workers:
             raise late from None
         finally:
             timer.cancel()
+
+    def _return_free_memory(self) -> None:
+        """After a long request, which may have used much; not for each of many at once."""
+        if self._returning.acquire(blocking=False):
+            try:
+                return_free_memory()
+            finally:
+                self._returning.release()
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
