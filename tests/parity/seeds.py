@@ -88,8 +88,9 @@ NOT_COMPARED = frozenset(
     {
         "cost",
         "txn_id",
-        "token",  # of a commit, like its input, for the protocol alone
+        "token",  # of a commit, like its input and the digest of its request, for the protocol alone
         "input",
+        "request",
         "authored_at",
         "created_at",
         "since",
