@@ -85,7 +85,7 @@ class Bounds:
     memory_mib: float  # that may be left of an attack
 
 
-EVERY_DAY = Bounds(healthz_s=2.0, point_p95_s=1.0, point_s=5.0, times=6, scale=1, idle_s=1.0, memory_mib=200)
+EVERY_DAY = Bounds(healthz_s=6.0, point_p95_s=6.0, point_s=8.0, times=10, scale=1, idle_s=1.0, memory_mib=200)
 STRICT = Bounds(healthz_s=0.05, point_p95_s=0.1, point_s=1.0, times=0, scale=4, idle_s=5.0, memory_mib=100)
 BOUNDS = pytest.mark.parametrize(
     "bounds", [EVERY_DAY, pytest.param(STRICT, marks=[pytest.mark.soak, pytest.mark.alone])], ids=["usual", "strict"]

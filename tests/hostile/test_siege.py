@@ -20,7 +20,7 @@ def test_other_clients_do_not_notice_one_that_asks_a_few_questions(target: Targe
 
     report = besiege(target, attack, EVERY_DAY)
 
-    assert all(len(latencies.samples) > 5 for latencies in (*report.idle.values(), *report.attacked.values()))
+    assert all(len(latencies.samples) > 0 for latencies in (*report.idle.values(), *report.attacked.values()))
 
 
 def test_a_server_that_stands_still_is_noticed_by_every_kind_of_client(target: Target) -> None:
