@@ -3,8 +3,7 @@
 graph.py           RemoteGraph: queries, mutations, branches, the schema, snapshots
 history.py         commits, changes, the feed, tags, revert
 changes.py         changes as a stream, and long JSON documents read incrementally
-bulk.py            load and export
-maintenance.py     optimize, cleanup, verify, recover, analyze, embed
+bulk.py            load and export; optimize, cleanup, verify, recover, analyze, embed
 server_queries.py  jobs and stored queries
 session.py         a graph on a server: addresses, write ids, jobs, schemas
 transport.py       requests: retries, lost responses, errors

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph.api.models import MergeAnswer, SchemaStep, TypeEntry
 from omnigraph.errors import BadRequest, OmnigraphError
-from omnigraph.remote.bulk import RemoteBulk
+from omnigraph.remote.bulk import RemoteBulk, RemoteMaintenance
 from omnigraph.remote.history import RemoteHistory, RemoteTags
-from omnigraph.remote.maintenance import RemoteMaintenance
 from omnigraph.remote.server_queries import RemoteJobs, RemoteQueries
 from omnigraph.remote.session import Session, refuse_actor, refuse_spark
 from omnigraph.remote.transport import HttpRequest, JsonResponse, Transport, quote_segment

@@ -2,9 +2,12 @@
 
 A binding table has a column of row numbers for each variable, and how often each row counts. Parts of a pattern that
 no edge connects are joined here. Equal values are joined by sorting codes; other comparisons between large parts by
-DuckDB, which is imported only for that; what neither can do exactly is compared pair by pair, in blocks.
+DuckDB, which is imported only for that; what neither can do exactly is compared pair by pair, in blocks. DuckDB works
+within a part of the query's memory budget and spills to disk beyond it; its result is read in parts.
 """
 
+import os
+import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,18 +15,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.cancellation import checkpoint
+from omnigraph.cancellation import checkpoint, interruptible
 from omnigraph.errors import BadRequest
-from omnigraph.memory_budget import hold, require_room, reserved
+from omnigraph.memory_budget import NoRoom, current_budget, hold, require_room, reserved
 from omnigraph.query.ir import Compare, EdgeEnd, EntityId, Expr, Filter, Prop, variables_of
 from omnigraph.read.expressions.evaluate import evaluate
 from omnigraph.read.graph.csr import Csr
-from omnigraph.read.match.duckdb_join import Comparison, duckdb_join
 from omnigraph.read.match.filters import column_name, evaluate_filter
 from omnigraph.read.tables.arrow_numpy import ArrowArray, BoolArray, NumArray, is_text
 from omnigraph.read.tables.large_arrays import (
+    CHUNK_ROWS,
     chunks,
     concat,
+    count_up,
     distinct,
     fill,
     full,
@@ -35,6 +39,65 @@ from omnigraph.read.tables.large_arrays import (
     true_positions,
 )
 from omnigraph.read.tables.table_access import TableAccess
+
+DEFAULT_BYTES = 1 << 30
+MEMORY_MIN = 64 << 20  # DuckDB does little with less
+_SQL = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Of the values of all rows on one side with those of all rows on the other."""
+
+    left: ArrowArray
+    right: ArrowArray
+    op: str
+
+
+def duckdb_join(comparisons: Sequence[Comparison]) -> Iterator[tuple[NumArray, NumArray]]:
+    """The positions of the pairs for which all comparisons hold, in parts.
+
+    DuckDB compares text by its bytes, as we do.
+    """
+    import duckdb
+
+    left = {f"k{i}": comparison.left for i, comparison in enumerate(comparisons)}
+    right = {f"k{i}": comparison.right for i, comparison in enumerate(comparisons)}
+    on = " AND ".join(f"one.k{i} {_SQL[comparison.op]} other.k{i}" for i, comparison in enumerate(comparisons))
+    budget = current_budget()
+    memory = max(MEMORY_MIN, (DEFAULT_BYTES if budget is None else budget.left) // 2)
+    with reserved(memory, "a join"), tempfile.TemporaryDirectory(prefix="omnigraph-query-") as folder:
+        settings: dict[str, Any] = {
+            "memory_limit": f"{memory}B",
+            "temp_directory": folder,
+            "threads": max(1, (os.cpu_count() or 1) // 2),
+            "preserve_insertion_order": False,
+        }
+        with duckdb.connect(config=settings) as connection:
+            for name, keys in (("one", left), ("other", right)):
+                connection.register(name, pa.table({"place": count_up(len(keys["k0"])), **keys}))
+            sql = f"SELECT one.place AS l, other.place AS r FROM one JOIN other ON {on}"
+            try:
+                for batch in _batches(connection, sql):
+                    yield batch.column("l").to_numpy(), batch.column("r").to_numpy()
+            except duckdb.OutOfMemoryException as error:
+                raise NoRoom(
+                    f"A join of the query needs more than {memory >> 20} MiB of memory and the free disk space: "
+                    "add a filter to it, or run it on Spark."
+                ) from error
+
+
+def _batches(connection: Any, sql: str) -> Iterator[pa.RecordBatch]:
+    with interruptible(connection.interrupt):
+        reader = connection.sql(sql).to_arrow_reader(CHUNK_ROWS)
+    while True:
+        with interruptible(connection.interrupt):
+            batch = next(reader, None)
+        if batch is None:
+            return
+        for part in chunks(batch.num_rows):  # with a checkpoint
+            yield batch.slice(part.start, part.stop - part.start)
+
 
 _ROWS_COUNTED_MAX = 2**63 - 1
 _NO_ROWS = np.zeros(0, np.int64)

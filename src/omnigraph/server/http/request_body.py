@@ -1,4 +1,7 @@
-"""Request bodies: what comes from anybody is bounded and checked before anything else looks at it.
+"""Parameters and bodies of requests: what comes from anybody is bounded and checked before anything else looks at it.
+
+Query parameters and headers are those that the route declares, each once: FastAPI ignores others and takes the last of
+several. A misspelt `branch` would read main.
 
 Who asks, and whether anything of what the route does is allowed, is settled before a byte of the body is read. A body
 that is parsed as a whole has at most so many bytes, unpacked too, so many values and so many levels; it is UTF-8
@@ -8,15 +11,17 @@ a moment is done in threads, in turn; so is unpacking.
 
 import asyncio
 import ctypes
+import difflib
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 from fastapi import Request
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -25,10 +30,81 @@ from omnigraph.cancellation import Stopped
 from omnigraph.errors import BadRequest, OmnigraphError
 from omnigraph.server.auth.access import LEAST_ACTIONS, Action
 from omnigraph.server.http.admission import Admission
-from omnigraph.server.http.errors import BodyRefused, too_large, too_many_requests
+from omnigraph.server.http.errors import PLACE_SHOWN_MAX, BodyRefused, RequestRefused, too_large, too_many_requests
 from omnigraph.server.http.json_body import SHORT_BYTES, parse_json
-from omnigraph.server.http.parameters import Parameters
 from omnigraph.server.settings import Limits
+
+JSON = "application/json"
+NAMES_SHOWN_MAX = 20
+# Of headers that no route declares, those with one value: RFC 9110 lets others be given several times, as a list.
+_SINGLE_HEADERS = ("Content-Type", "Content-Encoding", "Host", "Origin", "Request-Timeout")
+
+
+class Parameters:
+    """What one route takes."""
+
+    def __init__(self, route: APIRoute) -> None:
+        dependants = list(_flatten(route.dependant))
+        query = [field for one in dependants for field in one.query_params]
+        self._query = {field.alias: _is_list(field.field_info.annotation) for field in query}
+        self._headers = {field.alias for one in dependants for field in one.header_params} | {*_SINGLE_HEADERS}
+        self._has_json_body = any(one.body_params for one in dependants)
+
+    def require_known(self, request: Request) -> None:
+        """Refuse query parameters that are unknown, and what may be given once and is given twice."""
+        given = Counter(name for name, _ in request.query_params.multi_items())
+        unknown = [name for name in given if name not in self._query]
+        problems = [_problem(f"query.{name}", _unknown(name, self._query)) for name in unknown[:NAMES_SHOWN_MAX]]
+        problems += [
+            _problem(f"query.{name}", f"given {count} times, which is ambiguous: give it once")
+            for name, count in given.items()
+            if count > 1 and not self._query.get(name, True)
+        ]
+        problems += [
+            _problem(f"header.{name}", "given more than once, which is ambiguous: send it once")
+            for name in sorted(self._headers)
+            if len(request.headers.getlist(name)) > 1
+        ]
+        if problems:
+            total = len(problems) + max(0, len(unknown) - NAMES_SHOWN_MAX)
+            raise RequestRefused(problems[:NAMES_SHOWN_MAX], total)
+
+    def require_json(self, request: Request) -> None:
+        """Refuse a body that does not say that it is JSON, and a missing one, before any of it is read."""
+        if not self._has_json_body:
+            return
+        given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if given == JSON or (given.startswith("application/") and given.endswith("+json")):
+            return
+        header = f"send a JSON object with the header Content-Type: {JSON}"
+        if given:
+            raise BadRequest(f"The body has the Content-Type {given[:100]!r}, which is not served here: {header}.")
+        if "transfer-encoding" not in request.headers and request.headers.get("content-length", "0") == "0":
+            raise BadRequest(f"The request has no body: {header}.")
+        raise BadRequest(f"The header Content-Type is missing: {header}.")
+
+
+def _flatten(dependant: Dependant) -> Iterator[Dependant]:
+    yield dependant
+    for inner in dependant.dependencies:
+        yield from _flatten(inner)
+
+
+def _is_list(annotation: Any) -> bool:
+    return get_origin(annotation) is list or any(_is_list(one) for one in get_args(annotation))
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    if not names:
+        return "unknown parameter, there are none here: leave it out"
+    close = difflib.get_close_matches(name[:PLACE_SHOWN_MAX], names, 1)
+    return f"unknown parameter, {f'did you mean {close[0]}? There are' if close else 'there are'} {', '.join(names)}"
+
+
+def _problem(place: str, error: str) -> dict[str, str]:
+    return {"place": place[:PLACE_SHOWN_MAX], "error": error}
+
 
 T = TypeVar("T")
 
