@@ -24,7 +24,7 @@ from typing import Any
 import omnigraph
 from omnigraph.errors import OmnigraphError
 from omnigraph.graph.graph import Graph
-from omnigraph.manifest.intent.intent_store import StoredIntent
+from omnigraph.manifest.intent.intent import StoredIntent
 from omnigraph.manifest.settings import Settings
 from omnigraph.pipeline.progress import Progress
 

@@ -30,8 +30,8 @@ from omnigraph.errors import (
     OmnigraphError,
 )
 from omnigraph.manifest.intent import process_liveness as owners
-from omnigraph.manifest.intent.intent import Intent, State, encode_intent
-from omnigraph.manifest.intent.intent_store import DEAD_AFTER, Intents, OwnedIntent, StoredIntent
+from omnigraph.manifest.intent.intent import Intent, State, StoredIntent, encode_intent
+from omnigraph.manifest.intent.intent_store import DEAD_AFTER, Intents, OwnedIntent
 from omnigraph.manifest.intent.process_liveness import this_process
 from omnigraph.manifest.model.document import encode_document
 from omnigraph.manifest.model.manifest import Point

@@ -34,7 +34,7 @@ from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.history.history import commits_up_to, fork_head, partial_state
 from omnigraph.manifest.history.txn_lookup import fences_honour, read_entries_back
 from omnigraph.manifest.intent.guard import JobGuard
-from omnigraph.manifest.intent.intent_store import StoredIntent
+from omnigraph.manifest.intent.intent import StoredIntent
 from omnigraph.manifest.model.manifest import Ancestry, BranchId, Commit, CommitId, Entry, Manifest, Point
 from omnigraph.manifest.model.paths import parse_commit_id
 from omnigraph.manifest.repository import Repository

@@ -22,7 +22,7 @@ from omnigraph.gc.sweep import BranchExpiry, JobProtection, SweepCandidates, Swe
 from omnigraph.manifest.branch.refs import Ref
 from omnigraph.manifest.commit.plan import ConflictPolicy, PublishPlan, RaiseFence
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.intent.intent_store import StoredIntent
+from omnigraph.manifest.intent.intent import StoredIntent
 from omnigraph.manifest.model.manifest import BranchId, Manifest, Point, Token, TxnId
 from omnigraph.manifest.model.paths import RECOVERY
 from omnigraph.manifest.repository import Repository

@@ -22,7 +22,8 @@ from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.history.txn_lookup import find_txn_since
 from omnigraph.manifest.intent.guard import DiscardGuard, HasCommitted
-from omnigraph.manifest.intent.intent_store import OwnedIntent, StoredIntent
+from omnigraph.manifest.intent.intent import StoredIntent
+from omnigraph.manifest.intent.intent_store import OwnedIntent
 from omnigraph.manifest.model.manifest import MAIN, CommitId, Entry, Manifest, Point, Recovered, TxnId
 from omnigraph.manifest.repository import Repository
 from omnigraph.storage import meter

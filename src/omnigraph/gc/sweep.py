@@ -13,7 +13,7 @@ from typing import TypeVar
 from omnigraph.errors import Damaged
 from omnigraph.gc.mark import Marks, Overtaken
 from omnigraph.gc.recovery import end_job
-from omnigraph.manifest.intent.intent_store import StoredIntent
+from omnigraph.manifest.intent.intent import StoredIntent
 from omnigraph.manifest.model.manifest import BranchId, Entry, Manifest, Point
 from omnigraph.manifest.repository import Repository
 from omnigraph.manifest.store.manifest_store import Manifests

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -12,6 +12,7 @@ from omnigraph.manifest.model.codec import decode_time, encode_time
 from omnigraph.manifest.model.document import decode_document, encode_document
 from omnigraph.manifest.model.manifest import BranchId, Point, Token, TxnId
 from omnigraph.manifest.model.paths import parse_branch_id, recovery_folder
+from omnigraph.storage.objects.object_store import ETag
 
 
 class State(StrEnum):
@@ -73,6 +74,30 @@ class Intent:
 
     def is_for(self, target: str, branch_id: BranchId) -> bool:
         return target == self.target and self.search_start(branch_id) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredIntent:
+    """An intent as it was read: what a later change of it is conditional on."""
+
+    intent: Intent
+    tag: ETag
+    modified: datetime
+    age: timedelta  # since it was last refreshed, by the store's clock
+    alive: bool
+
+    @property
+    def closed(self) -> bool:
+        return self.intent.state in CLOSED
+
+    @property
+    def ended(self) -> bool:
+        """Nothing is left of it but its object."""
+        return self.intent.state is State.FINISHED
+
+    @property
+    def first_put(self) -> datetime:
+        return self.intent.first_put or self.modified
 
 
 def encode_intent(intent: Intent) -> bytes:

@@ -18,7 +18,7 @@ could hit the next start's intent. Only the intent of an id that can't be used a
 import threading
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -35,7 +35,7 @@ from omnigraph.errors import (
     Unavailable,
 )
 from omnigraph.manifest.commit.txn import WriteTxn
-from omnigraph.manifest.intent.intent import CLOSED, Intent, State, decode_intent, encode_intent
+from omnigraph.manifest.intent.intent import CLOSED, Intent, State, StoredIntent, decode_intent, encode_intent
 from omnigraph.manifest.intent.process_liveness import is_gone, this_process
 from omnigraph.manifest.model.manifest import Point, Token, TxnId
 from omnigraph.manifest.model.paths import RECOVERY, intent_key, intent_txn, recovery_folder
@@ -48,30 +48,6 @@ REFRESH_EVERY_S = 60.0
 ATTEMPTS_MAX = 8
 _CLOCK_KEY = f"{RECOVERY}/_clock"
 _ENDED: Mapping[str, Any] = {"state": State.FINISHED, "details": {}, "tables": frozenset()}
-
-
-@dataclass(frozen=True, slots=True)
-class StoredIntent:
-    """An intent as it was read: what a later change of it is conditional on."""
-
-    intent: Intent
-    tag: ETag
-    modified: datetime
-    age: timedelta  # since it was last refreshed, by the store's clock
-    alive: bool
-
-    @property
-    def closed(self) -> bool:
-        return self.intent.state in CLOSED
-
-    @property
-    def ended(self) -> bool:
-        """Nothing is left of it but its object."""
-        return self.intent.state is State.FINISHED
-
-    @property
-    def first_put(self) -> datetime:
-        return self.intent.first_put or self.modified
 
 
 class OwnedIntent:

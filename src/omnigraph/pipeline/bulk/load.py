@@ -37,7 +37,8 @@ from omnigraph.manifest.commit.publish import PublishedCommit
 from omnigraph.manifest.commit.txn import WriteOp, WriteTxn
 from omnigraph.manifest.history.txn_lookup import fences_honour
 from omnigraph.manifest.intent.guard import JobGuard
-from omnigraph.manifest.intent.intent_store import OwnedIntent, StoredIntent
+from omnigraph.manifest.intent.intent import StoredIntent
+from omnigraph.manifest.intent.intent_store import OwnedIntent
 from omnigraph.manifest.model.manifest import Manifest, Point, Recovered, TableKey
 from omnigraph.manifest.model.request_key import RequestKey, request_of, require_same_request
 from omnigraph.manifest.repository import Repository
