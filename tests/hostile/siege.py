@@ -165,7 +165,7 @@ class Latencies:
 
     @property
     def max_s(self) -> float:
-        return max(seconds for _, seconds, _ in self.samples)
+        return max((seconds for _, seconds, _ in self.samples), default=0.0)
 
     @property
     def p95_s(self) -> float:

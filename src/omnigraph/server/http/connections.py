@@ -117,13 +117,14 @@ class Connections:
         return True
 
     def _shed(self, peer: str | None) -> bool:
-        for resting in (self._unasked, self._idle):
-            for connection in resting:
-                if peer is None or connection.peer == peer:
-                    self.remove(connection)
-                    connection.transport.abort()
-                    return True
-        return False
+        """Close the oldest that does nothing: of this peer, or of the one that has the most."""
+        resting = [one for one in (*self._unasked, *self._idle) if peer is None or one.peer == peer]
+        if not resting:
+            return False
+        connection = max(resting, key=lambda one: self._of_peer[one.peer])  # the first of equal ones
+        self.remove(connection)
+        connection.transport.abort()
+        return True
 
     def _refuse(self, connection: "BoundedProtocol", whose: str) -> bool:
         now = connection.loop.time()
