@@ -367,10 +367,11 @@ def test_a_column_that_older_rows_lack_is_null(spark: Any, tmp_path: Path) -> No
 def test_auto_stays_here_until_a_query_outgrows_the_process(
     spark: Any, graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "query q() { match { $a: Person  $b: Person } return { $a.id, $b.id as b } }"
+    people = "$a: Person  $b: Person  $c: Person  $d: Person"
+    text = f"query q() {{ match {{ {people} }} return {{ $a.id, $d.id as d }} order {{ $a.id, $d.id }} limit 1 }}"
     rows = graph.query(text).rows
     monkeypatch.setattr(memory_budget, "COUNTED_MIN", 1)
-    monkeypatch.setattr(graph.repository, "settings", Settings(query_bytes=160))
+    monkeypatch.setattr(graph.repository, "settings", Settings(query_bytes=2_000))
     with pytest.raises(BadRequest, match="Spark"):
         graph.query(text, engine="local")
 
