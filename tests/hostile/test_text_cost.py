@@ -6,11 +6,13 @@ import gc
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import omnigraph
 from hostile.bomb_graph import SCHEMA
-from hostile.texts import QUERIES, SCHEMAS, Family
+from hostile.texts import QUERIES, SCHEMAS, Family, repeated
 from omnigraph.cancellation import Stopped, StopToken, stop_scope
 from omnigraph.lexer import LARGE_TEXT_CHARS, LanguageError, turn_of
 from omnigraph.query.check.checker import check
@@ -80,8 +82,8 @@ def test_long_schemas_cost_time_in_proportion_to_their_length(name: str) -> None
     require_linear(plan, SCHEMAS[name], 2_000)
 
 
-def stopped_after_s(work: Callable[[str], object], text: str) -> float:
-    """The processor time that a compilation still takes after it was stopped."""
+def stopped_after_s(work: Callable[[str], object], text: str, after_s: float = 0.05) -> float:
+    """The processor time that work still takes after it was stopped."""
     stop = StopToken()
     at: list[float] = []
 
@@ -89,7 +91,7 @@ def stopped_after_s(work: Callable[[str], object], text: str) -> float:
         stop.set(Stopped("of the test", "nothing is to be done"))
         at.append(time.process_time())
 
-    timer = threading.Timer(0.05, end)
+    timer = threading.Timer(after_s, end)
     timer.start()
     with pytest.raises(Stopped), stop_scope(stop):
         work(text)
@@ -111,6 +113,16 @@ def test_a_query_of_the_largest_size_stops_when_it_must(name: str) -> None:
 @pytest.mark.parametrize("name", ["properties", "node types", "interfaces of one type", "patterns", "an enum"])
 def test_a_schema_of_the_largest_size_stops_when_it_must(name: str) -> None:
     assert stopped_after_s(plan, SCHEMAS[name](15_000)) < 1
+
+
+def test_a_mutation_of_many_statements_stops_when_it_must(tmp_path: Path) -> None:
+    graph = omnigraph.init(tmp_path / "g", "node Person { slug: String @key  age: I32? }", {"fsync": "false"})
+    graph.load([{"type": "Person", "data": {"slug": f"p{n}"}} for n in range(2_000)])
+    update = 'update Person set { age: # } where slug starts_with "p"'
+    before = graph.commits()
+
+    assert stopped_after_s(graph.mutate, f"query q() {{ {repeated(update, 3_000)} }}", 1.0) < 1
+    assert graph.commits() == before
 
 
 def test_the_garbage_collector_stops_nobody_while_a_large_text_is_compiled() -> None:

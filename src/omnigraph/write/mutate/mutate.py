@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from omnigraph.caches import DerivedCache
+from omnigraph.cancellation import checkpoint
 from omnigraph.errors import BadRequest, Violation
 from omnigraph.manifest.commit.txn import WriteTxn
 from omnigraph.manifest.model.manifest import TableKey
@@ -322,6 +323,7 @@ class _MutationRun:
         """Run all statements; nothing is written."""
         self._look_up_keys(query)
         for number, statement in enumerate(query.statements):
+            checkpoint()
             match statement:
                 case InsertRow():
                     self._insert(statement, number)
