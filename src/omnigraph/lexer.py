@@ -10,6 +10,7 @@ No word is reserved: every word is a `name`, whose meaning depends on its positi
 import gc
 import re
 import threading
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
@@ -178,6 +179,10 @@ class _LargeTexts:
             gc.disable()
         try:
             yield
+        except BaseException as error:
+            # Its frames refer to half a syntax tree, and they to the error: nothing would free that for a long time.
+            traceback.clear_frames(error.__traceback__)
+            raise
         finally:
             if self._paused:
                 self._paused = False

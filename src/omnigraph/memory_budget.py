@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from omnigraph.errors import BadRequest, OmnigraphError, Unavailable
+from omnigraph.fork_safety import renew_after_fork
 
 A = TypeVar("A")
 
@@ -107,6 +108,13 @@ class MemoryBudget:
 
 class _ProcessBudget(MemoryBudget):
     """What all queries of a process use together."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        renew_after_fork(self, _ProcessBudget._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
 
     def _refusal(self, size: int, left: int, what: str) -> OmnigraphError:
         return ProcessBusy(what, f"{_format(left)} of {_format(self.limit)} are free")

@@ -209,7 +209,6 @@ class Report:
 
 THREADS_MORE = 48  # those of the pools, which are kept once they have been started
 SOCKETS_MORE = 2
-REST_S = 5.0
 
 
 @dataclass
@@ -241,16 +240,6 @@ def besiege(target: Target, attack: Callable[[Target], object], bounds: Bounds) 
     print(report)
     report.require(bounds)
     return report
-
-
-def _usage_at_rest(target: Target, before: Usage) -> Usage:
-    """What the last answer of the attack does not wait for, its work and its garbage, may take some seconds to end."""
-    patience = time.monotonic() + REST_S
-    usage = target.usage()
-    while usage.memory_mib > before.memory_mib + 50 and time.monotonic() < patience:
-        time.sleep(0.25)
-        usage = target.usage()
-    return usage
 
 
 def watch(target: Target, attack: Callable[[Target], object], idle_s: float = 1.0) -> Report:
@@ -295,7 +284,7 @@ def _settled(target: Target, before: Usage) -> Usage:
     """What is held once all is over; that takes a moment, for which this waits as long as it gets less."""
     end = time.monotonic() + RECOVERY_S
     while True:
-        usage = _usage_at_rest(target, before)
+        usage = target.usage()
         back = usage.sockets <= before.sockets + SOCKETS_MORE and usage.memory_mib <= before.memory_mib + 50
         if back or time.monotonic() > end:
             return usage

@@ -114,9 +114,10 @@ def test_expressions_over_several_variables_have_the_values_of_the_in_process_en
         for _ in range(2):
             kind, shown = draw.any(2)
             number, real = draw.of("int", 2), draw.of("float", 2)
+            sums = f"sum($a.age % 9 + {number}) as s, sum($a.score + {real}) as r, max($a.age / {number}) as m"
             for text in (
                 f"return {{ {shown} as x, {draw.of('bool', 2)} as y }} order {{ coalesce({number}, $a.age) desc }}",
-                f"return {{ {draw.of('text', 2)} as x, sum({number}) as s, sum({real}) as r, max({real}) as m }}",
+                f"return {{ {draw.of('text', 2)} as x, {sums} }}",
             ):
                 query = bound(f"match {{ $a: Person  $b: Person  ({draw.boolean(2)}) }} {text}")
                 checked(own, graph, f"{kind}: {text}", query, data)
