@@ -31,6 +31,8 @@ from omnigraph.schema.regex import pattern_problem
 from omnigraph.schema.types import Enumeration, ListOf, Scalar
 
 _NONE: frozenset[str] = frozenset()
+_STORED = (ir.Prop, ir.EntityId)
+_BOUND = (ir.Prop, ir.EntityId, ir.EdgeEnd, ir.Literal)
 AnyQuery = TypeVar("AnyQuery", ir.ReadQuery, ir.MutationQuery)
 _F32 = (Scalar("F32"), ListOf(Scalar("F32")))
 
@@ -151,7 +153,7 @@ class _Binder:
 
     def expr(self, expr: ir.Expr, nullable: frozenset[str]) -> ir.Expr:
         """The expression without parameters; those in `nullable` may be null."""
-        if isinstance(expr, ir.Prop | ir.EntityId | ir.EdgeEnd | ir.Literal):
+        if isinstance(expr, _BOUND):
             return expr
         match expr:
             case ir.ParamRef():
@@ -224,7 +226,7 @@ class _Binder:
     # return and order
 
     def projection(self, entry: ir.Projection) -> ir.Projection:
-        if isinstance(entry.expr, ir.Prop | ir.EntityId):
+        if isinstance(entry.expr, _STORED):
             return entry
         expr = self.output(entry.expr)
         return entry if expr is entry.expr else ir.Projection(entry.name, expr)
@@ -239,7 +241,7 @@ class _Binder:
         return self.expr(expr, self.names)
 
     def key(self, key: ir.OrderKey) -> ir.OrderKey:
-        if isinstance(key.expr, ir.Prop | ir.EntityId):
+        if isinstance(key.expr, _STORED):
             return key
         expr = self.output(key.expr)
         assert not isinstance(expr, ir.WholeNode)

@@ -137,6 +137,8 @@ class Now:
 Constant: TypeAlias = Literal | ParamRef | Now  # after bind: always Literal
 Column: TypeAlias = Prop | EntityId | EdgeEnd
 Leaf: TypeAlias = Column | Constant
+_COLUMNS = (Prop, EntityId, EdgeEnd)  # every lookup asks; making a union of types takes longer than the question
+_LEAVES = (Prop, EntityId, EdgeEnd, Literal, ParamRef, Now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +255,7 @@ def leaves(expr: Expr | TextSearch) -> list[Leaf]:
     pending: list[Expr | TextSearch] = [expr]
     while pending:
         part = pending.pop()
-        if isinstance(part, Prop | EntityId | EdgeEnd | Literal | ParamRef | Now):
+        if isinstance(part, _LEAVES):
             found.append(part)
         else:
             pending += reversed(parts_of(part))
@@ -262,7 +264,7 @@ def leaves(expr: Expr | TextSearch) -> list[Leaf]:
 
 def columns_in(expr: Expr | TextSearch) -> list[Column]:
     """The columns that an expression reads."""
-    return [leaf for leaf in leaves(expr) if isinstance(leaf, Prop | EntityId | EdgeEnd)]
+    return [leaf for leaf in leaves(expr) if isinstance(leaf, _COLUMNS)]
 
 
 def variables_of(condition: Expr | TextSearch) -> tuple[str, ...]:

@@ -40,6 +40,8 @@ from omnigraph.read.tables.table_access import TableAccess
 from omnigraph.schema.arrow import arrow_type
 from omnigraph.schema.types import PropertyType
 
+_ENTITY_EXPRS = (WholeNode, Prop, EntityId)  # tuples: every lookup asks, and making a union of types takes longer
+_RANKS = (Nearest, Bm25, Rrf)
 Fetch: TypeAlias = Callable[[slice], ArrowArray]
 Few: TypeAlias = Callable[[], list[Any] | None]
 
@@ -186,7 +188,7 @@ class _Projection:
 
     def _is_constant(self, key: OrderKey, rows: Bindings, groups: RowGroups | None, positions: NumArray | None) -> bool:
         """Whether the key is one entity's value at all positions, so that it need not be read."""
-        if not isinstance(key.expr, Prop | EntityId | WholeNode):
+        if not isinstance(key.expr, _ENTITY_EXPRS):
             return False
         row_numbers, at = rows.columns[key.expr.var], _rows_at(groups, positions)
         count = len(row_numbers) if at is None else len(at)
@@ -270,7 +272,7 @@ class _Projection:
 def ranks_of(query: ReadQuery) -> list[Rank]:
     """The distinct ranks that the result depends on."""
     exprs = [*(p.expr for p in query.returns), *(k.expr for k in query.order), *query.keeps]
-    return list(dict.fromkeys(expr for expr in exprs if isinstance(expr, Nearest | Bm25 | Rrf)))
+    return list(dict.fromkeys([expr for expr in exprs if isinstance(expr, _RANKS)]))
 
 
 def top_limit(query: ReadQuery, rank: Rank) -> int | None:
@@ -308,7 +310,7 @@ def output_variables(query: ReadQuery) -> Sequence[str]:
     ]
     found: dict[str, None] = {}
     for expr in exprs:
-        if isinstance(expr, WholeNode | Prop | EntityId):
+        if isinstance(expr, _ENTITY_EXPRS):
             found[expr.var] = None
         else:
             found.update(dict.fromkeys([column.var for column in expression_columns(expr)]))
