@@ -86,7 +86,12 @@ class Expressions:
         return str(self.dice.choice(larger)())
 
     def prop(self, *names: str) -> list[str]:
-        return [f"${self.dice.choice(self.variables)}.{self.names.get(name, name)}" for name in names]
+        """Properties of any of the variables; bare names where the variable is the row itself, named ""."""
+        found = []
+        for name in names:
+            var, own = self.dice.choice(self.variables), self.names.get(name, name)
+            found.append(f"${var}.{own}" if var else own)
+        return found
 
     def number(self, depth: int) -> str:
         return self.integer(depth) if self.dice.random() < 0.6 else self.real(depth)

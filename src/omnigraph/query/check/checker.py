@@ -15,6 +15,7 @@ from omnigraph.query.check.type_rules import (
     compare,
     describe,
     domain_of,
+    is_null,
     required_constant,
     with_article,
 )
@@ -119,6 +120,8 @@ def _end_comparison(context: CheckContext, definition: TypeDef, where: ast.Expr)
         return None
     if not isinstance(where.left, ast.AliasRef) or where.left.name not in ENDS:
         return None
+    if is_null(where.right):
+        return None  # which the expression refuses, as for any property
     name = where.left.name
     left = ir.EdgeEnd(ir.WHERE_ROW, definition.table_key, ENDS[name])
     right = _node_id(context, _end_type(context, definition, name), where.right, name)

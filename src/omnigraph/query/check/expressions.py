@@ -14,7 +14,9 @@ from omnigraph.query.check.type_rules import (
     constant,
     describe,
     domain_of,
+    is_null,
     membership,
+    null_error,
     resolve_property,
 )
 from omnigraph.query.functions import ENTITY_FUNCTIONS, SIGNATURES, Signature
@@ -49,7 +51,7 @@ class Expressions:
     def value(self, expr: ast.Expr, wanted: PropertyType | None = None) -> ir.Expr:
         """Any expression with one value for a row; `wanted` is the type that `null` has here."""
         context = self.context
-        found = None if _is_null(expr) else constant(context, expr)
+        found = None if is_null(expr) else constant(context, expr)
         if found is not None:
             return found
         match expr:
@@ -80,8 +82,7 @@ class Expressions:
 
     def null(self, expr: ast.LiteralExpr, wanted: PropertyType | None) -> ir.Literal:
         if wanted is None:
-            remedy = "test with is null or is not null; null is a value in case, coalesce and assignments"
-            raise self.context.error("OG-GQ-116", "null is not a value here", remedy, expr.at)
+            raise null_error(self.context, expr)
         return ir.Literal(None, wanted)
 
     # Operators
@@ -97,7 +98,7 @@ class Expressions:
 
     def binary(self, expr: ast.BinaryExpr) -> ir.Expr:
         context, op, at = self.context, expr.op, expr.at
-        if op in ("=", "!=") and (_is_null(expr.left) or _is_null(expr.right)):
+        if op in ("=", "!=") and (is_null(expr.left) or is_null(expr.right)):
             remedy = f"write {'is null' if op == '=' else 'is not null'}"
             raise context.error("OG-GQ-116", "A comparison with null is never true", remedy, at)
         left, right = self.value(expr.left), self.value(expr.right)
@@ -179,7 +180,7 @@ class Expressions:
         self, values: list[ast.Expr], what: str, at: Token, wanted: PropertyType | None
     ) -> tuple[ir.Expr, ...]:
         """Values of which one is chosen: all get one type, `null` that of the others."""
-        typed = {i: self.value(value, wanted) for i, value in enumerate(values) if not _is_null(value)}
+        typed = {i: self.value(value, wanted) for i, value in enumerate(values) if not is_null(value)}
         if typed:
             kind = self.common(tuple(entry.type for entry in typed.values()), what, at)
         elif wanted is not None:
@@ -290,20 +291,17 @@ def _is_a(kind: PropertyType, word: str) -> bool:
             return True
 
 
-def _is_null(expr: ast.Expr) -> bool:
-    return isinstance(expr, ast.LiteralExpr) and expr.kind == "null"
-
-
 def _widen(expr: ir.Expr, kind: PropertyType) -> ir.Expr:
     """The expression with the type that it has in common with others."""
     if expr.type == kind or domain_of(kind) == "text":
         return expr
     if isinstance(expr, ir.Literal):
-        return ir.Literal(None if expr.value is None else parse_literal(expr.value, kind), kind)
+        return ir.Literal(None if expr.value is None else _widen_number(expr.value, kind), kind)
     return ir.Apply("widen", (expr,), kind)
 
 
-def parse_literal(value: ir.Value, kind: PropertyType) -> ir.Value:
+def _widen_number(value: ir.Value, kind: PropertyType) -> ir.Value:
+    """A number in a wider type; an integer that no F64 holds exactly becomes the nearest."""
     try:
         return parse_value(value, kind)
     except BadValue:

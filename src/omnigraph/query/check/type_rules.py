@@ -41,6 +41,8 @@ def domain_of(kind: PropertyType) -> ir.Domain | None:
 
 def literal(context: CheckContext, expr: ast.LiteralExpr | ast.ListExpr) -> ir.Literal:
     if isinstance(expr, ast.LiteralExpr):
+        if expr.kind == "null":
+            raise null_error(context, expr)
         kind = _LITERAL_TYPES.get(expr.kind)
         if kind is None:
             kind = ir.I64 if cast(int, expr.value) <= I64_MAX else ir.U64
@@ -56,6 +58,15 @@ def literal(context: CheckContext, expr: ast.LiteralExpr | ast.ListExpr) -> ir.L
         item_type = ir.STRING
     values = [float(cast(float, item.value)) if item_type == ir.F64 else item.value for item in items]
     return ir.Literal(tuple(cast(list[ir.Scalarlike], values)), ListOf(item_type))
+
+
+def is_null(expr: ast.Expr) -> bool:
+    return isinstance(expr, ast.LiteralExpr) and expr.kind == "null"
+
+
+def null_error(context: CheckContext, expr: ast.Expr) -> LanguageError:
+    remedy = "test with is null or is not null; null is a value in case, coalesce and assignments"
+    return context.error("OG-GQ-116", "null is not a value here", remedy, start_token(expr))
 
 
 def constant(context: CheckContext, expr: ast.Expr) -> ir.Constant | None:
@@ -185,6 +196,8 @@ def _remedy(left: ir.Expr, right: ir.Expr) -> str:
 
 def check_assignment(context: CheckContext, kind: PropertyType, expr: ast.Expr, what: str) -> ir.Constant:
     """The value for a property of type `kind`, converted here, or by `bind` for a parameter."""
+    if is_null(expr):
+        return ir.Literal(None, kind)  # whether the property may be null is the validator's to say
     found = required_constant(context, expr, Scope(), "a value")
     if isinstance(found, ir.ParamRef):
         if not assignable(found.param_type, kind):
