@@ -26,11 +26,12 @@ from omnigraph.manifest.model.request_key import seen_before
 from omnigraph.manifest.repository import Repository
 from omnigraph.schema.catalog import Catalog
 from omnigraph.storage import meter
+from omnigraph.storage.table.align import align_table
 from omnigraph.write.stage import Stager
 from omnigraph.write.validate.checks import run_checks
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 OnConflict: TypeAlias = Literal["retry", "fail"]
 
@@ -236,34 +237,10 @@ def _normalize(catalog: Catalog, action: TableAction) -> TableAction:
         return action
     from omnigraph.schema.arrow import arrow_schema
 
-    wanted = arrow_schema(definition)
-    if action.rows.schema.equals(wanted) and not _lacks_ids(action.rows, len(definition.physical_columns)):
+    rows = align_table(action.rows, arrow_schema(definition), name=definition.name)
+    for number, name in enumerate(definition.physical_columns):  # the first columns
+        if rows.column(number).null_count:
+            raise BadRequest(f"Every {definition.name} row needs the column {name!r}, and a value in it.")
+    if rows is action.rows:
         return action
-    unknown = [name for name in action.rows.column_names if name not in wanted.names]
-    if unknown:
-        raise BadRequest(f"{definition.name} has no column {unknown[0]!r}: its columns are {', '.join(wanted.names)}.")
-    rows = _cast(action.rows, wanted, definition.name)
     return action.with_rows(rows) if isinstance(action, Append | Upsert) else replace(action, rows=rows)
-
-
-def _lacks_ids(rows: "pa.Table", columns: int) -> bool:
-    """Whether a row has no id, or no end: those columns are the first."""
-    return any(rows.column(number).null_count for number in range(columns))
-
-
-def _cast(rows: "pa.Table", wanted: "pa.Schema", type_name: str) -> "pa.Table":
-    import pyarrow as pa
-
-    columns = []
-    for column in wanted:
-        if column.name not in rows.column_names:
-            columns.append(pa.nulls(rows.num_rows, column.type))
-            continue
-        try:
-            columns.append(rows.column(column.name).cast(column.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise BadRequest(f"{type_name}.{column.name} must be {column.type}: {error}.") from error
-    for name in ("id", "src", "dst"):
-        if name in wanted.names and columns[wanted.get_field_index(name)].null_count:
-            raise BadRequest(f"Every {type_name} row needs the column {name!r}, and a value in it.")
-    return pa.table(columns, schema=wanted)

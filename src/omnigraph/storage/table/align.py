@@ -8,8 +8,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def align_table(rows: "pa.Table", schema: "pa.Schema", *, drop_unknown: bool = False) -> "pa.Table":
-    """`rows` with exactly the columns of `schema`, in its order and types; missing ones are null.
+def align_table(
+    rows: "pa.Table", schema: "pa.Schema", *, drop_unknown: bool = False, name: str = "the table"
+) -> "pa.Table":
+    """`rows` with exactly the columns of `schema`, in its order and types; missing ones are null. Errors say `name`.
 
     A column that the schema does not have is refused, because dropping it would lose what was written, unless the
     caller wants it dropped: rows may have been written before a column was removed.
@@ -21,7 +23,7 @@ def align_table(rows: "pa.Table", schema: "pa.Schema", *, drop_unknown: bool = F
     present = set(rows.column_names)
     unknown = [] if drop_unknown else [name for name in rows.column_names if name not in schema.names]
     if unknown:
-        raise BadRequest(f"the table has no column {unknown[0]!r}: add it first, or leave it out.")
+        raise BadRequest(f"{name} has no column {unknown[0]!r}: its columns are {', '.join(schema.names)}.")
     columns = []
     for target in schema:
         if target.name not in present:
@@ -33,7 +35,7 @@ def align_table(rows: "pa.Table", schema: "pa.Schema", *, drop_unknown: bool = F
         try:
             columns.append(column if column.type.equals(target.type) else column.cast(target.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise BadRequest(f"column {target.name!r} is {target.type}, not {column.type}: {error}") from error
+            raise BadRequest(f"{name}: column {target.name!r} is {target.type}, not {column.type}: {error}") from error
     return pa.table(columns, schema=schema)
 
 
